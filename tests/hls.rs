@@ -439,3 +439,238 @@ fn a_film_that_is_written_still_says_that_more_follows() {
     let again = site.connect().request("GET", &first[0], "");
     assert!(again.body == segment.body);
 }
+
+/// A film in two sizes, cut alike, with sound in the larger one alone; and another whose pictures
+/// can be begun with at other times.
+fn renditions(root: &Path) {
+    let of = |size: &str, group: u32, rate: &str, sound: &str| {
+        format!(
+            "-t 20 -c:v libx264 -preset veryfast -g {group} -keyint_min {group} -sc_threshold 0 \
+             -b:v {rate} -s {size} -pix_fmt yuv420p {sound}"
+        )
+    };
+    let high = of("320x180", 50, "600k", "-c:a aac");
+    let low = of("160x90", 50, "100k", "-an");
+    let other = of("160x90", 80, "100k", "-c:a aac");
+    for folder in ["ladder.film", "other.film", "list"] {
+        fs::create_dir(root.join(folder)).unwrap();
+    }
+    for (name, made) in [
+        ("ladder.film/a low.mp4", &low),
+        ("ladder.film/high.mp4", &high),
+        ("other.film/a.mp4", &high),
+        ("other.film/b.mkv", &other),
+        ("list/high.mp4", &high),
+        ("list/low.mp4", &low),
+    ] {
+        let file = film(&name.replace('/', "-"), made).unwrap();
+        fs::copy(file, root.join(name)).unwrap();
+        age(&root.join(name)).unwrap();
+    }
+    fs::write(root.join("ladder.film/notes.txt"), "no film").unwrap();
+    fs::write(root.join("ladder.film/broken.mp4"), "no film").unwrap();
+    let list = r#"{"renditions": ["list/low.mp4", "list/high.mp4"]}"#;
+    fs::write(root.join("x.film.json"), list).unwrap();
+    fs::write(root.join("wrong.film.json"), "{").unwrap();
+}
+
+#[test]
+fn files_of_one_film_are_its_renditions() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&["--metrics=127.0.0.1:0"], renditions);
+    let mut raw = site.connect();
+    for name in ["ladder.film", "x.film.json"] {
+        let main = text(&raw.request("GET", &format!("/{name}/hls/index.m3u8"), ""));
+        let variants: Vec<_> = main
+            .lines()
+            .filter(|it| it.contains("STREAM-INF"))
+            .collect();
+        let of = |at: usize, what: &str| variants[at].contains(what);
+        assert!(
+            variants.len() == 4 && !main.contains("other times"),
+            "{main}"
+        );
+        assert!(
+            of(0, "RESOLUTION=320x180") && of(1, "RESOLUTION=160x90"),
+            "{main}"
+        );
+        for variant in 0..2 {
+            assert!(
+                of(variant, "FRAME-RATE=25.000") && of(variant, "mp4a.40.2"),
+                "{main}"
+            );
+        }
+        // Both are fetched and played, with the sound of the one.
+        let url = site.url(&format!("{name}/hls/index.m3u8"));
+        for (stream, width) in [("v:0", 320), ("v:1", 160)] {
+            let shown = ["-v", "error", "-select_streams", stream, "-count_packets"];
+            let entries = [
+                "-show_entries",
+                "stream=width,nb_read_packets",
+                "-of",
+                "csv=p=0",
+            ];
+            let probe = [&shown[..], &entries, &[&url]].concat();
+            let told = run(site.media.path(), "ffprobe", &probe).stdout;
+            let told = String::from_utf8(told).unwrap();
+            let line = format!("{width},{PICTURES}");
+            assert!(told.lines().any(|it| it.trim() == line), "{told}");
+        }
+        let manifest = text(&raw.request("GET", &format!("/{name}/dash/manifest.mpd"), ""));
+        assert_eq!(manifest.matches("<AdaptationSet").count(), 2, "{manifest}");
+        assert_eq!(manifest.matches("<Representation").count(), 3, "{manifest}");
+        assert!(
+            !manifest.contains("segmentAlignment=\"false\""),
+            "{manifest}"
+        );
+    }
+    // What cannot be aligned says so.
+    let main = text(&raw.request("GET", "/other.film/hls/index.m3u8", ""));
+    assert!(
+        main.contains("# video-2: its segments begin at other times"),
+        "{main}"
+    );
+    let manifest = text(&raw.request("GET", "/other.film/dash/manifest.mpd", ""));
+    assert!(
+        manifest.contains("segmentAlignment=\"false\""),
+        "{manifest}"
+    );
+    // The segments of one are not those of another.
+    let low = text(&raw.request("GET", "/ladder.film/hls/video-2/index.m3u8", ""));
+    let segment = &uris("/ladder.film/hls/video-2", &low)[0];
+    assert_eq!(raw.request("GET", segment, "").status, 200);
+    let exchanged = segment.replace("/video-2/", "/video/");
+    assert_eq!(raw.request("GET", &exchanged, "").status, 404);
+    assert_eq!(
+        raw.request("GET", "/wrong.film.json/hls/index.m3u8", "")
+            .status,
+        404
+    );
+    let page = text(&raw.request("GET", "/", ""));
+    assert!(
+        page.contains("href=\"./ladder.film/hls/index.html\""),
+        "{page}"
+    );
+    assert!(
+        page.contains("href=\"./x.film.json/hls/index.html\""),
+        "{page}"
+    );
+}
+
+#[test]
+fn signed_urls_lead_to_segments_that_are_allowed() {
+    require_programs!("ffmpeg");
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    fs::write(keys.path(), "0123456789abcdef0123456789abcdef\n").unwrap();
+    let keys = keys.path().to_str().unwrap();
+    let site = Site::new(&["--url-keys", keys], |root| {
+        copy("h264.mp4", &root.join("h264.mp4"));
+        copy("h264.ts", &root.join("h264.ts"));
+        renditions(root);
+    });
+    let mut raw = site.connect();
+    for (film, first) in [
+        ("h264.mp4", "hls/index.m3u8"),
+        ("h264.ts", "hls/index.m3u8"),
+        ("ladder.film", "hls/index.m3u8"),
+    ] {
+        let url = site.url(&format!("{film}/{first}"));
+        let signed = run(
+            site.media.path(),
+            download_site::ONRUSH,
+            &["sign", &url, "--keys", keys],
+        );
+        let signed = String::from_utf8(signed.stdout).unwrap();
+        let target = &signed.trim()[site.url("").len() - 1..];
+        let query = target.split_once('?').unwrap().1;
+        assert_ne!(
+            raw.request("GET", &target.replace(query, "x=y"), "").status,
+            200
+        );
+        let mut left = vec![target.to_owned()];
+        let (mut seen, mut segments) = (0, 0);
+        while let Some(target) = left.pop() {
+            let found = raw.request("GET", &target, "");
+            assert_eq!(found.status, 200, "{target}");
+            seen += 1;
+            assert!(target.ends_with(query) && seen < 99, "{target}");
+            if !target.contains(".m3u8") {
+                segments += 1;
+                continue;
+            }
+            let folder = target
+                .split('?')
+                .next()
+                .unwrap()
+                .rsplit_once('/')
+                .unwrap()
+                .0;
+            let found = text(&found);
+            let quoted = found
+                .split("URI=\"")
+                .skip(1)
+                .filter_map(|it| it.split('"').next());
+            let lines = found.lines().filter(|line| !line.starts_with('#'));
+            left.extend(quoted.chain(lines).map(|it| format!("{folder}/{it}")));
+        }
+        assert!(segments >= 3, "{film}: {segments}");
+        // Nothing else is allowed by it.
+        assert_ne!(
+            raw.request("GET", &format!("/list/low.mp4?{query}"), "")
+                .status,
+            200
+        );
+    }
+    let url = site.url("h264.mp4/dash/manifest.mpd");
+    let signed = run(
+        site.media.path(),
+        download_site::ONRUSH,
+        &["sign", &url, "--keys", keys],
+    );
+    let signed = String::from_utf8(signed.stdout).unwrap();
+    assert_eq!(decoded(&site, signed.trim(), None, "v").len(), PICTURES);
+}
+
+#[test]
+fn texts_are_compressed_for_those_who_like_it() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["h264.mp4"]);
+    let mut raw = site.connect();
+    let likes = "Accept-Encoding: gzip\r\n";
+    for target in [
+        "/h264.mp4/dash/manifest.mpd",
+        "/h264.mp4/hls/video/iframes.m3u8",
+        "/h264.mp4/hls/index.html",
+        "/.onrush/player.js",
+    ] {
+        let plain = raw.request("GET", target, "");
+        let packed = raw.request("GET", target, likes);
+        assert_eq!((plain.status, packed.status), (200, 200), "{target}");
+        assert_eq!(packed.header("Content-Encoding"), Some("gzip"), "{target}");
+        assert_eq!(plain.header("Content-Encoding"), None, "{target}");
+        for answer in [&plain, &packed] {
+            assert_eq!(answer.header("Vary"), Some("Accept-Encoding"), "{target}");
+        }
+        assert_ne!(plain.header("ETag"), packed.header("ETag"), "{target}");
+        let file = site.media.path().join("packed.gz");
+        fs::write(&file, &packed.body).unwrap();
+        let unpacked = run(site.media.path(), "gzip", &["-dc", "packed.gz"]).stdout;
+        assert!(unpacked == plain.body, "{target}");
+        let etag = packed.header("ETag").unwrap();
+        let known = format!("{likes}If-None-Match: {etag}\r\n");
+        assert_eq!(raw.request("GET", target, &known).status, 304, "{target}");
+        let part = raw.request("GET", target, &format!("{likes}Range: bytes=2-9\r\n"));
+        assert!(
+            part.status == 206 && part.body == packed.body[2..10],
+            "{target}"
+        );
+    }
+    // Pictures are compressed already.
+    let list = text(&raw.request("GET", "/h264.mp4/hls/video/index.m3u8", ""));
+    let segment = &uris("/h264.mp4/hls/video", &list)[0];
+    assert_eq!(
+        raw.request("GET", segment, likes)
+            .header("Content-Encoding"),
+        None
+    );
+}

@@ -433,8 +433,10 @@ fn folders_are_pages() {
     );
     let html = page.text();
     for part in [
-        "<a href=\"./a%20b%23%25%C3%BC.ts\"><bdi>a b#%ü.ts</bdi></a></td><td>1000 B</td>",
+        "<bdi>a b#%ü.ts</bdi></a><p>1000 B <span",
         "href=\"./a%20b%23%25%C3%BC.ts/hls/index.html\"",
+        "<a href=\"./a%20b%23%25%C3%BC.ts\" download",
+        "<a href=\"../\"><bdi>Home</bdi></a>",
         "curl -O 'http://example.org:81/folder/",
         "ffplay -rtsp_transport udp 'rtsp://example.org:",
         "&lt;i&gt;&quot;&#39;&amp;.ts",

@@ -479,3 +479,35 @@ fn a_status_that_could_not_be_written_is_refused_at_the_start() {
         assert_eq!(output.stdout, b"", "it has not begun");
     }
 }
+
+/// What is shipped for Grafana and Prometheus asks for nothing that there is not.
+#[test]
+fn shipped_dashboards_and_alerts_name_known_metrics() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+    let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    let (board, rules) = (
+        read("grafana/onrush.json"),
+        read("prometheus/onrush.rules.yml"),
+    );
+    let parsed: serde_json::Value = serde_json::from_str(&board).unwrap();
+    assert!(parsed["panels"].as_array().unwrap().len() > 10);
+    let document = fs::read_to_string(DOCUMENT).unwrap();
+    let is_known = |name: &str| document.contains(&format!("| `{name}` |"));
+    let mut named = BTreeSet::new();
+    for text in [&board, &rules] {
+        let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        let words = text.split(|it: char| !is_part(it));
+        named.extend(words.filter(|it| it.starts_with("onrush_") || it.starts_with("process_")));
+    }
+    assert!(named.len() > 30, "{named:?}");
+    let endings = ["_bucket", "_sum", "_count"];
+    let unknown: Vec<_> = named
+        .iter()
+        .filter(|name| {
+            let stem = endings.iter().find_map(|it| name.strip_suffix(it));
+            !is_known(name) && !stem.is_some_and(is_known)
+        })
+        .collect();
+    assert_eq!(unknown, Vec::<&&str>::new());
+    assert!(!is_known("onrush_no_such_metric"));
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
+use onrush_server::admin::log_tail;
 use onrush_server::channels::{self as channel, config, members};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
@@ -15,6 +16,7 @@ use onrush_server::{
     downloads::ftp as session,
     engine, library, rtsp as control, store, transfer,
     users::{self, file},
+    watching,
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
@@ -289,6 +291,10 @@ fn to_the_wire() -> Vec<Limit> {
         channel_api::API_BODY_BYTES_MAX as bytes, "a request to the control API";
         channel_api::API_CONNECTIONS_MAX as count, "connections to it at once";
         admin::METRICS_CONNECTIONS_MAX as count, "scrapes of metrics at once";
+        log_tail::LOG_LINES_MAX as count, "log lines that the dashboard shows";
+        log_tail::LOG_LINE_BYTES_MAX as bytes, "a line of those";
+        watching::WISHES_MAX as count, "questions of dashboards that wait";
+        watching::SESSIONS_SHOWN_MAX as count, "sessions on one page of a dashboard";
         channel::CHANGES_MAX as count, "changes of members made one by one";
         channel::CHANGES_WAITING_MAX as count, "changes of members that wait";
         channel::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";
@@ -342,6 +348,8 @@ fn beside() -> Vec<Limit> {
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
+        downloads::RENDITION_FILES_MAX as count, "files of one film";
+        downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
     }

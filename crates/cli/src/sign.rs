@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_server::users::UrlKeys;
 use onrush_wire::auth::{Grant, Rights};
+use onrush_wire::hls;
 use onrush_wire::rtsp::Target;
 use url::Url;
 
@@ -18,7 +19,7 @@ use onrush_cli::units::{Time, within};
 ///
 /// Prints the URL with rights, expiry and signature in its query. A server that was given the same
 /// file by --url-keys lets it pass without a password, by RTSP and by HTTP. It is for that one
-/// path, however it is written.
+/// path, however it is written; that of a film's playlist or page is for all of the film.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Sign {
@@ -60,7 +61,9 @@ fn signed(text: &str, key: &[u8], rights: Rights, expires_s: u64) -> anyhow::Res
     if url.query_pairs().any(|(name, _)| name == "signature") {
         bail!("{text:?} is signed already");
     }
-    let grant = Grant::sign(key, &path, rights, expires_s);
+    // All that a film has by HLS and DASH is under its own right.
+    let path = hls::parse(&path).map_or(&*path, |(film, _)| film);
+    let grant = Grant::sign(key, path, rights, expires_s);
     // As it was written: only the query grows.
     let plain = text.split('#').next().unwrap_or_default();
     let join = if plain.contains('?') { '&' } else { '?' };
@@ -75,6 +78,7 @@ Examples:
   onrush serve /srv/films --url-keys keys --users users
   onrush sign rtsp://films.example.org:8554/a.mp4 --keys keys --expires 2h
   onrush sign http://films.example.org:8080/a.mp4 --keys keys --rights download
+  onrush sign http://films.example.org:8080/a.mp4/hls/index.html --keys keys
 
 Exit codes:
   0  the URL is on stdout
@@ -93,6 +97,8 @@ mod tests {
             ("http://h/a b/é.ts", "a b/é.ts", "?"),
             ("http://h/a.ts?x=y#z", "a.ts", "&"),
             ("rtsp://h/films/", "films", "?"),
+            ("http://h/in/a.mp4/hls/index.html", "in/a.mp4", "?"),
+            ("http://h/a.mp4/dash/manifest.mpd", "a.mp4", "?"),
         ] {
             let signed = signed(url, KEY, Rights::READ, 1000).unwrap();
             let plain = url.split('#').next().unwrap();

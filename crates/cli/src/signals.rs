@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use onrush_server::admin::log_tail::LOG_TAIL;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -24,7 +25,7 @@ use crate::values::LogFormat;
 pub(crate) fn log_to_stderr(format: LogFormat) -> anyhow::Result<()> {
     let levels = levels()?;
     let lines = log::layer()
-        .with_writer(io::stderr)
+        .with_writer(|| Tee)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
     let lines = match format {
@@ -53,6 +54,20 @@ fn levels() -> anyhow::Result<Targets> {
              or levels of parts as in info,onrush_server::rtsp=debug"
         )
     })
+}
+
+/// Writes a line to stderr, and to where the dashboard finds the last ones.
+struct Tee;
+
+impl io::Write for Tee {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LOG_TAIL.push(line);
+        io::stderr().write_all(line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// SIGINT and SIGTERM, caught from the moment this exists.

@@ -26,6 +26,7 @@ mod statistics;
 pub mod store;
 pub mod transfer;
 pub mod users;
+pub mod watching;
 
 #[cfg(test)]
 mod testing;

@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::admin::Admin;
 use crate::admin::status::{self, Watched};
+use crate::admin::{Admin, Office};
 use crate::channel_api::ChannelApi;
 use crate::channels::config::SOURCES_MAX;
 use crate::channels::{
@@ -24,6 +24,7 @@ use crate::listening::Service;
 use crate::rtsp::{Content, Control};
 use crate::statistics::Statistics;
 use crate::users::{Authorizer, UsersConfig};
+use crate::watching::{WishQueue, wishes};
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
@@ -123,11 +124,17 @@ impl Relay {
             downloads: None,
             started: SystemTime::now(),
         });
-        let admin = metrics.map(|listener| Admin::start(listener, watched, &[]));
+        let (wishes, wished) = wishes();
+        let office = Office {
+            wishes,
+            authorizer: Arc::clone(&authorizer),
+        };
+        let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (stop, stopped) = oneshot::channel();
         let shared = (statistics, authorizer);
-        let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, stopped);
+        let ends = (stopped, wished);
+        let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, ends);
         let control = thread::Builder::new()
             .name("onrush-control".to_owned())
             .spawn(control)
@@ -207,7 +214,7 @@ fn serve(
     (upkeep, api): (Upkeep, ChannelApi),
     (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
     rtsp: Vec<TcpListener>,
-    stopped: oneshot::Receiver<()>,
+    (stopped, wished): (oneshot::Receiver<()>, WishQueue),
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
@@ -229,7 +236,7 @@ fn serve(
             ..Config::default()
         };
         let control = Control::new(config, content, statistics);
-        Rc::clone(&control).run(listeners, stopped).await;
+        Rc::clone(&control).run(listeners, stopped, wished).await;
         control.log_total();
         beside.shutdown().await;
     });

@@ -19,8 +19,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::admin::Admin;
 use crate::admin::status::{Status, Watched};
+use crate::admin::{Admin, Office};
 use crate::channel_api::ChannelApi;
 use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
@@ -32,6 +32,7 @@ pub use crate::listening::Service;
 use crate::rtsp::{Content, Control, Files};
 use crate::statistics::Statistics;
 use crate::users::{Authorizer, OpenError};
+use crate::watching::{WishQueue, wishes};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -132,7 +133,12 @@ impl Server {
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
-        let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
+        let (wishes, wished) = wishes();
+        let office = Office {
+            wishes,
+            authorizer: Arc::clone(&authorizer),
+        };
+        let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
@@ -146,7 +152,13 @@ impl Server {
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            serve(runtime, control, (upkeep, api), listeners, stopped);
+            serve(
+                runtime,
+                control,
+                (upkeep, api),
+                listeners,
+                (stopped, wished),
+            );
         };
         let thread = thread::Builder::new()
             .name("onrush-control".to_owned())
@@ -303,7 +315,15 @@ fn download(
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
     let shared = (Arc::clone(statistics), Arc::clone(authorizer));
-    Running::start(settings, Arc::clone(library), rtsp_port, shared, listening)
+    // Which of them somebody may play is not known of a page: where not everybody may play all,
+    // none is named.
+    let sources = config
+        .channels
+        .sources
+        .iter()
+        .filter(|_| authorizer.is_open());
+    let live = (rtsp_port, sources.map(|it| it.name.clone()).collect());
+    Running::start(settings, Arc::clone(library), live, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }
@@ -332,7 +352,7 @@ fn serve(
     control: Rc<Control>,
     (upkeep, api): (Upkeep, ChannelApi),
     listeners: Vec<TcpListener>,
-    stopped: oneshot::Receiver<()>,
+    (stopped, wished): (oneshot::Receiver<()>, WishQueue),
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
@@ -343,7 +363,7 @@ fn serve(
         let listeners = listeners
             .collect::<Result<Vec<_>, _>>()
             .expect("a runtime with I/O");
-        Rc::clone(&control).run(listeners, stopped).await;
+        Rc::clone(&control).run(listeners, stopped, wished).await;
         beside.shutdown().await;
     });
     control.log_total();

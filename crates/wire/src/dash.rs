@@ -5,19 +5,19 @@
 
 use std::fmt::Write;
 
-use crate::hls::Version;
+use crate::hls::{Listed, Presentation};
 use crate::media::Medium;
-use crate::media::segments::{Format, Rendition, Segmented};
+use crate::media::segments::{Format, Rendition};
 
 /// The manifest of a film; `None` if it cannot have one: DASH players take no transport streams,
 /// and what is not known to its end has no duration.
 #[must_use]
-pub fn manifest(film: &Segmented, version: Version) -> Option<String> {
-    let is_cmaf = |it: &Rendition| it.format() == Format::Cmaf;
+pub fn manifest(film: &Presentation<'_>) -> Option<String> {
+    let is_cmaf = |it: &Listed<'_>| it.of.format() == Format::Cmaf;
     if !film.is_complete || !film.renditions.iter().all(is_cmaf) {
         return None;
     }
-    let longest = film.renditions.iter().map(Rendition::longest_ns).max();
+    let longest = film.renditions.iter().map(|it| it.of.longest_ns()).max();
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" type=\"static\" \
@@ -27,15 +27,33 @@ pub fn manifest(film: &Segmented, version: Version) -> Option<String> {
         duration(film.duration_ns()),
         duration(longest.unwrap_or(0)),
     );
-    for (number, rendition) in (1..).zip(&film.renditions) {
-        adaptation_set(&mut out, number, rendition, version);
+    // A player may change between those of pictures; of sound each is a choice of its own.
+    let is_aligned = film.not_aligned().is_empty();
+    let mut sets: Vec<Vec<&Listed<'_>>> = Vec::new();
+    for rendition in &film.renditions {
+        let is_video = |it: &Listed<'_>| it.of.medium == Medium::Video;
+        match sets.last_mut() {
+            Some(set) if is_video(rendition) && set.iter().all(|it| is_video(it)) => {
+                set.push(rendition);
+            }
+            _ => sets.push(vec![rendition]),
+        }
+    }
+    for (number, set) in (1..).zip(&sets) {
+        adaptation_set(&mut out, number, set, (is_aligned, film.query));
     }
     out += "</Period>\n</MPD>\n";
     Some(out)
 }
 
-/// One rendition: those of a film are all alternatives of one another, or go beside each other.
-fn adaptation_set(out: &mut String, number: usize, of: &Rendition, version: Version) {
+/// Renditions that a player may change between; there is at least one.
+fn adaptation_set(
+    out: &mut String,
+    number: usize,
+    set: &[&Listed<'_>],
+    (is_aligned, query): (bool, &str),
+) {
+    let of = set[0].of;
     let kind = match of.medium {
         Medium::Video => "video",
         Medium::Audio => "audio",
@@ -43,21 +61,32 @@ fn adaptation_set(out: &mut String, number: usize, of: &Rendition, version: Vers
     };
     let language = of.language.as_deref().filter(|it| !it.is_empty());
     let language = language.map(|it| format!(" lang=\"{}\"", escaped(it)));
+    let starts_with = u8::from(set.iter().all(|it| it.of.is_independent));
     let mut text = |arguments: std::fmt::Arguments<'_>| {
         out.write_fmt(arguments).expect("a string takes all");
     };
     text(format_args!(
         "<AdaptationSet id=\"{number}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\"{} \
-         segmentAlignment=\"true\" startWithSAP=\"{}\">\n",
+         segmentAlignment=\"{is_aligned}\" startWithSAP=\"{starts_with}\">\n",
         language.unwrap_or_default(),
-        u8::from(of.is_independent),
     ));
     if let Some(label) = &of.label {
         text(format_args!("<Label>{}</Label>\n", escaped(label)));
     }
+    for listed in set {
+        representation(out, listed, query);
+    }
+    *out += "</AdaptationSet>\n";
+}
+
+fn representation(out: &mut String, listed: &Listed<'_>, query: &str) {
+    let (of, version, query) = (listed.of, listed.version, escaped(query));
+    let mut text = |arguments: std::fmt::Arguments<'_>| {
+        out.write_fmt(arguments).expect("a string takes all");
+    };
     text(format_args!(
         "<Representation id=\"{}\" bandwidth=\"{}\" codecs=\"{}\"",
-        of.name,
+        listed.name,
         of.rates.peak_bps.max(1),
         escaped(of.codec.as_deref().unwrap_or_default()),
     ));
@@ -86,8 +115,8 @@ fn adaptation_set(out: &mut String, number: usize, of: &Rendition, version: Vers
     }
     text(format_args!(
         "<SegmentTemplate timescale=\"{}\" startNumber=\"1\" \
-         initialization=\"../hls/$RepresentationID$/{version}/init.mp4\" \
-         media=\"../hls/$RepresentationID$/{version}/$Number$.m4s\">\n<SegmentTimeline>\n",
+         initialization=\"../hls/$RepresentationID$/{version}/init.mp4{query}\" \
+         media=\"../hls/$RepresentationID$/{version}/$Number$.m4s{query}\">\n<SegmentTimeline>\n",
         of.timescale,
     ));
     for (start, lasts, more) in rows(of) {
@@ -98,7 +127,7 @@ fn adaptation_set(out: &mut String, number: usize, of: &Rendition, version: Vers
         }
     }
     text(format_args!(
-        "</SegmentTimeline>\n</SegmentTemplate>\n</Representation>\n</AdaptationSet>\n"
+        "</SegmentTimeline>\n</SegmentTemplate>\n</Representation>\n"
     ));
 }
 
@@ -142,9 +171,15 @@ mod tests {
     use roxmltree::{Document, Node};
 
     use super::*;
+    use crate::hls::Version;
+    use crate::media::segments::Segmented;
     use crate::media::segments::testing::film;
 
     const VERSION: Version = Version(0x00ab_cdef_0123_4567);
+
+    fn of(film: &Segmented) -> Presentation<'_> {
+        Presentation::new(&[(film, VERSION)], "")
+    }
 
     fn number(node: Node<'_, '_>, name: &str) -> u64 {
         node.attribute(name)
@@ -162,7 +197,7 @@ mod tests {
     #[test]
     fn the_time_line_is_that_of_the_segments() {
         let film = film(40, 50);
-        let text = manifest(&film, VERSION).unwrap();
+        let text = manifest(&of(&film)).unwrap();
         let document = Document::parse(&text).unwrap();
         let root = document.root_element();
         assert_eq!(
@@ -195,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_is_of_others_is_escaped() {
-        let text = manifest(&film(40, 50), VERSION).unwrap();
+        let text = manifest(&of(&film(40, 50))).unwrap();
         let document = Document::parse(&text).unwrap();
         let labels = named(document.root_element(), "Label");
         let labels: Vec<_> = labels.iter().filter_map(|it| it.text()).collect();
@@ -209,6 +244,6 @@ mod tests {
     fn what_goes_on_has_no_manifest() {
         let mut film = film(40, 50);
         film.is_complete = false;
-        assert_eq!(manifest(&film, VERSION), None);
+        assert_eq!(manifest(&of(&film)), None);
     }
 }

@@ -179,6 +179,7 @@ fn answer(request: &Request<'_>) {
             is_cut: true,
             http_host: request.host,
             rtsp_host: request.host,
+            channels: &[],
         };
         assert_answer(&Answer::page(listing.to_html(), &context), is_head);
     }

@@ -1,9 +1,11 @@
 //! HTTP for programs of whoever runs the server: few connections, each bounded in time.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Extension;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -12,6 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
+
+/// Whose connection it is, for whoever answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +36,8 @@ pub(crate) async fn answer(listener: TcpListener, router: Router, bounds: Bounds
     let mut connections = JoinSet::new();
     loop {
         let place = Arc::clone(&places).acquire_owned().await;
-        let socket = match listener.accept().await {
-            Ok((socket, _)) => socket,
+        let (socket, peer) = match listener.accept().await {
+            Ok((socket, peer)) => (socket, peer.ip().to_canonical()),
             Err(error) => {
                 warn!("accepting connections: {error}; trying again in 100 ms");
                 sleep(Duration::from_millis(100)).await;
@@ -39,7 +45,8 @@ pub(crate) async fn answer(listener: TcpListener, router: Router, bounds: Bounds
             }
         };
         while connections.try_join_next().is_some() {}
-        let service = TowerToHyperService::new(router.clone());
+        let router = router.clone().layer(Extension(Peer(peer)));
+        let service = TowerToHyperService::new(router);
         connections.spawn_local(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())

@@ -5,15 +5,18 @@
 //! | `GET /metrics` | [`exposition`](mod@exposition), for Prometheus |
 //! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
 //! | `GET /health` | 200 while the server runs |
+//! | `GET /admin` | [`dashboard`], live in a browser |
 //!
 //! A thread of its own answers, off the processors that send: a scrape delays no packet and no
-//! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)). It
-//! changes nothing and asks for no password; so it listens on loopback, unless told otherwise.
+//! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)). Metrics
+//! and status ask for no password; so it listens on loopback, unless told otherwise.
 
 mod channel;
+pub(crate) mod dashboard;
 pub mod exposition;
 mod histogram;
 pub(crate) mod listen;
+pub mod log_tail;
 pub mod status;
 mod table;
 
@@ -34,6 +37,7 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+pub(crate) use self::dashboard::Office;
 use self::exposition::{CONTENT_TYPE, exposition};
 use self::listen::{Bounds, answer};
 use self::status::{Status, Watched, Window};
@@ -53,6 +57,7 @@ pub(crate) struct Admin {
 #[derive(Debug)]
 struct Site {
     watched: Arc<Watched>,
+    office: Office,
     /// Only ever locked by the one thread; the router wants it to be.
     window: Mutex<Window>,
 }
@@ -66,6 +71,7 @@ impl Admin {
     pub(crate) fn start(
         listener: TcpListener,
         watched: Arc<Watched>,
+        office: Office,
         data_cores: &[usize],
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
@@ -74,7 +80,7 @@ impl Admin {
         let data_cores = data_cores.to_vec();
         let run = move || {
             keep_off(&data_cores);
-            LocalSet::new().block_on(&runtime, serve(listener, watched, stopped));
+            LocalSet::new().block_on(&runtime, serve(listener, (watched, office), stopped));
         };
         let thread = thread::Builder::new().name("onrush-metrics".to_owned());
         Ok(Self {
@@ -97,17 +103,23 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: TcpListener, watched: Arc<Watched>, stopped: oneshot::Receiver<()>) {
+async fn serve(
+    listener: TcpListener,
+    (watched, office): (Arc<Watched>, Office),
+    stopped: oneshot::Receiver<()>,
+) {
     let site = Arc::new(Site {
         watched,
+        office,
         window: Mutex::default(),
     });
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/status", get(status))
         .route("/health", get(async || "ok\n"))
+        .merge(dashboard::router(&site))
         .fallback(async || {
-            let text = "nothing here; see /metrics, /status and /health\n";
+            let text = "nothing here; see /metrics, /status, /health and /admin\n";
             (StatusCode::NOT_FOUND, text)
         })
         .with_state(Arc::clone(&site));

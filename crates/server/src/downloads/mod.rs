@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onrush_sys::fs::Root;
 use onrush_sys::thread::raise_open_files_limit;
@@ -38,7 +38,7 @@ pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
-pub use self::http::INDEX_WAIT_MAX;
+pub use self::http::{INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 use self::log::Log;
 use crate::engine::shared::bump;
 use crate::library::Library;
@@ -65,6 +65,10 @@ pub(crate) struct Site {
     pub(crate) boundary: String,
     /// Where RTSP plays the same files.
     pub(crate) rtsp_port: Option<u16>,
+    /// Live channels, by their names, that the first page shows.
+    pub(crate) channels: Vec<String>,
+    /// When the server was started, in seconds since 1970.
+    pub(crate) started_s: i64,
     /// What there is of everything in this process.
     pub(crate) statistics: Arc<Statistics>,
     /// Files that this process may have open.
@@ -109,7 +113,7 @@ impl Running {
     pub(crate) fn start(
         settings: Downloads,
         library: Arc<Library>,
-        rtsp_port: Option<u16>,
+        (rtsp_port, channels): (Option<u16>, Vec<String>),
         shared: (Arc<Statistics>, Arc<Authorizer>),
         listening: Listening,
     ) -> io::Result<Self> {
@@ -126,7 +130,8 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let site = Site::new(settings, library, rtsp_port, shared, log, of_thread);
+            let live = (rtsp_port, channels);
+            let site = Site::new(settings, library, live, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -174,7 +179,7 @@ impl Site {
     fn new(
         settings: Downloads,
         library: Arc<Library>,
-        rtsp_port: Option<u16>,
+        (rtsp_port, channels): (Option<u16>, Vec<String>),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
@@ -205,6 +210,8 @@ impl Site {
             clock: Clock::default(),
             boundary: boundary(),
             rtsp_port,
+            channels,
+            started_s: started_s(),
             statistics,
             files_max,
             settings,
@@ -255,6 +262,12 @@ fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: onesh
 
 fn in_runtime(listener: TcpListener) -> tokio::net::TcpListener {
     tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O")
+}
+
+/// Now, in seconds since 1970.
+fn started_s() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Not to be guessed by whoever writes the files.

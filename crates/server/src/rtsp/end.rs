@@ -15,6 +15,8 @@ pub(super) enum End {
     Send(String),
     /// The server stops.
     Stopped,
+    /// Whoever runs the server has ended it.
+    Dismissed,
     /// It has met a bug of the server.
     Bug,
 }
@@ -28,6 +30,7 @@ impl End {
             Self::Media(_) => "the file changed",
             Self::Send(_) => "sending failed",
             Self::Stopped => "the server stops",
+            Self::Dismissed => "ended by the server",
             Self::Bug => "server error",
         }
     }
@@ -41,6 +44,7 @@ impl std::fmt::Display for End {
             Self::Gone => f.write_str("its client is gone"),
             Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
+            Self::Dismissed => f.write_str("it was ended from the dashboard"),
             Self::Bug => f.write_str("a bug of the server"),
         }
     }

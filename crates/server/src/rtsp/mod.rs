@@ -22,6 +22,7 @@ mod ports;
 mod presentation;
 mod refusals;
 mod reports;
+mod roster;
 mod session;
 mod track_session;
 mod tracks;
@@ -54,6 +55,7 @@ use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::random::random;
 use crate::statistics::Statistics;
+use crate::watching::WishQueue;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -128,8 +130,10 @@ impl Control {
         self: Rc<Self>,
         listeners: Vec<TcpListener>,
         stop: oneshot::Receiver<()>,
+        wishes: WishQueue,
     ) {
         let mut accepting = JoinSet::new();
+        accepting.spawn_local(roster::answer(Rc::clone(&self), wishes));
         for listener in listeners {
             accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
         }

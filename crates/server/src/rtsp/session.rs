@@ -157,7 +157,7 @@ impl Session {
 
     /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed
     /// behind.
-    fn position_ns(&self) -> u64 {
+    pub(super) fn position_ns(&self) -> u64 {
         let (tracks, span) = (self.tracks.borrow(), self.span());
         let playing = tracks.iter().filter(|track| !track.is_silent());
         let positions = playing.map(|track| track.position_ns());

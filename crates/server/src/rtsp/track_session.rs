@@ -101,6 +101,21 @@ impl TrackSession {
         }
     }
 
+    /// What the client reported last, and ticks a second of its jitter.
+    pub(super) fn arrival(&self) -> Option<(Reception, u32)> {
+        let reception = self.reception.get()?;
+        Some((reception, self.delivery.clock_hz()))
+    }
+
+    /// How its packets go.
+    pub(super) fn transport(&self) -> &'static str {
+        match self.delivery.path_name("udp") {
+            "interleaved" => "tcp",
+            "relay" => "live",
+            _ => "udp",
+        }
+    }
+
     /// Who it is for.
     pub(super) fn peer_ip(&self) -> IpAddr {
         self.reports.peer_ip()

@@ -11,13 +11,16 @@
 //! | `FILM/hls/RENDITION/VERSION/init.mp4` | the initialization segment of all its segments |
 //! | `FILM/hls/RENDITION/VERSION/N.m4s`, `N.ts` | segment `N`, from 1 on |
 //! | `FILM/hls/RENDITION/VERSION/iN.m4s` | a picture that is shown alone |
-//! | `FILM/hls/index.html`, `player.js`, `playlist.js`, `player.css` | a page that plays the film |
+//! | `FILM/hls/index.html` | a page that plays the film |
+//! | `FILM/hls/poster.mp4` | its first picture that can be shown alone |
 //! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
 //!
 //! `VERSION` names the bytes of the file: what has it in its URL never changes.
 
 mod playlist;
+mod presentation;
 mod route;
 
 pub use playlist::{main_playlist, media_playlist, picture_playlist};
-pub use route::{PlayerFile, Resource, Version, parse};
+pub use presentation::{Listed, Presentation, is_of_several};
+pub use route::{Resource, Version, parse};

@@ -2,25 +2,28 @@
 
 use std::fmt::Write;
 
-use super::Version;
+use std::collections::HashSet;
+
+use super::presentation::{language, quotable};
+use super::{Listed, Presentation};
 use crate::media::Medium;
-use crate::media::segments::{Format, Rates, Rendition, Segmented};
+use crate::media::segments::{Format, Rates, Rendition};
 
 /// Renditions of sound with one codec, which players may change between.
 struct Group<'a> {
     id: String,
     codec: &'a str,
-    renditions: Vec<&'a Rendition>,
+    renditions: Vec<&'a Listed<'a>>,
 }
 
 /// The playlist that names a film's others; of a transport stream, which is one rendition, the
 /// playlist of that.
 #[must_use]
-pub fn main_playlist(film: &Segmented, version: Version) -> String {
+pub fn main_playlist(film: &Presentation<'_>) -> String {
     match &film.renditions[..] {
-        [only] if only.format() == Format::Ts => {
-            let folder = format!("{}/", only.name);
-            media_text(film, only, &format!("{folder}{version}"))
+        [only] if only.of.format() == Format::Ts => {
+            let folder = format!("{}/{}", only.name, only.version);
+            media_text(film, only.of, &folder)
         }
         _ => multivariant(film),
     }
@@ -28,18 +31,15 @@ pub fn main_playlist(film: &Segmented, version: Version) -> String {
 
 /// The playlist of one of a film's renditions.
 #[must_use]
-pub fn media_playlist(film: &Segmented, rendition: &Rendition, version: Version) -> String {
-    media_text(film, rendition, &version.to_string())
+pub fn media_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> String {
+    media_text(film, rendition.of, &rendition.version.to_string())
 }
 
 /// The playlist of the pictures of a rendition that are shown alone (section 4.4.3.6); `None` if it
 /// has none.
 #[must_use]
-pub fn picture_playlist(
-    film: &Segmented,
-    rendition: &Rendition,
-    version: Version,
-) -> Option<String> {
+pub fn picture_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> Option<String> {
+    let (version, query, rendition) = (rendition.version, film.query, rendition.of);
     let pictures = rendition.pictures();
     let lasts = pictures.iter().map(|it| it.lasts_ticks);
     let longest_us = us(lasts.clone().max()?, rendition.timescale);
@@ -47,65 +47,71 @@ pub fn picture_playlist(
     out += "#EXT-X-I-FRAMES-ONLY\n";
     line(
         &mut out,
-        format_args!("#EXT-X-MAP:URI=\"{version}/init.mp4\""),
+        format_args!("#EXT-X-MAP:URI=\"{version}/init.mp4{query}\""),
     );
     let mut end_ticks = 0;
     for picture in &pictures {
         let start_us = us(end_ticks, rendition.timescale);
         end_ticks += picture.lasts_ticks;
-        let lasts_us = us(end_ticks, rendition.timescale) - start_us;
+        let lasts = seconds(us(end_ticks, rendition.timescale) - start_us);
         let number = picture.number;
         line(
             &mut out,
-            format_args!("#EXTINF:{},\n{version}/i{number}.m4s", seconds(lasts_us)),
+            format_args!("#EXTINF:{lasts},\n{version}/i{number}.m4s{query}"),
         );
     }
     end(&mut out, film.is_complete);
     Some(out)
 }
 
-fn multivariant(film: &Segmented) -> String {
+fn multivariant(film: &Presentation<'_>) -> String {
     let mut out = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
-    if film.renditions.iter().all(|it| it.is_independent) {
+    if film.renditions.iter().all(|it| it.of.is_independent) {
         out += "#EXT-X-INDEPENDENT-SEGMENTS\n";
     }
+    for it in film.not_aligned() {
+        let name = &it.name;
+        line(
+            &mut out,
+            format_args!("# {name}: its segments begin at other times than those of video"),
+        );
+    }
+    let query = film.query;
     let groups = groups(film);
-    let pictures = film.renditions.iter().find(|it| it.medium == Medium::Video);
+    let has_pictures = film.pictures().next().is_some();
     let sounds: usize = groups.iter().map(|it| it.renditions.len()).sum();
-    let is_named = pictures.is_some() || sounds > 1;
-    let mut names: Vec<String> = Vec::new();
+    let is_named = has_pictures || sounds > 1;
+    let mut names = HashSet::new();
     for group in groups.iter().filter(|_| is_named) {
         for rendition in &group.renditions {
-            let name = unique_name(rendition, &names);
-            sound(&mut out, group, rendition, &name, names.is_empty());
-            names.push(name);
+            let is_first = names.is_empty();
+            let name = Presentation::unique_name(rendition, &mut names);
+            sound(&mut out, (group, query), rendition, &name, is_first);
         }
     }
-    match (pictures, &groups[..]) {
-        (Some(pictures), []) => variant(&mut out, pictures, None),
-        (Some(pictures), groups) => {
-            groups
+    for pictures in film.pictures() {
+        match &groups[..] {
+            [] => variant(&mut out, pictures, None, query),
+            groups => groups
                 .iter()
-                .for_each(|it| variant(&mut out, pictures, Some(it)));
+                .for_each(|it| variant(&mut out, pictures, Some(it), query)),
         }
-        (None, groups) => groups.iter().for_each(|group| {
-            variant(&mut out, group.renditions[0], is_named.then_some(group));
-        }),
     }
-    if let Some(pictures) = pictures {
-        picture_variant(&mut out, pictures);
+    for group in groups.iter().filter(|_| !has_pictures) {
+        let with = is_named.then_some(group);
+        variant(&mut out, group.renditions[0], with, query);
+    }
+    for pictures in film.pictures() {
+        picture_variant(&mut out, pictures, query);
     }
     out
 }
 
-fn groups(film: &Segmented) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for rendition in film
-        .renditions
-        .iter()
-        .filter(|it| it.medium == Medium::Audio)
-    {
-        let codec = rendition.codec.as_deref().unwrap_or_default();
+fn groups<'a>(film: &'a Presentation<'a>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    let sounds = film.renditions.iter();
+    for rendition in sounds.filter(|it| it.of.medium == Medium::Audio) {
+        let codec = rendition.of.codec.as_deref().unwrap_or_default();
         let known = groups.iter_mut().find(|it| it.codec == codec);
         match known {
             Some(group) => group.renditions.push(rendition),
@@ -119,45 +125,39 @@ fn groups(film: &Segmented) -> Vec<Group<'_>> {
     groups
 }
 
-/// What players show for a rendition, which none of the others of its kind has.
-fn unique_name(rendition: &Rendition, others: &[String]) -> String {
-    let told = rendition.label.as_deref().or_else(|| language(rendition));
-    let name: String = quotable(told.unwrap_or(&rendition.name));
-    let mut number = 1;
-    let mut unique = name.clone();
-    while others.contains(&unique) {
-        number += 1;
-        unique = format!("{name} ({number})");
-    }
-    unique
-}
-
 /// EXT-X-MEDIA (section 4.4.6.1).
-fn sound(out: &mut String, group: &Group<'_>, it: &Rendition, name: &str, is_default: bool) {
+fn sound(
+    out: &mut String,
+    (group, query): (&Group<'_>, &str),
+    it: &Listed<'_>,
+    name: &str,
+    is_default: bool,
+) {
     let id = &group.id;
     write!(
         out,
         "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{id}\",NAME=\"{name}\""
     )
     .expect("text");
-    if let Some(language) = language(it) {
+    if let Some(language) = language(it.of) {
         write!(out, ",LANGUAGE=\"{}\"", quotable(language)).expect("text");
     }
     let default = if is_default { "YES" } else { "NO" };
     write!(out, ",DEFAULT={default},AUTOSELECT=YES").expect("text");
-    if let Some(channels) = it.channels {
+    if let Some(channels) = it.of.channels {
         write!(out, ",CHANNELS=\"{channels}\"").expect("text");
     }
-    line(out, format_args!(",URI=\"{}/index.m3u8\"", it.name));
+    line(out, format_args!(",URI=\"{}/index.m3u8{query}\"", it.name));
 }
 
 /// EXT-X-STREAM-INF (section 4.4.6.2).
-fn variant(out: &mut String, of: &Rendition, with: Option<&Group<'_>>) {
+fn variant(out: &mut String, listed: &Listed<'_>, with: Option<&Group<'_>>, query: &str) {
+    let of = listed.of;
     let sounds = with.map_or(&[][..], |group| &group.renditions);
-    let others = sounds.iter().filter(|it| it.name != of.name);
+    let others = sounds.iter().filter(|it| it.name != listed.name);
     // Of several that may be played with it, the one that takes most.
     let most = others
-        .map(|it| it.rates)
+        .map(|it| it.of.rates)
         .fold(Rates::default(), |most, it| Rates {
             peak_bps: most.peak_bps.max(it.peak_bps),
             mean_bps: most.mean_bps.max(it.mean_bps),
@@ -179,11 +179,12 @@ fn variant(out: &mut String, of: &Rendition, with: Option<&Group<'_>>) {
     if let Some(group) = with {
         write!(out, ",AUDIO=\"{}\"", group.id).expect("text");
     }
-    line(out, format_args!("\n{}/index.m3u8", of.name));
+    line(out, format_args!("\n{}/index.m3u8{query}", listed.name));
 }
 
 /// EXT-X-I-FRAME-STREAM-INF (section 4.4.6.3).
-fn picture_variant(out: &mut String, of: &Rendition) {
+fn picture_variant(out: &mut String, listed: &Listed<'_>, query: &str) {
+    let of = listed.of;
     let Some(rates) = of.picture_rates() else {
         return;
     };
@@ -197,7 +198,10 @@ fn picture_variant(out: &mut String, of: &Rendition) {
         write!(out, ",CODECS=\"{}\"", quotable(codec)).expect("text");
     }
     shape(out, of);
-    line(out, format_args!(",URI=\"{}/iframes.m3u8\"", of.name));
+    line(
+        out,
+        format_args!(",URI=\"{}/iframes.m3u8{query}\"", listed.name),
+    );
 }
 
 fn shape(out: &mut String, of: &Rendition) {
@@ -206,7 +210,8 @@ fn shape(out: &mut String, of: &Rendition) {
     }
 }
 
-fn media_text(film: &Segmented, rendition: &Rendition, folder: &str) -> String {
+fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> String {
+    let query = film.query;
     let longest_us = rendition.longest_ns().div_ceil(1000);
     let mut out = head(rendition.format(), longest_us, film.is_complete);
     if rendition.is_independent {
@@ -216,7 +221,7 @@ fn media_text(film: &Segmented, rendition: &Rendition, folder: &str) -> String {
         Format::Cmaf => {
             line(
                 &mut out,
-                format_args!("#EXT-X-MAP:URI=\"{folder}/init.mp4\""),
+                format_args!("#EXT-X-MAP:URI=\"{folder}/init.mp4{query}\""),
             );
             "m4s"
         }
@@ -229,7 +234,7 @@ fn media_text(film: &Segmented, rendition: &Rendition, folder: &str) -> String {
         let lasts = seconds(end_us.saturating_sub(start_us).max(1));
         line(
             &mut out,
-            format_args!("#EXTINF:{lasts},\n{folder}/{number}.{ending}"),
+            format_args!("#EXTINF:{lasts},\n{folder}/{number}.{ending}{query}"),
         );
         start_us = end_us;
     }
@@ -265,19 +270,6 @@ fn end(out: &mut String, is_complete: bool) {
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("a string takes all");
-}
-
-/// A language that says something.
-fn language(of: &Rendition) -> Option<&str> {
-    of.language
-        .as_deref()
-        .filter(|it| !it.is_empty() && *it != "und")
-}
-
-/// Without what a quoted string may not have (section 4.2).
-fn quotable(text: &str) -> String {
-    let kept = text.chars().filter(|it| !it.is_control());
-    kept.map(|it| if it == '"' { '\'' } else { it }).collect()
 }
 
 /// So many ticks in microseconds.

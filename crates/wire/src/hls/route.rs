@@ -52,21 +52,10 @@ pub enum Resource<'a> {
     },
     /// The manifest of DASH.
     Manifest,
-    /// A file of the page that plays the film.
-    Player(PlayerFile),
-}
-
-/// The files of the page that plays a film.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum PlayerFile {
-    /// `index.html`.
+    /// The page that plays the film.
     Page,
-    /// `player.css`.
-    Style,
-    /// `player.js`.
-    Script,
-    /// `playlist.js`.
-    Playlist,
+    /// Its first picture that can be shown alone, as a film of its own.
+    Poster,
 }
 
 /// The name of a film, and the resource of it that `path` names, if it is one: decoded, `/` between
@@ -79,11 +68,8 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
     match (before, last) {
         ("hls", "index.m3u8") => return named(rest).then_some((rest, Resource::Main)),
         ("dash", "manifest.mpd") => return named(rest).then_some((rest, Resource::Manifest)),
-        ("hls", file) => {
-            if let Some(file) = PlayerFile::of(file) {
-                return named(rest).then_some((rest, Resource::Player(file)));
-            }
-        }
+        ("hls", "index.html") => return named(rest).then_some((rest, Resource::Page)),
+        ("hls", "poster.mp4") => return named(rest).then_some((rest, Resource::Poster)),
         _ => {}
     }
     let (film, third) = rest.rsplit_once('/')?;
@@ -121,18 +107,6 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
         _ => return None,
     };
     Some((film, resource))
-}
-
-impl PlayerFile {
-    fn of(name: &str) -> Option<Self> {
-        Some(match name {
-            "index.html" => Self::Page,
-            "player.css" => Self::Style,
-            "player.js" => Self::Script,
-            "playlist.js" => Self::Playlist,
-            _ => return None,
-        })
-    }
 }
 
 /// Digits only, and no 0 in front. A number beyond all segments is the largest there is.
@@ -181,10 +155,8 @@ mod tests {
         };
         for (path, expected) in [
             ("index.m3u8", Resource::Main),
-            ("index.html", Resource::Player(PlayerFile::Page)),
-            ("player.css", Resource::Player(PlayerFile::Style)),
-            ("player.js", Resource::Player(PlayerFile::Script)),
-            ("playlist.js", Resource::Player(PlayerFile::Playlist)),
+            ("index.html", Resource::Page),
+            ("poster.mp4", Resource::Poster),
             ("audio-2/index.m3u8", Resource::Media { rendition }),
             ("audio-2/iframes.m3u8", Resource::Pictures { rendition }),
             (

@@ -1,11 +1,11 @@
 //! A folder as a page: plain HTML that reads well on a screen, on a phone, by voice and in a
 //! terminal.
 
-use std::fmt::Write;
-
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
+use super::media_type::media_type;
 use crate::calendar::Utc;
+use crate::hls::is_of_several;
 use crate::media::has_media_ending;
 use crate::name::{shown, to_bytes};
 
@@ -35,6 +35,18 @@ pub struct Listing<'a> {
     pub http_host: &'a str,
     /// Where RTSP plays what is listed here: `host[:port]`; empty if nowhere.
     pub rtsp_host: &'a str,
+    /// Live channels that are shown beside, by their names.
+    pub channels: &'a [String],
+}
+
+/// The path of what pages load: no file can have it, because hidden ones are not served.
+pub const ASSETS: &str = ".onrush/";
+
+/// [`ASSETS`] as a link of a page at `folder/` has it; empty for the served directory itself.
+#[must_use]
+pub fn assets_from(folder: &str) -> String {
+    let parts = folder.split('/').filter(|it| !it.is_empty()).count();
+    format!("{}{ASSETS}", "../".repeat(parts))
 }
 
 /// A name as it stands in a URL: its slashes stay, and what is not UTF-8 is the bytes that it is.
@@ -63,27 +75,36 @@ impl Entry {
 }
 
 impl Listing<'_> {
-    /// The page.
+    /// The page. Its style and its script are at [`ASSETS`] of the same host: without them it is
+    /// a plain page of links.
     #[must_use]
     pub fn to_html(&self) -> String {
         let title = match self.folder {
-            "" => "Files".to_owned(),
-            folder => escaped(folder),
+            "" => "Onrush".to_owned(),
+            folder => escaped(folder.rsplit('/').next().unwrap_or(folder)),
         };
-        let mut html = String::with_capacity(2048 + 400 * self.entries.len());
+        let assets = assets_from(self.folder);
+        let mut html = String::with_capacity(2048 + 700 * self.entries.len());
         html += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
         html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
         html += "<meta name=\"color-scheme\" content=\"light dark\">\n";
-        html += &format!("<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n");
-        html += &format!("<body>\n<main>\n<h1><bdi>{title}</bdi></h1>\n");
-        if !self.folder.is_empty() {
-            html += "<p><a href=\"../\">Up to the folder above</a></p>\n";
-        }
-        if self.entries.is_empty() {
+        html += &format!("<title>{title}</title>\n");
+        html += &format!("<link rel=\"stylesheet\" href=\"{assets}page.css\">\n");
+        html += &format!("<link rel=\"icon\" href=\"{assets}icon.svg\">\n");
+        html += &format!("<script type=\"module\" src=\"{assets}folder.js\"></script>\n");
+        html += "</head>\n<body>\n<header>\n";
+        self.path(&mut html);
+        // The script shows it: without that it would find nothing.
+        html += "<label id=\"search-label\" hidden>Search <input id=\"search\" type=\"search\" \
+            autocomplete=\"off\" spellcheck=\"false\"></label>\n</header>\n<main>\n";
+        html += &format!("<h1><bdi>{title}</bdi></h1>\n<p id=\"found\" role=\"status\"></p>\n");
+        if self.entries.is_empty() && self.channels.is_empty() {
             html += "<p>There is nothing here.</p>\n";
-        } else {
-            self.table(&mut html);
         }
+        self.folders(&mut html);
+        self.live(&mut html);
+        self.films(&mut html);
+        self.others(&mut html);
         if self.is_cut {
             html += "<p>There is more in this folder than this page lists.</p>\n";
         }
@@ -91,35 +112,116 @@ impl Listing<'_> {
         html + "</main>\n</body>\n</html>\n"
     }
 
-    fn table(&self, html: &mut String) {
-        *html += "<table>\n<thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>\
-            <th scope=\"col\">Changed (UTC)</th><th \
-            scope=\"col\">Play</th></tr></thead>\n<tbody>\n";
-        for entry in self.entries {
-            let slash = if entry.is_folder { "/" } else { "" };
-            let (link, name) = (in_url(&entry.name), escaped(&entry.name));
-            let size = if entry.is_folder {
-                String::new()
+    /// The folders above, each a link.
+    fn path(&self, html: &mut String) {
+        *html += "<nav aria-label=\"Folders above\"><ol>";
+        let parts: Vec<_> = self.folder.split('/').filter(|it| !it.is_empty()).collect();
+        for (at, part) in [""].iter().chain(&parts).enumerate() {
+            let name = if at == 0 {
+                "Home".to_owned()
             } else {
-                readable(entry.file_bytes)
+                escaped(part)
             };
-            let time = time(entry.modified_s);
-            let play = match is_film(entry) {
-                true => format!(
-                    "<a href=\"./{link}/hls/index.html\" aria-label=\"Play {name}\">Play</a>"
+            *html += &match parts.len() - at {
+                0 => format!("<li aria-current=\"page\"><bdi>{name}</bdi></li>"),
+                up => format!(
+                    "<li><a href=\"{}\"><bdi>{name}</bdi></a></li>",
+                    "../".repeat(up)
                 ),
-                false => String::new(),
             };
-            // "./", so that a colon in a name makes no scheme of what is before it.
-            let written = writeln!(
-                html,
-                "<tr><td><a \
-                 href=\"./{link}{slash}\"><bdi>{name}</bdi>{slash}</a></td><td>{size}</td>\
-                 <td>{time}</td><td>{play}</td></tr>"
-            );
-            written.expect("memory takes all");
         }
-        *html += "</tbody>\n</table>\n";
+        *html += "</ol></nav>\n";
+    }
+
+    fn folders(&self, html: &mut String) {
+        let mut folders = self
+            .entries
+            .iter()
+            .filter(|it| it.is_folder && !is_film(it))
+            .peekable();
+        if folders.peek().is_none() {
+            return;
+        }
+        *html += "<section aria-labelledby=\"folders\">\n<h2 id=\"folders\">Folders</h2>\n\
+            <ul class=\"folders\">\n";
+        for folder in folders {
+            let (link, name) = (in_url(&folder.name), escaped(&folder.name));
+            // "./", so that a colon in a name makes no scheme of what is before it.
+            let line =
+                format!("<li class=\"item\"><a href=\"./{link}/\"><bdi>{name}</bdi>/</a></li>\n");
+            *html += &line;
+        }
+        *html += "</ul>\n</section>\n";
+    }
+
+    /// Live channels, which players other than browsers play.
+    fn live(&self, html: &mut String) {
+        if self.channels.is_empty() || self.rtsp_host.is_empty() {
+            return;
+        }
+        *html += "<section aria-labelledby=\"channels\">\n<h2 id=\"channels\">Channels</h2>\n\
+            <ul class=\"channels\">\n";
+        for channel in self.channels {
+            let url = format!("rtsp://{}/live/{}", self.rtsp_host, in_url(channel));
+            let (url, name) = (escaped(&url), escaped(channel));
+            *html += &format!(
+                "<li class=\"item\"><bdi>{name}</bdi> <code class=\"copied\">{url}</code></li>\n"
+            );
+        }
+        *html += "</ul>\n</section>\n";
+    }
+
+    fn films(&self, html: &mut String) {
+        let mut films = self.entries.iter().filter(|it| is_film(it)).peekable();
+        if films.peek().is_none() {
+            return;
+        }
+        *html += "<section aria-labelledby=\"films\">\n<h2 id=\"films\">Films</h2>\n\
+            <ul class=\"films\">\n";
+        for film in films {
+            let (link, name) = (in_url(&film.name), escaped(&film.name));
+            let (size, time) = (readable(film.file_bytes), time(film.modified_s));
+            // Of a transport stream it is not known where a picture ends.
+            let poster = match media_type(&film.name) {
+                "video/mp2t" => "",
+                _ => " data-film",
+            };
+            // A folder of renditions is one film, and can be looked into.
+            let rest = match film.is_folder {
+                true => format!("<a href=\"./{link}/\" aria-label=\"Files of {name}\">Files</a>"),
+                false => format!(
+                    "<a href=\"./{link}\" download aria-label=\"Download {name}\">Download</a>"
+                ),
+            };
+            let size = if film.is_folder { String::new() } else { size };
+            *html += &format!(
+                "<li class=\"item\"><a class=\"play\" href=\"./{link}/hls/index.html\">\
+                 <span class=\"poster\"{poster}></span><bdi>{name}</bdi></a>\
+                 <p>{size} <span class=\"date\">{time}</span> {rest}</p></li>\n"
+            );
+        }
+        *html += "</ul>\n</section>\n";
+    }
+
+    /// What is no film.
+    fn others(&self, html: &mut String) {
+        let is_other = |it: &&Entry| !it.is_folder && !is_film(it);
+        let mut others = self.entries.iter().filter(is_other).peekable();
+        if others.peek().is_none() {
+            return;
+        }
+        *html += "<section aria-labelledby=\"files\">\n<h2 id=\"files\">Other files</h2>\n<table>\n\
+            <thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>\
+            <th scope=\"col\">Changed (UTC)</th></tr></thead>\n<tbody>\n";
+        for entry in others {
+            let (link, name) = (in_url(&entry.name), escaped(&entry.name));
+            let (size, time) = (readable(entry.file_bytes), time(entry.modified_s));
+            *html += &format!(
+                "<tr class=\"item\"><td><a href=\"./{link}\"><bdi>{name}</bdi></a></td>\
+                 <td>{size}</td><td>{time}</td></tr>\n"
+            );
+        }
+        *html += "</tbody>\n</table>\n</section>\n";
     }
 
     /// How to fetch and to play the first file that can be, from a terminal.
@@ -132,17 +234,20 @@ impl Listing<'_> {
         let Some(file) = stream.or(file).filter(|_| !self.http_host.is_empty()) else {
             return;
         };
-        *html += "<h2>From a terminal</h2>\n";
+        *html += "<section aria-labelledby=\"terminal\">\n\
+            <h2 id=\"terminal\">From a terminal</h2>\n";
         let url = format!("http://{}/{}", self.http_host, in_url(&self.name_of(file)));
         *html += &format!("<pre><code>curl -O '{}'</code></pre>\n", escaped(&url));
         if let Some(url) = self.play_url(file) {
             *html += &format!("<pre><code>ffplay -rtsp_transport udp '{url}'</code></pre>\n");
         }
+        *html += "</section>\n";
     }
 
     /// Where RTSP plays it, escaped for HTML.
     fn play_url(&self, entry: &Entry) -> Option<String> {
-        let plays = is_film(entry) && !self.rtsp_host.is_empty();
+        let is_one = !entry.is_folder && has_media_ending(&entry.name);
+        let plays = is_one && !self.rtsp_host.is_empty();
         let name = plays.then(|| self.name_of(entry))?;
         Some(escaped(&format!(
             "rtsp://{}/{}",
@@ -161,7 +266,9 @@ impl Listing<'_> {
 
 /// Whether there is a page that plays it, as far as its name tells.
 fn is_film(entry: &Entry) -> bool {
-    !entry.is_folder && has_media_ending(&entry.name)
+    let is_file = !entry.is_folder && has_media_ending(&entry.name);
+    let is_list = entry.name.ends_with(".json");
+    is_file || is_of_several(&entry.name) && entry.is_folder != is_list
 }
 
 fn escaped(text: &str) -> String {
@@ -213,18 +320,6 @@ fn readable(bytes: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-const STYLE: &str = ":root{color-scheme:light dark}\
-    body{font:1rem/1.5 system-ui,sans-serif;margin:0;padding:1.5rem}\
-    main{max-width:60rem;margin:auto}h1{font-size:1.4rem;overflow-wrap:anywhere}\
-    h2{font-size:1.1rem}\
-    table{border-collapse:collapse;width:100%}\
-    th,td{text-align:start;padding:.35rem .75rem .35rem 0;border-bottom:1px solid #8884;\
-    vertical-align:top}\
-    td:first-child{overflow-wrap:anywhere}\
-    td:nth-child(2),td:nth-child(3){white-space:nowrap;font-variant-numeric:tabular-nums}\
-    pre{overflow-x:auto;padding:.6rem;border:1px solid #8884;border-radius:.4rem}\
-    @media(max-width:36rem){td:nth-child(3),th:nth-child(3){display:none}}";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +340,7 @@ mod tests {
             is_cut: false,
             http_host: "h:80",
             rtsp_host: "h:554",
+            channels: &[],
         };
         listing.to_html()
     }
@@ -253,13 +349,20 @@ mod tests {
     fn files_have_their_links_sizes_and_dates() {
         let html = page(
             "a b",
-            &[entry("ä#%.ts", false, 1 << 20), entry("in", true, 0)],
+            &[
+                entry("ä#%.ts", false, 1 << 20),
+                entry("in", true, 0),
+                entry("a.txt", false, 3),
+            ],
         );
         for expected in [
-            "<a href=\"./%C3%A4%23%25.ts\"><bdi>ä#%.ts</bdi></a></td><td>1.0 MiB</td>",
+            "<a href=\"./%C3%A4%23%25.ts\" download aria-label=\"Download ä#%.ts\">",
+            "<p>1.0 MiB <span",
+            "<td><a href=\"./a.txt\"><bdi>a.txt</bdi></a></td><td>3 B</td>",
             "<time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 08:49</time>",
-            "<a href=\"./%C3%A4%23%25.ts/hls/index.html\" aria-label=\"Play ä#%.ts\">",
-            "<a href=\"./in/\"><bdi>in</bdi>/</a></td><td></td>",
+            "<a class=\"play\" href=\"./%C3%A4%23%25.ts/hls/index.html\">",
+            "<link rel=\"stylesheet\" href=\"../.onrush/page.css\">",
+            "<a href=\"./in/\"><bdi>in</bdi>/</a></li>",
             "<code>curl -O &#39;http://h:80/a%20b/",
             "<code>ffplay -rtsp_transport udp 'rtsp://h:554/a%20b/",
             "<a href=\"../\">",
@@ -277,8 +380,8 @@ mod tests {
         let html = page(&crate::name::from_bytes(b"\xff"), &[entry(&name, false, 1)]);
         for expected in [
             "<h1><bdi>\u{fffd}</bdi></h1>",
-            "<a href=\"./%FCbung%20%C3%A9.ts\"><bdi>\u{fffd}bung \u{e9}.ts</bdi></a>",
-            "<a href=\"./%FCbung%20%C3%A9.ts/hls/index.html\"",
+            "<bdi>\u{fffd}bung \u{e9}.ts</bdi></a>",
+            "<a class=\"play\" href=\"./%FCbung%20%C3%A9.ts/hls/index.html\"",
             "'http://h:80/%FF/%FCbung%20%C3%A9.ts'",
         ] {
             assert!(html.contains(expected), "{expected}\n{html}");
@@ -292,7 +395,7 @@ mod tests {
             &[entry("<script>alert('x')</script>&\"\u{1b}.ts", false, 1)],
         );
         assert!(
-            !html.contains("<script>") && !html.contains("<b>") && !html.contains('\u{1b}'),
+            !html.contains("<script>alert") && !html.contains("<b>") && !html.contains('\u{1b}'),
             "{html}"
         );
         assert!(

@@ -26,7 +26,9 @@ use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
-use crate::downloads::http::film::{self, Made, Way};
+use crate::downloads::http::assets;
+use crate::downloads::http::film;
+use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::{abort, send_all};
 use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
@@ -244,12 +246,17 @@ impl Connection<'_> {
                 None,
             ),
             (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
+                if let Some(asset) = assets::find(name) {
+                    let made = Made::asset(asset, self.site.started_s);
+                    return self.film(request, Ok(made), keeps_alive).await;
+                }
                 if let Err(refusal) = self.authorize(request, name).await {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
-                if !is_folder && let Some(found) = film::find(self.site, name).await {
-                    return self.film(request, found, keeps_alive);
+                if !is_folder && let Some(found) = film::find(self.site, name, request.query).await
+                {
+                    return self.film(request, found, keeps_alive).await;
                 }
                 match self.site.files.find(name).await {
                     Ok(Found::File(file)) if !is_folder => {
@@ -293,7 +300,7 @@ impl Connection<'_> {
         self.site.authorizer.authorize(&asked).await
     }
 
-    fn film(
+    async fn film(
         &self,
         request: &Request<'_>,
         found: Result<Made, film::Refusal>,
@@ -301,6 +308,7 @@ impl Connection<'_> {
     ) -> Decided {
         match found {
             Ok(made) => {
+                let made = made.in_coding(request.codings).await;
                 let resource = made.resource();
                 let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
                 let answer = self.with_context(request, keeps_alive, answer);
@@ -358,6 +366,11 @@ impl Connection<'_> {
                     is_cut,
                     http_host: request.host,
                     rtsp_host: &rtsp_host,
+                    channels: if name.is_empty() {
+                        &self.site.channels
+                    } else {
+                        &[]
+                    },
                 };
                 let html = listing.to_html();
                 self.with_context(request, keeps_alive, |c| Answer::page(html, c))

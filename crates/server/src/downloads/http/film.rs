@@ -8,28 +8,24 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::path::cue;
-use onrush_wire::calendar::clamped;
+use onrush_wire::auth::Grant;
 use onrush_wire::dash;
-use onrush_wire::hls::{self, PlayerFile, Resource as Asked, Version};
-use onrush_wire::http::{Resource, Status, Validators};
+use onrush_wire::hls::{self, Presentation, Resource as Asked};
+use onrush_wire::http::{PAGE_POLICY, Status, assets_from};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented, SegmentsError};
 use onrush_wire::name::shown;
-use socket2::SockRef;
-use tokio::net::TcpStream;
 use tracing::warn;
 
+use super::made::{ASK_AGAIN, FOR_EVER, Made};
+use super::several;
 use crate::downloads::Site;
-use crate::downloads::clock::http_date;
-use crate::downloads::send::send_all;
 use crate::library::{Media, OpenError, blocking};
-use crate::transfer::{Control, Policy, TransferError, Transfers};
 
 /// How long a playlist of a film waits that is not read to its end. After that it has what is
 /// known, and says that more follows.
@@ -48,43 +44,11 @@ const COPIED_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of the file that are brought into memory for that at once.
 const WARMED_BYTES_MAX: u64 = 64 << 20;
 
-/// What is in URLs with a version never changes; all else is asked for again, and as a rule has not
-/// changed.
-const FOR_EVER: &str = "max-age=31536000, immutable";
-const ASK_AGAIN: &str = "no-cache";
-
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const MANIFEST: &str = "application/dash+xml";
 
-/// What the page of a film may load and run: its own files and the film.
-const PLAYER_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-     media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
-     frame-ancestors 'self'";
-
 /// What a client is told instead of a resource.
 pub(super) type Refusal = (Status, String);
-
-/// A resource of a film.
-#[derive(Debug)]
-pub(super) struct Made {
-    content: Segment,
-    file: Arc<File>,
-    etag: String,
-    modified_s: i64,
-    last_modified: String,
-    media_type: &'static str,
-    cache_control: &'static str,
-    policy: Option<&'static str>,
-}
-
-/// How bytes go to a client.
-pub(super) struct Way<'a> {
-    pub(super) socket: &'a TcpStream,
-    pub(super) transfers: &'a Transfers,
-    pub(super) policy: &'a Policy,
-    pub(super) control: &'a Control,
-    pub(super) stall_time_max: Duration,
-}
 
 /// The film that `path` is a playlist, a manifest or a segment of, if it is spelled as one.
 pub(super) fn of(path: &str) -> Option<&str> {
@@ -92,73 +56,155 @@ pub(super) fn of(path: &str) -> Option<&str> {
 }
 
 /// The resource of a film that `path` names, or why there is none; `None` if it names something
-/// else.
-pub(super) async fn find(site: &Site, path: &str) -> Option<Result<Made, Refusal>> {
+/// else. `query` is what the request's target has behind its `?`.
+pub(super) async fn find(
+    site: &Site,
+    path: &str,
+    query: Option<&str>,
+) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
-    let media = match site.library.open(name).await {
-        Ok(media) => media,
-        // There may be a file by this name, in a folder.
-        Err(OpenError::Directory { .. } | OpenError::NotFound { .. }) => return None,
-        Err(error @ OpenError::NotMedia { .. }) => {
-            return Some(Err((Status::NotFound, error.to_string())));
-        }
-        Err(error) => {
-            warn!("{}: {error}", shown(path));
-            let note = "the server is short of something".to_owned();
-            return Some(Err((Status::ServiceUnavailable, note)));
-        }
+    let files = match several::files(&site.root, name).await {
+        Some(Ok(files)) => files,
+        Some(Err(note)) => return Some(Err((Status::NotFound, note))),
+        None => vec![name.to_owned()],
     };
-    Some(make(media, asked).await)
+    let is_alone = files.len() == 1;
+    let mut parts = Vec::with_capacity(files.len());
+    for file in &files {
+        match open(site, file).await {
+            Some(Ok(media)) => parts.push(media),
+            Some(Err((_, error))) if !is_alone => {
+                warn!("{}: {} is left out: {error}", shown(name), shown(file));
+            }
+            Some(Err(refusal)) => return Some(Err(refusal)),
+            None => {}
+        }
+    }
+    // There may be a file by this name, in a folder.
+    let first = parts.first()?;
+    if asked == Asked::Page {
+        return Some(Ok(page(first, name)));
+    }
+    let grant = query.and_then(Grant::of_query).and_then(Result::ok);
+    let query = grant.map_or_else(String::new, |grant| format!("?{grant}"));
+    Some(make(&parts, asked, query).await)
 }
 
-async fn make(media: Arc<Media>, asked: Asked<'_>) -> Result<Made, Refusal> {
+async fn open(site: &Site, name: &str) -> Option<Result<Arc<Media>, Refusal>> {
+    match site.library.open(name).await {
+        Ok(media) => Some(Ok(media)),
+        Err(OpenError::Directory { .. } | OpenError::NotFound { .. }) => None,
+        Err(error @ OpenError::NotMedia { .. }) => Some(Err((Status::NotFound, error.to_string()))),
+        Err(error) => {
+            warn!("{}: {error}", shown(name));
+            let note = "the server is short of something".to_owned();
+            Some(Err((Status::ServiceUnavailable, note)))
+        }
+    }
+}
+
+async fn make(parts: &[Arc<Media>], asked: Asked<'_>, query: String) -> Result<Made, Refusal> {
     let version = match asked {
         Asked::Init { version, .. }
         | Asked::Segment { version, .. }
         | Asked::Picture { version, .. } => Some(version),
         _ => None,
     };
-    if let Asked::Player(file) = asked {
-        return Ok(player(&media, file));
+    if version.is_some_and(|version| !parts.iter().any(|it| it.has_version(version))) {
+        return Err(changed());
     }
+    // A poster needs no more than the film's first picture.
+    let waits = version.is_none() && asked != Asked::Poster;
+    let films = cut_all(parts, waits).await?;
+    let rendition = match asked {
+        Asked::Segment { rendition, .. }
+        | Asked::Picture { rendition, .. }
+        | Asked::Init { rendition, .. } => rendition,
+        Asked::Poster => "video",
+        _ => return playlist(films, asked, query).await,
+    };
+    let view = films.presentation(&query);
+    let none = || (Status::NotFound, "the film has no such track".to_owned());
+    let listed = view.rendition(rendition).ok_or_else(none)?;
+    let (media, cut) = &films.0[listed.part];
     if version.is_some_and(|version| !media.has_version(version)) {
-        let note = "the film has changed; load its playlist again";
-        return Err((Status::NotFound, note.to_owned()));
+        return Err(changed());
     }
-    let film = cut(&media, version.is_none()).await?;
-    match asked {
-        Asked::Segment {
-            rendition,
-            number,
-            format,
-            ..
-        } => {
-            let rendition = of_name(&film, rendition)?;
-            let is_one = rendition.format() == format;
-            if !is_one || rendition.weight(number) <= SAMPLES_HERE_MAX {
-                let segment = rendition.segment(number).filter(|_| is_one);
-                return segment_of(&media, rendition, segment, asked).await;
+    let segment = segment(cut, listed.of, asked).await?;
+    segment_of(media, listed.of, segment, asked).await
+}
+
+fn changed() -> Refusal {
+    let note = "the film has changed; load its playlist again";
+    (Status::NotFound, note.to_owned())
+}
+
+/// What is asked of a rendition, if there is such a thing.
+async fn segment(
+    film: &Arc<Segmented>,
+    of: &Rendition,
+    asked: Asked<'_>,
+) -> Result<Option<Segment>, Refusal> {
+    Ok(match asked {
+        Asked::Segment { number, format, .. } => {
+            let is_one = of.format() == format;
+            if is_one && of.weight(number) > SAMPLES_HERE_MAX {
+                let (film, name) = (Arc::clone(film), of.name.clone());
+                return elsewhere(move || film.rendition(&name)?.segment(number)).await;
             }
-            let (film, name) = (Arc::clone(&film), rendition.name.clone());
-            let made = elsewhere(move || film.rendition(&name)?.segment(number)).await?;
-            segment_of(&media, rendition, made, asked).await
+            of.segment(number).filter(|_| is_one)
         }
-        Asked::Picture {
-            rendition, number, ..
-        } => {
-            let rendition = of_name(&film, rendition)?;
-            segment_of(&media, rendition, rendition.picture(number), asked).await
+        Asked::Picture { number, .. } => of.picture(number),
+        Asked::Poster => poster(of),
+        _ => of.init_segment().map(|head| Segment {
+            head,
+            pieces: Vec::new(),
+        }),
+    })
+}
+
+/// Files that are cut: one film, or several that show the same, best first.
+struct Films(Vec<(Arc<Media>, Arc<Segmented>)>);
+
+impl Films {
+    fn presentation<'a>(&'a self, query: &'a str) -> Presentation<'a> {
+        let parts = self
+            .0
+            .iter()
+            .map(|(media, film)| (&**film, media.version()));
+        Presentation::new(&parts.collect::<Vec<_>>(), query)
+    }
+}
+
+/// All of them that can be cut; of several, those in CMAF.
+async fn cut_all(parts: &[Arc<Media>], waits: bool) -> Result<Films, Refusal> {
+    let mut films = Vec::with_capacity(parts.len());
+    let mut last = None;
+    for media in parts {
+        let is_alone = parts.len() == 1;
+        match cut(media, waits).await {
+            Ok(film) if is_alone || film.renditions[0].format() == Format::Cmaf => {
+                films.push((Arc::clone(media), film));
+            }
+            Ok(_) => {
+                let note = "a film of several files takes none that are transport streams";
+                last = Some((Status::NotFound, note.to_owned()));
+            }
+            Err(refusal) => {
+                warn!("{}: {}", shown(media.name()), refusal.1);
+                last = Some(refusal);
+            }
         }
-        Asked::Init { rendition, .. } => {
-            let rendition = of_name(&film, rendition)?;
-            let head = rendition.init_segment();
-            let segment = head.map(|head| Segment {
-                head,
-                pieces: Vec::new(),
-            });
-            segment_of(&media, rendition, segment, asked).await
-        }
-        _ => playlist(&media, film, asked).await,
+    }
+    let rate = |film: &Segmented| {
+        let of = &film.renditions[0];
+        let is_video = of.medium == Medium::Video;
+        (!is_video, std::cmp::Reverse(of.rates.peak_bps))
+    };
+    films.sort_by_key(|(_, film)| rate(film));
+    match last {
+        Some(refusal) if films.is_empty() => Err(refusal),
+        _ => Ok(Films(films)),
     }
 }
 
@@ -180,79 +226,49 @@ async fn cut(media: &Arc<Media>, waits: bool) -> Result<Arc<Segmented>, Refusal>
     film.map_err(|error: SegmentsError| (Status::NotFound, error.to_string()))
 }
 
-fn of_name<'a>(film: &'a Segmented, name: &str) -> Result<&'a Rendition, Refusal> {
-    let none = || (Status::NotFound, "the film has no such track".to_owned());
-    film.rendition(name).ok_or_else(none)
-}
-
-async fn playlist(
-    media: &Arc<Media>,
-    film: Arc<Segmented>,
-    asked: Asked<'_>,
-) -> Result<Made, Refusal> {
-    let version = media.version();
+async fn playlist(films: Films, asked: Asked<'_>, query: String) -> Result<Made, Refusal> {
+    let media = Arc::clone(&films.0[0].0);
     let (media_type, name) = match asked {
         Asked::Manifest => (MANIFEST, None),
         Asked::Media { rendition } | Asked::Pictures { rendition } => {
-            (PLAYLIST, Some(of_name(&film, rendition)?.name.clone()))
+            (PLAYLIST, Some(rendition.to_owned()))
         }
         _ => (PLAYLIST, None),
     };
     let has_pictures = matches!(asked, Asked::Pictures { .. });
     let is_manifest = matches!(asked, Asked::Manifest);
-    let is_complete = film.is_complete;
-    let write = move || {
-        let rendition = name.and_then(|name| film.rendition(&name));
-        match rendition {
-            _ if is_manifest => dash::manifest(&film, version),
-            Some(of) if has_pictures => hls::picture_playlist(&film, of, version),
-            Some(of) => Some(hls::media_playlist(&film, of, version)),
-            None => Some(hls::main_playlist(&film, version)),
-        }
-    };
-    if is_manifest && !is_complete {
+    if is_manifest && !films.presentation("").is_complete {
         let note = "the film is not read to its end yet, or is written still".to_owned();
         return Err((Status::ServiceUnavailable, note));
     }
+    let write = move || {
+        let film = films.presentation(&query);
+        match name.map(|name| film.rendition(&name)) {
+            _ if is_manifest => dash::manifest(&film),
+            Some(of) if has_pictures => hls::picture_playlist(&film, of?),
+            Some(of) => Some(hls::media_playlist(&film, of?)),
+            None => Some(hls::main_playlist(&film)),
+        }
+    };
     let text = elsewhere(write).await?;
-    let none = || {
-        (
-            Status::NotFound,
-            "the film has nothing of this kind".to_owned(),
-        )
-    };
-    let head = text.ok_or_else(none)?.into_bytes();
-    let etag = format!("\"{:016x}-{:x}\"", fnv(&head), head.len());
-    let content = Segment {
-        head,
-        pieces: Vec::new(),
-    };
-    Ok(Made::new(media, content, etag, media_type, ASK_AGAIN))
+    let none = || "the film has nothing of this kind".to_owned();
+    let text = text.ok_or_else(|| (Status::NotFound, none()))?;
+    Ok(Made::text(&media, text.into_bytes(), media_type))
 }
 
-/// A file of the page that plays a film.
-fn player(media: &Media, file: PlayerFile) -> Made {
-    const SCRIPT: &str = "text/javascript; charset=utf-8";
-    let (text, media_type) = match file {
-        PlayerFile::Page => (
-            &include_bytes!("player/player.html")[..],
-            "text/html; charset=utf-8",
-        ),
-        PlayerFile::Style => (
-            &include_bytes!("player/player.css")[..],
-            "text/css; charset=utf-8",
-        ),
-        PlayerFile::Script => (&include_bytes!("player/player.js")[..], SCRIPT),
-        PlayerFile::Playlist => (&include_bytes!("player/playlist.js")[..], SCRIPT),
-    };
-    let content = Segment {
-        head: text.to_vec(),
-        pieces: Vec::new(),
-    };
-    let etag = format!("\"{:016x}\"", fnv(text));
-    let mut made = Made::new(media, content, etag, media_type, ASK_AGAIN);
-    made.policy = Some(PLAYER_POLICY);
-    made
+/// The page that plays the film `name`.
+fn page(media: &Media, name: &str) -> Made {
+    // It lies two folders below the film.
+    let assets = assets_from(&format!("{name}/hls"));
+    let text = include_str!("page/player.html").replace("{assets}", &assets);
+    Made::page(media, text, PAGE_POLICY)
+}
+
+/// A film of one picture: the first of a rendition that can be shown alone.
+fn poster(of: &Rendition) -> Option<Segment> {
+    let Segment { head, pieces } = of.picture(1)?;
+    let head = [of.init_segment()?, head].concat();
+    Some(Segment { head, pieces })
 }
 
 /// A segment as it is sent, if there is one.
@@ -286,10 +302,14 @@ async fn segment_of(
             version, number, ..
         } => ("i", version, number),
         Asked::Init { version, .. } => ("init", version, 0),
-        _ => ("", Version(0), 0),
+        _ => ("poster", media.version(), 1),
     };
     let etag = format!("\"{version}-{}-{kind}{number}\"", rendition.name);
-    Ok(Made::new(media, segment, etag, media_type, FOR_EVER))
+    let cache_control = match asked {
+        Asked::Poster => ASK_AGAIN,
+        _ => FOR_EVER,
+    };
+    Ok(Made::new(media, segment, etag, media_type, cache_control))
 }
 
 /// Whether it costs less to copy its pieces.
@@ -331,83 +351,4 @@ async fn elsewhere<T: Send + 'static>(
         let note = "the server is short of something";
         (Status::ServiceUnavailable, note.to_owned())
     })
-}
-
-/// FNV-1a.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-impl Made {
-    fn new(
-        media: &Media,
-        content: Segment,
-        etag: String,
-        media_type: &'static str,
-        cache_control: &'static str,
-    ) -> Self {
-        let modified_s = media.identity().modified_ns.div_euclid(1_000_000_000);
-        let modified_s = clamped(i64::try_from(modified_s).unwrap_or(0));
-        Self {
-            content,
-            file: media.file(),
-            etag,
-            modified_s,
-            last_modified: http_date(modified_s),
-            media_type,
-            cache_control,
-            policy: None,
-        }
-    }
-
-    /// As HTTP speaks of it.
-    pub(super) fn resource(&self) -> Resource<'_> {
-        Resource {
-            file_bytes: self.content.bytes(),
-            validators: Validators {
-                etag: &self.etag,
-                modified_s: self.modified_s.cast_unsigned(),
-            },
-            last_modified: &self.last_modified,
-            media_type: self.media_type,
-            coding: None,
-            varies: false,
-            cache_control: Some(self.cache_control),
-            content_security_policy: self.policy,
-            is_for_all_origins: self.policy.is_none(),
-        }
-    }
-
-    /// Sends a part of it; with `more`, something follows at once.
-    pub(super) async fn send(
-        &self,
-        part: Range<u64>,
-        more: bool,
-        way: &Way<'_>,
-    ) -> Result<(), TransferError> {
-        let (head, pieces) = self.content.part(part);
-        let follows = more || !pieces.is_empty();
-        let sent = send_all(way.socket, head, follows, way.stall_time_max).await;
-        sent.map_err(TransferError::Peer)?;
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        // Without it each piece would end in a packet that is not full.
-        let socket = SockRef::from(way.socket);
-        let is_corked = pieces.len() > 1 && socket.set_tcp_cork(true).is_ok();
-        let Way {
-            transfers,
-            policy,
-            control,
-            ..
-        } = way;
-        let gathered = transfers.gather(&self.file, &pieces, way.socket, policy, control);
-        gathered.await?;
-        if is_corked {
-            socket.set_tcp_cork(false).map_err(TransferError::Peer)?;
-        }
-        Ok(())
-    }
 }

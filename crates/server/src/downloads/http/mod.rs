@@ -1,10 +1,14 @@
 //! HTTP connections: heads are read and answered here, what is answered is decided by
 //! [`onrush_wire::http`], bodies are sent by [`crate::transfer`].
 
+mod assets;
 mod connection;
 mod film;
+mod made;
+mod several;
 
 pub use film::INDEX_WAIT_MAX;
+pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

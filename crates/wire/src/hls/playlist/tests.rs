@@ -1,9 +1,24 @@
 //! Playlists against the rules of RFC 8216bis.
 
 use super::*;
+use crate::hls::Version;
+use crate::media::segments::Segmented;
 use crate::media::segments::testing::film;
 
 const VERSION: Version = Version(0x00ab_cdef_0123_4567);
+
+fn of(film: &Segmented) -> Presentation<'_> {
+    Presentation::new(&[(film, VERSION)], "")
+}
+
+fn listed(of: &Rendition) -> Listed<'_> {
+    Listed {
+        name: of.name.clone(),
+        version: VERSION,
+        part: 0,
+        of,
+    }
+}
 
 /// A rule: where it is, what it says, whether a playlist keeps it, and how one is spoilt that does.
 type Rule = (
@@ -356,7 +371,7 @@ fn check(what: &str, text: &str, rules: &[Rule]) {
 
 #[test]
 fn multivariant_playlists_keep_the_rules() {
-    let text = main_playlist(&film(40, 50), VERSION);
+    let text = main_playlist(&of(&film(40, 50)));
     check("multivariant", &text, &ALL);
     check("multivariant", &text, &MULTIVARIANT);
 }
@@ -366,15 +381,18 @@ fn media_playlists_keep_the_rules() {
     for seconds in [13, 40, 601] {
         let film = film(seconds, 50);
         for rendition in &film.renditions {
-            let text = media_playlist(&film, rendition, VERSION);
+            let text = media_playlist(&of(&film), &listed(rendition));
             check(&rendition.name, &text, &ALL);
             check(&rendition.name, &text, &MEDIA);
         }
-        let text = picture_playlist(&film, &film.renditions[0], VERSION).unwrap();
+        let text = picture_playlist(&of(&film), &listed(&film.renditions[0])).unwrap();
         check("pictures", &text, &ALL);
         check("pictures", &text, &MEDIA);
         assert!(text.contains("#EXT-X-I-FRAMES-ONLY\n"));
-        assert_eq!(picture_playlist(&film, &film.renditions[1], VERSION), None);
+        assert_eq!(
+            picture_playlist(&of(&film), &listed(&film.renditions[1])),
+            None
+        );
     }
 }
 
@@ -382,7 +400,7 @@ fn media_playlists_keep_the_rules() {
 fn durations_add_up_to_that_of_the_film() {
     let film = film(601, 50);
     for rendition in &film.renditions {
-        let text = media_playlist(&film, rendition, VERSION);
+        let text = media_playlist(&of(&film), &listed(rendition));
         let sum: f64 = durations(&text).iter().sum();
         let frame = 1024.0 / 48_000.0;
         assert!((601.0..601.0 + frame).contains(&(sum + 1e-6)), "{sum}");
@@ -393,7 +411,7 @@ fn durations_add_up_to_that_of_the_film() {
 fn what_goes_on_has_no_end_and_begins_at_its_start() {
     let mut film = film(40, 50);
     film.is_complete = false;
-    let text = media_playlist(&film, &film.renditions[0], VERSION);
+    let text = media_playlist(&of(&film), &listed(&film.renditions[0]));
     assert!(text.contains("#EXT-X-PLAYLIST-TYPE:EVENT\n"), "{text}");
     assert!(
         text.contains("#EXT-X-START:TIME-OFFSET=0,PRECISE=YES\n"),
@@ -404,7 +422,7 @@ fn what_goes_on_has_no_end_and_begins_at_its_start() {
 
 #[test]
 fn names_are_made_fit_to_stand_between_quotes() {
-    let text = main_playlist(&film(40, 50), VERSION);
+    let text = main_playlist(&of(&film(40, 50)));
     assert!(
         text.contains(",NAME=\"eng\",LANGUAGE=\"eng\",DEFAULT=YES"),
         "{text}"
@@ -419,13 +437,13 @@ fn names_are_made_fit_to_stand_between_quotes() {
 fn tracks_of_sound_alone_are_variants() {
     let mut film = film(40, 50);
     film.renditions.remove(0);
-    let text = main_playlist(&film, VERSION);
+    let text = main_playlist(&of(&film));
     assert!(
         text.ends_with(",CODECS=\"mp4a.40.2\",AUDIO=\"audio1\"\naudio/index.m3u8\n"),
         "{text}"
     );
     film.renditions.pop();
-    let text = main_playlist(&film, VERSION);
+    let text = main_playlist(&of(&film));
     assert!(!text.contains("EXT-X-MEDIA:"), "{text}");
     assert!(
         text.ends_with(",CODECS=\"mp4a.40.2\"\naudio/index.m3u8\n"),
@@ -437,7 +455,7 @@ fn tracks_of_sound_alone_are_variants() {
 fn playlists_of_100_hours_are_below_3_mib() {
     let film = film(360_000 / 25, 50);
     // As many segments as 100 hours have, each a quarter of a second long here.
-    let text = media_playlist(&film, &film.renditions[0], VERSION);
+    let text = media_playlist(&of(&film), &listed(&film.renditions[0]));
     let each = text.len() / film.renditions[0].segments();
     assert!(
         each * crate::media::segments::SEGMENTS_MAX < 3 << 20,

@@ -10,27 +10,29 @@ export function attributes(line) {
   return found;
 }
 
-// The variants and the sounds that a multivariant playlist names; none of another playlist.
+// The variants, sounds and subtitles that a multivariant playlist names; none of another playlist.
 export function multivariant(text) {
   const variants = [];
-  const sounds = [];
+  const media = { AUDIO: [], SUBTITLES: [] };
   let open;
-  for (const line of text.split("\n")) {
+  for (const line of text.split(/\r?\n/)) {
     if (line.startsWith("#EXT-X-STREAM-INF:")) {
       open = attributes(line);
     } else if (line.startsWith("#EXT-X-MEDIA:")) {
       const it = attributes(line);
-      sounds.push({
+      media[it.TYPE]?.push({
         group: it["GROUP-ID"], name: it.NAME, uri: it.URI, isDefault: it.DEFAULT === "YES",
+        language: it.LANGUAGE,
       });
     } else if (open && line && !line.startsWith("#")) {
       variants.push({
         uri: line, codecs: open.CODECS, resolution: open.RESOLUTION, group: open.AUDIO,
+        rate: Number(open.BANDWIDTH),
       });
       open = undefined;
     }
   }
-  return { variants, sounds };
+  return { variants, sounds: media.AUDIO, subtitles: media.SUBTITLES };
 }
 
 // The segments of a media playlist at `url`, with when each begins.
@@ -39,7 +41,7 @@ export function mediaPlaylist(text, url) {
   let start = 0;
   let duration = 0;
   let init;
-  for (const line of text.split("\n")) {
+  for (const line of text.split(/\r?\n/)) {
     if (line.startsWith("#EXT-X-MAP:")) {
       init = new URL(attributes(line).URI, url).href;
     } else if (line.startsWith("#EXTINF:")) {

@@ -1,0 +1,266 @@
+//! The dashboard: a page that shows live what the server does.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /admin` | the page; its style and scripts are below it |
+//! | `GET /admin/events` | Server-Sent Events: each second the [`Status`], and new lines of the log |
+//! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
+//! | `POST /admin/sessions/ID/end` | ends a session |
+//!
+//! Where there are users, all of it is for those with the right `admin`. Without users whoever can
+//! connect can read, as of metrics, and sessions are ended from this machine alone.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Extension, Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream::{Stream, unfold};
+use onrush_wire::auth::Action;
+use onrush_wire::http::PAGE_POLICY;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::Site;
+use super::listen::Peer;
+use super::log_tail::{LOG_TAIL, Line};
+use super::status::Status;
+use crate::users::{Asked, Authorizer, Protocol, Refusal};
+use crate::watching::{Roster, Wish, Wishes};
+
+/// How often a page is told what there is.
+const EVENTS_EVERY: Duration = Duration::from_secs(1);
+
+/// How long control may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A header that pages of other sites cannot send without being asked first (the Fetch standard,
+/// section 4.8), and nobody answers that.
+const OWN_HEADER: &str = "x-onrush";
+
+/// What a dashboard stands on, beside the counters.
+#[derive(Debug)]
+pub(crate) struct Office {
+    pub(crate) wishes: Wishes,
+    pub(crate) authorizer: Arc<Authorizer>,
+}
+
+/// What a page is told each second.
+#[derive(Serialize)]
+struct News {
+    status: Status,
+    log: Vec<Line>,
+}
+
+#[derive(Deserialize)]
+struct Which {
+    #[serde(default)]
+    find: String,
+    #[serde(default)]
+    first: usize,
+}
+
+pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
+    Router::new()
+        .route("/admin", get(page))
+        .route("/admin/{name}", get(asset))
+        .route("/admin/events", get(events))
+        .route("/admin/sessions", get(sessions))
+        .route("/admin/sessions/{number}/end", post(end))
+        .layer(from_fn_with_state(Arc::clone(site), guard))
+}
+
+/// Lets pass who may.
+async fn guard(
+    State(site): State<Arc<Site>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let authorizer = &site.office.authorizer;
+    let changes = request.method() == axum::http::Method::POST;
+    if changes && !is_of_own_page(request.headers(), authorizer.is_open()) {
+        return (StatusCode::FORBIDDEN, "not from this page\n").into_response();
+    }
+    if changes || !authorizer.is_open() {
+        let authorization = request.headers().get(header::AUTHORIZATION);
+        let uri = request.uri().to_string();
+        let asked = Asked {
+            protocol: Protocol::Http,
+            peer,
+            is_encrypted: false,
+            action: Action::Admin,
+            path: "admin",
+            method: request.method().as_str(),
+            uri: &uri,
+            authorization: authorization.and_then(|it| it.to_str().ok()),
+        };
+        if let Err(refusal) = authorizer.authorize(&asked).await {
+            return refused(&refusal);
+        }
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Whether a request that changes something comes from the dashboard. Without users nothing but the
+/// name by which a page knows this host tells it from a page whose name was made to mean it.
+fn is_of_own_page(headers: &HeaderMap, is_open: bool) -> bool {
+    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
+    let name = host.map(|host| match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => name,
+        _ => host,
+    });
+    let is_address = |name: &str| {
+        let name = name.trim_matches(['[', ']']);
+        name == "localhost" || name.parse::<IpAddr>().is_ok()
+    };
+    headers.contains_key(OWN_HEADER) && (!is_open || name.is_some_and(is_address))
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let note = format!("{}\n", refusal.note());
+    match refusal {
+        Refusal::LogIn { challenges, .. } => {
+            let mut response = (StatusCode::UNAUTHORIZED, note).into_response();
+            for challenge in challenges {
+                if let Ok(value) = HeaderValue::from_str(challenge) {
+                    response
+                        .headers_mut()
+                        .append(header::WWW_AUTHENTICATE, value);
+                }
+            }
+            response
+        }
+        Refusal::Malformed(_) => (StatusCode::BAD_REQUEST, note).into_response(),
+        Refusal::Forbidden(_) => (StatusCode::FORBIDDEN, note).into_response(),
+        Refusal::Slowed { retry_s } => {
+            let after = [(header::RETRY_AFTER, retry_s.to_string())];
+            (StatusCode::TOO_MANY_REQUESTS, after, note).into_response()
+        }
+        Refusal::Unanswered => (StatusCode::SERVICE_UNAVAILABLE, note).into_response(),
+    }
+}
+
+async fn page() -> impl IntoResponse {
+    let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (html, include_str!("dashboard/dashboard.html"))
+}
+
+async fn asset(Path(name): Path<String>) -> Response {
+    let (media_type, text) = match &*name {
+        "page.css" => ("text/css", include_str!("../downloads/http/page/page.css")),
+        "icon.svg" => (
+            "image/svg+xml",
+            include_str!("../downloads/http/page/icon.svg"),
+        ),
+        "dashboard.css" => ("text/css", include_str!("dashboard/dashboard.css")),
+        "dashboard.js" => ("text/javascript", include_str!("dashboard/dashboard.js")),
+        "figures.js" => ("text/javascript", include_str!("dashboard/figures.js")),
+        "chart.js" => ("text/javascript", include_str!("dashboard/chart.js")),
+        _ => return (StatusCode::NOT_FOUND, "nothing by this name\n").into_response(),
+    };
+    ([(header::CONTENT_TYPE, media_type)], text).into_response()
+}
+
+/// The connection ends after a minute, as all do here; the page then connects again.
+async fn events(
+    State(site): State<Arc<Site>>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    Sse::new(unfold((site, None), |(site, last)| async move {
+        if last.is_some() {
+            sleep(EVENTS_EVERY).await;
+        }
+        let log = LOG_TAIL.since(last.unwrap_or(0));
+        let last: u64 = log.last().map_or(last.unwrap_or(0), |line| line.number);
+        let status = site.status();
+        let event = Event::default().json_data(News { status, log });
+        // All of it can be written as JSON.
+        let event = event.unwrap_or_default();
+        Some((Ok(event), (site, Some(last))))
+    }))
+}
+
+async fn sessions(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    let (answer, answered) = oneshot::channel();
+    let Which { find, first } = which;
+    let wish = Wish::List {
+        find,
+        first,
+        answer,
+    };
+    match told::<Roster>(&site, wish, answered).await {
+        Some(roster) => Json(roster).into_response(),
+        None => busy(),
+    }
+}
+
+async fn end(State(site): State<Arc<Site>>, Path(number): Path<String>) -> Response {
+    let Ok(number) = u64::from_str_radix(&number, 16) else {
+        return (StatusCode::NOT_FOUND, "no such session\n").into_response();
+    };
+    let (answer, answered) = oneshot::channel();
+    match told::<bool>(&site, Wish::End { number, answer }, answered).await {
+        Some(true) => StatusCode::NO_CONTENT.into_response(),
+        Some(false) => (StatusCode::NOT_FOUND, "no such session\n").into_response(),
+        None => busy(),
+    }
+}
+
+/// What control answers, if it does in time.
+async fn told<T>(site: &Site, wish: Wish, answered: oneshot::Receiver<T>) -> Option<T> {
+    site.office.wishes.try_send(wish).ok()?;
+    let told = tokio::time::timeout(ANSWER_TIME_MAX, answered).await;
+    told.ok()?.ok()
+}
+
+fn busy() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "busy; ask again\n").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_changes_something_from_another_page() {
+        let headers = |own: bool, host: &str| {
+            let mut headers = HeaderMap::new();
+            if own {
+                headers.insert(OWN_HEADER, HeaderValue::from_static("1"));
+            }
+            headers.insert(header::HOST, HeaderValue::from_str(host).unwrap());
+            headers
+        };
+        for host in [
+            "127.0.0.1:9554",
+            "127.0.0.1",
+            "[::1]:9554",
+            "[::1]",
+            "localhost:1",
+        ] {
+            assert!(is_of_own_page(&headers(true, host), true), "{host}");
+            assert!(!is_of_own_page(&headers(false, host), true), "{host}");
+        }
+        for host in ["films.example.org:9554", "127.0.0.1.example.org", ""] {
+            assert!(!is_of_own_page(&headers(true, host), true), "{host}");
+            assert!(is_of_own_page(&headers(true, host), false), "{host}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+// Lines over the last hour: a sample a second, drawn as the most of each few.
+
+const SAMPLES = 3600;
+const POINTS = 300;
+const SVG = "http://www.w3.org/2000/svg";
+
+export class Chart {
+  constructor(place, title, write) {
+    this.samples = [];
+    this.write = write;
+    const figure = document.createElement("figure");
+    const caption = document.createElement("figcaption");
+    this.now = document.createElement("b");
+    this.most = document.createElement("span");
+    caption.append(title, this.most, this.now);
+    const svg = document.createElementNS(SVG, "svg");
+    svg.setAttribute("viewBox", `0 0 ${POINTS} 100`);
+    svg.setAttribute("preserveAspectRatio", "none");
+    svg.setAttribute("role", "img");
+    this.svg = svg;
+    this.title = title;
+    this.line = document.createElementNS(SVG, "path");
+    svg.append(this.line);
+    figure.append(caption, svg);
+    place.append(figure);
+  }
+
+  add(value) {
+    this.samples.push(value ?? 0);
+    if (this.samples.length > SAMPLES) {
+      this.samples.shift();
+    }
+    this.draw();
+  }
+
+  draw() {
+    const { samples } = this;
+    const each = Math.max(Math.ceil(samples.length / POINTS), 1);
+    const points = [];
+    for (let at = 0; at < samples.length; at += each) {
+      points.push(Math.max(...samples.slice(at, at + each)));
+    }
+    const most = Math.max(...points, Number.MIN_VALUE);
+    const step = POINTS / Math.max(points.length - 1, 1);
+    const places = points.map((value, at) =>
+      `${(at * step).toFixed(1)} ${(97 - (94 * value) / most).toFixed(1)}`);
+    this.line.setAttribute("d", `M${places.join("L")}`);
+    const last = this.write(samples[samples.length - 1]);
+    const [now, top] = [last, `most ${this.write(most)}`];
+    this.now.textContent = now;
+    this.most.textContent = top;
+    this.svg.setAttribute("aria-label", `${this.title}: now ${now}, ${top}`);
+  }
+}

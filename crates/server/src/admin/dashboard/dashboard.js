@@ -1,0 +1,244 @@
+// The dashboard: what the server tells each second, and a page of its sessions.
+
+import { Chart } from "./chart.js";
+import { bits, bytes, load, milliseconds, percent, quantile, rates } from "./figures.js";
+
+const LINES = 200;
+const PAGE = 200;
+const SESSIONS_EVERY_MS = 2000;
+
+const of = (id) => document.getElementById(id);
+const state = of("state");
+let before;
+
+const chart = (title, write) => new Chart(of("charts"), title, write);
+const charts = [
+  [chart("Sessions", (it) => String(it)), (now) => now.sessions.now],
+  [chart("Sent by RTP", bits), (_, of) => of.rtp_bps + of.channels_bps],
+  [chart("Sent by HTTP and FTP", bits), (_, of) => of.http_bps],
+  [chart("Late, 99.9 %", milliseconds), (_, of) => Math.min(of.late_ns ?? 0, 1e9)],
+  [chart("Load of the busiest processor", percent), load],
+  [chart("HTTP requests a second", (it) => it.toFixed(0)),
+    (_, of) => of.grown((it) => (it.downloads?.http_answers ?? []).reduce((a, b) => a + b, 0))],
+];
+
+// Pairs of a name and what it is, changed in place, so that nobody who reads is thrown out.
+function figures(list, pairs) {
+  pairs.forEach(([name, value], at) => {
+    let pair = list.children[at];
+    if (!pair) {
+      pair = document.createElement("div");
+      pair.append(document.createElement("dt"), document.createElement("dd"));
+      list.append(pair);
+    }
+    const [term, told] = pair.children;
+    if (term.textContent !== name) {
+      term.textContent = name;
+    }
+    if (told.textContent !== value) {
+      told.textContent = value;
+    }
+  });
+  while (list.children.length > pairs.length) {
+    list.lastChild.remove();
+  }
+}
+
+function rows(body, table) {
+  table.forEach((cells, at) => {
+    const row = body.rows[at] ?? body.insertRow();
+    cells.forEach((cell, column) => {
+      const place = row.cells[column] ?? row.insertCell();
+      if (place.textContent !== cell) {
+        place.textContent = cell;
+      }
+    });
+  });
+  while (body.rows.length > table.length) {
+    body.deleteRow(-1);
+  }
+}
+
+function told(status, by) {
+  const { cache, downloads, sessions, users } = status;
+  const playing = status.engines.reduce((all, it) => all + it.playing, 0);
+  figures(of("figures"), [
+    ["sessions", String(sessions.now)], ["streams play", String(playing)],
+    ["sent by RTP", bits(by.rtp_bps + by.channels_bps)], ["by HTTP and FTP", bits(by.http_bps)],
+    ["late (99.9 %)", milliseconds(by.late_ns)], ["load", percent(load(status))],
+    ["connections", String(sessions.connections + (downloads?.http_connections ?? 0))],
+    ["memory", bytes(status.process.resident_bytes)],
+  ]);
+  rows(of("engines"), status.engines.map((it, at) => {
+    const last = before?.engines[at] ?? it;
+    const bursts = it.lateness.buckets.reduce((all, [, count]) => all + count, 0);
+    const crossings = it.batches.buckets.reduce((all, [, count]) => all + count, 0);
+    return [String(it.core), it.path, percent(it.admission.load_measured),
+      `${it.playing} of ${it.streams}`, bits((8 * (it.bytes - last.bytes)) / by.seconds),
+      milliseconds(quantile(by.lateness[at], 0.999)), `${it.admission.train_ns} ns`,
+      crossings > 0 ? (bursts / crossings).toFixed(1) : "-", String(it.in_flight),
+      String(it.shed)];
+  }));
+  rows(of("channel-rows"), status.channels.map((it, at) => {
+    const last = before?.channels[at] ?? it;
+    const rate = (now, then) => bits((8 * Math.max(now - then, 0)) / by.seconds);
+    return [it.name, it.input, it.state, rate(it.received.bytes, last.received.bytes),
+      String(it.received.missing), String(it.players), String(it.members),
+      rate(it.sent.bytes, last.sent.bytes)];
+  }));
+  tellCache(cache);
+  figures(of("download-figures"), downloads ? [
+    ["HTTP connections", String(downloads.http_connections ?? 0)],
+    ["FTP connections", String(downloads.ftp_connections ?? 0)],
+    ...Object.entries(downloads).filter(([, value]) => typeof value === "number")
+      .filter(([name]) => !name.endsWith("_connections"))
+      .map(([name, value]) => [name.replaceAll("_", " "), String(value)]),
+  ] : [["none are served", ""]]);
+  figures(of("refusal-figures"), [
+    ["sessions: no room (453)", String(sessions.refused)],
+    ["downloads: too many", String(downloads?.refused ?? 0)],
+    ...Object.entries(users).filter(([, value]) => typeof value === "number")
+      .map(([name, value]) => [`users: ${name}`, String(value)]),
+  ]);
+}
+
+// How much of the cache is ready, and how much of that is in use.
+function tellCache(cache) {
+  const map = of("cache-map");
+  if (!cache) {
+    map.hidden = true;
+    figures(of("cache-figures"), [["no files are served", ""]]);
+    return;
+  }
+  const all = Math.max(cache.bytes, 1);
+  const used = cache.chunks_in_use * cache.chunk_bytes;
+  const svg = map.firstElementChild ?? map.appendChild(
+    document.createElementNS("http://www.w3.org/2000/svg", "svg"));
+  svg.setAttribute("viewBox", "0 0 100 10");
+  svg.setAttribute("preserveAspectRatio", "none");
+  ["ready", "used"].forEach((name, at) => {
+    const part = svg.children[at] ?? svg.appendChild(
+      document.createElementNS("http://www.w3.org/2000/svg", "rect"));
+    part.setAttribute("class", name);
+    part.setAttribute("height", "10");
+    part.setAttribute("width", String((100 * (at === 0 ? cache.bytes_ready : used)) / all));
+  });
+  const hits = cache.chunks_read > 0 ? 1 - cache.chunks_built / cache.chunks_read : 0;
+  const text = `${bytes(used)} in use of ${bytes(cache.bytes_ready)}`;
+  map.setAttribute("aria-label", `Cache: ${text}`);
+  figures(of("cache-figures"), [
+    ["size", bytes(cache.bytes)], ["ready", bytes(cache.bytes_ready)], ["in use", bytes(used)],
+    ["hits", percent(Math.max(hits, 0))], ["found it full", String(cache.full)],
+    ["read from files", bytes(cache.bytes_read)],
+  ]);
+}
+
+function log(lines) {
+  const place = of("lines");
+  const isAtEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 20;
+  lines.forEach(({ text }) => place.append(`${text}\n`));
+  while (place.childNodes.length > LINES) {
+    place.firstChild.remove();
+  }
+  if (isAtEnd) {
+    place.scrollTop = place.scrollHeight;
+  }
+}
+
+let lastLine = 0;
+const events = new EventSource("admin/events");
+events.addEventListener("message", ({ data }) => {
+  const news = JSON.parse(data);
+  const { status } = news;
+  state.textContent = "";
+  of("version").textContent = status.version;
+  const isSame = before && before.process.started_s === status.process.started_s;
+  if (!isSame) {
+    [before, lastLine] = [undefined, 0];
+  }
+  // A connection that was made anew tells again what was told.
+  const lines = news.log.filter(({ number }) => number > lastLine);
+  lastLine = lines.length > 0 ? lines[lines.length - 1].number : lastLine;
+  log(lines);
+  const by = rates(before ?? status, status);
+  told(status, by);
+  charts.forEach(([it, value]) => it.add(value(status, by)));
+  before = status;
+});
+events.addEventListener("error", () => { state.textContent = "Not connected; trying again"; });
+
+let first = 0;
+
+async function end(id, button) {
+  button.disabled = true;
+  const answer = await fetch(`admin/sessions/${id}/end`, {
+    method: "POST", headers: { "X-Onrush": "1" },
+  });
+  state.textContent = answer.ok ? "" : (await answer.text()).trim();
+  await sessions();
+}
+
+function sessionRows({ all, found, sessions: shown }) {
+  const lost = (it) => (it.lost === null ? "-" : `${it.lost} (${percent(it.lost_ratio)})`);
+  const at = (it) => (it.position_s === null ? "live" : `${Math.floor(it.position_s)} s`);
+  const body = of("session-rows");
+  const buttons = new Map([...body.querySelectorAll("button")].map((it) => [it.dataset.id, it]));
+  const focused = document.activeElement?.dataset?.id;
+  rows(body, shown.map((it) => [it.client, it.film, it.transport, it.state, at(it), lost(it),
+    it.jitter_ms === null ? "-" : `${it.jitter_ms.toFixed(1)} ms`]));
+  shown.forEach((it, number) => {
+    const row = body.rows[number];
+    const cell = row.cells[7] ?? row.insertCell();
+    if (cell.firstChild?.dataset?.id === it.id) {
+      return;
+    }
+    let button = buttons.get(it.id);
+    if (!button) {
+      button = document.createElement("button");
+      button.type = "button";
+      button.dataset.id = it.id;
+      button.textContent = "End";
+      button.setAttribute("aria-label", `End the session of ${it.client} with ${it.film}`);
+      button.addEventListener("click", () => {
+        end(it.id, button).catch((error) => { state.textContent = error.message; });
+      });
+    }
+    cell.replaceChildren(button);
+    if (focused === it.id) {
+      button.focus();
+    }
+  });
+  const last = Math.min(first + shown.length, found);
+  const range = found > 0 ? `${first + 1} to ${last} of ${found}` : "none";
+  of("shown").textContent = found < all ? `${range} found, ${all} in all` : range;
+  of("back").disabled = first === 0;
+  of("on").disabled = first + PAGE >= found;
+}
+
+async function sessions() {
+  const query = new URLSearchParams({ find: of("find").value, first: String(first) });
+  const answer = await fetch(`admin/sessions?${query}`);
+  if (answer.ok) {
+    sessionRows(await answer.json());
+  }
+}
+
+async function always() {
+  for (;;) {
+    if (!document.hidden) {
+      // A server that is away comes back; the events say so.
+      await sessions().catch(() => undefined);
+    }
+    await new Promise((done) => setTimeout(done, SESSIONS_EVERY_MS));
+  }
+}
+
+function turn(to) {
+  first = Math.max(to, 0);
+  sessions().catch(() => undefined);
+}
+
+of("find").addEventListener("input", () => turn(0));
+of("back").addEventListener("click", () => turn(first - PAGE));
+of("on").addEventListener("click", () => turn(first + PAGE));
+always();

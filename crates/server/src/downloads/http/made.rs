@@ -1,0 +1,213 @@
+//! What was made for a request: bytes of our own in front of pieces of a file, with all that HTTP
+//! says of them.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use onrush_wire::calendar::clamped;
+use onrush_wire::http::{Coding, Codings, Resource, Validators};
+use onrush_wire::media::segments::Segment;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tracing::warn;
+
+use crate::downloads::clock::http_date;
+use crate::downloads::http::assets::Asset;
+use crate::downloads::send::send_all;
+use crate::library::{Media, blocking};
+use crate::transfer::{Control, Policy, TransferError, Transfers};
+
+/// What is in URLs with a version never changes; all else is asked for again, and as a rule has not
+/// changed.
+pub(super) const FOR_EVER: &str = "max-age=31536000, immutable";
+pub(super) const ASK_AGAIN: &str = "no-cache";
+
+/// Texts that are shorter fit into a packet as they are.
+const COMPRESSED_BYTES_MIN: usize = 1024;
+
+/// Texts that are longer are compressed on another thread.
+const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
+
+/// A resource of a film.
+#[derive(Debug)]
+pub(super) struct Made {
+    content: Segment,
+    /// Of which its pieces are, if it has any.
+    file: Option<Arc<File>>,
+    etag: String,
+    modified_s: i64,
+    last_modified: String,
+    media_type: &'static str,
+    cache_control: &'static str,
+    policy: Option<&'static str>,
+    /// Whether it is text, which is compressed for whoever likes that.
+    is_text: bool,
+    coding: Option<Coding>,
+}
+
+/// How bytes go to a client.
+pub(super) struct Way<'a> {
+    pub(super) socket: &'a TcpStream,
+    pub(super) transfers: &'a Transfers,
+    pub(super) policy: &'a Policy,
+    pub(super) control: &'a Control,
+    pub(super) stall_time_max: Duration,
+}
+
+impl Made {
+    /// What is all in memory: playlists and pages.
+    pub(super) fn text(media: &Media, text: Vec<u8>, media_type: &'static str) -> Self {
+        let etag = format!("\"{:016x}-{:x}\"", fnv(&text), text.len());
+        let content = Segment {
+            head: text,
+            pieces: Vec::new(),
+        };
+        let mut made = Self::new(media, content, etag, media_type, ASK_AGAIN);
+        made.is_text = true;
+        made
+    }
+
+    /// The same as a page, which may load and run what `policy` says.
+    pub(super) fn page(media: &Media, text: String, policy: &'static str) -> Self {
+        let mut made = Self::text(media, text.into_bytes(), "text/html; charset=utf-8");
+        made.policy = Some(policy);
+        made
+    }
+
+    /// A segment.
+    pub(super) fn new(
+        media: &Media,
+        content: Segment,
+        etag: String,
+        media_type: &'static str,
+        cache_control: &'static str,
+    ) -> Self {
+        let modified_s = media.identity().modified_ns.div_euclid(1_000_000_000);
+        let modified_s = clamped(i64::try_from(modified_s).unwrap_or(0));
+        Self {
+            content,
+            file: Some(media.file()),
+            etag,
+            modified_s,
+            last_modified: http_date(modified_s),
+            media_type,
+            cache_control,
+            policy: None,
+            is_text: false,
+            coding: None,
+        }
+    }
+
+    /// A file of the pages, which is as old as the server's run.
+    pub(super) fn asset(asset: Asset, started_s: i64) -> Self {
+        let content = Segment {
+            head: asset.text.to_vec(),
+            pieces: Vec::new(),
+        };
+        Self {
+            content,
+            file: None,
+            etag: format!("\"{:016x}\"", fnv(asset.text)),
+            modified_s: clamped(started_s),
+            last_modified: http_date(started_s),
+            media_type: asset.media_type,
+            cache_control: ASK_AGAIN,
+            policy: None,
+            is_text: true,
+            coding: None,
+        }
+    }
+
+    /// The same, compressed if it is text and its client likes that.
+    pub(super) async fn in_coding(mut self, codings: Codings) -> Self {
+        let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
+        let bytes = self.content.head.len();
+        if !self.is_text || !likes || bytes < COMPRESSED_BYTES_MIN {
+            return self;
+        }
+        let compressed = if bytes > COMPRESSED_HERE_BYTES_MAX {
+            let text = self.content.head.clone();
+            blocking(move || gzip(&text)).await
+        } else {
+            gzip(&self.content.head)
+        };
+        match compressed {
+            Ok(compressed) => {
+                self.content.head = compressed;
+                self.coding = Some(Coding::Gzip);
+                // Other bytes, another tag.
+                self.etag.insert_str(self.etag.len() - 1, "-gzip");
+            }
+            Err(error) => warn!("compressing a text: {error}; it is sent as it is"),
+        }
+        self
+    }
+
+    /// As HTTP speaks of it.
+    pub(super) fn resource(&self) -> Resource<'_> {
+        Resource {
+            file_bytes: self.content.bytes(),
+            validators: Validators {
+                etag: &self.etag,
+                modified_s: self.modified_s.cast_unsigned(),
+            },
+            last_modified: &self.last_modified,
+            media_type: self.media_type,
+            coding: self.coding,
+            varies: self.is_text,
+            cache_control: Some(self.cache_control),
+            content_security_policy: self.policy,
+            is_for_all_origins: self.policy.is_none(),
+        }
+    }
+
+    /// Sends a part of it; with `more`, something follows at once.
+    pub(super) async fn send(
+        &self,
+        part: Range<u64>,
+        more: bool,
+        way: &Way<'_>,
+    ) -> Result<(), TransferError> {
+        let (head, pieces) = self.content.part(part);
+        let follows = more || !pieces.is_empty();
+        let sent = send_all(way.socket, head, follows, way.stall_time_max).await;
+        sent.map_err(TransferError::Peer)?;
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        // Without it each piece would end in a packet that is not full.
+        let socket = SockRef::from(way.socket);
+        let is_corked = pieces.len() > 1 && socket.set_tcp_cork(true).is_ok();
+        let Way {
+            transfers,
+            policy,
+            control,
+            ..
+        } = way;
+        let file = self.file.as_ref().expect("pieces are of a file");
+        let gathered = transfers.gather(file, &pieces, way.socket, policy, control);
+        gathered.await?;
+        if is_corked {
+            socket.set_tcp_cork(false).map_err(TransferError::Peer)?;
+        }
+        Ok(())
+    }
+}
+
+/// FNV-1a.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
+    encoder.write_all(text)?;
+    encoder.finish()
+}

@@ -1,0 +1,63 @@
+// Addresses for other players, each with a button that copies it.
+
+// A button behind `code` that copies its text.
+export function offerCopy(code, what = code.textContent) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.setAttribute("aria-label", `Copy ${what}`);
+  button.addEventListener("click", async () => {
+    await copy(code);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  code.after(button);
+}
+
+// Pages without encryption have no clipboard of the newer kind, except on the machine itself.
+async function copy(code) {
+  if (navigator.clipboard) {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      return;
+    } catch {
+      // It may be forbidden; then by the older way.
+    }
+  }
+  const range = document.createRange();
+  range.selectNodeContents(code);
+  const selection = getSelection();
+  selection.removeAllRanges();
+  selection.addRange(range);
+  document.execCommand("copy");
+}
+
+// Of the film whose page is at `page`: what each player is given.
+export function addresses(page) {
+  const { search } = new URL(page);
+  const of = (path) => `${new URL(path, page).href}${search}`;
+  const hls = of("index.m3u8");
+  const film = page.replace(/[?#].*$/, "").replace(/\/hls\/[^/]*$/, "");
+  return [["VLC", `vlc '${hls}'`], ["ffplay", `ffplay '${hls}'`], ["HLS", hls],
+    ["DASH", of("../dash/manifest.mpd")], ["Download", `${film}${search}`]];
+}
+
+export function offerAddresses(list, page) {
+  for (const [name, text] of addresses(page)) {
+    const line = document.createElement("li");
+    const label = document.createElement("span");
+    label.textContent = name;
+    const code = document.createElement("code");
+    code.textContent = text;
+    line.append(label, code);
+    if (name === "Download") {
+      const link = document.createElement("a");
+      link.href = text;
+      link.download = "";
+      code.replaceChildren(link);
+      link.textContent = text;
+    }
+    list.append(line);
+    offerCopy(code, `the address for ${name}`);
+  }
+}

@@ -1,0 +1,140 @@
+// Plays a film by Media Source. Segments are CMAF, so that nothing is taken apart here: they are
+// fetched in the order of play and appended. What is not needed any more is removed, and what is
+// far ahead is not fetched yet. Of several variants the one is fetched that the network carries.
+
+import { Throughput, choose, first } from "./adapt.js";
+import { Track } from "./track.js";
+
+const CHANGE_AT = 2;
+
+// The variants of a multivariant playlist that this browser decodes.
+export function playable(main) {
+  const decodes = (it) => "MediaSource" in window &&
+    MediaSource.isTypeSupported(`video/mp4; codecs="${it.codecs}"`);
+  return main.variants.filter(decodes);
+}
+
+export class Player {
+  // `url` is that of the playlist `main`; `fails` is told what ends it.
+  constructor(film, main, url, fails) {
+    Object.assign(this, { film, url, fails });
+    const all = playable(main);
+    // Variants differ in pictures or in how sound is coded; of the latter one is enough.
+    this.variants = all.filter((it) => it.group === all[0].group);
+    this.sounds = main.sounds.filter((it) => it.group === this.variants[0].group);
+    this.sound = this.sounds.find((it) => it.isDefault) ?? this.sounds[0];
+    this.isAutomatic = true;
+    this.now = first(this.variants.map((it) => it.rate));
+    this.throughput = new Throughput();
+    this.tracks = [];
+    this.isEnded = false;
+  }
+
+  // Begins at `time`, with `wanted` instead of what would be chosen.
+  async start(time = 0, { variant, sound } = {}) {
+    if (variant !== undefined) {
+      [this.now, this.isAutomatic] = [variant, false];
+    }
+    this.sound = sound ?? this.sound;
+    const { film } = this;
+    const source = new MediaSource();
+    this.object = URL.createObjectURL(source);
+    film.src = this.object;
+    await new Promise((done) => source.addEventListener("sourceopen", done, { once: true }));
+    this.seeks = () => this.tracks.forEach((track) => track.seek());
+    film.addEventListener("seeking", this.seeks);
+    const loads = this.begin(source);
+    const playlists = await Promise.all(loads);
+    source.duration = Math.max(...playlists.map((it) => it.duration));
+    film.currentTime = time;
+    this.run(source).catch((error) => {
+      if (!this.isEnded) {
+        this.fails(error);
+      }
+    });
+  }
+
+  begin(source) {
+    const variant = this.variants[this.now];
+    const isVideo = Boolean(variant.resolution);
+    const type = this.type(variant);
+    this.pictures = new Track(source, type);
+    this.tracks = [this.pictures];
+    const loads = [this.pictures.load(this.of(variant), type)];
+    if (this.sound && isVideo) {
+      const codec = variant.codecs.split(",")[1];
+      const soundType = `audio/mp4; codecs="${codec}"`;
+      this.soundTrack = new Track(source, soundType);
+      this.tracks.push(this.soundTrack);
+      loads.push(this.soundTrack.load(this.of(this.sound), soundType));
+    }
+    return loads;
+  }
+
+  of(it) {
+    return new URL(it.uri, this.url).href;
+  }
+
+  type(variant) {
+    const kind = variant.resolution ? "video" : "audio";
+    return `${kind}/mp4; codecs="${variant.codecs.split(",")[0]}"`;
+  }
+
+  // Fetches in turn, for as long as the page is there.
+  async run(source) {
+    while (!this.isEnded) {
+      const filled = await Promise.all(this.tracks.map((track) => track.fill(this.film)));
+      const [pictures] = filled;
+      if (pictures) {
+        this.throughput.add(pictures.bytes, pictures.seconds);
+        this.adapt();
+      }
+      const isWhole = this.tracks.every((track) => track.isWhole());
+      // Whatever is appended later opens it again.
+      if (isWhole && source.readyState === "open") {
+        source.endOfStream();
+      }
+      if (!filled.some(Boolean)) {
+        await new Promise((done) => setTimeout(done, 200));
+      }
+    }
+  }
+
+  adapt() {
+    if (!this.isAutomatic) {
+      return;
+    }
+    const { currentTime } = this.film;
+    const held = this.pictures.bufferedTo(currentTime) - currentTime;
+    const rates = this.variants.map((it) => it.rate);
+    const best = choose(rates, this.now, this.throughput.bps, held);
+    if (best !== this.now) {
+      this.change(best).catch(this.fails);
+    }
+  }
+
+  async change(to, clears) {
+    this.now = to;
+    const variant = this.variants[to];
+    await this.pictures.load(this.of(variant), this.type(variant), clears);
+  }
+
+  // The variant of that number, or what is best if there is none.
+  async setQuality(number) {
+    this.isAutomatic = number === undefined;
+    if (number !== undefined && number !== this.now) {
+      await this.change(number, this.film.currentTime + CHANGE_AT);
+    }
+  }
+
+  async setSound(sound) {
+    this.sound = sound;
+    await this.soundTrack?.load(this.of(sound), this.soundTrack.type, 0);
+  }
+
+  end() {
+    this.isEnded = true;
+    this.film.removeEventListener("seeking", this.seeks);
+    URL.revokeObjectURL(this.object);
+  }
+}

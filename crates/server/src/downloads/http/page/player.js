@@ -1,0 +1,149 @@
+// The page of a film: by the browser's own HLS where it has it, else by Media Source; and by that,
+// too, once a viewer chooses what the browser does not let a page choose.
+
+import { offerAddresses } from "./addresses.js";
+import { bindControls } from "./controls.js";
+import { Player, playable } from "./media_source.js";
+import { mediaPlaylist, multivariant } from "./playlist.js";
+import { get } from "./track.js";
+
+const PLAYLIST = "application/vnd.apple.mpegurl";
+
+const film = document.getElementById("film");
+const state = document.getElementById("state");
+
+function tell(text) {
+  state.textContent = text;
+}
+
+function fails(error) {
+  tell(error.message);
+}
+
+// A choice of several; hidden while there is none.
+function offer(id, options, choose) {
+  const select = document.getElementById(id);
+  options.forEach(([text, value, isChosen]) =>
+    select.add(new Option(text, value, isChosen, isChosen)));
+  select.addEventListener("change", () => {
+    Promise.resolve(choose(select.value)).catch(fails);
+  });
+  document.getElementById(`${id}-label`).hidden = options.length < 2;
+}
+
+// What a viewer calls a variant.
+function title(variant) {
+  const height = variant.resolution?.split("x")[1];
+  const rate = `${(variant.rate / 1e6).toFixed(1)} Mbit/s`;
+  return height ? `${height}p, ${rate}` : rate;
+}
+
+// Plays by Media Source from where the film is, with what was chosen.
+class Choices {
+  constructor(main, url) {
+    this.main = main;
+    this.url = url;
+    this.wanted = {};
+  }
+
+  async byMediaSource() {
+    const [time, isPaused] = [film.currentTime, film.paused];
+    this.player?.end();
+    this.player = new Player(film, this.main, this.url, fails);
+    await this.player.start(time, this.wanted);
+    if (!isPaused) {
+      await film.play();
+    }
+  }
+
+  async quality(value) {
+    this.wanted.variant = value === "auto" ? undefined : Number(value);
+    if (this.player) {
+      await this.player.setQuality(this.wanted.variant);
+    } else {
+      await this.byMediaSource();
+    }
+  }
+
+  async sound(value) {
+    this.wanted.sound = this.sounds[Number(value)];
+    if (this.player) {
+      await this.player.setSound(this.wanted.sound);
+    } else {
+      await this.byMediaSource();
+    }
+  }
+
+  offer() {
+    const of = new Player(film, this.main, this.url, fails);
+    this.sounds = of.sounds;
+    const variants = of.variants.length < 2 ? [] :
+      [["Auto", "auto", true], ...of.variants.map((it, at) => [title(it), at, false])];
+    offer("quality", variants, (value) => this.quality(value));
+    const sounds = this.sounds.map((it, at) => [it.name, at, it === of.sound]);
+    offer("sound", sounds, (value) => this.sound(value));
+  }
+}
+
+// Subtitles are WebVTT, which browsers show by themselves.
+async function offerSubtitles(main, url) {
+  const tracks = [];
+  for (const it of main.subtitles) {
+    const own = new URL(it.uri, url).href;
+    const { segments } = mediaPlaylist(await (await get(own)).text(), own);
+    if (segments.length > 0) {
+      const track = document.createElement("track");
+      Object.assign(track, { kind: "subtitles", label: it.name, srclang: it.language ?? "" });
+      track.src = segments[0].url;
+      film.append(track);
+      tracks.push(track);
+    }
+  }
+  const names = tracks.map((it, at) => [it.label, at, false]);
+  offer("subtitles", names.length > 0 ? [["Off", -1, true], ...names] : [], (value) => {
+    tracks.forEach((it, at) => {
+      it.track.mode = at === Number(value) ? "showing" : "disabled";
+    });
+  });
+}
+
+async function play() {
+  const path = decodeURIComponent(location.pathname.replace(/\/hls\/[^/]*$/, ""));
+  const name = path.slice(path.lastIndexOf("/") + 1);
+  document.title = `${name} - Onrush`;
+  document.getElementById("name").textContent = name;
+  const wishes = new URLSearchParams(location.search);
+  const by = wishes.get("by");
+  wishes.delete("by");
+  const page = new URL(location.href);
+  // A signature, if there is one, is for all of the film.
+  page.search = String(wishes) === "" ? "" : page.search.replace(/([?&])by=[^&]*&?/, "$1");
+  page.hash = "";
+  bindControls(film, tell);
+  offerAddresses(document.getElementById("urls"), page.href);
+  film.addEventListener("error", () => tell(film.error?.message || "this film does not play"));
+  const url = `${new URL("index.m3u8", page).href}${page.search}`;
+  const main = multivariant(await (await get(url)).text());
+  const choices = new Choices(main, url);
+  if (playable(main).length > 0) {
+    choices.offer();
+  }
+  await offerSubtitles(main, url);
+  if (film.canPlayType(PLAYLIST) !== "" && by !== "mse") {
+    film.src = url;
+    return;
+  }
+  if (!("MediaSource" in window)) {
+    throw new Error("this browser plays neither HLS nor Media Source; download the film");
+  }
+  if (main.variants.length === 0) {
+    throw new Error("this browser does not play transport streams; download the film");
+  }
+  if (playable(main).length === 0) {
+    const codecs = main.variants.map((it) => it.codecs).join("; ");
+    throw new Error(`this browser does not decode ${codecs}`);
+  }
+  await choices.byMediaSource();
+}
+
+play().catch(fails);

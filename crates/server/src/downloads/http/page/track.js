@@ -1,0 +1,135 @@
+// One track of a film by Media Source: a playlist, and the buffer that its segments go to.
+//
+// One loop calls `fill`, and nobody else touches the buffer: who wants another playlist leaves it
+// in `pending`.
+
+import { mediaPlaylist, segmentAt } from "./playlist.js";
+
+// Seconds that are held ahead of and behind what is shown.
+const AHEAD = 30;
+const AHEAD_LEAST = 8;
+const BEHIND = 30;
+
+export async function get(url, signal) {
+  const response = await fetch(url, { signal });
+  if (!response.ok) {
+    throw new Error(`${new URL(url).pathname}: ${response.status} ${response.statusText}`);
+  }
+  return response;
+}
+
+export class Track {
+  constructor(source, type) {
+    this.buffer = source.addSourceBuffer(type);
+    this.type = type;
+    this.ahead = AHEAD;
+    this.requests = 0;
+  }
+
+  // Takes another playlist, from the next segment on. What is held from `clears` on goes.
+  async load(url, type, clears = Infinity) {
+    this.requests += 1;
+    const { requests } = this;
+    const playlist = mediaPlaylist(await (await get(url)).text(), url);
+    const init = await (await get(playlist.init)).arrayBuffer();
+    // Meanwhile somebody may have wished for another.
+    if (requests === this.requests) {
+      this.pending = { playlist, init, type, clears };
+    }
+    return playlist;
+  }
+
+  async take({ playlist, init, type, clears }) {
+    this.pending = undefined;
+    if (type !== this.type) {
+      this.buffer.changeType(type);
+      this.type = type;
+    }
+    await this.append(init);
+    await this.remove(clears, Infinity);
+    this.playlist = playlist;
+    this.next = undefined;
+  }
+
+  idle() {
+    if (!this.buffer.updating) {
+      return Promise.resolve();
+    }
+    return new Promise((done) => this.buffer.addEventListener("updateend", done, { once: true }));
+  }
+
+  async append(bytes) {
+    await this.idle();
+    this.buffer.appendBuffer(bytes);
+    await this.idle();
+  }
+
+  async remove(start, end) {
+    await this.idle();
+    if (end > start && this.buffer.buffered.length > 0) {
+      this.buffer.remove(Math.max(start, 0), end);
+      await this.idle();
+    }
+  }
+
+  // Until when there is no gap from `time` on.
+  bufferedTo(time) {
+    const { buffered } = this.buffer;
+    for (let at = 0; at < buffered.length; at += 1) {
+      if (buffered.start(at) <= time + 0.25 && time < buffered.end(at)) {
+        return buffered.end(at);
+      }
+    }
+    return time;
+  }
+
+  // What was at hand may be another place.
+  seek() {
+    this.next = undefined;
+  }
+
+  // Fetches what is needed next; what it took, or nothing if there is nothing to do.
+  async fill(film) {
+    if (this.pending) {
+      await this.take(this.pending);
+    }
+    const { playlist } = this;
+    const time = film.currentTime;
+    if (!playlist) {
+      return undefined;
+    }
+    this.next ??= segmentAt(playlist, this.bufferedTo(time) + 0.05);
+    const { next } = this;
+    const segment = playlist.segments[next];
+    if (!segment || segment.start > time + this.ahead) {
+      return undefined;
+    }
+    const began = performance.now();
+    const bytes = await (await get(segment.url)).arrayBuffer();
+    const took = { bytes: bytes.byteLength, seconds: (performance.now() - began) / 1000 };
+    // Meanwhile somebody may have gone elsewhere.
+    if (this.pending || next !== this.next) {
+      return took;
+    }
+    try {
+      await this.append(bytes);
+    } catch (error) {
+      if (error.name !== "QuotaExceededError" || this.ahead <= AHEAD_LEAST) {
+        throw error;
+      }
+      // This browser holds less: less is fetched ahead, and what is behind goes.
+      this.ahead = Math.max(this.ahead / 2, AHEAD_LEAST);
+      await this.remove(0, film.currentTime - 5);
+      return undefined;
+    }
+    await this.remove(0, film.currentTime - BEHIND);
+    if (next === this.next) {
+      this.next = next + 1;
+    }
+    return took;
+  }
+
+  isWhole() {
+    return !this.pending && this.playlist && this.next >= this.playlist.segments.length;
+  }
+}

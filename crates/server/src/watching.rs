@@ -1,0 +1,74 @@
+//! What whoever watches the server asks of its control: which sessions there are, and that one ends.
+//!
+//! The thread that answers pages and the one that has the sessions share nothing: a wish goes over a
+//! short queue, and its answer comes back.
+
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+
+/// Wishes that wait for control at once; beyond that a page is told to come again.
+pub const WISHES_MAX: usize = 16;
+
+/// Sessions that one page of them has at the most.
+pub const SESSIONS_SHOWN_MAX: usize = 200;
+
+/// Something that control does for a page.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// Tell of sessions whose client or film has `find` in it, from number `first` on.
+    List {
+        find: String,
+        first: usize,
+        answer: oneshot::Sender<Roster>,
+    },
+    /// End the session of this number; whether there is one.
+    End {
+        number: u64,
+        answer: oneshot::Sender<bool>,
+    },
+}
+
+/// Where wishes go.
+pub(crate) type Wishes = mpsc::Sender<Wish>;
+
+/// Where they arrive.
+pub(crate) type WishQueue = mpsc::Receiver<Wish>;
+
+/// Both ends.
+pub(crate) fn wishes() -> (Wishes, WishQueue) {
+    mpsc::channel(WISHES_MAX)
+}
+
+/// Sessions, in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Roster {
+    /// How many there are.
+    pub(crate) all: usize,
+    /// How many of them were meant.
+    pub(crate) found: usize,
+    /// Those from the number on that was asked for, at most [`SESSIONS_SHOWN_MAX`].
+    pub(crate) sessions: Vec<SessionRow>,
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct SessionRow {
+    /// What names it here: half of its name, which alone gives no right to it.
+    pub(crate) id: String,
+    /// The address of its client.
+    pub(crate) client: String,
+    /// What it plays.
+    pub(crate) film: String,
+    /// `udp`, `tcp` or `live`.
+    pub(crate) transport: &'static str,
+    /// `ready`, `playing`, `ended` or `leaving`.
+    pub(crate) state: &'static str,
+    /// Where in the film it is, in seconds; absent of a live channel.
+    pub(crate) position_s: Option<f64>,
+    /// What its client reported last of its worst track: packets lost since the beginning.
+    pub(crate) lost: Option<i32>,
+    /// Of the packets before that report, the part that was lost.
+    pub(crate) lost_ratio: Option<f64>,
+    /// Variation of the packets' travel time, in ms.
+    pub(crate) jitter_ms: Option<f64>,
+}

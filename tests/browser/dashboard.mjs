@@ -1,0 +1,160 @@
+// The dashboard: of a real server, in which a session is ended, and of a synthetic one with 10 and
+// with 10,000 sessions.
+
+import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { accessible, assert, close, here, open, picture, run, until } from "./lib.mjs";
+
+const SOURCES = join(here, "../../crates/server/src");
+const TYPES = { html: "text/html", css: "text/css", js: "text/javascript", svg: "image/svg+xml" };
+const PAGE = 200;
+
+// Of the server whose address is given: what plays there is seen, found and ended.
+async function ends(context) {
+  const page = await open(context, "/admin");
+  await until(page, "a session is shown", () =>
+    /playing/.test(document.querySelector("#session-rows")?.textContent));
+  const row = await page.$eval("#session-rows tr", (it) => it.innerText);
+  assert(/127\.0\.0\.1\s+counting\.mp4\s+(udp|tcp)\s+playing/.test(row), row);
+  await until(page, "its streams are counted", () =>
+    /streams play/.test(document.querySelector("#figures").textContent) &&
+    document.querySelector("#engines td:nth-child(4)")?.textContent.match(/^[1-9]/));
+  await until(page, "what is sent is counted", () =>
+    /bit\/s/.test(document.querySelector("#engines td:nth-child(5)").textContent) &&
+    !/^0 /.test(document.querySelector("#engines td:nth-child(5)").textContent));
+  await until(page, "the log is told", () =>
+    document.querySelector("#lines").textContent.includes("counting.mp4"));
+  await page.type("#find", "no such film");
+  await until(page, "none is found", () =>
+    document.querySelector("#shown").textContent.startsWith("none found, 1 in all"));
+  await page.$eval("#find", (it) => {
+    it.value = "counting";
+    it.dispatchEvent(new Event("input"));
+  });
+  await page.waitForSelector("#session-rows button");
+  await accessible(page);
+  await page.click("#session-rows button");
+  await until(page, "it has ended", () => document.querySelector("#session-rows tr") === null);
+  await until(page, "the log says so", () =>
+    document.querySelector("#lines").textContent.includes("ended from the dashboard"));
+  await close(page);
+}
+
+function asset(name) {
+  const folder = ["page.css", "icon.svg"].includes(name) ? "downloads/http/page" :
+    "admin/dashboard";
+  return readFileSync(join(SOURCES, folder, name));
+}
+
+// A status of so many sessions, the `second`th.
+function status(count, second) {
+  const buckets = [[100_000, 50_000], [1_100_000, 900], [9_100_000, 30], [null, second % 7]];
+  const engine = (core) => ({
+    core, path: "uring_registered_zc", streams: count, playing: count / 2,
+    bytes: second * count * 250_000, in_flight: count % 97, shed: count > 9000 ? 12 : 0,
+    lateness: { buckets: buckets.map(([end, of]) => [end, of * second]), sum: 0 },
+    batches: { buckets: [[64, 800 * second]], sum: 0 },
+    admission: { load_measured: Math.min(count / 12_000 + 0.02 * Math.sin(second), 1),
+      train_ns: 785 },
+  });
+  const channel = (number) => ({
+    name: `channel ${number}`, input: `rtp://239.1.1.${number}:5004`,
+    state: number === 3 ? "silent" : "live", players: count, members: number,
+    received: { bytes: second * 500_000, missing: number * 3 }, sent: { bytes: second * 9e6 },
+  });
+  return {
+    version: "0.1.0", at_ns: second * 1e9, engines: [2, 3].map(engine),
+    sessions: { now: count, refused: 17, connections: count },
+    cache: { bytes: 2 ** 30, bytes_ready: 2 ** 29, chunk_bytes: 65_536, chunks_in_use: 3000,
+      chunks_read: 9000, chunks_built: 700, full: 0, bytes_read: 5e9 },
+    channels: [1, 2, 3].map(channel),
+    downloads: { http_connections: 40, ftp_connections: 1, refused: 2, active: 12,
+      http_answers: [0, 90 * second, 5, 1, 0], transfers: 800, bytes: second * 3e7 },
+    users: { allowed: 5, challenged: 4, stale: 3, wrong: 2, slowed: 1, forbidden: 0 },
+    process: { resident_bytes: 2e9, started_s: 1 },
+  };
+}
+
+function sessions(count, find, first) {
+  const all = Array.from({ length: count }, (_, at) => ({
+    id: at.toString(16).padStart(16, "0"), client: `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`,
+    film: at % 9 === 0 ? "live/news" : `films/A film with a long name, number ${at % 50}.mp4`,
+    transport: ["udp", "tcp"][at % 2], state: "playing",
+    position_s: at % 9 === 0 ? null : at % 5400, lost: at % 3 === 0 ? null : at % 40,
+    lost_ratio: at % 3 === 0 ? null : (at % 40) / 256, jitter_ms: at % 3 === 0 ? null : at % 11,
+  }));
+  const found = all.filter((it) => it.client.includes(find) || it.film.includes(find));
+  return { all: count, found: found.length, sessions: found.slice(first, first + PAGE) };
+}
+
+// A server that tells of so many sessions.
+async function synthetic(count) {
+  let second = 1;
+  const server = createServer((request, answer) => {
+    const url = new URL(request.url, "http://h");
+    const name = url.pathname.replace(/^\/admin\/?/, "");
+    const send = (type, text) => answer.writeHead(200, { "Content-Type": type }).end(text);
+    if (name === "sessions") {
+      const [find, first] = [url.searchParams.get("find"), url.searchParams.get("first")];
+      send("application/json", JSON.stringify(sessions(count, find, Number(first))));
+    } else if (name === "events") {
+      answer.writeHead(200, { "Content-Type": "text/event-stream" });
+      const timer = setInterval(() => {
+        second += 1;
+        const log = [{ number: second, text: `INFO second ${second}` }];
+        answer.write(`data: ${JSON.stringify({ status: status(count, second), log })}\n\n`);
+      }, 200);
+      answer.on("close", () => clearInterval(timer));
+    } else {
+      const file = name || "dashboard.html";
+      send(TYPES[file.split(".").pop()], asset(file));
+    }
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  return server;
+}
+
+async function many(context) {
+  for (const count of [10, 10_000]) {
+    const server = await synthetic(count);
+    const site = `http://127.0.0.1:${server.address().port}/`;
+    for (const scheme of ["light", "dark"]) {
+      for (const [width, height] of [[1280, 1600], [390, 844]]) {
+        const page = await open({ ...context, site }, "/admin", { width, height, scheme });
+        await until(page, "sessions are shown", (least) =>
+          document.querySelectorAll("#session-rows tr").length >= least, Math.min(count, PAGE));
+        await until(page, "charts are drawn", () =>
+          document.querySelectorAll("svg path[d]").length >= 6 &&
+          document.querySelector("svg path").getAttribute("d").split("L").length > 20);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert(wide <= width, `the dashboard is ${wide} wide at ${width}`);
+        const rows = await page.$$eval("#session-rows tr", (all) => all.length);
+        assert(rows === Math.min(count, PAGE), `${rows} rows`);
+        await accessible(page);
+        await picture(page, `dashboard-${count}-${scheme}-${width}`);
+        await close(page);
+      }
+    }
+    const page = await open({ ...context, site }, "/admin");
+    await until(page, "sessions are shown", () => document.querySelector("#session-rows tr"));
+    if (count > PAGE) {
+      await page.click("#on");
+      await until(page, "the next are shown", () =>
+        document.querySelector("#shown").textContent.startsWith("201 to 400 of 10000"));
+      await page.click("#back");
+      await until(page, "the first are back", () =>
+        document.querySelector("#shown").textContent.startsWith("1 to 200 of 10000"));
+    }
+    await page.type("#find", "live/news");
+    await until(page, "those are found", (all) =>
+      document.querySelector("#shown").textContent.endsWith(`found, ${all} in all`) &&
+      [...document.querySelectorAll("#session-rows td:nth-child(2)")]
+        .every((it) => it.textContent === "live/news"), count);
+    await close(page);
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+await run(process.argv[4] === "synthetic" ? { many } : { ends, many });

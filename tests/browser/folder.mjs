@@ -1,0 +1,58 @@
+// The page of a folder: posters, search, links, both schemes, two widths.
+
+import { accessible, assert, close, open, picture, run, until } from "./lib.mjs";
+
+const visible = () => [...document.querySelectorAll(".item:not([hidden]) bdi")]
+  .map((it) => it.textContent);
+
+async function looks(context) {
+  for (const scheme of ["light", "dark"]) {
+    for (const [width, height] of [[1280, 800], [390, 844]]) {
+      const page = await open(context, "/", { width, height, scheme });
+      await until(page, "posters are shown", () => {
+        const all = document.querySelectorAll(".poster").length;
+        // Of a transport stream there is none.
+        return all > 3 && document.querySelectorAll(".poster.shown").length >= all - 1;
+      });
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert(wide <= width, `the page is ${wide} wide at ${width}`);
+      await accessible(page);
+      await picture(page, `folder-${scheme}-${width}`);
+      await close(page);
+    }
+  }
+}
+
+async function searches(context) {
+  const page = await open(context, "/");
+  const all = await page.evaluate(visible);
+  await page.type("#search", "MP4 count");
+  assert((await page.evaluate(visible)).join() === "counting.mp4", "one film is found");
+  assert(await page.evaluate(() => document.getElementById("films").closest("section").hidden)
+    === false, "its section is there");
+  assert(await page.evaluate(() => document.getElementById("folders").closest("section").hidden),
+    "that of folders is not");
+  const found = await page.$eval("#found", (it) => it.textContent);
+  assert(found === `1 of ${all.length}`, found);
+  await page.$eval("#search", (it) => {
+    it.value = "";
+    it.dispatchEvent(new Event("input"));
+  });
+  assert((await page.evaluate(visible)).length === all.length, "all are back");
+  await close(page);
+}
+
+async function leads(context) {
+  const page = await open(context, "/");
+  await Promise.all([page.waitForNavigation(), page.click(".folders a")]);
+  assert(new URL(page.url()).pathname === "/in%20a%20folder/", page.url());
+  await Promise.all([page.waitForNavigation(), page.click("a.play")]);
+  assert(page.url().endsWith("/hls/index.html"), page.url());
+  await until(page, "the film is there", () => document.querySelector("#film").readyState >= 2);
+  await Promise.all([page.waitForNavigation(), page.click("header a")]);
+  await Promise.all([page.waitForNavigation(), page.click("nav a")]);
+  assert(new URL(page.url()).pathname === "/", page.url());
+  await close(page);
+}
+
+await run({ looks, searches, leads });

@@ -1,0 +1,189 @@
+// The page of a film: each control, by mouse and by keyboard, both ways to play.
+
+import { accessible, assert, close, open, picture, run, seeks, until } from "./lib.mjs";
+
+const FILM = "/counting.mp4/hls/index.html";
+
+const state = (page) => page.$eval("#state", (it) => it.textContent);
+const film = (page, what) => page.$eval("#film", (it, name) => it[name], what);
+
+async function ready(page) {
+  await until(page, "it has pictures", () => {
+    const text = document.querySelector("#state").textContent;
+    return document.querySelector("#film").readyState >= 3 || !["", "Loading"].includes(text);
+  });
+  assert(["", "Loading"].includes(await state(page)), await state(page));
+  await page.$eval("#film", (it) => { it.muted = true; });
+}
+
+async function looks(context) {
+  for (const scheme of ["light", "dark"]) {
+    for (const [width, height] of [[1280, 900], [390, 844]]) {
+      const page = await open(context, FILM, { width, height, scheme });
+      await ready(page);
+      await page.$$eval("details", (all) => all.forEach((it) => { it.open = true; }));
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert(wide <= width, `the page is ${wide} wide at ${width}`);
+      await accessible(page);
+      await picture(page, `player-${scheme}-${width}`);
+      await close(page);
+    }
+  }
+}
+
+async function controls(context) {
+  for (const by of context.kind === "firefox" ? ["?by=mse"] : ["", "?by=mse"]) {
+    const page = await open(context, `${FILM}${by}`);
+    await ready(page);
+    const isOwn = (await film(page, "currentSrc")).startsWith("blob:");
+    assert(isOwn === (by !== ""), await film(page, "currentSrc"));
+    await page.click("#play");
+    await until(page, "it plays", () => document.querySelector("#film").currentTime > 1);
+    assert(await page.$eval("#play", (it) => it.textContent) === "Pause", "the button says Pause");
+    await page.click("#play");
+    await until(page, "it stands", () => document.querySelector("#film").paused);
+    await seeks(page, [15.5, 3.5, 24.5, 0.5, 12.5]);
+    await page.$eval("#seek", (it) => {
+      it.value = 20.5;
+      it.dispatchEvent(new Event("input"));
+    });
+    await until(page, "the line seeks", () => !document.querySelector("#film").seeking &&
+      Math.abs(document.querySelector("#film").currentTime - 20.5) < 0.2);
+    assert(await page.$eval("#time", (it) => it.textContent) === "0:20 / 0:30", "the time is told");
+    await page.click("#mute");
+    assert(await film(page, "muted") === false, "it is heard again");
+    await until(page, "the button says so", () =>
+      document.querySelector("#mute").getAttribute("aria-pressed") === "false");
+    await page.$eval("#volume", (it) => {
+      it.value = 0.25;
+      it.dispatchEvent(new Event("input"));
+    });
+    assert(await film(page, "volume") === 0.25, "the volume is set");
+    await page.select("#speed", "1.5");
+    assert(await film(page, "playbackRate") === 1.5, "the speed is set");
+    await page.evaluate(() => {
+      const it = document.querySelector("#film");
+      it.muted = true;
+      it.currentTime = it.duration - 2;
+      it.playbackRate = 2;
+    });
+    await page.click("#play");
+    await until(page, "it ends", () => document.querySelector("#film").ended);
+    assert(Math.abs(await film(page, "duration") - 30) < 0.5, "it lasts 30 s");
+    await close(page);
+  }
+}
+
+async function keys(context) {
+  const page = await open(context, FILM);
+  await ready(page);
+  await page.focus("#film");
+  await page.keyboard.press(" ");
+  await until(page, "it plays", () => !document.querySelector("#film").paused);
+  await page.keyboard.press("k");
+  await until(page, "it stands", () => document.querySelector("#film").paused);
+  const at = async (key, time) => {
+    await page.keyboard.press(key);
+    await until(page, `${key} goes to ${time}`, (to) =>
+      Math.abs(document.querySelector("#film").currentTime - to) < 0.2, time);
+  };
+  await at("Home", 0);
+  await at("5", 15);
+  await at("ArrowRight", 20);
+  await at("ArrowLeft", 15);
+  await at("l", 25);
+  await at("j", 15);
+  await page.keyboard.press("m");
+  assert(await film(page, "muted") === false, "m mutes and unmutes");
+  await page.keyboard.press("ArrowDown");
+  assert(Math.abs(await film(page, "volume") - 0.9) < 0.01, "down is less loud");
+  await page.keyboard.press("ArrowUp");
+  assert(await film(page, "volume") === 1, "up is louder");
+  await page.keyboard.press(">");
+  assert(await film(page, "playbackRate") === 1.25, "> is faster");
+  await page.keyboard.press("<");
+  assert(await film(page, "playbackRate") === 1, "< is slower");
+  // In full screen, where the browser has it, and back.
+  if (await page.evaluate(() => document.fullscreenEnabled)) {
+    await page.keyboard.press("f");
+    await until(page, "it fills the screen", () => document.fullscreenElement?.id === "stage");
+    await page.keyboard.press("f");
+    await until(page, "it is back", () => !document.fullscreenElement);
+  }
+  // Outside of the player letters are no commands.
+  await page.focus("header a");
+  await page.keyboard.press("m");
+  assert(await film(page, "muted") === false, "m does nothing elsewhere");
+  await close(page);
+}
+
+async function addresses(context) {
+  const page = await open(context, FILM);
+  await ready(page);
+  await page.click("summary");
+  const told = await page.$$eval("#urls code", (all) => all.map((it) => it.textContent));
+  const { origin } = new URL(context.site);
+  const hls = `${origin}/counting.mp4/hls/index.m3u8`;
+  const expected = [`vlc '${hls}'`, `ffplay '${hls}'`, hls,
+    `${origin}/counting.mp4/dash/manifest.mpd`, `${origin}/counting.mp4`];
+  assert(told.join() === expected.join(), told.join());
+  for (const url of told.slice(2)) {
+    const status = await page.evaluate(async (it) => (await fetch(it, { method: "HEAD" })).status, url);
+    assert(status === 200, `${url}: ${status}`);
+  }
+  await page.click("#urls button");
+  await until(page, "the button says so", () =>
+    document.querySelector("#urls button").textContent === "Copied");
+  await close(page);
+}
+
+const width = (page, wide) => until(page, `it is ${wide} wide`, (to) =>
+  document.querySelector("#film").videoWidth === to, wide);
+
+// Renditions of one film: chosen by hand, and by what the network carries.
+async function adapts(context) {
+  for (const by of context.kind === "firefox" ? ["?by=mse"] : ["", "?by=mse"]) {
+    const page = await open(context, `/ladder.film/hls/index.html${by}`);
+    await ready(page);
+    const offered = await page.$$eval("#quality option", (all) => all.map((it) => it.text));
+    assert(/^Auto,64p, .* Mbit\/s,32p, .* Mbit\/s$/.test(offered.join()), offered.join());
+    await page.$eval("#film", (it) => { it.currentTime = 10.5; });
+    for (const [value, wide] of [["1", 64], ["0", 128], ["1", 64]]) {
+      await page.select("#quality", value);
+      await until(page, "it is by Media Source", () =>
+        document.querySelector("#film").src.startsWith("blob:"));
+      await page.evaluate(() => document.querySelector("#film").play());
+      await width(page, wide);
+      await page.evaluate(() => document.querySelector("#film").pause());
+    }
+    await seeks(page, [20.5, 3.5]);
+    await close(page);
+  }
+}
+
+async function slows(context) {
+  // Less than what it begins with takes, and more than the other.
+  const network = { download: 15_000, upload: 15_000, latency: 20 };
+  const page = await open(context, "/ladder.film/hls/index.html?by=mse", { network });
+  await ready(page);
+  await width(page, 128);
+  await page.evaluate(() => document.querySelector("#film").play());
+  await width(page, 64);
+  await page.emulateNetworkConditions(null);
+  await close(page);
+}
+
+// What does not play says why, and a stream that the browser plays itself plays.
+async function streams(context) {
+  const page = await open(context, "/counting.ts/hls/index.html?by=mse");
+  await until(page, "it says why", () => document.querySelector("#state").textContent
+    .startsWith("this browser does not play transport streams"));
+  await close(page);
+  const native = await open(context, "/counting.ts/hls/index.html");
+  await ready(native);
+  await seeks(native, [15.5, 3.5]);
+  await close(native);
+}
+
+const checks = { looks, controls, keys, addresses, adapts, slows, streams };
+await run(process.argv[3] === "firefox" ? { controls, keys, adapts } : checks);

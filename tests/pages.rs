@@ -1,0 +1,177 @@
+//! The pages in a browser: folders and the player, by mouse and by keyboard, with nothing that
+//! axe-core finds, and films in other people's players.
+//!
+//! What is done in the browser stands in [browser](browser), a script for each test here.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use onrush_testkit::media::{age, counting_film, counting_mp4};
+use onrush_testkit::process::Process;
+use onrush_testkit::{require_programs, skip};
+
+use download_site::{LONG, Site};
+
+mod download_site;
+
+const SECONDS: u64 = 30;
+
+/// What a script does in all; on a machine that has other things to do, too.
+const DEADLINE: Duration = Duration::from_secs(400);
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser");
+
+/// Whether the modules are there that scripts stand on; else the test is a counted skip.
+fn has_modules() -> bool {
+    let has = Path::new(SCRIPTS)
+        .join("node_modules/puppeteer-core")
+        .exists();
+    if !has {
+        skip::record("needs `npm ci --prefix tests/browser`, as ./test does it");
+    }
+    has
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::copy(from, to).unwrap();
+    age(to).unwrap();
+}
+
+/// A film in two sizes, of which the larger one takes four times as much.
+fn ladder(folder: &Path, low: &Path) {
+    fs::create_dir(folder).unwrap();
+    copy(low, &folder.join("low.mp4"));
+    let high = folder.join("high.mp4");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(low);
+    command.args([
+        "-vf",
+        "scale=128:64:flags=neighbor,noise=alls=9",
+        "-c:a",
+        "copy",
+    ]);
+    command.args([
+        "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p",
+    ]);
+    command.args([
+        "-g",
+        "25",
+        "-keyint_min",
+        "25",
+        "-sc_threshold",
+        "0",
+        "-b:v",
+        "400k",
+    ]);
+    assert!(command.arg(&high).status().unwrap().success());
+    age(&high).unwrap();
+}
+
+/// A server of films whose pictures say in which second they are.
+fn cinema(options: &[&str]) -> Site {
+    Site::new(options, |root| {
+        let (mp4, ts) = (
+            counting_mp4(SECONDS).unwrap(),
+            counting_film(SECONDS).unwrap(),
+        );
+        copy(&mp4, &root.join("counting.mp4"));
+        copy(&ts, &root.join("counting.ts"));
+        copy(
+            &mp4,
+            &root.join("Another film, with a name that is long (1999).mp4"),
+        );
+        fs::create_dir(root.join("in a folder")).unwrap();
+        copy(&mp4, &root.join("in a folder/é #%.mp4"));
+        fs::write(root.join("readme.txt"), "text").unwrap();
+        let players = format!("{SCRIPTS}/players.html");
+        fs::copy(players, root.join("players.html")).unwrap();
+        ladder(&root.join("ladder.film"), &mp4);
+    })
+}
+
+/// Runs a script in a browser; all of its checks pass.
+fn passes(url: &str, script: &str, browser: &str) {
+    let mut command = Command::new("node");
+    command.arg(format!("{SCRIPTS}/{script}"));
+    command.arg(url).arg(browser);
+    let (status, said) = Process::run(&mut command, DEADLINE).unwrap();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("passed: "), "{said}");
+}
+
+#[test]
+fn chromium_shows_folders_with_posters_and_searches() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if has_modules() {
+        let site = cinema(&[]);
+        passes(&site.url(""), "folder.mjs", "chromium");
+    }
+}
+
+#[test]
+fn each_control_of_the_player_works_in_chromium() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if has_modules() {
+        let site = cinema(&[]);
+        passes(&site.url(""), "player.mjs", "chromium");
+    }
+}
+
+#[test]
+fn the_modules_of_the_player_do_what_they_say() {
+    require_programs!("node");
+    let mut command = Command::new("node");
+    command.arg("--test").arg(format!("{SCRIPTS}/modules.mjs"));
+    let (status, said) = Process::run(&mut command, DEADLINE).unwrap();
+    assert!(status.success() && said.contains("# fail 0"), "{said}");
+}
+
+#[test]
+fn players_that_others_wrote_play_the_same() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if has_modules() {
+        let site = cinema(&[]);
+        passes(&site.url(""), "players.mjs", "chromium");
+    }
+}
+
+/// Its own Media Source, with our player: Debian's Firefox has no HLS of its own.
+#[test]
+fn each_control_of_the_player_works_in_firefox() {
+    require_programs!("ffmpeg", "node", "firefox-esr");
+    if has_modules() {
+        let site = cinema(&[]);
+        passes(&site.url(""), "player.mjs", "firefox");
+    }
+}
+
+#[test]
+fn the_dashboard_shows_and_ends_sessions() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !has_modules() {
+        return;
+    }
+    let site = cinema(&["--metrics=127.0.0.1:0"]);
+    let line = site.server.wait_for_line("metrics ", LONG).unwrap();
+    let metrics = line
+        .trim_end_matches("metrics")
+        .rsplit("//")
+        .next()
+        .unwrap();
+    let url = format!("rtsp://{}/counting.mp4", site.rtsp);
+    let mut player = Command::new("ffmpeg");
+    player.args([
+        "-nostdin",
+        "-v",
+        "error",
+        "-rtsp_transport",
+        "tcp",
+        "-stream_loop",
+        "-1",
+    ]);
+    let player = player.args(["-i", &url, "-c", "copy", "-f", "null", "-"]);
+    let _player = Process::start(player).unwrap();
+    passes(&format!("http://{metrics}"), "dashboard.mjs", "chromium");
+}
