@@ -14,8 +14,6 @@ use onrush_wire::rtsp::{
     self, AskedRange, Decoder, Event, Frame, Intent, Known, LowerTransport, Range, Reply, Request,
     RtpInfo, SessionId, State, StatusCode, Transport, headers,
 };
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
@@ -29,12 +27,12 @@ use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
 use super::tracks::no_range;
 use super::{Control, Escaped, log_panic};
-use crate::listening::close;
+use crate::byte_stream::ByteStream;
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
     place: ConnectionSlot,
-    socket: TcpStream,
+    socket: ByteStream,
     local: SocketAddr,
     /// While there is a request that has not come whole. Who watches says nothing for long, and
     /// keeps no memory for it.
@@ -56,9 +54,9 @@ impl Connection {
     /// # Errors
     ///
     /// If it is broken already.
-    pub(super) fn new(place: ConnectionSlot, socket: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(place: ConnectionSlot, socket: ByteStream) -> io::Result<Self> {
         // A response is written whole, so there is nothing to wait for and join with it.
-        socket.set_nodelay(true)?;
+        socket.socket().set_nodelay(true)?;
         let local = socket.local_addr()?;
         Ok(Self {
             place,
@@ -176,7 +174,21 @@ impl Connection {
             }))
         });
         decoder.push(&bytes[..read]);
+        self.keep_key()?;
         Ok(Some(read))
+    }
+
+    /// Gives the engine that sends on this connection a new key of TLS, where the client has asked
+    /// for one or the old one is worn.
+    fn keep_key(&mut self) -> io::Result<()> {
+        let Some(interleaving) = &self.interleaving else {
+            return Ok(());
+        };
+        let key = match self.socket.take_new_key() {
+            None if interleaving.connection.is_worn() => self.socket.next_key(),
+            asked_for => asked_for,
+        };
+        key.map_or(Ok(()), |key| interleaving.connection.change_key(key))
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.
@@ -189,13 +201,21 @@ impl Connection {
             received => received.map(|_| true),
         };
         let done = match done {
-            Ok(_) => close(&mut self.socket).await,
+            Ok(_) => self.close().await,
             Err(error) => Err(error),
         };
         if let Err(error) = done {
             debug!("connection of {}: {error}", self.peer());
         }
         true
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        if let Some(interleaving) = self.interleaving.as_ref().filter(|_| self.is_encrypted()) {
+            let time_max = self.control().config.limits.request_time_max;
+            timeout(time_max, interleaving.connection.close_notify()).await??;
+        }
+        self.socket.close().await
     }
 
     /// Answers a request. Whether it was the last.
@@ -238,7 +258,8 @@ impl Connection {
         });
         let intent = match intent {
             Ok(intent) => {
-                let (control, peer) = (&self.place.control, self.place.ip());
+                let peer = (self.place.ip(), self.is_encrypted());
+                let control = &self.place.control;
                 authorize(control, peer, &mut self.granted, (request, &intent))
                     .await
                     .map(|()| intent)
@@ -332,7 +353,8 @@ impl Connection {
         let url = rtsp::base(&request.uri);
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
-            format!("rtsp://{}{url}/", self.local)
+            let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
+            format!("{scheme}://{}{url}/", self.local)
         } else {
             format!("{url}/")
         }
@@ -351,7 +373,8 @@ impl Connection {
             None => Presentation::open(control, path).await?,
         };
         let track = find_track(presentation.tracks(), track)?;
-        let transport = Delivery::choose(&presentation, transports)?;
+        let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
+        let transport = Delivery::choose(&presentation, transports, allows_udp)?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -449,6 +472,10 @@ impl Connection {
 
     fn peer_ip(&self) -> IpAddr {
         self.place.ip()
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.socket.is_encrypted()
     }
 
     fn control(&self) -> &Rc<Control> {

@@ -54,6 +54,7 @@ use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::random::random;
 use crate::statistics::Statistics;
+use crate::tls::Tls;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -126,12 +127,12 @@ impl Control {
     /// Serves until `stop` fires or is dropped, then ends every session with its farewell.
     pub(crate) async fn run(
         self: Rc<Self>,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
         stop: oneshot::Receiver<()>,
     ) {
         let mut accepting = JoinSet::new();
-        for listener in listeners {
-            accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
+        for (listener, tls) in listeners {
+            accepting.spawn_local(listen::accept(Rc::clone(&self), listener, tls));
         }
         accepting.spawn_local(Rc::clone(&self).keep_time());
         if let Some(Files { library, .. }) = &self.content.files {
