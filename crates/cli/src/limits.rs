@@ -22,7 +22,7 @@ use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{auth, ftp, http};
+use onrush_wire::{auth, ftp, http, rtsp};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -335,6 +335,8 @@ fn to_the_wire() -> Vec<Limit> {
         engine::STREAM_RATE_MAX as rate, "what one client is sent";
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
+        rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
+        control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";

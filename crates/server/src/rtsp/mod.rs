@@ -25,6 +25,7 @@ mod reports;
 mod session;
 mod track_session;
 mod tracks;
+mod tunnel;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -47,6 +48,8 @@ use self::live_player::LivePorts;
 use self::ports::Ports;
 pub(crate) use self::presentation::{Content, Files};
 use self::session::{End, Session};
+pub use self::tunnel::TUNNEL_POSTS_WAITING_MAX;
+use self::tunnel::Tunnels;
 use crate::config::{Config, files_suffice};
 use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
@@ -76,6 +79,7 @@ pub(crate) struct Control {
     /// A session has left.
     left: Notify,
     connections: RefCell<HashMap<IpAddr, usize>>,
+    tunnels: RefCell<Tunnels>,
     /// Files that this process may have open.
     files: u64,
     /// Connections that are being told that there are too many.
@@ -116,6 +120,7 @@ impl Control {
             sessions: RefCell::default(),
             left: Notify::new(),
             connections: RefCell::default(),
+            tunnels: RefCell::default(),
             files: raise_open_files_limit(),
             refusals: Cell::new(0),
             balancing: Cell::new(false),
