@@ -96,6 +96,10 @@ impl Site {
         format!("http://{}/{name}", self.http)
     }
 
+    pub fn rtsp_url(&self, name: &str) -> String {
+        format!("rtsp://{}/{name}", self.rtsp)
+    }
+
     pub fn ftp_url(&self, name: &str) -> String {
         format!("ftp://{}/{name}", self.ftp)
     }

@@ -453,19 +453,20 @@ fn a_changed_file_of_users_counts_at_once() {
 }
 
 #[test]
-fn passwords_in_the_clear_are_for_loopback() {
+fn passwords_in_the_clear_are_for_loopback_and_tls() {
     require_root!();
     require_programs!("curl", "ffprobe");
     let (testbed, media) = common::Site::prepare(Mode::Uso);
     fill(media.path());
     let folder = tempfile::tempdir().unwrap();
     let users = format!("--users={}", users_file(folder.path()).display());
-    let site = common::Site::serve(testbed, media, &[&users, "--http=10.77.0.1:8080"]);
+    let options = [&*users, "--http=10.77.0.1:8080", "--tls=self-signed"];
+    let site = common::Site::serve(testbed, media, &options);
     let user = format!("anna:{PASSWORD}");
-    let curl = |how: &str| {
+    let curl = |how: &str, to: &str| {
         let mut command = site.testbed.rcv.command("curl");
         command.args([
-            "-s",
+            "-sk",
             "-o",
             "/dev/null",
             "-w",
@@ -473,10 +474,16 @@ fn passwords_in_the_clear_are_for_loopback() {
             "--max-time",
             "60",
         ]);
-        command.args(["-u", &user, how, "http://10.77.0.1:8080/data"]);
+        command.args(["-u", &user, how, &format!("{to}/data")]);
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
-    assert_eq!((&*curl("--basic"), &*curl("--digest")), ("401", "200"));
+    for (to, by_basic) in [
+        ("http://10.77.0.1:8080", "401"),
+        ("https://10.77.0.1:8443", "200"),
+    ] {
+        assert_eq!(curl("--basic", to), by_basic, "{to}");
+        assert_eq!(curl("--digest", to), "200", "{to}");
+    }
     let url = format!("rtsp://anna:{PASSWORD_IN_URL}@10.77.0.1:8554/film.ts");
     let mut command = site.testbed.rcv.command("timeout");
     command.args([

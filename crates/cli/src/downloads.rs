@@ -150,6 +150,8 @@ impl DownloadOptions {
         let bytes = |rate: Option<Rate>| rate.map(|rate| rate.0 / 8);
         Downloads {
             http_addresses,
+            // Those are told of beside the other options of TLS.
+            https_addresses: Vec::new(),
             ftp_addresses: self.ftp.clone(),
             ftp_ports: PortRange {
                 first: self.ftp_ports.0,

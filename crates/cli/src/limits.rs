@@ -11,6 +11,7 @@ use onrush_server::channels::{self as channel, config, members};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::{interleaved, stream_end};
+use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin, channel_api,
     downloads::ftp as session,
@@ -23,7 +24,7 @@ use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{auth, ftp, http};
+use onrush_wire::{auth, ftp, http, rtsp};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -50,6 +51,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
         .into_iter()
         .chain(over_tcp())
         .chain(of_downloads())
+        .chain(of_tls())
         .chain(fixed())
         .collect();
     if arguments.json {
@@ -231,6 +233,32 @@ fn of_downloads() -> [Limit; 7] {
     ]
 }
 
+/// Those of TLS.
+fn of_tls() -> [Limit; 3] {
+    let TlsLimits {
+        tls_handshakes_max,
+        tls_handshakes_per_address_max,
+        tls_handshake_time_max,
+    } = TlsLimits::default();
+    [
+        limit(
+            "tls_handshakes_max",
+            count(tls_handshakes_max),
+            "TLS handshakes at once; one more: closed",
+        ),
+        limit(
+            "tls_handshakes_per_address_max",
+            count(tls_handshakes_per_address_max),
+            "of them from one address",
+        ),
+        limit(
+            "tls_handshake_time_max",
+            time(tls_handshake_time_max),
+            "one of them",
+        ),
+    ]
+}
+
 /// The option is named after the field; its value carries the unit.
 fn limit(name: &'static str, default: String, bounds: &'static str) -> Limit {
     let option = format!("--{}", name.replace("_bytes", "").replace('_', "-"));
@@ -313,6 +341,8 @@ fn to_the_wire() -> Vec<Limit> {
         engine::STREAM_RATE_MAX as rate, "what one client is sent";
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
+        rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
+        control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
@@ -337,6 +367,11 @@ fn beside() -> Vec<Limit> {
         lock::DISCARD_MAX as time, "a discard of cached memory";
         adaptive::LEFT_TO_OTHERS_MAX as count, "of a processor left to others";
         transfer::STEP_BYTES_MAX as bytes, "a download's step";
+        transfer::TLS_SEALED_BYTES_MAX as bytes, "of it sealed at once for TLS";
+        tls::PEM_BYTES_MAX as bytes, "a file of certificates";
+        tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
+        tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
+        tls::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
         transfer::READS_MAX as count, "reads of disks at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
@@ -414,7 +449,7 @@ mod tests {
         let command = Arguments::command();
         let serve = command.find_subcommand("serve").unwrap();
         let options: Vec<_> = serve.get_arguments().filter_map(|a| a.get_long()).collect();
-        for limit in settings().into_iter().chain(of_downloads()) {
+        for limit in settings().into_iter().chain(of_downloads()).chain(of_tls()) {
             let option = limit.option.unwrap();
             assert!(
                 options.contains(&option.trim_start_matches('-')),

@@ -19,6 +19,7 @@ mod sign;
 mod signals;
 mod state;
 mod status_at_exit;
+mod tls_options;
 mod top;
 mod user;
 mod user_options;

@@ -62,7 +62,9 @@ impl Remedy for ChannelError {
 fn listen_elsewhere(service: Service) -> String {
     let option = match service {
         Service::Rtsp => "--rtsp",
+        Service::Rtsps => "--rtsps",
         Service::Http => "--http",
+        Service::Https => "--https",
         Service::Ftp => "--ftp",
         Service::Metrics => "--metrics",
         Service::Api => "--api",

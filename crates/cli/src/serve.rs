@@ -72,7 +72,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         writeln!(out, "listening  rtsp://{address}/")?;
     }
     for (scheme, addresses) in [
+        ("rtsps", server.rtsps_addresses()),
         ("http", server.http_addresses()),
+        ("https", server.https_addresses()),
         ("ftp", server.ftp_addresses()),
     ] {
         for address in addresses
@@ -81,6 +83,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         {
             writeln!(out, "listening  {scheme}://{address}/")?;
         }
+    }
+    if let Some(fingerprint) = server.tls_fingerprint() {
+        writeln!(out, "TLS        self-signed, SHA-256 {fingerprint}")?;
     }
     let http = server
         .http_addresses()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, Args, ValueHint};
 use onrush_server::config::{Config, Limits};
+use onrush_server::downloads::Downloads;
 use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::engine::numbering::RtpHeaders;
 #[cfg(feature = "experiments")]
@@ -17,6 +18,7 @@ use crate::channels::{ChannelOptions, channel};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::state::StateOption;
+use crate::tls_options::TlsOptions;
 use crate::user_options::UserOptions;
 use crate::values::{
     BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
@@ -199,6 +201,9 @@ pub(crate) struct Serve {
     #[command(flatten, next_help_heading = "Downloads")]
     pub(crate) downloads: DownloadOptions,
 
+    #[command(flatten, next_help_heading = "TLS")]
+    pub(crate) tls: TlsOptions,
+
     #[command(flatten, next_help_heading = "Users")]
     pub(crate) users: UserOptions,
 
@@ -235,8 +240,11 @@ impl Serve {
     /// Where options that are fine by themselves do not fit together.
     pub(crate) fn config(&self, media_root: PathBuf) -> anyhow::Result<Config> {
         let default = Config::default();
+        let (tls, rtsps_addresses, https_addresses) = self.tls.settings()?;
         Ok(Config {
             media_root,
+            rtsps_addresses,
+            tls,
             rtsp_addresses: match self.rtsp.is_empty() {
                 true => default.rtsp_addresses,
                 false => self.rtsp.clone(),
@@ -260,7 +268,10 @@ impl Serve {
                 .map(Into::into),
             users: self.users.settings(),
             limits: self.limits.settings(self.session_timeout.0),
-            downloads: self.downloads.settings(self.rtsp.is_empty()),
+            downloads: Downloads {
+                https_addresses,
+                ..self.downloads.settings(self.rtsp.is_empty())
+            },
             channels: self.of_channels.settings(self.channels.clone())?,
             metrics_address: match self.metrics {
                 None => self.rtsp.is_empty().then_some(METRICS_ADDRESS),

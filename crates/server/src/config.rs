@@ -11,6 +11,7 @@ use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
+use crate::tls::TlsConfig;
 use crate::users::UsersConfig;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
@@ -26,6 +27,11 @@ pub struct Config {
     /// addresses where not every network of the machine is to be served. Without any, a server
     /// does not start.
     pub rtsp_addresses: Vec<SocketAddr>,
+    /// Where RTSP over TLS listens: by default nowhere. Without [`Config::tls`] a server with any
+    /// does not start.
+    pub rtsps_addresses: Vec<SocketAddr>,
+    /// What RTSP and HTTP over TLS show themselves with: by default nothing.
+    pub tls: TlsConfig,
     /// UDP ports for RTP (even) and RTCP (the odd one above), both ends included: 20,000 to 59,999
     /// by default. Make it what a firewall lets in; each pair takes 128 sessions, and a range that
     /// is used up refuses the next one.
@@ -193,6 +199,8 @@ impl Default for Config {
         Self {
             media_root: PathBuf::from("media"),
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
+            rtsps_addresses: Vec::new(),
+            tls: TlsConfig::default(),
             rtp_ports: RTP_PORTS,
             burst: Duration::from_millis(20),
             rtp_headers: RtpHeaders::default(),

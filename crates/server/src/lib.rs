@@ -8,6 +8,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod admin;
+mod byte_stream;
 pub mod channel_api;
 pub mod channels;
 pub mod config;
@@ -24,6 +25,7 @@ pub mod rtsp;
 pub mod server;
 mod statistics;
 pub mod store;
+pub mod tls;
 pub mod transfer;
 pub mod users;
 pub mod watching;

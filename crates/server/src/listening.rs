@@ -25,8 +25,12 @@ pub struct PortRange {
 pub enum Service {
     /// Players.
     Rtsp,
+    /// Players over TLS.
+    Rtsps,
     /// Downloads by HTTP.
     Http,
+    /// Downloads by HTTP over TLS.
+    Https,
     /// Downloads by FTP.
     Ftp,
     /// Metrics.
@@ -39,7 +43,9 @@ impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Rtsp => "RTSP",
+            Self::Rtsps => "RTSP over TLS",
             Self::Http => "HTTP",
+            Self::Https => "HTTPS",
             Self::Ftp => "FTP",
             Self::Metrics => "metrics",
             Self::Api => "the control API",

@@ -226,10 +226,11 @@ fn serve(
         };
         api.spawn(upkeep.channels(), &mut beside);
         upkeep.spawn(&mut beside);
-        let listeners = rtsp.into_iter().map(tokio::net::TcpListener::from_std);
-        let listeners = listeners
-            .collect::<Result<Vec<_>, _>>()
-            .expect("a runtime with I/O");
+        let listeners = rtsp.into_iter().map(|listener| {
+            let listener = tokio::net::TcpListener::from_std(listener);
+            (listener.expect("a runtime with I/O"), None)
+        });
+        let listeners = listeners.collect();
         let config = Config {
             rtp_ports: config.rtp_ports,
             limits: config.limits,

@@ -31,6 +31,7 @@ use crate::listening;
 pub use crate::listening::Service;
 use crate::rtsp::{Content, Control, Files};
 use crate::statistics::Statistics;
+use crate::tls::{CertificateError, Tls};
 use crate::users::{Authorizer, OpenError};
 use crate::watching::{WishQueue, wishes};
 
@@ -38,6 +39,8 @@ use crate::watching::{WishQueue, wishes};
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
+    tls: Option<Arc<Tls>>,
     path_name: &'static str,
     cores: Vec<usize>,
     statistics: Arc<Statistics>,
@@ -76,6 +79,12 @@ pub enum StartError {
     /// A live channel cannot run.
     #[error(transparent)]
     Channel(#[from] ChannelError),
+    /// TLS has nothing to show.
+    #[error("TLS: {0}")]
+    Tls(#[from] CertificateError),
+    /// It was told to listen for TLS, and not with what.
+    #[error("no certificate for TLS; name one, and its key, or ask for a self-signed one")]
+    NoCertificate,
     /// It cannot be found out who may do what.
     #[error(transparent)]
     Users(#[from] OpenError),
@@ -105,16 +114,21 @@ impl Server {
         }
         // First of all: an engine's table of sockets is bounded by it too.
         raise_open_files_limit();
+        let tls = open_tls(&config)?;
         let listeners = bind(&config.rtsp_addresses, Service::Rtsp)?;
+        let tls_listeners = bind(&config.rtsps_addresses, Service::Rtsps)?;
         let listening = Listening {
             http: bind(&config.downloads.http_addresses, Service::Http)?,
+            https: bind(&config.downloads.https_addresses, Service::Https)?,
+            tls: tls.clone(),
             ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
         };
         let control_error = |source| StartError::Control { source };
-        let addresses = listeners.iter().map(TcpListener::local_addr);
-        let addresses = addresses
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(control_error)?;
+        let addresses = addresses_of(&listeners).map_err(control_error)?;
+        let tls_addresses = addresses_of(&tls_listeners).map_err(control_error)?;
+        let plain = listeners.into_iter().map(|listener| (listener, None));
+        let with_tls = tls_listeners.into_iter().map(|it| (it, tls.clone()));
+        let listeners = plain.chain(with_tls).collect();
         let metrics = config.metrics_address.as_slice();
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
@@ -165,6 +179,8 @@ impl Server {
             .spawn(run);
         Ok(Self {
             addresses,
+            tls_addresses,
+            tls,
             path_name,
             cores,
             statistics,
@@ -205,6 +221,24 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where RTSP over TLS listens, likewise.
+    #[must_use]
+    pub fn rtsps_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
+    /// The SHA-256 fingerprint of the certificate that it has signed itself, if it has.
+    #[must_use]
+    pub fn tls_fingerprint(&self) -> Option<&str> {
+        self.tls.as_ref()?.fingerprint.as_deref()
+    }
+
+    /// Where HTTP over TLS listens, likewise.
+    #[must_use]
+    pub fn https_addresses(&self) -> &[SocketAddr] {
+        self.downloads.as_ref().map_or(&[], |d| &d.https_addresses)
     }
 
     /// Where HTTP listens, likewise.
@@ -301,6 +335,20 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
     listeners.collect()
 }
 
+fn addresses_of(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {
+    listeners.iter().map(TcpListener::local_addr).collect()
+}
+
+/// Reads the certificates, if anybody is to be heard over TLS.
+fn open_tls(config: &Config) -> Result<Option<Arc<Tls>>, StartError> {
+    let https = &config.downloads.https_addresses;
+    if config.rtsps_addresses.is_empty() && https.is_empty() {
+        return Ok(None);
+    }
+    let tls = Tls::open(&config.tls, config.state.as_deref())?;
+    tls.map(Some).ok_or(StartError::NoCertificate)
+}
+
 /// Starts downloads, if anybody is to be heard.
 fn download(
     config: &Config,
@@ -309,7 +357,7 @@ fn download(
     (statistics, authorizer): (&Arc<Statistics>, &Arc<Authorizer>),
     listening: Listening,
 ) -> Result<Option<Running>, StartError> {
-    if listening.http.is_empty() && listening.ftp.is_empty() {
+    if listening.http.is_empty() && listening.https.is_empty() && listening.ftp.is_empty() {
         return Ok(None);
     }
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
@@ -351,7 +399,7 @@ fn serve(
     runtime: Runtime,
     control: Rc<Control>,
     (upkeep, api): (Upkeep, ChannelApi),
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
     (stopped, wished): (oneshot::Receiver<()>, WishQueue),
 ) {
     let tasks = LocalSet::new();
@@ -359,10 +407,11 @@ fn serve(
         let mut beside = JoinSet::new();
         api.spawn(upkeep.channels(), &mut beside);
         upkeep.spawn(&mut beside);
-        let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
-        let listeners = listeners
-            .collect::<Result<Vec<_>, _>>()
-            .expect("a runtime with I/O");
+        let listeners = listeners.into_iter().map(|(listener, tls)| {
+            let listener = tokio::net::TcpListener::from_std(listener);
+            (listener.expect("a runtime with I/O"), tls)
+        });
+        let listeners = listeners.collect();
         Rc::clone(&control).run(listeners, stopped, wished).await;
         beside.shutdown().await;
     });

@@ -8,7 +8,8 @@ use onrush_wire::media::{FrameRate, Scale};
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
     AskedRange, Channels, Decoder, Event, Intent, Known, Limits, LowerTransport, Refused, Reply,
-    Request, RtpInfo, Served, ServedAt, SessionId, State, Transport, Units,
+    Request, RtpInfo, Served, ServedAt, SessionId, State, TUNNEL_COOKIE_BYTES_MAX, Transport,
+    Units,
 };
 
 use crate::memory::bounded;
@@ -46,6 +47,9 @@ pub(crate) fn check(input: &[u8]) {
     for received in &bytes {
         match received {
             Ok(Event::Request(request)) => answer(request),
+            Ok(Event::Tunnel(side)) => {
+                assert!(side.cookie.len() <= TUNNEL_COOKIE_BYTES_MAX);
+            }
             Ok(Event::Frame(frame)) => assert!(frame.packet.len() <= LIMITS.frame_bytes_max),
             Err(refused) => check_reply(&refused.reply(), refused.cseq),
         }

@@ -42,6 +42,7 @@ pub(super) fn rows(facts: &Facts) -> Vec<Row> {
     ];
     rows.extend(ring_rows(facts));
     rows.extend(udp_rows(facts));
+    rows.push(kernel_tls_row(facts));
     rows.extend(memory_rows(facts));
     rows.extend(direct_read_row(facts));
     match &facts.interfaces {
@@ -162,6 +163,17 @@ fn udp_rows(facts: &Facts) -> [Row; 2] {
         Err(refused) => Row::lacking("sendmmsg", refused.to_string(), "one system call a packet"),
     };
     [train, many]
+}
+
+/// The server encrypts by itself, whether the kernel could or not.
+fn kernel_tls_row(facts: &Facts) -> Row {
+    match &facts.kernel_tls {
+        Ok(()) => Row::note("kernel TLS", "available; the server encrypts by itself"),
+        Err(refused) => Row::note(
+            "kernel TLS",
+            format!("none ({refused}); the server encrypts by itself"),
+        ),
+    }
 }
 
 fn memory_rows(facts: &Facts) -> Vec<Row> {

@@ -15,6 +15,8 @@ use crate::transfer::LEFT_TO_OTHERS;
 pub struct Downloads {
     /// Where HTTP listens; nowhere, if there is none.
     pub http_addresses: Vec<SocketAddr>,
+    /// Where HTTP over TLS listens; nowhere, if there is none.
+    pub https_addresses: Vec<SocketAddr>,
     /// Where FTP listens; nowhere, if there is none.
     pub ftp_addresses: Vec<SocketAddr>,
     /// Ports of FTP's passive data connections, both ends included.
@@ -74,6 +76,7 @@ impl Default for Downloads {
     fn default() -> Self {
         Self {
             http_addresses: Vec::new(),
+            https_addresses: Vec::new(),
             ftp_addresses: Vec::new(),
             ftp_ports: PortRange {
                 first: 60_000,

@@ -43,6 +43,7 @@ use self::log::Log;
 use crate::engine::shared::bump;
 use crate::library::Library;
 use crate::statistics::Statistics;
+use crate::tls::Tls;
 use crate::transfer;
 use crate::transfer::{Settings, Transfers};
 use crate::users::Authorizer;
@@ -92,6 +93,7 @@ pub(crate) struct Stats {
 pub(crate) struct Running {
     pub(crate) stats: Arc<Stats>,
     pub(crate) http_addresses: Vec<SocketAddr>,
+    pub(crate) https_addresses: Vec<SocketAddr>,
     pub(crate) ftp_addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -101,6 +103,9 @@ pub(crate) struct Running {
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) http: Vec<TcpListener>,
+    pub(crate) https: Vec<TcpListener>,
+    /// What the latter are served with.
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) ftp: Vec<TcpListener>,
 }
 
@@ -122,6 +127,7 @@ impl Running {
             addresses.collect::<io::Result<Vec<_>>>()
         };
         let http_addresses = addresses(&listening.http)?;
+        let https_addresses = addresses(&listening.https)?;
         let ftp_addresses = addresses(&listening.ftp)?;
         let log = Log::open(settings.access_log.as_ref())?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -140,6 +146,7 @@ impl Running {
         Ok(Self {
             stats,
             http_addresses,
+            https_addresses,
             ftp_addresses,
             stop: Some(stop),
             thread: Some(thread.spawn(run)?),
@@ -245,7 +252,11 @@ fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: onesh
     tasks.block_on(runtime, async {
         let mut accepting = JoinSet::new();
         for listener in listening.http {
-            accepting.spawn_local(http::accept(Rc::clone(&site), in_runtime(listener)));
+            accepting.spawn_local(http::accept(Rc::clone(&site), in_runtime(listener), None));
+        }
+        for listener in listening.https {
+            let (site, tls) = (Rc::clone(&site), listening.tls.clone());
+            accepting.spawn_local(http::accept(site, in_runtime(listener), tls));
         }
         for listener in listening.ftp {
             accepting.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener)));

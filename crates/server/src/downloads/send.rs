@@ -8,6 +8,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::byte_stream::ByteStream;
+
 /// Sends all of it. With `more` the kernel joins the last of it with what comes next, so that a
 /// head does not travel alone.
 ///
@@ -33,6 +35,23 @@ pub(crate) async fn send_all(
         }
     }
     Ok(())
+}
+
+/// The same on a connection that may have TLS: what is sealed is one record, whatever follows.
+///
+/// # Errors
+///
+/// As [`send_all`].
+pub(crate) async fn send_on(
+    stream: &ByteStream,
+    bytes: &[u8],
+    more: bool,
+    stall_time_max: Duration,
+) -> io::Result<()> {
+    match stream {
+        ByteStream::Plain(socket) => send_all(socket, bytes, more, stall_time_max).await,
+        ByteStream::Tls(stream) => stream.send_all(bytes, stall_time_max).await,
+    }
 }
 
 /// Makes the end of a connection look like what it is: what is not sent yet never will be, and the

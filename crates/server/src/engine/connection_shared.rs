@@ -1,9 +1,22 @@
 //! What control and an engine both see of a connection that packets leave on.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::tls::record::NewKey;
+
+/// What control gives an engine to be sent on a connection, whole.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// An answer, a report.
+    Bytes(Box<[u8]>),
+    /// That a new key of TLS begins.
+    NewKey(Box<NewKey>),
+    /// That nothing more comes; on a connection without TLS it is nothing.
+    CloseNotify,
+}
 
 /// What both sides see of a connection.
 #[derive(Debug, Default)]
@@ -15,7 +28,19 @@ pub(crate) struct ConnectionShared {
     pub(super) waiting_bytes: AtomicUsize,
     /// Why nothing leaves on it any more; 0 while something may.
     errno: AtomicU32,
+    /// Its key has sealed so much that another is to be given.
+    pub(super) is_worn: AtomicBool,
     pub(super) changed: Notify,
+}
+
+impl Message {
+    /// Bytes of it, before anything is sealed.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::NewKey(_) | Self::CloseNotify => 0,
+        }
+    }
 }
 
 impl ConnectionShared {

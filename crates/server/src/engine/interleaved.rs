@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::connection_shared::ConnectionShared;
+use super::connection_shared::{ConnectionShared, Message};
 use super::remote::{Command, Remote};
 use super::{EngineError, Engines};
+use crate::tls::record::{NewKey, Sealer};
 
 /// Bytes of messages that may wait for a client before [`InterleavedConnection::try_send`] refuses
 /// more.
@@ -55,7 +56,38 @@ impl InterleavedConnection {
     ///
     /// Why nothing leaves on the connection any more.
     pub async fn write(&self, message: Vec<u8>) -> io::Result<()> {
-        let number = self.give(message)?;
+        let number = self.give(Message::Bytes(message.into_boxed_slice()))?;
+        self.taken(number).await
+    }
+
+    /// Says by TLS, if the connection has it, that nothing more comes, and waits until the kernel
+    /// has taken that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub(crate) async fn close_notify(&self) -> io::Result<()> {
+        let number = self.give(Message::CloseNotify)?;
+        self.taken(number).await
+    }
+
+    /// From here on another key seals what leaves.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_send`].
+    pub(crate) fn change_key(&self, key: Box<NewKey>) -> io::Result<()> {
+        self.shared.is_worn.store(false, Ordering::Relaxed);
+        self.give(Message::NewKey(key)).map(drop)
+    }
+
+    /// Whether the key has sealed so much that another is to be given.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.shared.is_worn.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the kernel has taken the message of this number.
+    async fn taken(&self, number: u64) -> io::Result<()> {
         loop {
             let changed = self.shared.changed.notified();
             if self.shared.answered.load(Ordering::Acquire) >= number {
@@ -82,7 +114,8 @@ impl InterleavedConnection {
         if waiting_bytes + message.len() > MESSAGES_WAITING_BYTES_MAX {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.give(message).map(drop)
+        self.give(Message::Bytes(message.into_boxed_slice()))
+            .map(drop)
     }
 
     /// Whether nothing leaves on it any more.
@@ -100,7 +133,7 @@ impl InterleavedConnection {
     }
 
     /// The number of the message among all.
-    fn give(&self, message: Vec<u8>) -> io::Result<u64> {
+    fn give(&self, message: Message) -> io::Result<u64> {
         if let Some(error) = self.shared.failure() {
             return Err(error);
         }
@@ -110,7 +143,7 @@ impl InterleavedConnection {
             .fetch_add(bytes, Ordering::Relaxed);
         let command = Command::Message {
             connection: self.number,
-            message: message.into_boxed_slice(),
+            message,
         };
         if self.remote.send(command).is_err() || self.remote.has_stopped() {
             self.shared
@@ -135,16 +168,17 @@ const STOPPED_EVERY: Duration = Duration::from_secs(1);
 
 impl Engines {
     /// Gives the writing side of a connection to the engine that has promised least: `socket` is a
-    /// descriptor of its own.
+    /// descriptor of its own, and what leaves is sealed if there is a `sealer`.
     ///
     /// # Errors
     ///
     /// [`EngineError::Interleaving`] if the engine's data path has no way to;
     /// [`EngineError::Busy`], [`EngineError::Full`] or [`EngineError::Stopped`] if no engine takes
     /// it.
-    pub fn open_connection(
+    pub(crate) fn open_connection(
         &self,
         socket: OwnedFd,
+        sealer: Option<Sealer>,
     ) -> Result<Arc<InterleavedConnection>, EngineError> {
         let remote = Arc::clone(self.least_promised()?);
         if !remote.shared.sends_streams.load(Ordering::Relaxed) {
@@ -158,6 +192,7 @@ impl Engines {
             connection: number,
             shared: Arc::clone(&shared),
             socket,
+            sealer: sealer.map(Box::new),
         };
         if let Err(error) = remote.send(open) {
             remote.connections.put_back(number);

@@ -181,15 +181,26 @@ impl Reader {
         store: &'a store::Shared,
         images: &Images,
     ) -> impl Iterator<Item = &'a [u8; HEADER_BYTES]> {
-        let page = self.page.as_ref().expect("a burst is of a page");
-        let start = images.offset as usize;
-        let bytes = &store.pool().bytes(&page.pin)[start..start + images.bytes as usize];
-        let images = bytes.chunks(usize::from(images.segment_bytes));
-        images.map(|image| {
+        self.images(store, images).map(|image| {
             image
                 .first_chunk()
                 .expect("an image begins with its header")
         })
+    }
+
+    /// The bytes of images of the page, one by one.
+    ///
+    /// # Panics
+    /// As [`Self::span`].
+    pub(super) fn images<'a>(
+        &'a self,
+        store: &'a store::Shared,
+        images: &Images,
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let page = self.page.as_ref().expect("a burst is of a page");
+        let start = images.offset as usize;
+        let bytes = &store.pool().bytes(&page.pin)[start..start + images.bytes as usize];
+        bytes.chunks(usize::from(images.segment_bytes))
     }
 
     /// The images of the page before `image` are queued.

@@ -12,12 +12,13 @@ use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
 use super::clock::Clock;
-use super::connection_shared::ConnectionShared;
+use super::connection_shared::{ConnectionShared, Message};
 use super::moving::PendingMove;
 use super::numbers::Numbers;
 use super::phase::Phase;
 use super::shared::{StreamShared, WorkerShared};
 use super::{EngineConfig, EngineError, worker};
+use crate::tls::record::Sealer;
 
 /// Commands that may wait for one engine. A stream has at most a few under way.
 pub const COMMANDS_MAX: usize = 8192;
@@ -81,11 +82,13 @@ pub(crate) enum Command {
         connection: u32,
         shared: Arc<ConnectionShared>,
         socket: OwnedFd,
+        /// What all that leaves on it is sealed with, if it is.
+        sealer: Option<Box<Sealer>>,
     },
     /// To be sent on a connection, whole.
     Message {
         connection: u32,
-        message: Box<[u8]>,
+        message: Message,
     },
     CloseConnection {
         connection: u32,

@@ -16,6 +16,7 @@ mod connections;
 mod entry;
 mod framing;
 mod leaving;
+mod sealing;
 mod sending;
 mod shedding;
 mod table;
@@ -190,7 +191,11 @@ impl Worker {
                     connection,
                     shared,
                     socket,
-                } => self.transmitter.open_connection(connection, shared, socket),
+                    sealer,
+                } => {
+                    let of = (socket, sealer);
+                    self.transmitter.open_connection(connection, shared, of);
+                }
                 Command::Message {
                     connection,
                     message,

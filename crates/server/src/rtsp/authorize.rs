@@ -18,14 +18,15 @@ use crate::users::{Asked, Protocol, Refusal};
 /// so what was signed for DESCRIBE counts for SETUP on the same connection.
 pub(super) type GrantedPath = Option<Box<String>>;
 
-/// Says whether `intent`, which `request` means, may be carried out for `peer`.
+/// Says whether `intent`, which `request` means, may be carried out for `peer`, who asks over TLS or
+/// not.
 ///
 /// # Errors
 ///
 /// The reply that refuses it.
 pub(super) async fn authorize(
     control: &Control,
-    peer: IpAddr,
+    (peer, is_encrypted): (IpAddr, bool),
     granted: &mut GrantedPath,
     (request, intent): (&Request, &Intent<Rc<Session>>),
 ) -> Result<(), Reply> {
@@ -41,7 +42,7 @@ pub(super) async fn authorize(
     let asked = Asked {
         protocol: Protocol::Rtsp,
         peer,
-        is_encrypted: false,
+        is_encrypted,
         action: Action::Play,
         path,
         method: (&request.method).into(),

@@ -12,10 +12,9 @@ use onrush_wire::media::{Index, Scale};
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
     self, AskedRange, Decoder, Event, Frame, Intent, Known, LowerTransport, Range, Reply, Request,
-    RtpInfo, SessionId, State, StatusCode, Transport, headers,
+    RtpInfo, SessionId, State, StatusCode, TUNNEL_OPEN, TUNNEL_REFUSED, Transport, TunnelSide,
+    headers,
 };
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
@@ -28,17 +27,22 @@ use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
 use super::tracks::no_range;
+use super::tunnel::{Leg, Post, Tunnel};
 use super::{Control, Escaped, log_panic};
-use crate::listening::close;
+use crate::byte_stream::ByteStream;
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
     place: ConnectionSlot,
-    socket: TcpStream,
+    socket: ByteStream,
     local: SocketAddr,
     /// While there is a request that has not come whole. Who watches says nothing for long, and
     /// keeps no memory for it.
     decoder: Option<Box<Decoder>>,
+    /// Where it is read in its place, if it is the GET of a tunnel.
+    tunnel: Option<Box<Tunnel>>,
+    /// It is the POST of one, and what came behind its head.
+    posted: Option<Box<(TunnelSide, Vec<u8>)>>,
     /// What it carries besides, once it has been asked to.
     interleaving: Option<Rc<Interleaving>>,
     /// The numbers of those it has used.
@@ -48,7 +52,12 @@ pub(super) struct Connection {
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
-type Received = Result<Box<Request>, Box<(Reply, Option<u32>)>>;
+enum Received {
+    Request(Box<Request>),
+    Refused(Box<(Reply, Option<u32>)>),
+    /// One side of a tunnel, and what came behind its head.
+    Tunnel(Box<(TunnelSide, Vec<u8>)>),
+}
 
 impl Connection {
     /// Takes over a connection that was accepted.
@@ -56,15 +65,17 @@ impl Connection {
     /// # Errors
     ///
     /// If it is broken already.
-    pub(super) fn new(place: ConnectionSlot, socket: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(place: ConnectionSlot, socket: ByteStream) -> io::Result<Self> {
         // A response is written whole, so there is nothing to wait for and join with it.
-        socket.set_nodelay(true)?;
+        socket.socket().set_nodelay(true)?;
         let local = socket.local_addr()?;
         Ok(Self {
             place,
             socket,
             local,
             decoder: None,
+            tunnel: None,
+            posted: None,
             interleaving: None,
             sessions: Box::default(),
             granted: None,
@@ -84,6 +95,9 @@ impl Connection {
                 // is small.
                 if Box::pin(self.act(received)).await {
                     break;
+                }
+                if let Some(posted) = self.posted.take() {
+                    return Box::pin(self.hand_over(*posted)).await;
                 }
             }
         }
@@ -105,7 +119,11 @@ impl Connection {
             // By hand, because this is what a connection is most of its life, and `readable` and
             // `timeout` are larger.
             let is_readable = poll_fn(|context| {
-                if let Poll::Ready(ready) = self.socket.poll_read_ready(context) {
+                let readiness = match &mut self.tunnel {
+                    None => self.socket.poll_read_ready(context),
+                    Some(tunnel) => tunnel.poll_read_ready(&self.socket, context),
+                };
+                if let Poll::Ready(ready) = readiness {
                     return Poll::Ready(ready.map(|()| true));
                 }
                 given_up.as_mut().poll(context).map(|()| Ok(false))
@@ -117,7 +135,7 @@ impl Connection {
             } else if is_begun {
                 let note = "the rest of the request did not come";
                 let reply = Reply::refusal(StatusCode::RequestTimeout, note);
-                return Ok(Some(Err(Box::new((reply, None)))));
+                return Ok(Some(Received::Refused(Box::new((reply, None)))));
             } else if self.has_sessions() {
                 // Whoever watches a film says nothing on this connection; its session has a clock.
                 let time_max = self.patience(is_begun);
@@ -143,7 +161,9 @@ impl Connection {
         let decoder = self.decoder.as_mut()?;
         loop {
             match decoder.next_event() {
-                Some(Ok(Event::Request(request))) => return Some(Ok(Box::new(request))),
+                Some(Ok(Event::Request(request))) => {
+                    return Some(Received::Request(Box::new(request)));
+                }
                 Some(Ok(Event::Frame(Frame { channel, packet }))) => {
                     let interleaving = self.interleaving.as_ref();
                     if let Some(owner) = interleaving.and_then(|it| it.owner_of(channel)) {
@@ -151,7 +171,15 @@ impl Connection {
                         control.tell(owner, |session| session.heard(Ok(&packet)));
                     }
                 }
-                Some(Err(refused)) => return Some(Err(Box::new((refused.reply(), refused.cseq)))),
+                Some(Ok(Event::Tunnel(side))) => {
+                    let rest = self.decoder.take().map(|decoder| decoder.into_rest());
+                    let rest = rest.unwrap_or_default();
+                    return Some(Received::Tunnel(Box::new((side, rest))));
+                }
+                Some(Err(refused)) => {
+                    let farewell = (refused.reply(), refused.cseq);
+                    return Some(Received::Refused(Box::new(farewell)));
+                }
                 None => break,
             }
         }
@@ -162,7 +190,11 @@ impl Connection {
     /// Takes what has come, and says how much, or `None` if nothing has.
     fn read(&mut self) -> io::Result<Option<usize>> {
         let mut bytes = [0; 4096];
-        let read = match self.socket.try_read(&mut bytes) {
+        let read = match &mut self.tunnel {
+            None => self.socket.try_read(&mut bytes),
+            Some(tunnel) => tunnel.try_read(&mut self.socket, &mut bytes),
+        };
+        let read = match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             read => read?,
         };
@@ -176,7 +208,21 @@ impl Connection {
             }))
         });
         decoder.push(&bytes[..read]);
+        self.keep_key()?;
         Ok(Some(read))
+    }
+
+    /// Gives the engine that sends on this connection a new key of TLS, where the client has asked
+    /// for one or the old one is worn.
+    fn keep_key(&mut self) -> io::Result<()> {
+        let Some(interleaving) = &self.interleaving else {
+            return Ok(());
+        };
+        let key = match self.socket.take_new_key() {
+            None if interleaving.connection.is_worn() => self.socket.next_key(),
+            asked_for => asked_for,
+        };
+        key.map_or(Ok(()), |key| interleaving.connection.change_key(key))
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.
@@ -189,7 +235,7 @@ impl Connection {
             received => received.map(|_| true),
         };
         let done = match done {
-            Ok(_) => close(&mut self.socket).await,
+            Ok(_) => self.close().await,
             Err(error) => Err(error),
         };
         if let Err(error) = done {
@@ -198,21 +244,62 @@ impl Connection {
         true
     }
 
+    async fn close(&mut self) -> io::Result<()> {
+        if let Some(interleaving) = self.interleaving.as_ref().filter(|_| self.is_encrypted()) {
+            let time_max = self.control().config.limits.request_time_max;
+            timeout(time_max, interleaving.connection.close_notify()).await??;
+        }
+        self.socket.close().await
+    }
+
     /// Answers a request. Whether it was the last.
     async fn respond(&mut self, received: Received) -> io::Result<bool> {
         match received {
-            Ok(request) => {
+            Received::Tunnel(opened) => self.enter_tunnel(*opened).await,
+            Received::Request(request) => {
                 self.answer(&request).await?;
                 let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
                 Ok(request.headers_named("Connection").any(closes))
             }
-            Err(farewell) => {
+            Received::Refused(farewell) => {
                 let (reply, cseq) = *farewell;
                 let (peer, status) = (self.peer(), reply.status());
                 debug!("{peer}: {status} and the end of the connection");
                 self.write(&reply, cseq).await?;
                 Ok(true)
             }
+        }
+    }
+
+    /// Becomes one side of a tunnel. Whether it ends over it.
+    async fn enter_tunnel(&mut self, (side, rest): (TunnelSide, Vec<u8>)) -> io::Result<bool> {
+        let is_fresh = self.tunnel.is_none() && self.sessions.is_empty();
+        if is_fresh && side.is_post {
+            self.posted = Some(Box::new((side, rest)));
+            return Ok(false);
+        }
+        let control = Rc::clone(self.control());
+        if is_fresh && let Some(tunnel) = Tunnel::open(&control, self.peer_ip(), side) {
+            self.tunnel = Some(Box::new(tunnel));
+            self.write_all(TUNNEL_OPEN.to_vec()).await?;
+            return Ok(false);
+        }
+        self.write_all(TUNNEL_REFUSED.to_vec()).await?;
+        Ok(true)
+    }
+
+    /// Gives itself to the GET of its tunnel, or ends.
+    async fn hand_over(self, (side, text): (TunnelSide, Vec<u8>)) {
+        let (control, ip) = (Rc::clone(self.control()), self.peer_ip());
+        let leg = Box::new(self);
+        if let Err(mut refused) = Tunnel::give(&control, (ip, side), Post { leg, text }) {
+            let stream = refused.leg.stream();
+            let said = timeout(control.config.limits.request_time_max, async {
+                stream.write_all(TUNNEL_REFUSED).await?;
+                stream.close().await
+            });
+            // Whether it is heard is the client's business.
+            drop(said.await);
         }
     }
 
@@ -238,7 +325,8 @@ impl Connection {
         });
         let intent = match intent {
             Ok(intent) => {
-                let (control, peer) = (&self.place.control, self.place.ip());
+                let peer = (self.place.ip(), self.is_encrypted());
+                let control = &self.place.control;
                 authorize(control, peer, &mut self.granted, (request, &intent))
                     .await
                     .map(|()| intent)
@@ -332,7 +420,8 @@ impl Connection {
         let url = rtsp::base(&request.uri);
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
-            format!("rtsp://{}{url}/", self.local)
+            let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
+            format!("{scheme}://{}{url}/", self.local)
         } else {
             format!("{url}/")
         }
@@ -351,7 +440,8 @@ impl Connection {
             None => Presentation::open(control, path).await?,
         };
         let track = find_track(presentation.tracks(), track)?;
-        let transport = Delivery::choose(&presentation, transports)?;
+        let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
+        let transport = Delivery::choose(&presentation, transports, allows_udp)?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -434,7 +524,11 @@ impl Connection {
     /// Writes a reply whole, or fails: a client that does not read what it asked for is not waited
     /// for longer than one that does not write what it began.
     async fn write(&mut self, reply: &Reply, cseq: Option<u32>) -> io::Result<()> {
-        let bytes = reply.to_bytes(cseq, SystemTime::now());
+        self.write_all(reply.to_bytes(cseq, SystemTime::now()))
+            .await
+    }
+
+    async fn write_all(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         let time_max = self.control().config.limits.request_time_max;
         match &self.interleaving {
             Some(interleaving) => timeout(time_max, interleaving.write(bytes)).await?,
@@ -451,8 +545,24 @@ impl Connection {
         self.place.ip()
     }
 
+    /// Whether all that either side says is encrypted.
+    fn is_encrypted(&self) -> bool {
+        let is_said = self.tunnel.as_ref().is_none_or(|it| it.is_encrypted());
+        is_said && self.socket.is_encrypted()
+    }
+
     fn control(&self) -> &Rc<Control> {
         &self.place.control
+    }
+}
+
+impl Leg for Connection {
+    fn stream(&mut self) -> &mut ByteStream {
+        &mut self.socket
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.socket.is_encrypted()
     }
 }
 

@@ -70,17 +70,25 @@ pub(super) struct Sent {
 }
 
 impl Delivery {
-    /// Which of the transports that a client takes it gets.
+    /// Which of the transports that a client takes it gets. Packets over UDP are not encrypted, and
+    /// whoever asks over TLS wants them to be (RFC 7826, section 19.2).
     pub(super) fn choose<'a>(
         presentation: &Presentation,
         transports: &'a [Transport],
+        allows_udp: bool,
     ) -> Result<&'a Transport, Reply> {
-        let is_served = |transport: &&Transport| match presentation {
-            Presentation::Stored(_) => true,
-            Presentation::Live(_) => matches!(transport.lower, LowerTransport::Udp { .. }),
+        let is_served = |transport: &&Transport| {
+            let is_udp = matches!(transport.lower, LowerTransport::Udp { .. });
+            match presentation {
+                Presentation::Stored(_) => allows_udp || !is_udp,
+                Presentation::Live(_) => allows_udp && is_udp,
+            }
         };
         transports.iter().find(is_served).ok_or_else(|| {
-            let note = "a live channel is sent over UDP only";
+            let note = match presentation {
+                Presentation::Live(_) => "a live channel is sent over UDP only",
+                Presentation::Stored(_) => "over TLS packets are interleaved, not sent over UDP",
+            };
             Reply::refusal(StatusCode::UnsupportedTransport, note)
         })
     }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use onrush_sys::socket::path_mtu;
 use onrush_wire::rtsp::{Channels, Reply, StatusCode, frame_prefix};
-use tokio::net::TcpStream;
 
 use super::refusals::refusal;
 use super::{Control, Files};
+use crate::byte_stream::ByteStream;
 use crate::engine::InterleavedConnection;
 
 /// Bytes of a packet from a client that are read: a report.
@@ -54,7 +54,7 @@ impl Interleaving {
     /// Gives the writing side of a connection to an engine.
     pub(super) fn open(
         control: &Control,
-        socket: &TcpStream,
+        stream: &ByteStream,
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Result<Rc<Self>, Reply> {
         let files = control.content.files.as_ref();
@@ -63,9 +63,12 @@ impl Interleaving {
             let note = format!("this connection cannot carry packets: {error}");
             Reply::refusal(StatusCode::ServiceUnavailable, &note)
         };
+        let socket = stream.socket();
         let writing = socket.as_fd().try_clone_to_owned().map_err(unavailable)?;
         let mtu_bytes = path_mtu(socket).map_err(unavailable)?;
-        let connection = data.engines().open_connection(writing);
+        let connection = data
+            .engines()
+            .open_connection(writing, stream.take_sealer());
         Ok(Rc::new(Self {
             local: local.ip().to_canonical(),
             peer: peer.ip().to_canonical(),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::rtsp::{Reply, StatusCode, headers};
@@ -15,13 +16,18 @@ use tracing::{debug, warn};
 use super::Control;
 use super::connection::Connection;
 use super::connection_slot::ConnectionSlot;
+use crate::byte_stream::ByteStream;
 use crate::listening::close;
+use crate::tls::Tls;
 
-/// Takes connections until it is dropped.
-pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
+/// Takes connections until it is dropped: over TLS, if that is given.
+pub(super) async fn accept(control: Rc<Control>, listener: TcpListener, tls: Option<Arc<Tls>>) {
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => admit(&control, socket, peer),
+            Ok((socket, peer)) => match &tls {
+                None => admit(&control, socket, peer),
+                Some(tls) => admit_to_tls(&control, tls, socket, peer),
+            },
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the backlog: trying
                 // again at once would only spin until somebody leaves.
@@ -35,7 +41,7 @@ pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
 fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
     let control = Rc::clone(control);
     match ConnectionSlot::take(&control, peer) {
-        Some(place) => match Connection::new(place, socket) {
+        Some(place) => match Connection::new(place, ByteStream::Plain(socket)) {
             Ok(connection) => drop(spawn_local(connection.serve())),
             Err(error) => debug!("connection of {peer}: {error}"),
         },
@@ -50,6 +56,25 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
         }
         None => {}
     }
+}
+
+/// A connection has its place from its first byte on, not only from the end of its handshake.
+fn admit_to_tls(control: &Rc<Control>, tls: &Arc<Tls>, socket: TcpStream, peer: SocketAddr) {
+    let Some(place) = ConnectionSlot::take(control, peer) else {
+        // It could be told why only after a handshake, for which there is no room.
+        return debug!("connection of {peer} refused: there are too many");
+    };
+    let tls = Arc::clone(tls);
+    drop(spawn_local(async move {
+        let Some(stream) = tls.accept(socket, peer).await else {
+            return;
+        };
+        match Connection::new(place, ByteStream::Tls(Box::new(stream))) {
+            // A task of its own: that of the handshake is larger.
+            Ok(connection) => drop(spawn_local(connection.serve())),
+            Err(error) => debug!("connection of {peer}: {error}"),
+        }
+    }));
 }
 
 async fn refuse(mut socket: TcpStream) -> io::Result<()> {

@@ -26,6 +26,7 @@ mod roster;
 mod session;
 mod track_session;
 mod tracks;
+mod tunnel;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -48,6 +49,8 @@ use self::live_player::LivePorts;
 use self::ports::Ports;
 pub(crate) use self::presentation::{Content, Files};
 use self::session::{End, Session};
+pub use self::tunnel::TUNNEL_POSTS_WAITING_MAX;
+use self::tunnel::Tunnels;
 use crate::config::{Config, files_suffice};
 use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
@@ -55,6 +58,7 @@ use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::random::random;
 use crate::statistics::Statistics;
+use crate::tls::Tls;
 use crate::watching::WishQueue;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
@@ -77,6 +81,7 @@ pub(crate) struct Control {
     /// A session has left.
     left: Notify,
     connections: RefCell<HashMap<IpAddr, usize>>,
+    tunnels: RefCell<Tunnels>,
     /// Files that this process may have open.
     files: u64,
     /// Connections that are being told that there are too many.
@@ -117,6 +122,7 @@ impl Control {
             sessions: RefCell::default(),
             left: Notify::new(),
             connections: RefCell::default(),
+            tunnels: RefCell::default(),
             files: raise_open_files_limit(),
             refusals: Cell::new(0),
             balancing: Cell::new(false),
@@ -128,14 +134,14 @@ impl Control {
     /// Serves until `stop` fires or is dropped, then ends every session with its farewell.
     pub(crate) async fn run(
         self: Rc<Self>,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
         stop: oneshot::Receiver<()>,
         wishes: WishQueue,
     ) {
         let mut accepting = JoinSet::new();
         accepting.spawn_local(roster::answer(Rc::clone(&self), wishes));
-        for listener in listeners {
-            accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
+        for (listener, tls) in listeners {
+            accepting.spawn_local(listen::accept(Rc::clone(&self), listener, tls));
         }
         accepting.spawn_local(Rc::clone(&self).keep_time());
         if let Some(Files { library, .. }) = &self.content.files {

@@ -13,6 +13,7 @@
 mod arranger;
 mod control;
 mod limit;
+mod outlet;
 mod reader;
 mod resident;
 #[cfg(test)]
@@ -29,11 +30,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::path::cue::{self, Step, StepEnd, unacknowledged_bytes};
+use onrush_sys::path::cue::{Step, StepEnd, unacknowledged_bytes};
 use onrush_wire::pace::schedule::{Grant, Rate, Schedule, Sets};
 use thiserror::Error;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
@@ -41,6 +40,8 @@ use arranger::Arranger;
 use control::Cancelled;
 pub use control::Control;
 pub use limit::Limit;
+use outlet::NOTHING;
+pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use reader::Reader;
 use resident::Resident;
 use turns::{RoundSlot, Turns};
@@ -198,22 +199,22 @@ impl Transfers {
         })
     }
 
-    /// Sends `range` of `file` on `socket`. Nothing is sent once the future is dropped. Runs within
+    /// Sends `range` of `file` on a connection. Nothing is sent once the future is dropped. Runs within
     /// a tokio runtime of one thread, with time and network.
     ///
     /// # Errors
     ///
     /// See [`TransferError`]. How much was sent of a transfer that failed, `control` knows.
-    pub async fn cue(
+    pub async fn cue<'a>(
         &self,
         file: &Arc<File>,
         range: Range<u64>,
-        socket: &TcpStream,
+        to: impl Into<Outlet<'a>>,
         policy: &Policy,
         control: &Control,
     ) -> Result<Sent, TransferError> {
         let pieces = std::slice::from_ref(&range);
-        self.gather(file, pieces, socket, policy, control).await
+        self.gather(file, pieces, to, policy, control).await
     }
 
     /// The same of several pieces of `file`, one behind the other, as one transfer.
@@ -221,19 +222,22 @@ impl Transfers {
     /// # Errors
     ///
     /// As [`Self::cue`].
-    pub async fn gather(
+    pub async fn gather<'a>(
         &self,
         file: &Arc<File>,
         pieces: &[Range<u64>],
-        socket: &TcpStream,
+        to: impl Into<Outlet<'a>>,
         policy: &Policy,
         control: &Control,
     ) -> Result<Sent, TransferError> {
         bump(&self.stats.transfers, 1);
-        let mut transfer = Transfer::new(self, file, pieces, socket, policy, control);
+        let mut transfer = Transfer::new(self, file, pieces, to.into(), policy, control);
         let bytes = transfer.reader.left_bytes();
         while transfer.reader.left_bytes() > 0 {
             transfer.advance().await?;
+        }
+        while !transfer.outlet.flush().map_err(TransferError::Peer)? {
+            transfer.writable().await?;
         }
         transfer.check_whole()?;
         Ok(Sent { bytes })
@@ -280,7 +284,7 @@ impl Stats {
 /// One transfer under way.
 struct Transfer<'a> {
     transfers: &'a Transfers,
-    socket: &'a TcpStream,
+    outlet: Outlet<'a>,
     control: &'a Control,
     place: RoundSlot<'a>,
     reader: Reader<'a>,
@@ -303,7 +307,7 @@ impl<'a> Transfer<'a> {
         transfers: &'a Transfers,
         file: &'a Arc<File>,
         pieces: &'a [Range<u64>],
-        socket: &'a TcpStream,
+        outlet: Outlet<'a>,
         policy: &'a Policy,
         control: &'a Control,
     ) -> Self {
@@ -317,7 +321,7 @@ impl<'a> Transfer<'a> {
         bump(&transfers.stats.active, 1);
         Self {
             transfers,
-            socket,
+            outlet,
             control,
             place: transfers.turns.join(),
             reader: Reader::new(file, pieces),
@@ -395,51 +399,15 @@ impl<'a> Transfer<'a> {
 
     /// One step, and whose fault it is if it fails.
     fn step(&self, bytes: u64) -> Result<Step, TransferError> {
-        let mut stepped = None;
-        let outcome = self.socket.try_io(Interest::WRITABLE, || {
-            let step = self.step_over(self.reader.next(bytes))?;
-            stepped = Some(step);
-            match step.end {
-                // The reactor must not take it for writable any longer; the edge will come.
-                StepEnd::Full => Err(io::ErrorKind::WouldBlock.into()),
-                StepEnd::Done | StepEnd::EndOfFile => Ok(()),
-            }
-        });
-        match (stepped, outcome) {
-            (Some(step), _) => Ok(step),
-            // The reactor has not heard yet that it is writable.
-            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step {
-                sent_bytes: 0,
-                end: StepEnd::Full,
-            }),
-            (None, Err(source)) if is_of_the_peer(&source) => Err(TransferError::Peer(source)),
-            (None, Err(source)) => Err(TransferError::File {
+        let pieces = self.reader.next(bytes);
+        let stepped = self.outlet.step(self.reader.file(), pieces);
+        stepped.map_err(|source| match is_of_the_peer(&source) {
+            true => TransferError::Peer(source),
+            false => TransferError::File {
                 offset: self.reader.offset,
                 source,
-            }),
-            (None, Ok(())) => unreachable!("a step that went well was kept"),
-        }
-    }
-
-    /// Moves what the socket takes of these pieces of the file.
-    fn step_over(&self, pieces: impl Iterator<Item = Range<u64>>) -> io::Result<Step> {
-        let mut all = NOTHING;
-        for piece in pieces {
-            let bytes = piece.end - piece.start;
-            let (file, socket) = (self.reader.file().as_fd(), self.socket.as_fd());
-            let step = match cue::step(file, piece.start, bytes, socket) {
-                Ok(step) => step,
-                // It is met again by the next step.
-                Err(_) if all.sent_bytes > 0 => break,
-                Err(error) => return Err(error),
-            };
-            all.sent_bytes += step.sent_bytes;
-            all.end = step.end;
-            if step.sent_bytes < bytes {
-                break;
-            }
-        }
-        Ok(all)
+            },
+        })
     }
 
     fn account(&mut self, step: Step) {
@@ -479,12 +447,13 @@ impl<'a> Transfer<'a> {
     /// acknowledges counts as well.
     async fn writable(&self) -> Result<(), TransferError> {
         let stall_time_max = self.transfers.stall_time_max;
+        let socket = self.outlet.socket();
         loop {
-            let before_bytes = unacknowledged_bytes(self.socket.as_fd());
-            let writable = timeout(stall_time_max, self.socket.writable());
+            let before_bytes = unacknowledged_bytes(socket.as_fd());
+            let writable = timeout(stall_time_max, socket.writable());
             match self.control.unless_cancelled(writable).await? {
                 Ok(writable) => return writable.map_err(TransferError::Peer),
-                Err(_) if unacknowledged_bytes(self.socket.as_fd()) < before_bytes => {}
+                Err(_) if unacknowledged_bytes(socket.as_fd()) < before_bytes => {}
                 Err(_) => return Err(TransferError::Stalled { stall_time_max }),
             }
         }
@@ -580,9 +549,3 @@ fn is_of_the_peer(error: &io::Error) -> bool {
         )
     )
 }
-
-/// A step that was not made.
-const NOTHING: Step = Step {
-    sent_bytes: 0,
-    end: StepEnd::Done,
-};

@@ -8,6 +8,7 @@ mod host;
 mod memory;
 pub mod network;
 mod ring;
+mod tls;
 mod udp;
 
 use std::io;
@@ -31,6 +32,8 @@ pub struct Facts {
     pub ring: Result<Ring, Refused>,
     /// What a UDP socket can do here.
     pub udp: Udp,
+    /// Whether the kernel can encrypt what leaves on a TCP connection (kTLS).
+    pub kernel_tls: Result<(), Refused>,
     /// How much memory can be locked, and in pages of what size.
     pub memory: Memory,
     /// The network interfaces and what they do in hardware.
@@ -47,6 +50,7 @@ impl Facts {
             host: Host::probe(),
             ring: Ring::probe(),
             udp: Udp::probe(),
+            kernel_tls: tls::kernel_tls(),
             memory: Memory::probe(),
             interfaces: interfaces(),
             direct_read: media.and_then(direct_read),

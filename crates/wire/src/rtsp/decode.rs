@@ -10,6 +10,7 @@ use rtsp_types::StatusCode;
 use super::Reply;
 use super::interleaved::{FRAME_MARK, FRAME_PREFIX_BYTES, Frame};
 use super::request::{Malformed, Request, cseq_in, parse_head};
+use super::tunnel::TunnelSide;
 
 /// Cuts a connection's bytes into requests and frames.
 #[derive(Debug)]
@@ -30,6 +31,9 @@ pub enum Event {
     Request(Request),
     /// A packet between requests.
     Frame(Frame),
+    /// The head of one side of a tunnel over HTTP. What follows is no request of this connection:
+    /// [`Decoder::into_rest`] has it.
+    Tunnel(TunnelSide),
 }
 
 /// The bounds on one request or frame.
@@ -54,6 +58,12 @@ pub struct Refused {
     pub malformed: Malformed,
     /// The number of the request, if its head had come that far.
     pub cseq: Option<u32>,
+}
+
+/// A head that has come whole: a request with so many bytes of body, or something else.
+enum Head {
+    Request(Request, usize),
+    Tunnel(TunnelSide),
 }
 
 #[derive(Debug)]
@@ -137,12 +147,13 @@ impl Decoder {
                     }
                 }
                 Phase::Head => match self.head() {
-                    Ok(Some((request, body_bytes))) => {
+                    Ok(Some(Head::Request(request, body_bytes))) => {
                         self.phase = Phase::Body {
                             request,
                             body_bytes,
                         };
                     }
+                    Ok(Some(Head::Tunnel(side))) => return Some(Ok(Event::Tunnel(side))),
                     Ok(None) => {
                         self.phase = Phase::Head;
                         return None;
@@ -181,6 +192,12 @@ impl Decoder {
         }
         self.phase = Phase::Start;
         taken
+    }
+
+    /// What has come and belongs to no event.
+    #[must_use]
+    pub fn into_rest(self) -> Vec<u8> {
+        self.input
     }
 
     /// Whether a request or frame has begun and is not yet whole, so that its time runs.
@@ -224,7 +241,7 @@ impl Decoder {
     }
 
     /// Looks at the bytes that have not been looked at, to the end of the head at the most.
-    fn head(&mut self) -> Result<Option<(Request, usize)>, Malformed> {
+    fn head(&mut self) -> Result<Option<Head>, Malformed> {
         while let Some(&byte) = self.input.get(self.scanned) {
             self.scanned += 1;
             if self.scanned > self.limits.head_bytes_max {
@@ -256,13 +273,17 @@ impl Decoder {
                 }
                 continue;
             }
+            if let Some(side) = TunnelSide::of(&self.input[..self.scanned]) {
+                self.input.drain(..self.scanned);
+                return Ok(Some(Head::Tunnel(side)));
+            }
             let (request, body_bytes) = parse_head(&self.input[..self.scanned])?;
             if body_bytes > self.limits.body_bytes_max {
                 let body_bytes_max = self.limits.body_bytes_max;
                 return Err(Malformed::BodyTooLong { body_bytes_max });
             }
             self.input.drain(..self.scanned);
-            return Ok(Some((request, body_bytes)));
+            return Ok(Some(Head::Request(request, body_bytes)));
         }
         Ok(None)
     }
@@ -288,6 +309,19 @@ mod tests {
     use rtsp_types::Method;
 
     use super::*;
+
+    #[test]
+    fn a_tunnel_begins_with_a_head_of_http() {
+        let mut decoder = Decoder::new(LIMITS);
+        decoder.push(b"POST /a HTTP/1.0\r\nx-sessioncookie: c\r\n\r\nT1BU");
+        let Some(Ok(Event::Tunnel(side))) = decoder.next_event() else {
+            panic!("it has come whole");
+        };
+        assert!(side.is_post);
+        // What follows is another's to understand.
+        assert_eq!(decoder.next_event(), None);
+        assert_eq!(decoder.into_rest(), b"T1BU");
+    }
 
     const LIMITS: Limits = Limits {
         head_bytes_max: 256,

@@ -16,6 +16,7 @@ mod reply;
 mod request;
 mod session;
 mod transport;
+mod tunnel;
 mod units;
 pub(crate) mod url;
 
@@ -27,6 +28,9 @@ pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{LowerTransport, Served, ServedAt, Transport, TransportError};
+pub use self::tunnel::{
+    NotBase64, TUNNEL_COOKIE_BYTES_MAX, TUNNEL_OPEN, TUNNEL_REFUSED, TunnelDecoder, TunnelSide,
+};
 pub use self::units::{AskedRange, Units};
 pub use self::url::{ELEMENTARY, Target, UrlError, base, track, track_name};
 pub use rtsp_types::{Method, StatusCode, headers};

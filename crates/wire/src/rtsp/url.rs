@@ -21,7 +21,7 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// It is not `rtsp://host[:port]/path`, `/path` or `*`.
+    /// It is not `rtsp://host[:port]/path`, the same with `rtsps`, `/path` or `*`.
     #[error("not an RTSP URL; send rtsp://host/path")]
     Syntax,
     /// A `%` without two hexadecimal digits.
@@ -31,6 +31,9 @@ pub enum UrlError {
     #[error("no file can have this name")]
     Impossible,
 }
+
+/// What such URLs begin with: the second over TLS.
+const SCHEMES: [&str; 2] = ["rtsp", "rtsps"];
 
 impl Target {
     /// Takes a request's URL apart. Of its query `tracks=elementary` alone chooses something: the
@@ -45,7 +48,7 @@ impl Target {
         }
         let (path, parameter) = split(uri);
         let path = match path.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("rtsp") => {
+            Some((scheme, rest)) if SCHEMES.iter().any(|it| scheme.eq_ignore_ascii_case(it)) => {
                 let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
                 if !is_authority(authority) {
                     return Err(UrlError::Syntax);
@@ -221,6 +224,7 @@ mod tests {
     #[test]
     fn urls_name_files() {
         assert_eq!(path("rtsp://host/a/b.ts"), "a/b.ts");
+        assert_eq!(path("RTSPS://host:8322/a/b.ts"), "a/b.ts");
         assert_eq!(path("RTSP://user:pw@host:8554/a/b.ts/?x=/../y#z"), "a/b.ts");
         assert_eq!(path("rtsp://[::1]:554//a/./b.ts//track1"), "a/b.ts/track1");
         assert_eq!(path("rtsp://[fe80::1%25eth0]/a"), "a");

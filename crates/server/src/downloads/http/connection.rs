@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,11 +15,11 @@ use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
     Request, Status, Target, in_url, skip_empty_lines,
 };
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
+use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
@@ -29,13 +28,13 @@ use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::made::{Made, Way};
-use crate::downloads::send::{abort, send_all};
+use crate::downloads::send::{abort, send_on};
 use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
 use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end.
-pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: ConnectionSlot) {
+pub(super) async fn serve(site: Rc<Site>, socket: ByteStream, peer: IpAddr, place: ConnectionSlot) {
     let mut connection = Connection {
         policy: Policy {
             schedule: site.settings.schedule,
@@ -55,7 +54,7 @@ pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place
 
 struct Connection<'a> {
     site: &'a Rc<Site>,
-    socket: TcpStream,
+    socket: ByteStream,
     peer: IpAddr,
     policy: Policy,
     /// What was received and not used yet.
@@ -102,7 +101,7 @@ impl Connection<'_> {
                 Next::Closes => break,
             }
         }
-        close(&mut self.socket).await
+        self.socket.close().await
     }
 
     /// Receives a head; its length in the buffer. `None` once the client has closed, or said
@@ -144,7 +143,6 @@ impl Connection<'_> {
         poll_fn(|context| {
             RECEIVED.with_borrow_mut(|received| {
                 let mut received = ReadBuf::new(received);
-                let socket = Pin::new(&mut *socket);
                 socket.poll_read(context, &mut received).map_ok(|()| {
                     buffer.extend_from_slice(received.filled());
                     received.filled().len()
@@ -221,7 +219,7 @@ impl Connection<'_> {
             }
             if std::mem::take(&mut is_awaited) {
                 let stall_time_max = limits.download_stall_time_max;
-                send_all(&self.socket, Answer::CONTINUE, false, stall_time_max).await?;
+                send_on(&self.socket, Answer::CONTINUE, false, stall_time_max).await?;
             }
             match timeout_at(until, self.read()).await {
                 Ok(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -290,7 +288,7 @@ impl Connection<'_> {
         let asked = Asked {
             protocol: Protocol::Http,
             peer: self.peer,
-            is_encrypted: false,
+            is_encrypted: self.socket.is_encrypted(),
             action,
             path,
             method: request.line.split(' ').next().unwrap_or_default(),
@@ -427,7 +425,7 @@ impl Connection<'_> {
         for (i, piece) in answer.pieces.iter().enumerate() {
             match (piece, body) {
                 (Piece::Text(text), _) => {
-                    send_all(&self.socket, text, i < last, stall_time_max).await?;
+                    send_on(&self.socket, text, i < last, stall_time_max).await?;
                 }
                 (Piece::File(part), Some(Body::Made(made))) => {
                     let way = Way {
@@ -461,7 +459,7 @@ impl Connection<'_> {
         ) {
             warn!("download of {}: {error}", self.peer);
         }
-        abort(&self.socket);
+        abort(self.socket.socket());
         io::Error::other(error)
     }
 

@@ -13,12 +13,12 @@ use onrush_wire::calendar::clamped;
 use onrush_wire::http::{Coding, Codings, Resource, Validators};
 use onrush_wire::media::segments::Segment;
 use socket2::SockRef;
-use tokio::net::TcpStream;
 use tracing::warn;
 
+use crate::byte_stream::ByteStream;
 use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
-use crate::downloads::send::send_all;
+use crate::downloads::send::send_on;
 use crate::library::{Media, blocking};
 use crate::transfer::{Control, Policy, TransferError, Transfers};
 
@@ -52,7 +52,7 @@ pub(super) struct Made {
 
 /// How bytes go to a client.
 pub(super) struct Way<'a> {
-    pub(super) socket: &'a TcpStream,
+    pub(super) socket: &'a ByteStream,
     pub(super) transfers: &'a Transfers,
     pub(super) policy: &'a Policy,
     pub(super) control: &'a Control,
@@ -175,13 +175,13 @@ impl Made {
     ) -> Result<(), TransferError> {
         let (head, pieces) = self.content.part(part);
         let follows = more || !pieces.is_empty();
-        let sent = send_all(way.socket, head, follows, way.stall_time_max).await;
+        let sent = send_on(way.socket, head, follows, way.stall_time_max).await;
         sent.map_err(TransferError::Peer)?;
         if pieces.is_empty() {
             return Ok(());
         }
         // Without it each piece would end in a packet that is not full.
-        let socket = SockRef::from(way.socket);
+        let socket = SockRef::from(way.socket.socket());
         let is_corked = pieces.len() > 1 && socket.set_tcp_cork(true).is_ok();
         let Way {
             transfers,

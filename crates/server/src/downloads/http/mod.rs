@@ -13,6 +13,7 @@ pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::http::{Answer, Context, Piece, Status};
@@ -22,13 +23,15 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
+use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::listening::close;
+use crate::tls::Tls;
 
-/// Takes connections until it is dropped.
-pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
+/// Takes connections until it is dropped: over TLS, if that is given.
+pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Arc<Tls>>) {
     // Inherited by every connection (net/ipv4/tcp_minisocks.c copies the listener's socket), which
     // saves each a system call: no answer waits for the acknowledgement of the one before.
     if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
@@ -36,7 +39,10 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
     }
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => admit(&site, socket, peer),
+            Ok((socket, peer)) => match &tls {
+                None => admit(&site, socket, peer),
+                Some(tls) => admit_to_tls(&site, tls, socket, peer),
+            },
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the backlog: trying
                 // again at once would only spin until somebody leaves.
@@ -52,7 +58,7 @@ fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
     if let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) {
         drop(spawn_local(connection::serve(
             Rc::clone(site),
-            socket,
+            ByteStream::Plain(socket),
             ip,
             place,
         )));
@@ -65,6 +71,20 @@ fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
             drop(place);
         }));
     }
+}
+
+/// A connection has its place from its first byte on, not only from the end of its handshake.
+fn admit_to_tls(site: &Rc<Site>, tls: &Arc<Tls>, socket: TcpStream, peer: SocketAddr) {
+    let ip = peer.ip().to_canonical();
+    let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) else {
+        return debug!("HTTPS connection of {peer} refused: there are too many");
+    };
+    let (site, tls) = (Rc::clone(site), Arc::clone(tls));
+    drop(spawn_local(async move {
+        if let Some(stream) = tls.accept(socket, peer).await {
+            connection::serve(site, ByteStream::Tls(Box::new(stream)), ip, place).await;
+        }
+    }));
 }
 
 async fn refuse(site: &Site, mut socket: TcpStream, _peer: IpAddr) -> io::Result<()> {

@@ -8,14 +8,17 @@
 //! bounded by [`Limits`], and nobody else up.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use onrush_sys::path::{
     BATCH_TRAINS_MAX, FramedPackets, Path, StreamData, StreamSend, abort_stream, prepare_stream,
 };
 
-use super::super::connection_shared::ConnectionShared;
+use super::super::connection_shared::{ConnectionShared, Message};
+use crate::tls::record::Sealer;
 
 /// Of the free slots for what stands before packets, one connection may hold one in so many: so a
 /// crowd of clients that take nothing leaves room for the others, however large it is.
@@ -62,7 +65,9 @@ struct Queued {
 struct Connection {
     shared: Arc<ConnectionShared>,
     socket: OwnedFd,
-    messages: VecDeque<Box<[u8]>>,
+    /// With TLS, what all that leaves is sealed with, in the order in which it is queued.
+    sealer: Option<Box<Sealer>>,
+    messages: VecDeque<Message>,
     /// Sends that are queued or handed over, and not answered.
     unanswered: u32,
     /// Of those, what is queued.
@@ -96,7 +101,7 @@ impl Connections {
         &mut self,
         number: u32,
         shared: Arc<ConnectionShared>,
-        socket: OwnedFd,
+        (socket, sealer): (OwnedFd, Option<Box<Sealer>>),
         now_ns: u64,
     ) {
         prepare_stream(socket.as_fd());
@@ -109,6 +114,7 @@ impl Connections {
         *place = Some(Box::new(Connection {
             shared,
             socket,
+            sealer,
             messages: VecDeque::new(),
             unanswered: 0,
             queued: 0,
@@ -166,6 +172,44 @@ impl Connections {
         self.push(number, fd, StreamData::Packets(packets), token);
     }
 
+    /// Whether what leaves on it is sealed.
+    pub(super) fn is_sealed(&self, number: u32) -> bool {
+        let connection = self.entries[number as usize].as_ref();
+        connection.is_some_and(|connection| connection.sealer.is_some())
+    }
+
+    /// Seals what lies in these pieces; `None` if the connection has failed over it.
+    pub(super) fn seal(&mut self, number: u32, pieces: &[&[u8]]) -> Option<Box<[u8]>> {
+        let connection = self.get_mut(number)?;
+        let sealed = connection.seal(pieces);
+        match sealed {
+            Ok(sealed) => Some(sealed.into_boxed_slice()),
+            Err(error) => {
+                self.fail(number, error.raw_os_error().unwrap_or(libc::EIO));
+                None
+            }
+        }
+    }
+
+    /// As [`Self::queue`], of packets that are [sealed](Self::seal): so many bytes of them.
+    pub(super) fn queue_sealed(
+        &mut self,
+        number: u32,
+        (sealed, bytes): (Box<[u8]>, u32),
+        token: u32,
+        now_ns: u64,
+    ) {
+        let Some(connection) = self.get_mut(number) else {
+            unreachable!("its gate is open");
+        };
+        assert!(
+            connection.takes_more(),
+            "all that was handed over is answered"
+        );
+        let fd = connection.count_in(bytes as usize, now_ns);
+        self.push(number, fd, StreamData::Bytes(sealed), token);
+    }
+
     fn push(&mut self, connection: u32, fd: RawFd, data: StreamData, token: u32) {
         let order = self.queued.len();
         self.queued.push(Queued {
@@ -181,7 +225,7 @@ impl Connections {
     }
 
     /// Takes a message of control's.
-    pub(super) fn message(&mut self, number: u32, message: Box<[u8]>) {
+    pub(super) fn message(&mut self, number: u32, message: Message) {
         let Some(connection) = self.get_mut(number) else {
             return;
         };
@@ -214,9 +258,20 @@ impl Connections {
                 let Some(message) = connection.messages.pop_front() else {
                     return false;
                 };
+                let bytes = message.len();
+                let data = match connection.data_of(message) {
+                    Ok(Some(data)) => data,
+                    nothing => {
+                        connection.shared.answer(bytes);
+                        if let Err(error) = nothing {
+                            self.fail(number, error.raw_os_error().unwrap_or(libc::EIO));
+                        }
+                        continue;
+                    }
+                };
                 let fd = connection.count_in(0, now_ns);
-                let token = token(number, message.len());
-                self.push(number, fd, StreamData::Bytes(message), token);
+                let token = token(number, bytes);
+                self.push(number, fd, StreamData::Bytes(data), token);
                 room -= 1;
             }
             true
@@ -329,6 +384,29 @@ impl Connection {
         self.socket.as_raw_fd()
     }
 
+    fn seal(&mut self, pieces: &[&[u8]]) -> io::Result<Vec<u8>> {
+        let Some(sealer) = &mut self.sealer else {
+            return Ok(pieces.concat());
+        };
+        let sealed = sealer.seal(pieces);
+        if sealer.is_worn() {
+            self.shared.is_worn.store(true, Ordering::Relaxed);
+        }
+        sealed
+    }
+
+    /// What leaves of a message, if anything does.
+    fn data_of(&mut self, message: Message) -> io::Result<Option<Box<[u8]>>> {
+        let data = match (message, &mut self.sealer) {
+            (Message::Bytes(bytes), None) => return Ok(Some(bytes)),
+            (Message::Bytes(bytes), Some(_)) => self.seal(&[&bytes])?,
+            (Message::NewKey(key), Some(sealer)) => sealer.change_key(*key)?,
+            (Message::CloseNotify, Some(sealer)) => sealer.close_notify()?,
+            (_, None) => return Ok(None),
+        };
+        Ok(Some(data.into_boxed_slice()))
+    }
+
     fn drop_messages(&mut self) {
         for message in self.messages.drain(..) {
             self.shared.answer(message.len());
@@ -355,7 +433,7 @@ mod tests {
         let (socket, _) = listener.accept().unwrap();
         let mut connections = Connections::new(LIMITS);
         let shared = Arc::<ConnectionShared>::default();
-        connections.insert(0, Arc::clone(&shared), socket.into(), 0);
+        connections.insert(0, Arc::clone(&shared), (socket.into(), None), 0);
         (connections, shared, client)
     }
 
@@ -427,7 +505,7 @@ mod tests {
         connections.queue(0, packets(10), 7, 0);
         assert_eq!(hand_over(&mut connections), [7]);
         for message in [&b"one"[..], b"two"] {
-            connections.message(0, message.into());
+            connections.message(0, Message::Bytes(message.into()));
         }
         let mut tokens = 20..;
         let mut token = |_: u32, _: usize| tokens.next().unwrap();
@@ -447,7 +525,7 @@ mod tests {
     fn what_fails_fails_once_and_goes_with_its_last_send() {
         let (mut connections, _shared, _client) = connections();
         connections.queue(0, packets(10), 1, 0);
-        connections.message(0, (*b"never").into());
+        connections.message(0, Message::Bytes((*b"never").into()));
         assert!(connections.fail(0, libc::EPIPE));
         assert!(!connections.fail(0, libc::EIO));
         assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);

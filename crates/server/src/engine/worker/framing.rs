@@ -3,12 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::super::connection_shared::ConnectionShared;
+use super::super::connection_shared::{ConnectionShared, Message};
 use super::super::flights::Flight;
 use super::super::shared::{bump, drop_one};
 use super::connections::Gate;
 use super::transmitter::Transmitter;
 use crate::store::layout::Images;
+use crate::tls::record::Sealer;
 
 impl Transmitter {
     /// Takes a connection in.
@@ -16,10 +17,11 @@ impl Transmitter {
         &mut self,
         number: u32,
         shared: Arc<ConnectionShared>,
-        socket: OwnedFd,
+        (socket, sealer): (OwnedFd, Option<Box<Sealer>>),
     ) {
         let now_ns = self.remote.clock.now_ns();
-        self.connections.insert(number, shared, socket, now_ns);
+        self.connections
+            .insert(number, shared, (socket, sealer), now_ns);
         bump(&self.remote.shared.connections, 1);
     }
 
@@ -41,7 +43,7 @@ impl Transmitter {
     }
 
     /// Takes a message of control's.
-    pub(super) fn message(&mut self, number: u32, message: Box<[u8]>) {
+    pub(super) fn message(&mut self, number: u32, message: Message) {
         self.connections.message(number, message);
     }
 

@@ -37,8 +37,8 @@ const RTP_HEADER_BYTES: u8 = 12;
 const _: () = assert!(RTP_HEADER_BYTES as usize == HEADER_BYTES);
 
 /// Bytes of what stands before an RTP header in a frame, and of both.
-const PREFIX_BYTES: u16 = 4;
-const FRAME_HEAD_BYTES: u8 = 16;
+pub(super) const PREFIX_BYTES: u16 = 4;
+pub(super) const FRAME_HEAD_BYTES: u8 = 16;
 
 const _: () = assert!(PREFIX_BYTES as usize == FRAME_PREFIX_BYTES);
 const _: () = assert!(FRAME_HEAD_BYTES as usize == FRAME_PREFIX_BYTES + HEADER_BYTES);
@@ -56,7 +56,7 @@ pub(super) struct Transmitter {
     pub(super) slab: Option<HeaderSlab>,
     pub(super) connections: Connections,
     faults: Faults,
-    store: Arc<store::Shared>,
+    pub(super) store: Arc<store::Shared>,
     pub(super) remote: Arc<Remote>,
 }
 
@@ -187,6 +187,10 @@ impl Transmitter {
             stream.trains += 1;
             let span = stream.reader.span(&self.store, &images);
             if let Some(framing) = stream.framing() {
+                if self.connections.is_sealed(framing.connection) {
+                    self.queue_sealed(stream, number, framing, span, &images);
+                    continue;
+                }
                 self.queue_framed(stream, number, framing, span, &images);
                 continue;
             }
@@ -263,16 +267,10 @@ impl Transmitter {
             .as_mut()
             .expect("frames are sent with a slab only");
         slab.take(span.offset, |slot| {
-            let places = slot.chunks_exact_mut(FRAME_HEAD_BYTES.into());
-            let shared_headers = stream.reader.headers(&self.store, images);
-            let (mut left, stride) = (images.bytes, u32::from(images.segment_bytes));
-            for (shared_header, place) in shared_headers.zip(places) {
-                let image_bytes = left.min(stride);
-                left -= image_bytes;
-                let (prefix, header) = place.split_at_mut(FRAME_PREFIX_BYTES);
-                let image_bytes = u16::try_from(image_bytes).expect("a packet is below 64 KiB");
-                prefix.copy_from_slice(&frame_prefix(channel, image_bytes));
-                header.copy_from_slice(&stream.numbering.header(shared_header));
+            let (places, _) = slot.as_chunks_mut();
+            let images = stream.reader.images(&self.store, images);
+            for (image, place) in images.zip(places) {
+                *place = frame_head(stream, channel, image);
             }
         })
     }
@@ -466,6 +464,22 @@ impl Transmitter {
             shown.store(counted, Ordering::Relaxed);
         }
     }
+}
+
+/// What stands in front of the payload of an image that leaves on a connection.
+pub(super) fn frame_head(
+    stream: &StreamEntry,
+    channel: u8,
+    image: &[u8],
+) -> [u8; FRAME_HEAD_BYTES as usize] {
+    let mut head = [0; FRAME_HEAD_BYTES as usize];
+    let (prefix, header) = head.split_at_mut(FRAME_PREFIX_BYTES);
+    let image_bytes = u16::try_from(image.len()).expect("a packet is below 64 KiB");
+    prefix.copy_from_slice(&frame_prefix(channel, image_bytes));
+    let shared_header = image.first_chunk();
+    let shared_header = shared_header.expect("an image begins with its header");
+    header.copy_from_slice(&stream.numbering.header(shared_header));
+    head
 }
 
 /// Opens the path `first`, or the best after it that `open` yields.

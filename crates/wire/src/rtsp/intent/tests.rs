@@ -23,7 +23,7 @@ fn request(text: &str) -> Request {
     let event = decoder.next_event().expect("a whole request");
     match event.expect("a proper request") {
         Event::Request(request) => request,
-        Event::Frame(frame) => panic!("{frame:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -1,0 +1,120 @@
+//! A client's connection, plain or over TLS: bytes in and out, and nothing else of the difference.
+
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::listening::close;
+use crate::tls::record::{NewKey, Sealer};
+use crate::tls::stream::TlsStream;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum ByteStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl ByteStream {
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// The socket beneath, for its options and its state.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.socket(),
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket().local_addr()
+    }
+
+    /// Whether a read may bring something.
+    pub(crate) fn poll_read_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_read_ready(context),
+            Self::Tls(stream) => stream.poll_read_ready(context),
+        }
+    }
+
+    /// Reads what is there; 0 at the end.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if nothing is there; else why the connection must end.
+    pub(crate) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_read(into),
+            Self::Tls(stream) => stream.try_read(into),
+        }
+    }
+
+    /// As [`AsyncRead::poll_read`].
+    pub(crate) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => std::pin::Pin::new(socket).poll_read(context, into),
+            Self::Tls(stream) => stream.poll_read(context, into),
+        }
+    }
+
+    /// Sends all of it, however long that takes; who calls it bounds that.
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.write_all(bytes).await,
+            Self::Tls(stream) => stream.send_all(bytes, Duration::MAX).await,
+        }
+    }
+
+    /// Takes the key to send with away, for an engine that sends on this connection from now on.
+    pub(crate) fn take_sealer(&self) -> Option<Sealer> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => stream.take_sealer(),
+        }
+    }
+
+    /// The key that whoever has the sealer is to go on with, if the client has asked for one.
+    pub(crate) fn take_new_key(&mut self) -> Option<Box<NewKey>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => stream.take_new_key(),
+        }
+    }
+
+    /// A key to go on with; `None` if there is none in this protocol.
+    pub(crate) fn next_key(&self) -> Option<Box<NewKey>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => stream.next_key().ok(),
+        }
+    }
+
+    /// Says that nothing more comes, and waits a moment for the client to say so, too; see
+    /// [`close`].
+    pub(crate) async fn close(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => close(socket).await,
+            Self::Tls(stream) => {
+                // A client that takes nothing any more misses it.
+                let said = timeout(FAREWELL_TIME_MAX, stream.close_notify());
+                said.await.unwrap_or(Ok(()))?;
+                close(stream.socket_mut()).await
+            }
+        }
+    }
+}
+
+/// How long a client may take for the last record.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);

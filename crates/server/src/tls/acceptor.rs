@@ -1,0 +1,206 @@
+//! Who may begin a handshake, and with what.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use super::certificates::{
+    CertificateError, fingerprint, own_pair, read_pair, self_signed, server_config, stamps,
+};
+use super::config::{TlsConfig, TlsLimits};
+use super::handshake::shake;
+use super::stream::TlsStream;
+
+/// Handshakes whose arithmetic is done at one time; the others wait their turn.
+pub const TLS_RECKONED_MAX: usize = 2;
+
+/// How often files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The server's side of TLS.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    now: Arc<RwLock<Arc<ServerConfig>>>,
+    limits: TlsLimits,
+    /// Of the certificate that it has signed itself.
+    pub(crate) fingerprint: Option<String>,
+    in_progress: Mutex<InProgress>,
+    turn: Semaphore,
+    pub(crate) stats: Arc<TlsStats>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What became of handshakes.
+#[derive(Debug, Default)]
+pub(crate) struct TlsStats {
+    pub(crate) handshakes: AtomicU64,
+    /// Those that failed, for whatever reason.
+    pub(crate) failed: AtomicU64,
+    /// Connections that were closed because too many were at it.
+    pub(crate) refused: AtomicU64,
+    /// Handshakes that are under way.
+    pub(crate) in_progress: AtomicU64,
+}
+
+/// Handshakes that are under way.
+#[derive(Debug, Default)]
+struct InProgress {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A handshake's place among those that may be.
+struct Place<'a> {
+    tls: &'a Tls,
+    ip: IpAddr,
+}
+
+impl Tls {
+    /// Reads the files, and again whenever one has changed; `None` if there are none. `state` is
+    /// where a pair of its own is kept.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be read or understood now.
+    pub(crate) fn open(
+        config: &TlsConfig,
+        state: Option<&Path>,
+    ) -> Result<Option<Arc<Self>>, CertificateError> {
+        let mut files = config.clone();
+        let (mut own, mut of_own) = (None, None);
+        match (&config.self_signed, state) {
+            (None, _) if config.certificates.is_empty() => return Ok(None),
+            (None, _) => {}
+            (Some(names), None) => of_own = own.insert(own_pair(names)?).cert.first().cloned(),
+            (Some(names), Some(folder)) => {
+                let kept = self_signed(folder, names)?;
+                of_own = read_pair(&kept)?.cert.first().cloned();
+                files.certificates.push(kept);
+            }
+        }
+        let seen = stamps(&files);
+        let now = server_config(&files, own.as_ref())?;
+        let now = Arc::new(RwLock::new(Arc::new(now)));
+        let (stop, stopped) = channel();
+        let to = Arc::clone(&now);
+        let look = move || {
+            let mut seen = seen;
+            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let there = stamps(&files);
+                if there == seen {
+                    continue;
+                }
+                seen = there;
+                match server_config(&files, own.as_ref()) {
+                    Ok(read) => {
+                        *to.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
+                        info!("TLS: certificates were read again");
+                    }
+                    Err(error) => warn!("TLS: {error}; the certificates of before stay in force"),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("onrush-tls".to_owned());
+        let thread = thread
+            .spawn(look)
+            .map_err(|error| CertificateError::Made(error.to_string()))?;
+        Ok(Some(Arc::new(Self {
+            now,
+            limits: config.limits,
+            fingerprint: of_own.as_ref().map(fingerprint),
+            in_progress: Mutex::default(),
+            turn: Semaphore::new(TLS_RECKONED_MAX),
+            stats: Arc::default(),
+            stop: Some(stop),
+            thread: Some(thread),
+        })))
+    }
+
+    /// Carries out the handshake of a connection that was accepted. `None` if it came to nothing,
+    /// which the log says.
+    pub(crate) async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Option<TlsStream> {
+        let Some(_place) = Place::take(self, peer.ip().to_canonical()) else {
+            self.stats.refused.fetch_add(1, Ordering::Relaxed);
+            debug!("{peer}: TLS: closed, there are too many handshakes at once");
+            return None;
+        };
+        self.stats.handshakes.fetch_add(1, Ordering::Relaxed);
+        // Whether it could be asked for or not, the handshake goes on.
+        drop(socket.set_nodelay(true));
+        let config = {
+            let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(&now)
+        };
+        let shaken = timeout(
+            self.limits.tls_handshake_time_max,
+            shake(config, socket, &self.turn),
+        );
+        let failed = match shaken.await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it did not end in time"),
+        };
+        self.stats.failed.fetch_add(1, Ordering::Relaxed);
+        match failed.kind() {
+            io::ErrorKind::UnexpectedEof => debug!("{peer}: TLS handshake: the client left"),
+            _ => info!("{peer}: TLS handshake: {failed}"),
+        }
+        None
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // It has nothing to tell, and cannot panic.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+impl<'a> Place<'a> {
+    fn take(tls: &'a Tls, ip: IpAddr) -> Option<Self> {
+        let mut under_way = tls
+            .in_progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of_address = under_way.by_address.get(&ip).copied().unwrap_or(0);
+        if under_way.all >= tls.limits.tls_handshakes_max
+            || of_address >= tls.limits.tls_handshakes_per_address_max
+        {
+            return None;
+        }
+        under_way.all += 1;
+        under_way.by_address.insert(ip, of_address + 1);
+        tls.stats.in_progress.fetch_add(1, Ordering::Relaxed);
+        Some(Self { tls, ip })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let lock = self.tls.in_progress.lock();
+        let mut under_way = lock.unwrap_or_else(PoisonError::into_inner);
+        under_way.all -= 1;
+        let of_address = under_way.by_address.get_mut(&self.ip);
+        if let Some(of_address) = of_address {
+            *of_address -= 1;
+            if *of_address == 0 {
+                under_way.by_address.remove(&self.ip);
+            }
+        }
+        self.tls.stats.in_progress.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,54 @@
+//! The settings of TLS, each with its default and its limit.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a server shows itself with, and what its clients must show.
+#[derive(Clone, Debug, Default)]
+pub struct TlsConfig {
+    /// The pairs that it has: the first for clients that ask for no name, or for one that none of
+    /// them has. Without any there is no TLS. All files are read again when one has changed.
+    pub certificates: Vec<CertificateFiles>,
+    /// Names and addresses for a certificate that the server signs itself, beside those from files;
+    /// by default there is none. It lies in [`Config::state`](crate::config::Config::state) if
+    /// there is such a folder, and else is another after each start.
+    pub self_signed: Option<Vec<String>>,
+    /// Certificates (PEM) of those who sign the certificates of clients. With them a client that
+    /// has none is refused.
+    pub client_ca: Option<PathBuf>,
+    /// Whether packets of a session that was set up over TLS may go over UDP, in the clear: not by
+    /// default, and then such a SETUP is answered 461.
+    pub allows_udp: bool,
+    /// What peers may take at the most.
+    pub limits: TlsLimits,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CertificateFiles {
+    /// The certificate and those that lead to one that clients know, in this order, as PEM.
+    pub certificate: PathBuf,
+    /// The private key, as PEM.
+    pub key: PathBuf,
+}
+
+/// The bounds on handshakes. All are listed by `onrush doctor --limits`.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsLimits {
+    /// Handshakes at once, 512 by default; one more is closed without a word.
+    pub tls_handshakes_max: usize,
+    /// Handshakes at once from one address, 64 by default, so that nobody keeps all others out.
+    pub tls_handshakes_per_address_max: usize,
+    /// How long a handshake may take, 10 s by default.
+    pub tls_handshake_time_max: Duration,
+}
+
+impl Default for TlsLimits {
+    fn default() -> Self {
+        Self {
+            tls_handshakes_max: 512,
+            tls_handshakes_per_address_max: 64,
+            tls_handshake_time_max: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! TLS 1.2 and 1.3 for RTSP and HTTP, by rustls.
+//!
+//! rustls carries out the handshake; from then on each direction has a key of its own
+//! ([`record`]), so that an engine can send on a connection that control reads. Whoever accepts
+//! connections asks [`Tls::accept`] for one, and gets a stream of bytes ([`stream`]).
+//!
+//! It is one for all threads. What is shared is the configuration, which a thread reads anew when
+//! its files have changed, and the count of handshakes.
+
+mod acceptor;
+pub mod certificates;
+pub mod config;
+mod handshake;
+pub(crate) mod record;
+pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use self::acceptor::TLS_RECKONED_MAX;
+pub(crate) use self::acceptor::Tls;
+pub use self::certificates::{CertificateError, PEM_BYTES_MAX, TLS_CERTIFICATES_MAX};
+pub use self::config::{CertificateFiles, TlsConfig, TlsLimits};
+pub use self::stream::TLS_IDLE_RECORDS_MAX;

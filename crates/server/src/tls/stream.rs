@@ -1,0 +1,361 @@
+//! A connection after its handshake: bytes in and out, as of a socket.
+//!
+//! Reading holds one record at the most, and no memory between two. What is sent is sealed here
+//! until an engine takes the [`Sealer`] away; from then on what must be sent is for whoever gives
+//! messages to that engine.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+use rustls::{ContentType, SupportedCipherSuite};
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::record::{
+    Broken, FRAGMENT_BYTES_MAX, NewKey, Opener, Sealer, UNEXPECTED, alert, key_update, record_bytes,
+};
+
+/// Records in a row that carry no data: empty ones, updates of keys. A peer that sends more only
+/// wants to keep us busy.
+pub const TLS_IDLE_RECORDS_MAX: u8 = 32;
+
+/// A connection after its handshake.
+pub(crate) struct TlsStream {
+    socket: TcpStream,
+    opener: Opener,
+    /// What has come, from the record on that is read now.
+    received: Vec<u8>,
+    /// What of its first record was not read yet; it is opened then.
+    opened: Range<usize>,
+    /// Bytes of that record, while it is opened.
+    opened_bytes: usize,
+    idle_records: u8,
+    /// The peer has said that nothing more comes.
+    has_ended: bool,
+    /// The peer asks for it, and no sealer is here to tell it.
+    new_key: Option<Box<NewKey>>,
+    outgoing: RefCell<Outgoing>,
+}
+
+/// The sending side, and what makes keys.
+struct Outgoing {
+    /// Until somebody takes it away.
+    sealer: Option<Sealer>,
+    keys: KernelConnection<ServerConnectionData>,
+    suite: SupportedCipherSuite,
+    /// The peer waits for a new key.
+    is_key_asked_for: bool,
+    /// What is sealed, and what of it the socket has taken.
+    sealed: Vec<u8>,
+    sent: usize,
+}
+
+impl TlsStream {
+    /// `received` is what came behind the handshake.
+    pub(super) fn new(
+        socket: TcpStream,
+        (opener, sealer): (Opener, Sealer),
+        keys: KernelConnection<ServerConnectionData>,
+        received: Vec<u8>,
+    ) -> Self {
+        let suite = opener.suite();
+        Self {
+            socket,
+            opener,
+            received,
+            opened: 0..0,
+            opened_bytes: 0,
+            idle_records: 0,
+            has_ended: false,
+            new_key: None,
+            outgoing: RefCell::new(Outgoing {
+                sealer: Some(sealer),
+                keys,
+                suite,
+                is_key_asked_for: false,
+                sealed: Vec::new(),
+                sent: 0,
+            }),
+        }
+    }
+
+    /// The socket beneath.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Likewise, to close it.
+    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// Takes the sending side away. Nothing may be waiting to be sent.
+    pub(crate) fn take_sealer(&self) -> Option<Sealer> {
+        self.outgoing.borrow_mut().sealer.take()
+    }
+
+    /// The key that whoever has the sealer is to go on with.
+    pub(crate) fn take_new_key(&mut self) -> Option<Box<NewKey>> {
+        self.new_key.take()
+    }
+
+    /// A key to go on with, unless this version of TLS has none.
+    pub(crate) fn next_key(&self) -> io::Result<Box<NewKey>> {
+        self.outgoing.borrow_mut().next_key().map(Box::new)
+    }
+
+    /// Whether a read may bring something.
+    pub(crate) fn poll_read_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.has_something() {
+            true => Poll::Ready(Ok(())),
+            false => self.socket.poll_read_ready(context),
+        }
+    }
+
+    /// Reads what is there; 0 at the end.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if nothing is there; else why the connection must end. The peer has been told
+    /// then, if it could be.
+    pub(crate) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.opened.is_empty() {
+                return Ok(self.take(into));
+            }
+            if self.has_ended {
+                return Ok(0);
+            }
+            let whole = match record_bytes(&self.received) {
+                Ok(bytes) => bytes.filter(|&bytes| bytes <= self.received.len()),
+                Err(broken) => return Err(self.refuse(broken)),
+            };
+            if let Some(bytes) = whole {
+                self.open(bytes)?;
+                continue;
+            }
+            let mut received = [0; RECEIVE_BYTES];
+            match self.socket.try_read(&mut received)? {
+                0 => return Ok(0),
+                bytes => self.received.extend_from_slice(&received[..bytes]),
+            }
+        }
+    }
+
+    /// As [`tokio::io::AsyncRead::poll_read`].
+    pub(crate) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_read_ready(context))?;
+            match self.try_read(into.initialize_unfilled()) {
+                Ok(bytes) => {
+                    into.advance(bytes);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Seals all of these bytes, and gives the socket what it takes. What it does not waits for
+    /// [`Self::try_flush`], so call it when nothing waits.
+    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<()> {
+        for fragment in bytes.chunks(FRAGMENT_BYTES_MAX) {
+            self.outgoing.borrow_mut().seal(fragment)?;
+        }
+        self.try_flush().map(drop)
+    }
+
+    /// Gives the socket what is sealed. Whether it has taken all.
+    pub(crate) fn try_flush(&self) -> io::Result<bool> {
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        while outgoing.sent < outgoing.sealed.len() {
+            match self.socket.try_write(&outgoing.sealed[outgoing.sent..]) {
+                Ok(bytes) => outgoing.sent += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        outgoing.sealed = Vec::new();
+        outgoing.sent = 0;
+        Ok(true)
+    }
+
+    /// Sends all of it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `TimedOut` if the peer takes nothing for `stall_time_max`.
+    pub(crate) async fn send_all(&self, bytes: &[u8], stall_time_max: Duration) -> io::Result<()> {
+        for some in bytes.chunks(4 * FRAGMENT_BYTES_MAX) {
+            self.try_send(some)?;
+            while !self.try_flush()? {
+                timeout(stall_time_max, self.socket.writable()).await??;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes, unless somebody else has the sealer.
+    pub(crate) async fn close_notify(&self) -> io::Result<()> {
+        self.outgoing.borrow_mut().close_notify()?;
+        while !self.try_flush()? {
+            self.socket.writable().await?;
+        }
+        Ok(())
+    }
+
+    fn has_something(&self) -> bool {
+        let is_whole = || match record_bytes(&self.received) {
+            Ok(bytes) => bytes.is_some_and(|bytes| bytes <= self.received.len()),
+            Err(_) => true,
+        };
+        !self.opened.is_empty() || self.has_ended || is_whole()
+    }
+
+    /// Moves what is opened to whoever reads.
+    fn take(&mut self, into: &mut [u8]) -> usize {
+        let bytes = self.opened.len().min(into.len());
+        let from = self.opened.start;
+        into[..bytes].copy_from_slice(&self.received[from..from + bytes]);
+        self.opened.start += bytes;
+        if self.opened.is_empty() {
+            self.forget_record();
+        }
+        bytes
+    }
+
+    /// The first record is done with. Who says nothing keeps no memory for it.
+    fn forget_record(&mut self) {
+        self.opened = 0..0;
+        match std::mem::take(&mut self.opened_bytes) {
+            all if all == self.received.len() => self.received = Vec::new(),
+            bytes => drop(self.received.drain(..bytes)),
+        }
+    }
+
+    /// Opens the first record, which has so many bytes.
+    fn open(&mut self, bytes: usize) -> io::Result<()> {
+        let opened = self.opener.open(&mut self.received[..bytes]);
+        let (typ, payload) = opened.map_err(|broken| self.refuse(broken))?;
+        self.opened_bytes = bytes;
+        if typ == ContentType::ApplicationData && !payload.is_empty() {
+            self.idle_records = 0;
+            self.opened = payload;
+            return Ok(());
+        }
+        self.idle_records += 1;
+        if self.idle_records > TLS_IDLE_RECORDS_MAX {
+            return Err(self.refuse(Broken {
+                alert: alert::UNEXPECTED_MESSAGE,
+                what: "too many records without data in a row",
+            }));
+        }
+        match typ {
+            ContentType::ApplicationData => {}
+            ContentType::Alert => match self.received[payload] {
+                [_, alert::CLOSE_NOTIFY] => self.has_ended = true,
+                [_, alert::USER_CANCELED] => {}
+                [_, description] => {
+                    let what = format!("the peer ends it with TLS alert {description}");
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, what));
+                }
+                _ => return Err(self.refuse(UNEXPECTED)),
+            },
+            ContentType::Handshake if self.opener.is_tls13() => self.update(payload)?,
+            // RFC 5246, section 7.2.2: a client that insists on new keys is let go.
+            ContentType::Handshake => {
+                return Err(self.refuse(Broken {
+                    alert: alert::NO_RENEGOTIATION,
+                    what: "the client wants to negotiate anew",
+                }));
+            }
+            _ => return Err(self.refuse(UNEXPECTED)),
+        }
+        self.forget_record();
+        Ok(())
+    }
+
+    /// The peer has a new key, and may ask for one of ours.
+    fn update(&mut self, payload: Range<usize>) -> io::Result<()> {
+        let Some(is_requested) = key_update(&self.received[payload]) else {
+            return Err(self.refuse(UNEXPECTED));
+        };
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        let secrets = outgoing.keys.update_rx_secret();
+        self.opener = Opener::new(outgoing.suite, secrets.map_err(io::Error::other)?)?;
+        if !is_requested {
+            return Ok(());
+        }
+        match &outgoing.sealer {
+            // It leaves with what is sent next, so however often it asks, no more waits for it.
+            Some(_) => outgoing.is_key_asked_for = true,
+            None => self.new_key = Some(Box::new(outgoing.next_key()?)),
+        }
+        Ok(())
+    }
+
+    /// Tells the peer why it ends, if that can be done at once.
+    fn refuse(&self, broken: Broken) -> io::Error {
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        if outgoing.sealed.is_empty()
+            && let Some(sealer) = &mut outgoing.sealer
+            && let Ok(record) = sealer.alert(broken.alert)
+        {
+            // Whether it is heard is the peer's business.
+            drop(self.socket.try_write(&record));
+        }
+        broken.into()
+    }
+}
+
+impl Outgoing {
+    fn next_key(&mut self) -> io::Result<NewKey> {
+        let secrets = self.keys.update_tx_secret().map_err(io::Error::other)?;
+        NewKey::new(self.suite, secrets)
+    }
+
+    fn seal(&mut self, fragment: &[u8]) -> io::Result<()> {
+        let is_worn = self.sealer.as_ref().is_some_and(Sealer::is_worn);
+        let is_tls13 = matches!(self.suite, SupportedCipherSuite::Tls13(_));
+        if std::mem::take(&mut self.is_key_asked_for) || (is_worn && is_tls13) {
+            let key = self.next_key()?;
+            let sealer = self.sealer.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+            self.sealed.extend(sealer.change_key(key)?);
+        }
+        let sealer = self.sealer.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        let record = sealer.seal(&[fragment])?;
+        match self.sealed.is_empty() {
+            true => self.sealed = record,
+            false => self.sealed.extend_from_slice(&record),
+        }
+        Ok(())
+    }
+
+    fn close_notify(&mut self) -> io::Result<()> {
+        if let Some(mut sealer) = self.sealer.take() {
+            self.sealed.extend(sealer.close_notify()?);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TlsStream of {:?}", self.socket)
+    }
+}
+
+/// Bytes that are read from a socket at once.
+const RECEIVE_BYTES: usize = 4096;

@@ -1,0 +1,167 @@
+//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, or a
+//! connection with TLS, for which they are read, sealed and sent.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use onrush_sys::path::cue::{self, Step, StepEnd};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::byte_stream::ByteStream;
+use crate::tls::stream::TlsStream;
+
+/// Bytes that are read and sealed together for a connection with TLS: all that a connection holds
+/// in memory for a client that takes nothing, and a few more for each record.
+pub const TLS_SEALED_BYTES_MAX: usize = 64 << 10;
+
+/// Where a transfer goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Outlet<'a>(Kind<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind<'a> {
+    Plain(&'a TcpStream),
+    Tls(&'a TlsStream),
+}
+
+impl<'a> From<&'a TcpStream> for Outlet<'a> {
+    fn from(socket: &'a TcpStream) -> Self {
+        Self(Kind::Plain(socket))
+    }
+}
+
+impl<'a> From<&'a ByteStream> for Outlet<'a> {
+    fn from(stream: &'a ByteStream) -> Self {
+        Self(match stream {
+            ByteStream::Plain(socket) => Kind::Plain(socket),
+            ByteStream::Tls(stream) => Kind::Tls(stream),
+        })
+    }
+}
+
+impl<'a> Outlet<'a> {
+    pub(super) fn socket(self) -> &'a TcpStream {
+        match self.0 {
+            Kind::Plain(socket) => socket,
+            Kind::Tls(stream) => stream.socket(),
+        }
+    }
+
+    /// Sends what waits to be sent. Whether nothing is left.
+    pub(super) fn flush(self) -> io::Result<bool> {
+        match self.0 {
+            Kind::Plain(_) => Ok(true),
+            Kind::Tls(stream) => stream.try_flush(),
+        }
+    }
+
+    /// Moves what the connection takes of these pieces of the file.
+    pub(super) fn step(
+        self,
+        file: &File,
+        pieces: impl Iterator<Item = Range<u64>>,
+    ) -> io::Result<Step> {
+        let socket = match self.0 {
+            Kind::Plain(socket) => socket,
+            Kind::Tls(stream) => return sealed(file, pieces, stream),
+        };
+        let mut stepped = None;
+        let outcome = socket.try_io(Interest::WRITABLE, || {
+            let step = step_over(file, pieces, socket)?;
+            stepped = Some(step);
+            match step.end {
+                // The reactor must not take it for writable any longer; the edge will come.
+                StepEnd::Full => Err(io::ErrorKind::WouldBlock.into()),
+                StepEnd::Done | StepEnd::EndOfFile => Ok(()),
+            }
+        });
+        match (stepped, outcome) {
+            (Some(step), _) => Ok(step),
+            // The reactor has not heard yet that it is writable.
+            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(FULL),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => unreachable!("a step that went well was kept"),
+        }
+    }
+}
+
+fn step_over(
+    file: &File,
+    pieces: impl Iterator<Item = Range<u64>>,
+    socket: &TcpStream,
+) -> io::Result<Step> {
+    let mut all = NOTHING;
+    for piece in pieces {
+        let bytes = piece.end - piece.start;
+        let step = match cue::step(file.as_fd(), piece.start, bytes, socket.as_fd()) {
+            Ok(step) => step,
+            // It is met again by the next step.
+            Err(_) if all.sent_bytes > 0 => break,
+            Err(error) => return Err(error),
+        };
+        all.sent_bytes += step.sent_bytes;
+        all.end = step.end;
+        if step.sent_bytes < bytes {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+fn sealed(
+    file: &File,
+    pieces: impl Iterator<Item = Range<u64>>,
+    stream: &TlsStream,
+) -> io::Result<Step> {
+    thread_local! {
+        static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; TLS_SEALED_BYTES_MAX].into());
+    }
+    READ.with_borrow_mut(|buffer| {
+        let mut all = NOTHING;
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                if !stream.try_flush()? {
+                    return Ok(Step {
+                        end: StepEnd::Full,
+                        ..all
+                    });
+                }
+                let left = usize::try_from(piece.end - piece.start).unwrap_or(usize::MAX);
+                let most = left.min(buffer.len());
+                let read = match file.read_at(&mut buffer[..most], piece.start) {
+                    Ok(read) => read,
+                    // It is met again by the next step.
+                    Err(_) if all.sent_bytes > 0 => return Ok(all),
+                    Err(error) => return Err(error),
+                };
+                if read == 0 {
+                    return Ok(Step {
+                        end: StepEnd::EndOfFile,
+                        ..all
+                    });
+                }
+                stream.try_send(&buffer[..read])?;
+                all.sent_bytes += read as u64;
+                piece.start += read as u64;
+            }
+        }
+        // What is sealed counts as sent; a full socket is met before more is.
+        Ok(all)
+    })
+}
+
+/// A step that was not made.
+pub(super) const NOTHING: Step = Step {
+    sent_bytes: 0,
+    end: StepEnd::Done,
+};
+
+const FULL: Step = Step {
+    sent_bytes: 0,
+    end: StepEnd::Full,
+};

@@ -1,0 +1,331 @@
+//! TLS, by other people's programs: players of `rtsps://` and `https://`, downloaders, and openssl
+//! for what a handshake may be.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "what players say is for whoever reads the test's output"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use onrush_testkit::media::age;
+use onrush_testkit::process::Process;
+use onrush_testkit::require_programs;
+
+use download_site::{LONG, Site, bytes};
+
+mod download_site;
+
+const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp4");
+
+/// Pictures that a player must get; the clip has more.
+const PICTURES: usize = 60;
+
+/// A server with TLS, and where that is.
+struct TlsSite {
+    site: Site,
+    rtsps: SocketAddr,
+    https: SocketAddr,
+}
+
+impl TlsSite {
+    fn new(options: &[&str]) -> Self {
+        let all = ["--rtsps=127.0.0.1:0", "--https=127.0.0.1:0"];
+        let site = Site::new(&[&all, options].concat(), |root| {
+            fs::copy(DEMO_MP4, root.join("demo.mp4")).unwrap();
+            age(&root.join("demo.mp4")).unwrap();
+            fs::write(root.join("data"), bytes(3_000_000)).unwrap();
+        });
+        let at = |scheme: &str| {
+            let begin = format!("listening  {scheme}://");
+            let line = site.server.wait_for_line(&begin, LONG).unwrap();
+            let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
+            address.parse().unwrap()
+        };
+        let (rtsps, https) = (at("rtsps"), at("https"));
+        Self { site, rtsps, https }
+    }
+
+    fn self_signed() -> Self {
+        Self::new(&["--tls=self-signed"])
+    }
+
+    fn https_url(&self, name: &str) -> String {
+        format!("https://{}/{name}", self.https)
+    }
+
+    fn rtsps_url(&self, name: &str) -> String {
+        format!("rtsps://{}/{name}", self.rtsps)
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["60", program]).args(arguments);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    println!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The hashes of the first pictures that ffmpeg finds.
+fn pictures(input: &[&str]) -> Vec<String> {
+    let mut arguments = vec!["-v", "error"];
+    arguments.extend(input);
+    let count = PICTURES.to_string();
+    arguments.extend(["-map", "0:v:0", "-frames:v", &count, "-c", "copy"]);
+    arguments.extend(["-f", "framemd5", "-"]);
+    let output = run("ffmpeg", &arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Behind it are those of side data: of live streams, clocks.
+    let hash = |line: &str| line.split(',').nth(5).unwrap_or_default().to_owned();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(hash).collect()
+}
+
+#[test]
+fn ffmpeg_gets_the_same_pictures_over_tls() {
+    require_programs!("ffmpeg");
+    let site = TlsSite::self_signed();
+    let expected = pictures(&["-i", DEMO_MP4]);
+    assert_eq!(expected.len(), PICTURES);
+    assert_eq!(expected[0].trim().len(), 32);
+    // With its sequence of NAL units in place of their lengths, as RTP has them.
+    let url = site.site.rtsp_url("demo.mp4");
+    let annex_b = pictures(&["-rtsp_transport", "tcp", "-i", &url]);
+    assert_eq!(annex_b.len(), PICTURES);
+    let url = site.rtsps_url("demo.mp4");
+    assert_eq!(pictures(&["-i", &url]), annex_b, "rtsps");
+    let url = site.https_url("demo.mp4");
+    assert_eq!(pictures(&["-i", &url]), expected, "https");
+    let url = site.https_url("demo.mp4/hls/index.m3u8");
+    assert_eq!(pictures(&["-i", &url]).len(), PICTURES, "HLS");
+}
+
+/// Whether GStreamer gets so many bytes of pictures. How it ends says nothing.
+#[test]
+fn gstreamer_plays_over_tls() {
+    require_programs!("gst-launch-1.0");
+    let site = TlsSite::self_signed();
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "rtspsrc", "tls-validation-flags=0"]);
+    command.arg(format!("location={}", site.rtsps_url("demo.mp4")));
+    command.args(["!", "rtph264depay", "!", "filesink", "buffer-mode=2"]);
+    command.arg(format!("location={}", out.path().display()));
+    let mut player = Process::start(&mut command).unwrap();
+    let give_up = Instant::now() + LONG;
+    while out.as_file().metadata().unwrap().len() < 50_000 {
+        let is_running = player.is_running().unwrap();
+        assert!(
+            is_running && Instant::now() < give_up,
+            "{}",
+            player.log_tail()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn mpv_plays_over_tls() {
+    require_programs!("mpv");
+    let site = TlsSite::self_signed();
+    for url in [site.rtsps_url("demo.mp4"), site.https_url("demo.mp4")] {
+        let arguments = ["--vo=null", "--ao=null", "--frames=50", "--no-config", &url];
+        assert!(run("mpv", &arguments).status.success(), "{url}");
+    }
+}
+
+#[test]
+fn curl_gets_every_byte_of_files_and_ranges() {
+    require_programs!("curl", "openssl");
+    let folder = tempfile::tempdir().unwrap();
+    let options = pair_of(folder.path(), "localhost", None);
+    let certificate = options[0].split_once('=').unwrap().1;
+    let site = TlsSite::new(&options.each_ref().map(String::as_str));
+    let url = site.https_url("data");
+    let curl = |more: &[&str]| {
+        let arguments = [&["-sS", "--cacert", certificate], more, &[&*url]].concat();
+        let output = run("curl", &arguments);
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let data = bytes(3_000_000);
+    assert!(curl(&[]) == data);
+    assert!(curl(&["--tls-max", "1.2"]) == data);
+    assert!(curl(&["-r", "1000000-2999998"]) == data[1_000_000..=2_999_998]);
+    assert!(curl(&["-r", "0-0,2999999-"]).len() > 2);
+    // Several on one connection, and slowly.
+    assert!(curl(&["--limit-rate", "3M", &url]) == [&data[..], &data].concat());
+}
+
+#[test]
+fn versions_and_names_are_as_openssl_sees_them() {
+    require_programs!("openssl");
+    let folder = tempfile::tempdir().unwrap();
+    let pair = |name: &str| pair_of(folder.path(), name, None);
+    let [one, two] = [pair("one.example"), pair("two.example")];
+    let options: Vec<_> = [&one, &two]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    let site = TlsSite::new(&options);
+    let to = site.rtsps.to_string();
+    let client = |more: &[&str]| {
+        let arguments = [&["s_client", "-connect", &to], more].concat();
+        let output = run("openssl", &arguments);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        said + &String::from_utf8_lossy(&output.stderr)
+    };
+    for (version, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        assert!(
+            client(&[version]).contains(&format!("New, {name}")),
+            "{name}"
+        );
+    }
+    assert!(client(&["-tls1_1"]).contains("alert"), "TLS 1.1");
+    for (asked, got) in [
+        ("two.example", "CN = two.example"),
+        ("one.example", "CN = one.example"),
+        ("three.example", "CN = one.example"),
+    ] {
+        let said = client(&["-servername", asked]);
+        assert!(said.contains(got), "{asked}: {said}");
+    }
+    assert!(client(&["-noservername"]).contains("CN = one.example"));
+}
+
+/// Options for a certificate of that name, which `openssl` has signed by itself, or with the key of
+/// another name.
+fn pair_of(folder: &Path, name: &str, signer: Option<&str>) -> [String; 2] {
+    let at = |name: &str, ending: &str| folder.join(format!("{name}.{ending}"));
+    let at = |name: &str, ending: &str| at(name, ending).display().to_string();
+    let (certificate, key) = (at(name, "pem"), at(name, "key"));
+    let subject = format!("/CN={name}");
+    let names = format!("subjectAltName=DNS:{name},IP:127.0.0.1");
+    let mut arguments = vec![
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    ];
+    arguments.extend(["-subj", &subject, "-addext", &names]);
+    arguments.extend(["-keyout", &key, "-out", &certificate]);
+    let signed_by = signer.map(|signer| [at(signer, "pem"), at(signer, "key")]);
+    if let Some([certificate, key]) = &signed_by {
+        arguments.extend(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        arguments.extend(["-CA", certificate, "-CAkey", key]);
+    }
+    assert!(run("openssl", &arguments).status.success());
+    [
+        format!("--tls-certificate={certificate}"),
+        format!("--tls-key={key}"),
+    ]
+}
+
+#[test]
+fn a_client_shows_its_certificate_where_one_is_asked_for() {
+    require_programs!("openssl", "curl");
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, _] = pair_of(folder.path(), "ca.example", None);
+    let ca = ca.replace("--tls-certificate", "--tls-client-ca");
+    let site = TlsSite::new(&["--tls=self-signed", &ca]);
+    let url = site.https_url("data");
+    let with = |signer| {
+        let pair = pair_of(folder.path(), "client.example", signer);
+        let [certificate, key] = pair.map(|it| it.split_once('=').unwrap().1.to_owned());
+        run(
+            "curl",
+            &["-sSk", "--cert", &certificate, "--key", &key, &url],
+        )
+    };
+    let known = with(Some("ca.example"));
+    assert!(known.stdout == bytes(3_000_000), "{:?}", known.stderr);
+    for unknown in [with(None), run("curl", &["-sSk", &url])] {
+        assert!(!unknown.status.success());
+        assert!(unknown.stdout.is_empty());
+    }
+}
+
+#[test]
+fn the_fingerprint_that_is_printed_is_that_of_the_certificate() {
+    require_programs!("openssl");
+    let site = TlsSite::self_signed();
+    let line = site
+        .site
+        .server
+        .wait_for_line("TLS        self-signed", LONG);
+    let to = site.https.to_string();
+    let shown = run("openssl", &["s_client", "-connect", &to]).stdout;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), shown).unwrap();
+    let name = file.path().to_str().unwrap();
+    let arguments = ["x509", "-in", name, "-noout", "-fingerprint", "-sha256"];
+    let print = String::from_utf8(run("openssl", &arguments).stdout).unwrap();
+    let print = print.trim().rsplit('=').next().unwrap();
+    assert!(line.unwrap().ends_with(print), "{print}");
+}
+
+/// What `openssl s_client` says when it types this; a line of `K` asks the server for a new key, one
+/// of `R` wants to negotiate anew.
+fn typed(to: SocketAddr, more: &[&str], lines: &[&str]) -> String {
+    let mut command = Command::new("timeout");
+    command.args(["60", "openssl", "s_client", "-crlf", "-connect"]);
+    command.arg(to.to_string()).args(more);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = piped.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = client.stdin.take().unwrap();
+    for line in lines {
+        std::thread::sleep(Duration::from_millis(300));
+        // It may be gone.
+        drop(stdin.write_all(line.as_bytes()));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    drop(stdin);
+    let output = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{said}");
+    said + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_client_may_ask_for_new_keys_and_not_negotiate_anew() {
+    require_programs!("openssl");
+    let site = TlsSite::self_signed();
+    let options = "OPTIONS * RTSP/1.0\nCSeq: 7\n\n";
+    let said = typed(site.rtsps, &["-tls1_3"], &["K\n", options, "K\n", options]);
+    assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 2, "{said}");
+    let said = typed(site.rtsps, &["-tls1_2"], &[options, "R\n"]);
+    assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
+    assert!(said.contains("no renegotiation"), "{said}");
+    // Nobody else minds.
+    let said = typed(site.rtsps, &[], &[options]);
+    assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
+}
+
+#[test]
+fn udp_is_refused_over_tls_unless_it_is_allowed() {
+    require_programs!("openssl");
+    let setup = "SETUP rtsp://h/demo.mp4/track1 RTSP/1.0\nCSeq: 1\n\
+                 Transport: RTP/AVP;unicast;client_port=5000-5001\n\n";
+    let site = TlsSite::self_signed();
+    assert!(typed(site.rtsps, &[], &[setup]).contains("RTSP/1.0 461"));
+    let site = TlsSite::new(&["--tls=self-signed", "--tls-udp"]);
+    assert!(typed(site.rtsps, &[], &[setup]).contains("RTSP/1.0 200"));
+}
+
+#[test]
+fn plain_bytes_on_a_port_for_tls_are_told_of() {
+    let site = TlsSite::self_signed();
+    for at in [site.rtsps, site.https] {
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // The reset of what was not read may overtake the alert.
+        drop(client.read_to_end(&mut answer));
+        let line = site.site.server.wait_for_line("it speaks no TLS", LONG);
+        assert!(line.is_some());
+    }
+}

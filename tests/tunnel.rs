@@ -1,0 +1,161 @@
+//! RTSP over HTTP: players that tunnel, and what becomes of halves of tunnels.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "what players say is for whoever reads the test's output"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onrush_testkit::media::age;
+use onrush_testkit::process::Process;
+use onrush_testkit::require_programs;
+
+use download_site::{LONG, Site};
+
+mod download_site;
+
+const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp4");
+
+/// A server, and where RTSP over TLS is.
+fn site() -> (Site, SocketAddr) {
+    let options = ["--tls=self-signed", "--rtsps=127.0.0.1:0"];
+    let site = Site::new(&options, |root| {
+        fs::copy(DEMO_MP4, root.join("demo.mp4")).unwrap();
+        age(&root.join("demo.mp4")).unwrap();
+    });
+    let line = site.server.wait_for_line("listening  rtsps://", LONG);
+    let line = line.unwrap();
+    let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
+    let rtsps = address.parse().unwrap();
+    (site, rtsps)
+}
+
+/// The hashes of the first pictures that ffmpeg gets.
+fn pictures(transport: &str, url: &str) -> Vec<String> {
+    let mut command = Command::new("timeout");
+    command.args(["60", "ffmpeg", "-v", "error", "-rtsp_transport", transport]);
+    command.args(["-i", url, "-map", "0:v:0", "-frames:v", "60", "-c", "copy"]);
+    command.args(["-f", "framemd5", "-"]).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    println!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let hash = |line: &str| line.split(',').nth(5).unwrap_or_default().to_owned();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(hash).collect()
+}
+
+#[test]
+fn ffmpeg_gets_the_same_pictures_through_a_tunnel() {
+    require_programs!("ffmpeg");
+    let (site, rtsps) = site();
+    let expected = pictures("tcp", &site.rtsp_url("demo.mp4"));
+    assert_eq!(expected.len(), 60);
+    assert_eq!(pictures("http", &site.rtsp_url("demo.mp4")), expected);
+    let url = format!("rtsp://{rtsps}/demo.mp4");
+    assert_eq!(pictures("https", &url), expected);
+}
+
+/// How GStreamer ends says nothing.
+#[test]
+fn gstreamer_plays_through_a_tunnel() {
+    require_programs!("gst-launch-1.0");
+    let (site, _) = site();
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "rtspsrc"]);
+    command.arg(format!("location=rtsph://{}/demo.mp4", site.rtsp));
+    command.args(["!", "rtph264depay", "!", "filesink", "buffer-mode=2"]);
+    command.arg(format!("location={}", out.path().display()));
+    let mut player = Process::start(&mut command).unwrap();
+    let give_up = Instant::now() + LONG;
+    while out.as_file().metadata().unwrap().len() < 50_000 {
+        let is_running = player.is_running().unwrap();
+        assert!(
+            is_running && Instant::now() < give_up,
+            "{}",
+            player.log_tail()
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// One side of a tunnel.
+struct Side(TcpStream);
+
+impl Side {
+    fn open(to: SocketAddr, method: &str, cookie: &str) -> Self {
+        let mut socket = TcpStream::connect(to).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        let head = format!("{method} /demo.mp4 HTTP/1.0\r\nx-sessioncookie: {cookie}\r\n\r\n");
+        socket.write_all(head.as_bytes()).unwrap();
+        Self(socket)
+    }
+
+    /// What comes, to the end of a head.
+    fn head(&mut self) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    /// Sends bytes one by one.
+    fn drip(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0.write_all(&[byte]).unwrap();
+        }
+    }
+
+    fn is_at_end(&mut self) -> bool {
+        self.0.read(&mut [0]).unwrap() == 0
+    }
+}
+
+/// `OPTIONS * RTSP/1.0` with the number 1, in base64, and with the number 2.
+const OPTIONS: [&str; 2] = [
+    "T1BUSU9OUyAqIFJUU1AvMS4wDQpDU2VxOiAxDQoNCg==",
+    "T1BUSU9OUyAqIFJUU1AvMS4wDQpDU2VxOiAyDQoNCg==",
+];
+
+#[test]
+fn halves_of_tunnels_find_each_other_by_their_cookie() {
+    let (site, _) = site();
+    let to = site.rtsp;
+    let mut get = Side::open(to, "GET", "abc");
+    let head = get.head();
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
+    assert!(head.contains("application/x-rtsp-tunnelled"), "{head}");
+    // Nobody waits for that one, and that cookie is taken.
+    for (method, cookie) in [("POST", "other"), ("GET", "abc")] {
+        let mut refused = Side::open(to, method, cookie);
+        assert!(refused.head().starts_with("HTTP/1.0 404 "), "{method}");
+        assert!(refused.is_at_end());
+    }
+    let mut post = Side::open(to, "POST", "abc");
+    post.drip(OPTIONS[0]);
+    assert!(get.head().contains("CSeq: 1\r\n"));
+    // One POST ends, and another goes on.
+    drop(post);
+    let mut post = Side::open(to, "POST", "abc");
+    post.0.write_all(OPTIONS[1].as_bytes()).unwrap();
+    assert!(get.head().contains("CSeq: 2\r\n"));
+    // What cannot be understood ends the tunnel, and its cookie is free again.
+    post.0.write_all(b"*!*!*!*!").unwrap();
+    assert!(get.is_at_end());
+    let mut get = Side::open(to, "GET", "abc");
+    assert!(get.head().starts_with("HTTP/1.0 200 OK\r\n"));
+    // Whoever hangs up the GET takes the POST with it.
+    let mut post = Side::open(to, "POST", "abc");
+    drop(get);
+    assert!(post.is_at_end());
+}
