@@ -188,7 +188,9 @@ async fn events(
             sleep(EVENTS_EVERY).await;
         }
         let log = LOG_TAIL.since(last.unwrap_or(0));
-        let last: u64 = log.last().map_or(last.unwrap_or(0), |line| line.number);
+        let last: u64 = log
+            .last()
+            .map_or_else(|| last.unwrap_or(0), |line| line.number);
         let status = site.status();
         let event = Event::default().json_data(News { status, log });
         // All of it can be written as JSON.

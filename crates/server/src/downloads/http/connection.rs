@@ -29,7 +29,6 @@ use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::{abort, send_on};
-use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
 use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
