@@ -43,8 +43,10 @@ mod tests {
     #[test]
     fn it_is_as_long_as_the_macros_of_cmsg_say() {
         let data_bytes = u32::try_from(size_of::<u16>()).expect("two");
-        // SAFETY: both compute from the number alone.
-        let (space, length) = unsafe { (libc::CMSG_SPACE(data_bytes), libc::CMSG_LEN(data_bytes)) };
+        // SAFETY: it computes from the number alone.
+        let space = unsafe { libc::CMSG_SPACE(data_bytes) };
+        // SAFETY: so does this.
+        let length = unsafe { libc::CMSG_LEN(data_bytes) };
         assert_eq!(size_of::<SegmentControl>(), space as usize);
         assert_eq!(LENGTH, length as usize);
         let mut control = SegmentControl::new(1328);
@@ -57,6 +59,6 @@ mod tests {
         // SAFETY: the header is that of `control`, whose data are behind it.
         let data = unsafe { libc::CMSG_DATA(header) };
         assert_eq!(data.cast_const(), (&raw const control.segment_bytes).cast());
-        assert_eq!(control.header.cmsg_len as usize, length as usize);
+        assert_eq!(control.header.cmsg_len, LENGTH as _);
     }
 }
