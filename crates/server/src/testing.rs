@@ -116,7 +116,7 @@ impl TestSource {
         writer.pmt(0x1000, 1, sound.pid, &[sound]);
         for group in 0..groups {
             // AAC-LC, 48 kHz, two channels, 400 bytes with the header.
-            let header = [0xff, 0xf1, 0x4c, 0x80, 400 >> 3, 0x1f, 0xfc];
+            let header = [0xff, 0xf1, 0x4c, 0x80, 50, 0x1f, 0xfc];
             let frame = |at: u64| {
                 let byte = u8::try_from(1 + (group * FRAMES + at) % 251).expect("below 252");
                 [&header[..], &[byte; 393]].concat()

@@ -119,7 +119,7 @@ mod tests {
             text("été/a b.ts", "192.0.2.1"),
             format!(
                 "v=0\r\no=- 77 1 IN IP4 192.0.2.1\r\ns=été/a b.ts\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\n\
-                 a=tool:onrush {}\r\na=range:npt=0-12.345678\r\na=control:*\r\n\
+                 a=tool:onrush {}\r\na=range:npt=0-12.345678901\r\na=control:*\r\n\
                  m=video 0 RTP/AVP 33\r\na=rtpmap:33 MP2T/90000\r\na=control:track1\r\n",
                 env!("CARGO_PKG_VERSION"),
             )
