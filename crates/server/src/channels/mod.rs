@@ -20,6 +20,7 @@ mod channel;
 mod cycles;
 mod file;
 mod kernel;
+mod lane;
 mod outlet;
 mod players;
 mod worker;

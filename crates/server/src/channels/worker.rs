@@ -4,7 +4,6 @@
 //! that has come, in batches; send the trains that are due. While a train is sent to many members
 //! the next packets arrive, and leave together: under load trains form without a delay.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +13,16 @@ use std::time::Duration;
 
 use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use onrush_sys::receive::Receiver;
-use onrush_wire::live::{Follower, Kind, Note, Stamper, Train, TrainBuilder};
-use onrush_wire::rtp::{HEADER_BYTES, Header, StaticPayload};
+use onrush_wire::live::{Follower, Kind, Note, Stamper};
+use onrush_wire::rtp::{Header, StaticPayload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
 
 use super::channel::{Channel, Command, Playable, Played, Stats};
 use super::config::ChannelsConfig;
+use super::lane::Lane;
 use super::outlet::{Outlet, wildcard};
 use super::players::Players;
 
@@ -47,18 +46,6 @@ pub(super) struct Worker {
     stats: Stats,
     /// When nothing was there to be taken, last.
     empty_ns: u64,
-}
-
-/// One form of the stream and who gets it, by the address of ours that they get it from.
-#[derive(Debug)]
-struct Lane {
-    builder: TrainBuilder,
-    outlets: BTreeMap<IpAddr, Outlet>,
-    trains: u64,
-    packets: u64,
-    bytes: u64,
-    /// From a train's arrival until all had it: added up, and at the longest.
-    passing_ns: (u64, u64),
 }
 
 /// What is odd about a stream, logged once a second at the most.
@@ -356,53 +343,6 @@ impl Worker {
     }
 }
 
-impl Lane {
-    fn new() -> Self {
-        Self {
-            builder: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
-            outlets: BTreeMap::new(),
-            trains: 0,
-            packets: 0,
-            bytes: 0,
-            passing_ns: (0, 0),
-        }
-    }
-
-    /// Takes a packet in, if anybody gets it. `false` if nobody can.
-    fn push(&mut self, head: &[u8], payload: &[u8], now_ns: u64) -> bool {
-        self.packets += 1;
-        self.bytes += (head.len() + payload.len()).saturating_sub(HEADER_BYTES) as u64;
-        if self.receivers() == 0 {
-            return true;
-        }
-        let Self {
-            builder,
-            outlets,
-            trains,
-            passing_ns,
-            ..
-        } = self;
-        builder.push(head, payload, now_ns, |train| {
-            send_train(&train, outlets, trains, passing_ns);
-        })
-    }
-
-    fn flush(&mut self) {
-        let Self {
-            builder,
-            outlets,
-            trains,
-            passing_ns,
-            ..
-        } = self;
-        builder.flush(|train| send_train(&train, outlets, trains, passing_ns));
-    }
-
-    fn receivers(&self) -> usize {
-        self.outlets.values().map(Outlet::len).sum()
-    }
-}
-
 impl Anomalies {
     /// Logs changes at once; adds up what may come many times a second.
     fn note(&mut self, name: &str, note: Note) {
@@ -434,20 +374,6 @@ impl Anomalies {
             );
             (self.missing, self.behind, self.logged_ns) = (0, 0, now_ns);
         }
-    }
-}
-
-fn send_train(
-    train: &Train<'_>,
-    outlets: &mut BTreeMap<IpAddr, Outlet>,
-    trains: &mut u64,
-    passing_ns: &mut (u64, u64),
-) {
-    for outlet in outlets.values_mut().filter(|outlet| outlet.len() > 0) {
-        outlet.send(train);
-        *trains += 1;
-        let passed_ns = monotonic_ns().saturating_sub(train.arrived_ns);
-        *passing_ns = (passing_ns.0 + passed_ns, passing_ns.1.max(passed_ns));
     }
 }
 

@@ -94,15 +94,9 @@ impl Digest {
     /// [`ha1`] was made. Its time does not depend on where the proof differs.
     #[must_use]
     pub fn proves(&self, ha1: &str, method: &str) -> bool {
-        let ha2 = self.algorithm.hash(&[method, &self.uri]);
-        let expected = match &self.qop {
-            None => self.algorithm.hash(&[ha1, &self.nonce, &ha2]),
-            Some(qop) => {
-                let (count, cnonce) = (&*qop.count_text, &*qop.cnonce);
-                let parts = [ha1, &self.nonce, count, cnonce, "auth", &ha2];
-                self.algorithm.hash(&parts)
-            }
-        };
+        let qop = self.qop.as_ref();
+        let qop = qop.map(|qop| (&*qop.count_text, &*qop.cnonce));
+        let expected = response(self.algorithm, ha1, &self.nonce, qop, (method, &self.uri));
         // Some clients write capitals.
         let given = self.response.bytes().map(|byte| byte.to_ascii_lowercase());
         let differing = expected
@@ -110,6 +104,22 @@ impl Digest {
             .zip(given)
             .fold(0, |all, (a, b)| all | (a ^ b));
         expected.len() == self.response.len() && differing == 0
+    }
+}
+
+/// The proof for a request of that method and URI (RFC 7616, section 3.4.1); `qop` is the count and
+/// the client's own text.
+pub(super) fn response(
+    algorithm: Algorithm,
+    ha1: &str,
+    nonce: &str,
+    qop: Option<(&str, &str)>,
+    (method, uri): (&str, &str),
+) -> String {
+    let ha2 = algorithm.hash(&[method, uri]);
+    match qop {
+        None => algorithm.hash(&[ha1, nonce, &ha2]),
+        Some((count, cnonce)) => algorithm.hash(&[ha1, nonce, count, cnonce, "auth", &ha2]),
     }
 }
 

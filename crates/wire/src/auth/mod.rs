@@ -8,6 +8,7 @@
 //! Refused, and never asked for: `auth-int` (bodies are not protected), session keys (`-sess`) and
 //! hashed user names (`userhash`).
 
+mod answer;
 mod challenge;
 mod credentials;
 mod digest;
@@ -16,6 +17,7 @@ mod params;
 mod pattern;
 mod rights;
 
+pub use self::answer::Answering;
 pub use self::challenge::Challenge;
 pub use self::credentials::{Credentials, CredentialsError};
 pub use self::digest::{Algorithm, Digest, Qop, ha1};

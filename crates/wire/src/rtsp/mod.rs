@@ -6,9 +6,11 @@
 //! that the session's [`State`] allows, with everything in them understood. Carrying them out, and
 //! what only that can show (no such file, no port left), is the caller's.
 //!
-//! RTSP 2.0, multicast and recording are refused as the RFC says.
+//! What publishers ask for is judged by [`Publish::of`] likewise. RTSP 2.0 and multicast are refused
+//! as the RFC says.
 
 mod decode;
+mod incoming;
 mod intent;
 mod interleaved;
 mod range;
@@ -21,6 +23,9 @@ mod units;
 pub(crate) mod url;
 
 pub use self::decode::{Decoder, Event, Limits, Refused};
+pub use self::incoming::{
+    Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response, take_incoming,
+};
 pub use self::intent::{Intent, Known};
 pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};
 pub use self::range::{Range, RangeError, Span, npt};

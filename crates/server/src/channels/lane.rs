@@ -1,0 +1,85 @@
+//! One form of a stream on its way to its receivers: packets gather to trains, which leave to each
+//! address of ours that has receivers.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+use onrush_wire::live::{Train, TrainBuilder};
+use onrush_wire::rtp::HEADER_BYTES;
+
+use super::outlet::Outlet;
+
+/// One form of the stream and who gets it, by the address of ours that they get it from.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) builder: TrainBuilder,
+    pub(super) outlets: BTreeMap<IpAddr, Outlet>,
+    pub(super) trains: u64,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// From a train's arrival until all had it: added up, and at the longest.
+    pub(super) passing_ns: (u64, u64),
+}
+
+impl Lane {
+    pub(super) fn new() -> Self {
+        Self {
+            builder: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
+            outlets: BTreeMap::new(),
+            trains: 0,
+            packets: 0,
+            bytes: 0,
+            passing_ns: (0, 0),
+        }
+    }
+
+    /// Takes a packet in, if anybody gets it. `false` if nobody can.
+    pub(super) fn push(&mut self, head: &[u8], payload: &[u8], now_ns: u64) -> bool {
+        self.packets += 1;
+        self.bytes += (head.len() + payload.len()).saturating_sub(HEADER_BYTES) as u64;
+        if self.receivers() == 0 {
+            return true;
+        }
+        let Self {
+            builder,
+            outlets,
+            trains,
+            passing_ns,
+            ..
+        } = self;
+        builder.push(head, payload, now_ns, |train| {
+            send_train(&train, outlets, trains, passing_ns);
+        })
+    }
+
+    pub(super) fn flush(&mut self) {
+        let Self {
+            builder,
+            outlets,
+            trains,
+            passing_ns,
+            ..
+        } = self;
+        builder.flush(|train| send_train(&train, outlets, trains, passing_ns));
+    }
+
+    pub(super) fn receivers(&self) -> usize {
+        self.outlets.values().map(Outlet::len).sum()
+    }
+}
+
+fn send_train(
+    train: &Train<'_>,
+    outlets: &mut BTreeMap<IpAddr, Outlet>,
+    trains: &mut u64,
+    passing_ns: &mut (u64, u64),
+) {
+    for outlet in outlets.values_mut().filter(|outlet| outlet.len() > 0) {
+        outlet.send(train);
+        *trains += 1;
+        let passed_ns = monotonic_ns().saturating_sub(train.arrived_ns);
+        *passing_ns = (passing_ns.0 + passed_ns, passing_ns.1.max(passed_ns));
+    }
+}

@@ -1,0 +1,211 @@
+//! What comes to a client of ours: responses, frames between them, and requests of the server's,
+//! which are passed over.
+
+use thiserror::Error;
+
+use super::interleaved::{FRAME_MARK, FRAME_PREFIX_BYTES, Frame};
+
+/// Bytes of a response's head, and of its body, at most; of a description, too.
+pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
+
+/// Header lines of a response, at most.
+pub const RESPONSE_HEADERS_MAX: usize = 128;
+
+/// A response.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// What is said beside it, without control characters.
+    pub reason: String,
+    /// Names as sent, values without the space around them, in their order.
+    pub headers: Vec<(String, String)>,
+    /// As long as Content-Length said.
+    pub body: Vec<u8>,
+}
+
+/// What has come whole.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Incoming {
+    /// An answer.
+    Response(Response),
+    /// A packet.
+    Frame(Frame),
+    /// Something else of the server's, which is passed over.
+    Other,
+}
+
+/// A server that cannot be understood any more.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("what the server answers is no RTSP: {0}")]
+pub struct NoResponse(&'static str);
+
+impl Response {
+    /// The value of the first header of that name, in any case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let named = headers.find(|(n, _)| n.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str())
+    }
+
+    /// The values of all headers of that name, in any case.
+    pub fn headers_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let headers = self.headers.iter();
+        let named = headers.filter(move |(n, _)| n.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Takes what is whole from the front of `input`, or nothing. Called until it has no more before
+/// more is read, `input` is never longer than one message and what was read last.
+///
+/// # Errors
+///
+/// If what has come is no RTSP, or exceeds a bound.
+pub fn take_incoming(input: &mut Vec<u8>) -> Result<Option<Incoming>, NoResponse> {
+    let blank = input.iter().take_while(|b| matches!(b, b'\r' | b'\n'));
+    let blank = blank.count();
+    input.drain(..blank);
+    if input.first() == Some(&FRAME_MARK) {
+        let Some(&[_, channel, high, low]) = input.first_chunk::<FRAME_PREFIX_BYTES>() else {
+            return Ok(None);
+        };
+        let end = FRAME_PREFIX_BYTES + usize::from(u16::from_be_bytes([high, low]));
+        if input.len() < end {
+            return Ok(None);
+        }
+        let packet = input.drain(..end).skip(FRAME_PREFIX_BYTES).collect();
+        return Ok(Some(Incoming::Frame(Frame { channel, packet })));
+    }
+    let Some((head_bytes, head)) = head(input)? else {
+        return Ok(None);
+    };
+    let mut lines = head.lines();
+    let first = lines.next().unwrap_or("");
+    let mut headers = Vec::new();
+    for line in lines {
+        if headers.len() == RESPONSE_HEADERS_MAX {
+            return Err(NoResponse("too many headers"));
+        }
+        // What is no header is passed over: cameras are not exact.
+        if let Some((name, value)) = line.split_once(':') {
+            headers.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    let length = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("Content-Length");
+    let length = headers.iter().find(length).map_or("0", |(_, value)| value);
+    let body_bytes: usize = length
+        .parse()
+        .map_err(|_| NoResponse("a bad Content-Length"))?;
+    if body_bytes > RESPONSE_BYTES_MAX {
+        return Err(NoResponse("a body that is too long"));
+    }
+    if input.len() < head_bytes + body_bytes {
+        return Ok(None);
+    }
+    let Some(behind) = first.strip_prefix("RTSP/") else {
+        input.drain(..head_bytes + body_bytes);
+        return Ok(Some(Incoming::Other));
+    };
+    let mut words = behind.splitn(3, ' ');
+    let status = words.nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or(NoResponse("no status"))?;
+    let reason = words.next().unwrap_or("").chars();
+    let reason = reason.filter(|c| !c.is_control()).take(200).collect();
+    let body = input.drain(..head_bytes + body_bytes).skip(head_bytes);
+    let body = body.collect();
+    Ok(Some(Incoming::Response(Response {
+        status,
+        reason,
+        headers,
+        body,
+    })))
+}
+
+/// A head that has come whole, without the empty line at its end, and its bytes with that.
+fn head(input: &[u8]) -> Result<Option<(usize, String)>, NoResponse> {
+    let window = &input[..input.len().min(RESPONSE_BYTES_MAX)];
+    if window
+        .first()
+        .is_some_and(|first| !first.is_ascii_uppercase())
+    {
+        return Err(NoResponse("no status line"));
+    }
+    let Some(end) = window.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return match input.len() >= RESPONSE_BYTES_MAX {
+            true => Err(NoResponse("a head that is too long")),
+            false => Ok(None),
+        };
+    };
+    let text = String::from_utf8_lossy(&window[..end]).into_owned();
+    Ok(Some((end + 4, text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Result<Vec<Incoming>, NoResponse> {
+        let (mut input, mut all) = (bytes.to_vec(), Vec::new());
+        while let Some(incoming) = take_incoming(&mut input)? {
+            all.push(incoming);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn responses_and_frames_are_told_apart() {
+        let bytes = b"RTSP/1.0 401 Unauthorized\r\nCSeq: 1\r\nWWW-Authenticate: a\r\n\
+            www-authenticate:b\r\nnonsense\r\n\r\n$\x02\0\x03abc\r\nOPTIONS * RTSP/1.0\r\nCSeq: 9\r\n\r\n\
+            RTSP/1.0 200\r\nContent-Length: 2\r\n\r\nhi$\0\0\x05x";
+        let all = all(bytes).unwrap();
+        let [
+            Incoming::Response(first),
+            frame,
+            Incoming::Other,
+            Incoming::Response(last),
+        ] = &all[..]
+        else {
+            panic!("{all:?}");
+        };
+        assert_eq!((first.status, first.reason.as_str()), (401, "Unauthorized"));
+        assert!(first.headers_named("WWW-Authenticate").eq(["a", "b"]));
+        let packet = b"abc".to_vec();
+        assert_eq!(*frame, Incoming::Frame(Frame { channel: 2, packet }));
+        assert_eq!((last.status, &last.body[..]), (200, &b"hi"[..]));
+    }
+
+    #[test]
+    fn nonsense_and_bounds_are_refused() {
+        let long = vec![b'A'; RESPONSE_BYTES_MAX];
+        let headers = |count| format!("RTSP/1.0 200 OK\r\n{}\r\n", "a: b\r\n".repeat(count));
+        assert!(all(&long[1..]).unwrap().is_empty());
+        for bytes in [
+            &long[..],
+            b"\0\0\0\0",
+            b"http",
+            b"RTSP/1.0 x\r\n\r\n",
+            b"RTSP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n",
+            b"RTSP/1.0 200 OK\r\nContent-Length: 65537\r\n\r\n",
+            headers(RESPONSE_HEADERS_MAX + 1).as_bytes(),
+        ] {
+            assert!(all(bytes).is_err(), "{:?}", String::from_utf8_lossy(bytes));
+        }
+        assert_eq!(
+            all(headers(RESPONSE_HEADERS_MAX).as_bytes()).unwrap().len(),
+            1
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_server_is_too_odd(
+            bytes in "(RTSP/1.0 |200|\r\n|\\$|Content-Length: |[0-9]|\\PC){0,40}",
+        ) {
+            let _any = all(bytes.as_bytes());
+        }
+    }
+}
