@@ -91,6 +91,18 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
+/// Of these, what is so: a line of words for each.
+macro_rules! what_is {
+    ($($is_so:expr => $($words:expr),+;)+) => {{
+        let mut lines: Vec<String> = Vec::new();
+        $(if $is_so {
+            lines.push(format!($($words),+));
+        })+
+        lines
+    }};
+}
+pub(crate) use what_is;
+
 /// What the things that are measured refuse with.
 macro_rules! subjects {
     ($($error:ty),+ $(,)?) => {

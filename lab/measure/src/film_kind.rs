@@ -17,8 +17,9 @@ const CLOCK_HZ: u64 = 27_000_000;
 named! {
     /// What a film is kept in.
     ///
-    /// The rate of a film is that of what is sent of it: of a transport stream all its bytes, of the
-    /// others the samples of both tracks. So the others carry more picture and sound at the same rate.
+    /// The rate of a film is that of what is sent of it: of a transport stream all its bytes, of
+    /// the others the samples of both tracks. So the others carry more picture and sound at the
+    /// same rate.
     #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum FilmKind {

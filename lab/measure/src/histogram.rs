@@ -5,7 +5,7 @@
 //! steps that grow, from zero up.
 
 use onrush_testkit::sink;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The lower edge of the first slot. What is earlier counts there too, what is later than the last
 /// slot in the last.
@@ -29,9 +29,9 @@ pub struct Histogram {
 }
 
 /// What is kept of a histogram where there are many of them: with a long tail each would fill as
-/// many slots as it has steps. Files from before there was this have the histogram in its place.
+/// many slots as it has steps. Files from before there was this have the histogram in its place;
+/// [`quantiles`] reads both.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(from = "Kept")]
 pub struct Quantiles {
     /// How many were counted.
     pub total: u64,
@@ -51,13 +51,19 @@ pub struct Quantiles {
 #[serde(untagged)]
 enum Kept {
     Slots(Histogram),
-    Quantiles {
-        total: u64,
-        p50_ns: Option<i64>,
-        p99_ns: Option<i64>,
-        p999_ns: Option<i64>,
-        max_ns: Option<i64>,
-    },
+    Quantiles(Quantiles),
+}
+
+/// Reads quantiles, or the histogram that stands in their place in older files.
+///
+/// # Errors
+///
+/// If it is neither.
+pub fn quantiles<'de, D: Deserializer<'de>>(from: D) -> Result<Quantiles, D::Error> {
+    Ok(match Kept::deserialize(from)? {
+        Kept::Slots(histogram) => Quantiles::from(&histogram),
+        Kept::Quantiles(quantiles) => quantiles,
+    })
 }
 
 impl Histogram {
@@ -123,27 +129,6 @@ impl From<&Histogram> for Quantiles {
             p99_ns: histogram.quantile_ns(0.99),
             p999_ns: histogram.quantile_ns(0.999),
             max_ns: histogram.quantile_ns(1.0),
-        }
-    }
-}
-
-impl From<Kept> for Quantiles {
-    fn from(kept: Kept) -> Self {
-        match kept {
-            Kept::Slots(histogram) => Self::from(&histogram),
-            Kept::Quantiles {
-                total,
-                p50_ns,
-                p99_ns,
-                p999_ns,
-                max_ns,
-            } => Self {
-                total,
-                p50_ns,
-                p99_ns,
-                p999_ns,
-                max_ns,
-            },
         }
     }
 }
@@ -291,14 +276,15 @@ mod tests {
         assert_eq!((quantiles.total, told), (1000, expected.map(Some)));
         let slots = serde_json::to_string(&histogram).unwrap();
         let few = serde_json::to_string(&quantiles).unwrap();
+        let read = |text: &str| super::quantiles(&mut serde_json::Deserializer::from_str(text));
         for text in [&slots, &few] {
-            assert_eq!(serde_json::from_str::<Quantiles>(text).unwrap(), quantiles);
+            assert_eq!(read(text).unwrap(), quantiles);
         }
         let nothing = Quantiles::from(&Histogram::default());
         assert_eq!(nothing, Quantiles::default());
-        assert_eq!(serde_json::from_str::<Quantiles>("[]").unwrap(), nothing);
+        assert_eq!(read("[]").unwrap(), nothing);
         for wrong in ["[[1,1]]", "{}", r#"{"total":1,"p50_ns":"x"}"#] {
-            assert!(serde_json::from_str::<Quantiles>(wrong).is_err(), "{wrong}");
+            assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 }

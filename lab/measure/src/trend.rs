@@ -27,11 +27,7 @@ impl Trend {
     /// Of samples `(when, how much)`; `None` for fewer than [`SAMPLES_MIN`] at different times.
     #[must_use]
     pub fn of(samples: &[(f64, f64)]) -> Option<Self> {
-        let mut slopes = Vec::with_capacity(samples.len() * samples.len() / 2);
-        for (i, &(from, low)) in samples.iter().enumerate() {
-            let later = samples[i + 1..].iter().filter(|&&(to, _)| to > from);
-            slopes.extend(later.map(|&(to, high)| (high - low) / (to - from)));
-        }
+        let mut slopes = slopes(samples);
         if samples.len() < SAMPLES_MIN || slopes.is_empty() {
             return None;
         }
@@ -58,6 +54,16 @@ impl Trend {
     pub fn grows(&self) -> bool {
         self.interval.0 > 0.0
     }
+}
+
+/// The slopes between all pairs of samples, each with those that come later.
+pub(crate) fn slopes(samples: &[(f64, f64)]) -> Vec<f64> {
+    let mut slopes = Vec::with_capacity(samples.len() * samples.len() / 2);
+    for (i, &(from, low)) in samples.iter().enumerate() {
+        let later = samples[i + 1..].iter().filter(|&&(to, _)| to > from);
+        slopes.extend(later.map(|&(to, high)| (high - low) / (to - from)));
+    }
+    slopes
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use onrush_server::admin::status::{Engine, Status};
 
+use crate::error::what_is;
 use crate::stats::ratio;
 
 /// The counters of all engines together; `None` if there is no status in `file`.
@@ -27,29 +28,18 @@ pub(super) fn late(engine: &Engine, lateness_ns_max: i64) -> u64 {
 /// What did not go as it should, a line for each sort: bursts that left later than
 /// `lateness_ns_max` among them.
 pub(super) fn trouble(engine: &Engine, lateness_ns_max: i64) -> Vec<String> {
-    let bursts = engine.lateness.count();
-    let of_all = format!(
-        "of {bursts} bursts left more than {} ms late",
-        lateness_ns_max / 1_000_000
-    );
-    let counters = [
-        (late(engine, lateness_ns_max), of_all.as_str()),
-        (
-            engine.lags,
-            "times a stream was so late that its clock was moved",
-        ),
-        (
-            engine.sheds,
-            "times a stream was left out, because all were late",
-        ),
-        (engine.underruns, "bursts waited for their chunk"),
-        (engine.packets_refused, "packets were refused by the kernel"),
-        (engine.demotions, "times a data path was given up"),
-    ];
-    let happened = counters.into_iter().filter(|&(count, _)| count > 0);
-    happened
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect()
+    let (bursts, late) = (engine.lateness.count(), late(engine, lateness_ns_max));
+    let ms = lateness_ns_max / 1_000_000;
+    let (lags, sheds, refused) = (engine.lags, engine.sheds, engine.packets_refused);
+    let (underruns, demotions) = (engine.underruns, engine.demotions);
+    what_is! {
+        late > 0 => "{late} of {bursts} bursts left more than {ms} ms late";
+        lags > 0 => "{lags} times a stream was so late that its clock was moved";
+        sheds > 0 => "{sheds} times a stream was left out, because all were late";
+        underruns > 0 => "{underruns} bursts waited for their chunk";
+        refused > 0 => "{refused} packets were refused by the kernel";
+        demotions > 0 => "{demotions} times a data path was given up";
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use onrush_server::admin::status::Engine;
 
 use super::settings::Settings;
 use super::status;
+use crate::error::what_is;
 use crate::load::{self, NOT_LET_IN};
 
 /// Bursts of a stream that may come together: one that is due, and one to catch up.
@@ -54,29 +55,27 @@ impl Settings {
         burst_ns: u64,
         seen: &load::Run,
         counted: Option<&Engine>,
-    ) -> impl Iterator<Item = String> {
+    ) -> Vec<String> {
         // A peer's bursts are its own affair.
         let together_max = self.packets_together_max(burst_ns);
         let together = seen.totals.burst_packets_max;
-        let flood = (burst_ns > 0 && together > together_max).then(|| {
-            format!("{together} packets of a stream came together; {together_max} may, two bursts")
-        });
         // Those who were let in later have watched for less.
         let watched_ns = self.time_ns.saturating_sub(self.stall_ns);
-        let due = self
-            .packets_in(watched_ns)
-            .saturating_mul(u64::from(seen.watching));
+        let due = self.packets_in(watched_ns);
+        let due = due.saturating_mul(u64::from(seen.watching));
         let came = seen.packets_steady;
         let is_short = u128::from(came) * 1000 < u128::from(due) * u128::from(CAME_PERMILLE_MIN);
-        let short = (seen.failures.is_empty() && is_short)
-            .then(|| format!("{came} packets came; without the time of the stop {due} were due"));
         let is_silent = |counted: &Engine| {
             counted.lags == 0 && status::late(counted, self.lateness_ns_max) == 0
         };
-        let silent = counted
-            .is_some_and(is_silent)
-            .then(|| "the server's status does not tell that it was held up".to_owned());
-        flood.into_iter().chain(short).chain(silent)
+        what_is! {
+            burst_ns > 0 && together > together_max
+                => "{together} packets of a stream came together; {together_max} may, two bursts";
+            seen.failures.is_empty() && is_short
+                => "{came} packets came; without the time of the stop {due} were due";
+            counted.is_some_and(is_silent)
+                => "the server's status does not tell that it was held up";
+        }
     }
 
     /// Packets of a stream that may come together. A burst may have one more than its time has on

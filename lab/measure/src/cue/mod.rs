@@ -116,7 +116,8 @@ named! {
         Line = "over a slow line",
         /// One large file as fast as it goes.
         Bare = "one large file",
-        /// A part of it, that nobody reads before all of it was sent: what the sender does by itself.
+        /// A part of it, that nobody reads before all of it was sent: what the sender does by
+        /// itself.
         Held = "while nobody reads",
         /// A file that is not in memory.
         Cold = "cold file",

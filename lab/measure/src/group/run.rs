@@ -13,7 +13,7 @@ use onrush_testkit::testbed::{
 };
 
 use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, what_is};
 use crate::machine::SenderClock;
 use crate::setup::{network, system, until_valid};
 use crate::stats::ratio;
@@ -292,37 +292,24 @@ fn judge(
     after: &Counters,
     arrived: Counts,
 ) -> String {
-    let mut why = Vec::new();
-    if arrived.packets != expected || arrived.bytes != expected * case.load.bytes as u64 {
-        why.push(format!("{} of {expected} packets arrived", arrived.packets));
-    }
-    if after.packets - before.packets != expected {
-        let taken = after.packets - before.packets;
-        why.push(format!("{taken} of {expected} packets were taken"));
-    }
+    let (packets, skbs, trains) = (arrived.packets, arrived.skbs, case.load.packets as u64);
+    let taken = after.packets - before.packets;
+    let (clones, passes) = (after.clones - before.clones, after.passes - before.passes);
     // The loop sends each packet alone, the kernel cuts in software before the device, else trains
     // stay whole.
-    let whole = case.mode == Mode::Uso && way != Way::Loop;
-    let skbs = if whole {
-        expected / case.load.packets as u64
-    } else {
-        expected
+    let due = match case.mode == Mode::Uso && way != Way::Loop {
+        true => expected / trains,
+        false => expected,
     };
-    if arrived.skbs != skbs {
-        why.push(format!(
-            "{} socket buffers came instead of {skbs}",
-            arrived.skbs
-        ));
-    }
-    let clones = after.clones - before.clones;
-    if way == Way::Kernel && case.members > 1 {
-        let passes = after.passes - before.passes;
-        if clones + passes != expected / case.load.packets as u64 || after.passes_missed > 0 {
-            why.push(format!(
-                "{clones} clones in {passes} passes do not make it up"
-            ));
-        }
-    }
+    let is_made_up = clones + passes == expected / trains && after.passes_missed == 0;
+    let why = what_is! {
+        packets != expected || arrived.bytes != expected * case.load.bytes as u64
+            => "{packets} of {expected} packets arrived";
+        taken != expected => "{taken} of {expected} packets were taken";
+        skbs != due => "{skbs} socket buffers came instead of {due}";
+        way == Way::Kernel && case.members > 1 && !is_made_up
+            => "{clones} clones in {passes} passes do not make it up";
+    };
     why.join("; ")
 }
 

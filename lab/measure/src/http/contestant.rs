@@ -4,13 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
+use onrush_testkit::process::Process;
 
 use super::Contestant;
 use crate::error::ExperimentError;
@@ -28,7 +29,7 @@ pub(super) struct Running {
 #[derive(Debug)]
 enum Server {
     Program {
-        child: Child,
+        process: Process,
         _folder: tempfile::TempDir,
     },
     Loop {
@@ -54,46 +55,35 @@ impl Running {
                 .map_err(system("write the peer's configuration"))?,
             _ => serve(files, address),
         };
-        let said = folder.path().join("said");
-        let log = File::create(&said).map_err(system("make a file"))?;
         let program = command.get_program().to_string_lossy().into_owned();
         let not_there = |said: String| {
             ExperimentError::subject(format!(
                 "{program} does not answer at {address}: {said}; see that it is installed"
             ))
         };
-        let spawned = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn();
-        let child = match spawned {
-            Ok(child) => child,
-            Err(error) => return Err(not_there(error.to_string())),
-        };
-        let server = Server::Program {
-            child,
-            _folder: folder,
-        };
-        let running = Self {
-            contestant,
-            address,
-            server,
-        };
+        let process = Process::start(&mut command).map_err(|error| not_there(error.to_string()))?;
         let give_up = Instant::now() + START_TIME_MAX;
         while TcpStream::connect(address).is_err() {
             if Instant::now() > give_up {
-                return Err(not_there(fs::read_to_string(said).unwrap_or_default()));
+                return Err(not_there(process.log_tail()));
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(running)
+        let server = Server::Program {
+            process,
+            _folder: folder,
+        };
+        Ok(Self {
+            contestant,
+            address,
+            server,
+        })
     }
 
     /// Processor time so far.
     pub(super) fn cpu_ns(&self) -> u64 {
         match &self.server {
-            Server::Program { child, .. } => cpu_ns_of_process(child.id()).unwrap_or(0),
+            Server::Program { process, .. } => cpu_ns_of_process(process.id()).unwrap_or(0),
             Server::Loop { cpu_ns, .. } => cpu_ns.load(Ordering::Acquire),
         }
     }
@@ -118,17 +108,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        match &mut self.server {
-            Server::Program { child, .. } => {
-                // Fails only for one that is gone already, which is what is wanted.
-                drop(child.kill());
-                drop(child.wait());
-            }
-            Server::Loop { thread, .. } => {
-                thread.end();
-                // Wakes it from its accept.
-                drop(TcpStream::connect(self.address));
-            }
+        if let Server::Loop { thread, .. } = &self.server {
+            thread.end();
+            // Wakes it from its accept.
+            drop(TcpStream::connect(self.address));
         }
     }
 }

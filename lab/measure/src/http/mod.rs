@@ -68,8 +68,8 @@ named! {
         Onrush = "onrush",
         /// nginx, with `sendfile on` and one process.
         Nginx = "nginx",
-        /// A thread that accepts, reads a head, and calls `sendfile` on a blocking socket until all is
-        /// sent: the least that a server can do.
+        /// A thread that accepts, reads a head, and calls `sendfile` on a blocking socket until all
+        /// is sent: the least that a server can do.
         SendfileLoop = "sendfile loop",
     }
 }

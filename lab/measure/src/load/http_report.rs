@@ -4,7 +4,8 @@
 use onrush_wire::pace::schedule::jain;
 
 use super::http::{HttpRecord, HttpRun, HttpSettings};
-use super::report::{failed, known, millis, missed_of, own, start_up};
+use super::report::{failed, known, millis, own, reasons, start_up};
+use crate::error::what_is;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::ratio;
 use crate::table::{Block, Column, Report, Table, Verdict, table};
@@ -94,7 +95,11 @@ impl Figures {
 }
 
 /// The table of a run: names and values, for people.
-fn rows(settings: &HttpSettings, run: &HttpRun, figures: &Figures) -> Vec<(String, String)> {
+fn rows(
+    settings: &HttpSettings,
+    run: &HttpRun,
+    figures: &Figures,
+) -> impl Iterator<Item = (String, String)> {
     let [least, median, most] = figures.client_bits_a_second.map(mbit);
     let first_byte = figures.first_byte_ns.map(|all| all.map(millis));
     let first_byte = first_byte.map(|[p50, p99, max]| {
@@ -155,23 +160,14 @@ fn missed(
     let p99 = first_byte_ns.map_or(0, |[_, p99, _]| p99);
     let (took, allowed) = (millis(p99), millis(budget_ns));
     let least = settings.evenness_min;
-    let wrong = [
-        (
-            p99 > budget_ns,
-            format!(
-                "1 in 100 first bytes took longer than {took:.1} ms; {allowed:.1} ms are allowed"
-            ),
-        ),
-        (
-            evenness < least,
-            format!("the shares' evenness is {evenness:.4}; at least {least} was to be"),
-        ),
-        (
-            run.client_bytes.iter().sum::<u64>() == 0,
-            "nothing came".to_owned(),
-        ),
-    ];
-    missed_of(wrong, &run.failures)
+    let mut missed = what_is! {
+        p99 > budget_ns
+            => "1 in 100 first bytes took longer than {took:.1} ms; {allowed:.1} ms are allowed";
+        evenness < least => "the shares' evenness is {evenness:.4}; at least {least} was to be";
+        run.client_bytes.iter().sum::<u64>() == 0 => "nothing came";
+    };
+    missed.extend(reasons(&run.failures));
+    missed
 }
 
 fn mbit(bits: f64) -> f64 {

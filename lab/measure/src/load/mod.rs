@@ -167,6 +167,7 @@ pub struct Slice {
     /// RTP packets that arrived in it.
     pub packets: u64,
     /// How late they were; all by lateness are in [`Run::lateness`], once.
+    #[serde(deserialize_with = "crate::histogram::quantiles")]
     pub lateness: Quantiles,
     /// What the server used in it, and its memory at its end.
     pub server: Option<Usage>,

@@ -1,6 +1,7 @@
 //! What a load says of the server: the figures of a table, the verdict, and packets by lateness.
 
 use super::{LoadRecord, Run, Settings};
+use crate::error::what_is;
 use crate::histogram::STEP_NS;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Number, ratio, to_f64};
@@ -100,14 +101,27 @@ impl Figures {
 }
 
 /// The table of a run: names and values, for people.
-fn rows(settings: &Settings, run: &Run, figures: &Figures) -> Vec<(String, String)> {
+fn rows(
+    settings: &Settings,
+    run: &Run,
+    figures: &Figures,
+) -> impl Iterator<Item = (String, String)> {
     let totals = &run.totals;
-    let (failed, a_second) = (failed(&run.failures), figures.packets_a_second);
-    let bits = bits(if totals.packets == 0 {
-        0.0
-    } else {
-        figures.bits_a_second
+    let bits = bits(match totals.packets {
+        0 => 0.0,
+        _ => figures.bits_a_second,
     });
+    let viewers = format!(
+        "{} wanted, {} watching at the end; {} visits, {} failed",
+        settings.clients,
+        run.watching,
+        run.visits,
+        failed(&run.failures)
+    );
+    let packets = format!(
+        "{} received, {} lost, {} out of order, {} twice; {:.0} and {bits} a second",
+        totals.packets, totals.lost, totals.reordered, totals.repeated, figures.packets_a_second,
+    );
     let late = figures.lateness_ns.map(|all| all.map(millis));
     let late = late.map(|[p50, p99, p999, max]| {
         let (percent, most) = (figures.late_part * 100.0, millis(settings.lateness_ns_max));
@@ -116,6 +130,7 @@ fn rows(settings: &Settings, run: &Run, figures: &Figures) -> Vec<(String, Strin
              than {most} ms"
         )
     });
+    let burst = format!("{} packets of a stream together", totals.burst_packets_max);
     let start_up = figures.start_up_ns.map(|all| all.map(millis));
     let start_up = start_up.map(|[p50, p99, max]| {
         format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms to the first packet")
@@ -126,28 +141,10 @@ fn rows(settings: &Settings, run: &Run, figures: &Figures) -> Vec<(String, Strin
         format!("{percent:.1} % of a processor, {ns:.0} ns a packet, {mib} MiB")
     });
     known([
-        (
-            "viewers",
-            Some(format!(
-                "{} wanted, {} watching at the end; {} visits, {failed} failed",
-                settings.clients, run.watching, run.visits
-            )),
-        ),
-        (
-            "packets",
-            Some(format!(
-                "{} received, {} lost, {} out of order, {} twice; {a_second:.0} and {bits} a second",
-                totals.packets, totals.lost, totals.reordered, totals.repeated,
-            )),
-        ),
+        ("viewers", Some(viewers)),
+        ("packets", Some(packets)),
         ("lateness", late),
-        (
-            "longest burst",
-            Some(format!(
-                "{} packets of a stream together",
-                totals.burst_packets_max
-            )),
-        ),
+        ("longest burst", Some(burst)),
         ("start-up", start_up),
         ("server", server),
         ("load generator", Some(own(figures.own_cores))),
@@ -155,10 +152,11 @@ fn rows(settings: &Settings, run: &Run, figures: &Figures) -> Vec<(String, Strin
 }
 
 /// What there is to be told, by name.
-pub(super) fn known<const N: usize>(rows: [(&str, Option<String>); N]) -> Vec<(String, String)> {
+pub(super) fn known(
+    rows: impl IntoIterator<Item = (&'static str, Option<String>)>,
+) -> impl Iterator<Item = (String, String)> {
     let rows = rows.into_iter();
     rows.filter_map(|(name, told)| Some((name.to_owned(), told?)))
-        .collect()
 }
 
 /// How busy whoever makes the load was.
@@ -171,40 +169,28 @@ pub(super) fn failed(failures: &[(String, u64)]) -> u64 {
     failures.iter().map(|(_, count)| count).sum()
 }
 
-/// What is wrong, of what may be; then each reason for a failure.
-pub(super) fn missed_of<const N: usize>(
-    wrong: [(bool, String); N],
-    failures: &[(String, u64)],
-) -> Vec<String> {
-    let wrong = wrong
-        .into_iter()
-        .filter_map(|(is_wrong, what)| is_wrong.then_some(what));
-    let failures = failures.iter();
-    wrong
-        .chain(failures.map(|(reason, count)| format!("{count} times: {reason}")))
-        .collect()
-}
-
 fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
     let (lost, twice) = (run.totals.lost, run.totals.repeated);
     let (watching, clients) = (run.watching, settings.clients);
-    let late = format!(
-        "{:.3} % of the packets were later than {} ms; {} % may be",
-        late_part * 100.0,
-        millis(settings.lateness_ns_max),
-        settings.late_part_max * 100.0
-    );
-    let wrong = [
-        (late_part > settings.late_part_max, late),
-        (lost > 0, format!("{lost} packets were lost")),
-        (twice > 0, format!("{twice} packets came twice")),
-        (run.packets_steady == 0, "no packet came".to_owned()),
-        (
-            watching < clients && settings.behaviour.stay_ns == 0,
-            format!("{watching} of {clients} viewers watched at the end"),
-        ),
-    ];
-    missed_of(wrong, &run.failures)
+    let (budget, percent) = (millis(settings.lateness_ns_max), late_part * 100.0);
+    let mut missed = what_is! {
+        late_part > settings.late_part_max
+            => "{percent:.3} % of the packets were later than {budget} ms; {} % may be",
+                settings.late_part_max * 100.0;
+        lost > 0 => "{lost} packets were lost";
+        twice > 0 => "{twice} packets came twice";
+        run.packets_steady == 0 => "no packet came";
+        watching < clients && settings.behaviour.stay_ns == 0
+            => "{watching} of {clients} viewers watched at the end";
+    };
+    missed.extend(reasons(&run.failures));
+    missed
+}
+
+/// How often something else than a client ended what it did, by reason.
+pub(super) fn reasons(failures: &[(String, u64)]) -> impl Iterator<Item = String> {
+    let failures = failures.iter();
+    failures.map(|(reason, count)| format!("{count} times: {reason}"))
 }
 
 pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {

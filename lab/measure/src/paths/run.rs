@@ -20,7 +20,7 @@ use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::{Run, Sample, Settings, Transport};
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, what_is};
 use crate::machine::{self, Awake, SenderClock};
 use crate::random::film;
 use crate::setup::{in_turn, system, until_valid};
@@ -321,35 +321,20 @@ impl Run {
     fn faults(&self, name: Name, packets: u64, bytes: u64, singles: u64) -> Vec<String> {
         let is_udp = self.transport != Transport::Tcp;
         let (sends, copied, not) = (self.sends, self.sends_copied, self.sends_zero_copy);
+        let (sent, arrived) = (self.packets, self.arrived_packets);
         let is_reported = name.facts().payload == Payload::Reported;
         // What is fragmented the kernel copies, as docs/paths.md says; nothing else.
         let is_whole = self.packet_bytes <= super::MTU_PACKET_BYTES;
-        let checks = [
-            (
-                self.packets != packets || (is_udp && self.arrived_packets != packets),
-                format!(
-                    "{packets} packets, {} sent, {} arrived",
-                    self.packets, self.arrived_packets
-                ),
-            ),
-            (
-                self.arrived_bytes != bytes,
-                format!("{bytes} bytes were sent, {} arrived", self.arrived_bytes),
-            ),
-            (
-                is_reported && is_whole && copied > 0,
-                format!("the kernel copied {copied} of {sends} sends"),
-            ),
-            (
-                is_reported && not + copied + singles != sends,
-                format!(
-                    "of {sends} sends {not} were reported uncopied, {singles} were copied on \
-                     purpose"
-                ),
-            ),
-        ];
-        let faults = checks.into_iter().filter(|(is_fault, _)| *is_fault);
-        faults.map(|(_, what)| what).collect()
+        what_is! {
+            sent != packets || (is_udp && arrived != packets)
+                => "{packets} packets, {sent} sent, {arrived} arrived";
+            self.arrived_bytes != bytes
+                => "{bytes} bytes were sent, {} arrived", self.arrived_bytes;
+            is_reported && is_whole && copied > 0 => "the kernel copied {copied} of {sends} sends";
+            is_reported && not + copied + singles != sends
+                => "of {sends} sends {not} were reported uncopied, {singles} were copied on \
+                    purpose";
+        }
     }
 }
 

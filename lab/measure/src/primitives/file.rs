@@ -16,6 +16,7 @@ use super::cache::{self, Knee};
 use super::method::{Method, six_digits};
 use super::scratch::Scratch;
 use crate::stats::{median, ratio, to_f64};
+use crate::trend::slopes;
 
 /// What is kept from round to round.
 #[derive(Debug, Default)]
@@ -293,17 +294,8 @@ const CONTENDED_READS: u64 = 192;
 /// between all pairs of points (Theil and Sen), which no single point can bend.
 fn slope(line: &[(f64, f64)]) -> Option<f64> {
     let alone = line.iter().find(|(count, _)| *count <= 1.0)?.1;
-    let mut slopes = Vec::new();
-    for (index, (x, y)) in line.iter().enumerate() {
-        slopes.extend(
-            line[index + 1..]
-                .iter()
-                .map(|(later_x, later_y)| (later_y - y) / (later_x - x)),
-        );
-    }
-    median(&slopes)
-        .filter(|_| alone > 0.0)
-        .map(|slope| slope / alone)
+    let slopes = median(slopes(line)).filter(|_| alone > 0.0);
+    slopes.map(|slope| slope / alone)
 }
 
 #[cfg(test)]

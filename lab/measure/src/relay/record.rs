@@ -4,7 +4,7 @@ use onrush_server::channels::Stats;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ExperimentError, bounds, refuse};
+use crate::error::{ExperimentError, bounds, refuse, what_is};
 use crate::experiment::Record;
 use crate::histogram::Histogram;
 use crate::stats::ratio;
@@ -123,28 +123,16 @@ impl Run {
     #[must_use]
     pub fn faults(&self, case: &Case) -> Vec<String> {
         let all = self.source_packets * u64::from(case.receivers);
-        let mut faults = Vec::new();
-        if self.arrived_packets != all || self.sent_packets != all {
-            faults.push(format!(
-                "{all} packets were due, {} were sent, {} arrived",
-                self.sent_packets, self.arrived_packets
-            ));
-        }
-        if self.sequence_missing + self.sequence_repeated > 0 {
-            faults.push(format!(
-                "{} sequence numbers were missing, {} came again",
-                self.sequence_missing, self.sequence_repeated
-            ));
-        }
+        let (sent, arrived) = (self.sent_packets, self.arrived_packets);
+        let (missing, again) = (self.sequence_missing, self.sequence_repeated);
         let late_ns = self.lateness.quantile_ns(0.999).unwrap_or(i64::MAX);
         let allowed_ns = i64::try_from(case.delay_ns + BUDGET_NS).unwrap_or(i64::MAX);
-        if late_ns > allowed_ns {
-            faults.push(format!(
-                "99.9 % arrived within {} ms only",
-                late_ns / 1_000_000
-            ));
+        what_is! {
+            arrived != all || sent != all
+                => "{all} packets were due, {sent} were sent, {arrived} arrived";
+            missing + again > 0 => "{missing} sequence numbers were missing, {again} came again";
+            late_ns > allowed_ns => "99.9 % arrived within {} ms only", late_ns / 1_000_000;
         }
-        faults
     }
 
     /// Processor time for each packet and receiver: of the processor, softirqs and all, in ns.

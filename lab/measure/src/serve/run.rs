@@ -16,7 +16,7 @@ use super::film::Film;
 use super::record::{Arrived, Contestant, Counts, Entrant, Interval, Run, Settings, Turn};
 use super::sender::{LEAD_NS, Sender, Task};
 use super::{engine, plain};
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, what_is};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
@@ -244,58 +244,32 @@ impl Run {
     /// Why it proves nothing: everything that is not as it must be, each in words. `counts` are
     /// those of the whole run, and `burst_packets` are of a burst of all sessions.
     fn faults(&self, counts: &Counts, burst_packets: u64) -> Vec<String> {
-        let checks = self.work_checks(counts, burst_packets).into_iter();
-        let checks = checks.chain(self.mechanism_checks(counts));
-        checks
-            .filter_map(|(is_fault, what)| is_fault.then_some(what))
-            .collect()
+        let mut faults = self.work_faults(counts, burst_packets);
+        faults.extend(self.mechanism_faults(counts));
+        faults
     }
 
     /// Whether it did the work: all of it, no more, and on time.
-    fn work_checks(&self, counts: &Counts, burst_packets: u64) -> [(bool, String); 6] {
+    fn work_faults(&self, counts: &Counts, burst_packets: u64) -> Vec<String> {
         let (arrived, interval) = (&self.arrived, &self.interval);
         let (missing, again) = (arrived.sequence_missing, arrived.sequence_repeated);
         let pace = ratio(interval.counts.packets, interval.packets_due.max(1));
         let tolerance = PACE_TOLERANCE + ratio(burst_packets, interval.packets_due.max(1));
-        [
-            (
-                arrived.packets != counts.packets,
-                format!(
-                    "{} packets were sent, {} arrived",
-                    counts.packets, arrived.packets
-                ),
-            ),
-            (
-                arrived.bytes != counts.bytes,
-                format!(
-                    "{} bytes were sent, {} arrived",
-                    counts.bytes, arrived.bytes
-                ),
-            ),
-            (
-                missing + again > 0,
-                format!("{missing} sequence numbers were missing, {again} came again"),
-            ),
-            (
-                counts.packets_refused > 0,
-                format!("the kernel refused {} packets", counts.packets_refused),
-            ),
-            (
-                counts.lags > 0,
-                format!("{} times a session was too late to catch up", counts.lags),
-            ),
-            (
-                (pace - 1.0).abs() > tolerance,
-                format!(
-                    "it did not keep pace: it sent {:.0} % of what was due",
-                    pace * 100.0
-                ),
-            ),
-        ]
+        what_is! {
+            arrived.packets != counts.packets
+                => "{} packets were sent, {} arrived", counts.packets, arrived.packets;
+            arrived.bytes != counts.bytes
+                => "{} bytes were sent, {} arrived", counts.bytes, arrived.bytes;
+            missing + again > 0 => "{missing} sequence numbers were missing, {again} came again";
+            counts.packets_refused > 0 => "the kernel refused {} packets", counts.packets_refused;
+            counts.lags > 0 => "{} times a session was too late to catch up", counts.lags;
+            (pace - 1.0).abs() > tolerance
+                => "it did not keep pace: it sent {:.0} % of what was due", pace * 100.0;
+        }
     }
 
     /// Whether it did it the way it is said to.
-    fn mechanism_checks(&self, counts: &Counts) -> [(bool, String); 4] {
+    fn mechanism_faults(&self, counts: &Counts) -> Vec<String> {
         let (trains, singles) = (counts.trains, counts.trains_single);
         let (copied, not) = (counts.trains_copied, counts.trains_zero_copy);
         let is_engine = self.contestant.is_zero_copy();
@@ -305,27 +279,14 @@ impl Run {
             (Mode::Uso, true) => arrived > 0,
             _ => arrived == 0,
         };
-        [
-            (
-                is_engine && copied > 0,
-                format!("the kernel copied {copied} trains"),
-            ),
-            (
-                is_engine && not + singles != trains,
-                format!(
-                    "of {trains} trains {singles} were single packets, and {not} were reported as \
-                     sent without a copy"
-                ),
-            ),
-            (
-                !is_whole,
-                format!("{arrived} trains arrived whole, in mode {mode}"),
-            ),
-            (
-                self.interval.cpu_ns == 0,
-                "the sending thread was not found".to_owned(),
-            ),
-        ]
+        what_is! {
+            is_engine && copied > 0 => "the kernel copied {copied} trains";
+            is_engine && not + singles != trains
+                => "of {trains} trains {singles} were single packets, and {not} were reported as \
+                    sent without a copy";
+            !is_whole => "{arrived} trains arrived whole, in mode {mode}";
+            self.interval.cpu_ns == 0 => "the sending thread was not found";
+        }
     }
 }
 
