@@ -69,6 +69,16 @@ fn ladder(folder: &Path, low: &Path) {
     age(&high).unwrap();
 }
 
+/// The same film with sound that begins eight seconds later.
+fn late(film: &Path, of: &Path) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(of);
+    command.args(["-itsoffset", "8", "-i"]).arg(of);
+    command.args(["-map", "0:v", "-map", "1:a", "-c", "copy", "-t", "30"]);
+    assert!(command.arg(film).status().unwrap().success());
+    age(film).unwrap();
+}
+
 /// A server of films whose pictures say in which second they are.
 fn cinema(options: &[&str]) -> Site {
     Site::new(options, |root| {
@@ -88,6 +98,7 @@ fn cinema(options: &[&str]) -> Site {
         let players = format!("{SCRIPTS}/players.html");
         fs::copy(players, root.join("players.html")).unwrap();
         ladder(&root.join("ladder.film"), &mp4);
+        late(&root.join("late.mp4"), &mp4);
     })
 }
 
@@ -153,7 +164,11 @@ fn the_dashboard_shows_and_ends_sessions() {
     if !has_modules() {
         return;
     }
-    let site = cinema(&["--metrics=127.0.0.1:0"]);
+    // It lasts for as long as the dashboard is looked at.
+    let site = Site::new(&["--metrics=127.0.0.1:0"], |root| {
+        let film = counting_mp4(LONG.as_secs() * 3).unwrap();
+        copy(&film, &root.join("counting.mp4"));
+    });
     let line = site.server.wait_for_line("metrics ", LONG).unwrap();
     let metrics = line
         .trim_end_matches("metrics")
@@ -162,15 +177,7 @@ fn the_dashboard_shows_and_ends_sessions() {
         .unwrap();
     let url = format!("rtsp://{}/counting.mp4", site.rtsp);
     let mut player = Command::new("ffmpeg");
-    player.args([
-        "-nostdin",
-        "-v",
-        "error",
-        "-rtsp_transport",
-        "tcp",
-        "-stream_loop",
-        "-1",
-    ]);
+    player.args(["-nostdin", "-v", "error", "-rtsp_transport", "tcp"]);
     let player = player.args(["-i", &url, "-c", "copy", "-f", "null", "-"]);
     let _player = Process::start(player).unwrap();
     passes(&format!("http://{metrics}"), "dashboard.mjs", "chromium");

@@ -666,3 +666,36 @@ fn what_cannot_be_used_is_refused_at_the_start() {
         assert!(log.contains(said), "{option}: {log}");
     }
 }
+
+/// The user and the password of each in base64.
+const ANNA: &str = "Authorization: Basic YW5uYTpvcGVuOiBzZSVzYW1l\r\n";
+const TOM: &str = "Authorization: Basic dG9tOm9wZW46IHNlJXNhbWU=\r\n";
+
+#[test]
+fn the_dashboard_is_for_those_with_the_right_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let text = text.replace("user tom viewers", "user tom staff");
+    fs::write(&users, text + "group staff admin /admin\n").unwrap();
+    let users = format!("--users={}", users.display());
+    let (_site, metrics) = site_of(&[&users, "--metrics=127.0.0.1:0"]);
+    let mut raw = Raw::connect(metrics);
+    let mut status = |method, target, lines: &str| raw.request(method, target, lines).status;
+    for target in ["/admin", "/admin/dashboard.js", "/admin/sessions"] {
+        assert_eq!(status("GET", target, ""), 401, "{target}");
+        assert_eq!(status("GET", target, ANNA), 403, "{target}");
+        assert_eq!(status("GET", target, TOM), 200, "{target}");
+    }
+    assert_eq!(status("GET", "/admin/events", ""), 401);
+    assert_eq!(status("GET", "/admin/events", ANNA), 403);
+    let end = "/admin/sessions/0123456789abcdef/end";
+    let own = |lines: &str| format!("{lines}X-Onrush: 1\r\n");
+    assert_eq!(status("POST", end, &own("")), 401);
+    assert_eq!(status("POST", end, &own(ANNA)), 403);
+    assert_eq!(status("POST", end, TOM), 403, "not from the page");
+    assert_eq!(status("POST", end, &own(TOM)), 404);
+    assert_eq!(status("POST", "/admin/sessions/x/end", &own(TOM)), 404);
+    // What programs read stays as it is.
+    assert_eq!(status("GET", "/status", ""), 200);
+}

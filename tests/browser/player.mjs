@@ -173,6 +173,25 @@ async function slows(context) {
   await close(page);
 }
 
+// Sound that begins eight seconds later than the pictures keeps nobody waiting.
+async function late(context) {
+  const page = await open(context, "/late.mp4/hls/index.html?by=mse");
+  await ready(page);
+  await page.click("#play");
+  await until(page, "it plays without sound", () => document.querySelector("#film").currentTime > 1);
+  await seeks(page, [3.5]);
+  await page.evaluate(() => {
+    const it = document.querySelector("#film");
+    it.currentTime = 7.2;
+    return it.play();
+  });
+  await until(page, "it plays on with sound", () => document.querySelector("#film").currentTime > 9.5
+    && document.querySelector("#film").webkitAudioDecodedByteCount !== 0);
+  await page.evaluate(() => document.querySelector("#film").pause());
+  await seeks(page, [20.5, 2.5]);
+  await close(page);
+}
+
 // What does not play says why, and a stream that the browser plays itself plays.
 async function streams(context) {
   const page = await open(context, "/counting.ts/hls/index.html?by=mse");
@@ -185,5 +204,5 @@ async function streams(context) {
   await close(native);
 }
 
-const checks = { looks, controls, keys, addresses, adapts, slows, streams };
-await run(process.argv[3] === "firefox" ? { controls, keys, adapts } : checks);
+const checks = { looks, controls, keys, addresses, adapts, slows, late, streams };
+await run(process.argv[3] === "firefox" ? { controls, keys, adapts, late } : checks);

@@ -39,6 +39,9 @@ use crate::watching::{Roster, Wish, Wishes};
 /// How often a page is told what there is.
 const EVENTS_EVERY: Duration = Duration::from_secs(1);
 
+/// How soon a page connects again whose connection has ended.
+const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+
 /// How long control may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -188,11 +191,10 @@ async fn events(
             sleep(EVENTS_EVERY).await;
         }
         let log = LOG_TAIL.since(last.unwrap_or(0));
-        let last: u64 = log
-            .last()
-            .map_or_else(|| last.unwrap_or(0), |line| line.number);
+        let last = log.last().map(|line| line.number).or(last).unwrap_or(0);
         let status = site.status();
-        let event = Event::default().json_data(News { status, log });
+        let event = Event::default().retry(RECONNECT_AFTER);
+        let event = event.json_data(News { status, log });
         // All of it can be written as JSON.
         let event = event.unwrap_or_default();
         Some((Ok(event), (site, Some(last))))

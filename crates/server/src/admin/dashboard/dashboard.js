@@ -150,7 +150,11 @@ const events = new EventSource("admin/events");
 events.addEventListener("message", ({ data }) => {
   const news = JSON.parse(data);
   const { status } = news;
-  state.textContent = "";
+  clearTimeout(lost);
+  lost = undefined;
+  if (/onnect/.test(state.textContent)) {
+    state.textContent = "";
+  }
   of("version").textContent = status.version;
   const isSame = before && before.process.started_s === status.process.started_s;
   if (!isSame) {
@@ -165,7 +169,11 @@ events.addEventListener("message", ({ data }) => {
   charts.forEach(([it, value]) => it.add(value(status, by)));
   before = status;
 });
-events.addEventListener("error", () => { state.textContent = "Not connected; trying again"; });
+// A connection lasts a minute here, and is made anew at once.
+let lost;
+events.addEventListener("error", () => {
+  lost ??= setTimeout(() => { state.textContent = "Not connected; trying again"; }, 3000);
+});
 
 let first = 0;
 

@@ -7,6 +7,9 @@ import { Track } from "./track.js";
 
 const CHANGE_AT = 2;
 
+// Sound may begin so much later than what is shown without anybody waiting for it.
+const LATE = 0.2;
+
 // The variants of a multivariant playlist that this browser decodes.
 export function playable(main) {
   const decodes = (it) => "MediaSource" in window &&
@@ -15,9 +18,10 @@ export function playable(main) {
 }
 
 export class Player {
-  // `url` is that of the playlist `main`; `fails` is told what ends it.
-  constructor(film, main, url, fails) {
-    Object.assign(this, { film, url, fails });
+  // `url` is that of the playlist `main`; `fails` is told what ends it, and `again` when it is to be
+  // made anew, because from now on a film has sound or has none.
+  constructor(film, main, url, fails, again) {
+    Object.assign(this, { film, url, fails, again });
     const all = playable(main);
     // Variants differ in pictures or in how sound is coded; of the latter one is enough.
     this.variants = all.filter((it) => it.group === all[0].group);
@@ -31,7 +35,10 @@ export class Player {
   }
 
   // Begins at `time`, with `wanted` instead of what would be chosen.
-  async start(time = 0, { variant, sound } = {}) {
+  // Before `soundBegins` it is without sound: browsers wait where a track has nothing.
+  async start(time = 0, { variant, sound, soundBegins = 0 } = {}) {
+    this.soundBegins = soundBegins;
+    this.isSilent = time < soundBegins - LATE;
     if (variant !== undefined) {
       [this.now, this.isAutomatic] = [variant, false];
     }
@@ -61,7 +68,7 @@ export class Player {
     this.pictures = new Track(source, type);
     this.tracks = [this.pictures];
     const loads = [this.pictures.load(this.of(variant), type)];
-    if (this.sound && isVideo) {
+    if (this.sound && isVideo && !this.isSilent) {
       const codec = variant.codecs.split(",")[1];
       const soundType = `audio/mp4; codecs="${codec}"`;
       this.soundTrack = new Track(source, soundType);
@@ -84,6 +91,10 @@ export class Player {
   async run(source) {
     while (!this.isEnded) {
       const filled = await Promise.all(this.tracks.map((track) => track.fill(this.film)));
+      if (this.hasChanged()) {
+        this.again(this.soundTrack?.begins ?? this.soundBegins);
+        return;
+      }
       const [pictures] = filled;
       if (pictures) {
         this.throughput.add(pictures.bytes, pictures.seconds);
@@ -98,6 +109,13 @@ export class Player {
         await new Promise((done) => setTimeout(done, 200));
       }
     }
+  }
+
+  // Whether sound begins here, or there is none where there was.
+  hasChanged() {
+    const { currentTime } = this.film;
+    return this.isSilent ? currentTime >= this.soundBegins :
+      currentTime < (this.soundTrack?.begins ?? 0) - LATE;
   }
 
   adapt() {

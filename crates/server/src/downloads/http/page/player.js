@@ -49,7 +49,10 @@ class Choices {
   async byMediaSource() {
     const [time, isPaused] = [film.currentTime, film.paused];
     this.player?.end();
-    this.player = new Player(film, this.main, this.url, fails);
+    this.player = new Player(film, this.main, this.url, fails, (soundBegins) => {
+      this.wanted.soundBegins = soundBegins;
+      this.byMediaSource().catch(fails);
+    });
     await this.player.start(time, this.wanted);
     if (!isPaused) {
       await film.play();

@@ -122,6 +122,10 @@ export class Track {
       await this.remove(0, film.currentTime - 5);
       return undefined;
     }
+    if (next === 0 && this.buffer.buffered.length > 0) {
+      // The first segment counts from 0 on, whenever what is in it begins.
+      this.begins = this.buffer.buffered.start(0);
+    }
     await this.remove(0, film.currentTime - BEHIND);
     if (next === this.next) {
       this.next = next + 1;
