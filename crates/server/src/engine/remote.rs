@@ -119,7 +119,7 @@ pub(crate) struct Play {
     pub(crate) stop_before: u64,
     /// When the first packet is due.
     pub(crate) start_ns: u64,
-    /// When media is due; see [`StreamShared::line`].
+    /// When media is due; see [`StreamShared::lines`].
     pub(crate) line: MediaClock,
     /// How much of the movements of a clock that its tracks share is in `line`; see
     /// [`TrackClock`].

@@ -29,7 +29,7 @@ const PORT_FIRST: u16 = 20_000;
 /// A run that sent this much less or more than was due did not keep pace. Beside that each session
 /// may have sent a burst more or less: bursts leave whole, at ticks that many sessions share, and
 /// when the counters are read a tick may have come that was not waited for.
-const PACE_TOLERANCE: f64 = 0.02;
+const PACE_TOLERANCE_PERMILLE: u64 = 20;
 
 /// The sink looks at the RTP header of every so many socket buffers of a session: no divisor of the
 /// packets in a burst, so that each place in a burst has its turn.
@@ -254,7 +254,8 @@ impl Run {
         let (arrived, interval) = (&self.arrived, &self.interval);
         let (missing, again) = (arrived.sequence_missing, arrived.sequence_repeated);
         let pace = ratio(interval.counts.packets, interval.packets_due.max(1));
-        let tolerance = PACE_TOLERANCE + ratio(burst_packets, interval.packets_due.max(1));
+        let off = interval.counts.packets.abs_diff(interval.packets_due);
+        let off = off.saturating_sub(burst_packets);
         what_is! {
             arrived.packets != counts.packets
                 => "{} packets were sent, {} arrived", counts.packets, arrived.packets;
@@ -263,7 +264,7 @@ impl Run {
             missing + again > 0 => "{missing} sequence numbers were missing, {again} came again";
             counts.packets_refused > 0 => "the kernel refused {} packets", counts.packets_refused;
             counts.lags > 0 => "{} times a session was too late to catch up", counts.lags;
-            (pace - 1.0).abs() > tolerance
+            off * 1000 > interval.packets_due * PACE_TOLERANCE_PERMILLE
                 => "it did not keep pace: it sent {:.0} % of what was due", pace * 100.0;
         }
     }
