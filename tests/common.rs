@@ -32,7 +32,7 @@ pub const ONRUSH: &str = onrush_program(
 /// Bounds every wait for something that takes moments; never a measure.
 pub const LONG: Duration = Duration::from_secs(60);
 /// Well within the shortest session time-out that a test sets.
-const KEEP_ALIVE: Duration = Duration::from_millis(500);
+pub const KEEP_ALIVE: Duration = Duration::from_millis(500);
 /// Where the server listens, in a namespace where nobody else does.
 pub const RTSP_PORT: u16 = 8554;
 /// As media/make-demo.sh has the demo clip made.

@@ -7,7 +7,9 @@
  * "key" and "coded" are frames as they were coded, of which the first need no other, and "decoded"
  * is a picture or a piece of sound. After it stand the stream, the time of presentation in
  * microseconds ("-" without one), the number of bytes, and their MD5. "bytes" is coded sound that
- * may be cut anywhere, with the bytes themselves.
+ * may be cut anywhere, with the bytes themselves. Of coded pictures are left out what a server may
+ * repeat or a receiver makes up: lengths or start codes in front of NAL units, parameter sets, and
+ * the tables of JPEG.
  * Nothing is trimmed that a container says is not to be heard. Of a server the film is asked for
  * once, by a PLAY with a Range: no packet of another place is on its way.
  */
@@ -45,6 +47,9 @@ static void say(const char *what, int stream, int64_t pts, const uint8_t *bytes,
 static void say_frame(int stream, const AVFrame *frame)
 {
     int planes = 1, each, bytes, plane;
+    /* The guess goes by times of decoding once those of showing have seemed to run backwards, as
+       they do where a receiver begins in the middle; and RTP tells none: they are made up. */
+    int64_t pts = frame->pts == AV_NOPTS_VALUE ? frame->best_effort_timestamp : frame->pts;
     uint8_t *copy;
 
     if (decoders[stream]->codec_type == AVMEDIA_TYPE_VIDEO) {
@@ -63,7 +68,7 @@ static void say_frame(int stream, const AVFrame *frame)
         for (plane = 0; plane < planes; plane++)
             memcpy(copy + plane * each, frame->extended_data[plane], each);
     }
-    say("decoded", stream, frame->best_effort_timestamp, copy, bytes);
+    say("decoded", stream, pts, copy, bytes);
     av_free(copy);
 }
 
@@ -84,6 +89,100 @@ static const char *kind(const AVPacket *packet)
     if (av_get_bits_per_sample(film->streams[packet->stream_index]->codecpar->codec_id))
         return "bytes";
     return packet->flags & AV_PKT_FLAG_KEY ? "key" : "coded";
+}
+
+static int is_parameter_set(enum AVCodecID id, int first)
+{
+    int of_h265 = first >> 1 & 63;
+
+    if (id == AV_CODEC_ID_H264)
+        return (first & 31) == 7 || (first & 31) == 8;
+    return of_h265 >= 32 && of_h265 <= 34;
+}
+
+/* Bytes of the lengths in front of NAL units, or 0 where start codes are. */
+static int length_bytes(const AVCodecParameters *parameters)
+{
+    int at = parameters->codec_id == AV_CODEC_ID_H264 ? 4 : 21;
+
+    if (parameters->extradata_size <= at || parameters->extradata[0] != 1)
+        return 0;
+    return (parameters->extradata[at] & 3) + 1;
+}
+
+/* Where the next start code begins, or the end. */
+static int next_code(const uint8_t *bytes, int from, int count)
+{
+    for (; from + 3 <= count; from++)
+        if (!bytes[from] && !bytes[from + 1] && bytes[from + 2] == 1)
+            return from;
+    return count;
+}
+
+/* The NAL units but for parameter sets, one behind the other with a start code in front. */
+static int without_sets(const AVCodecParameters *parameters, const uint8_t *bytes, int count,
+                        uint8_t *out)
+{
+    int lengths = length_bytes(parameters), kept = 0, start, end, at, next;
+
+    for (at = lengths ? 0 : next_code(bytes, 0, count); at < count; at = next) {
+        start = at + (lengths ? lengths : 3);
+        if (start > count)
+            break;
+        if (lengths) {
+            for (next = 0; at < start; at++)
+                next = next << 8 | bytes[at];
+            next = next < 0 || next > count - start ? count : start + next;
+        } else {
+            next = next_code(bytes, start, count);
+        }
+        for (end = next; end > start && !bytes[end - 1];)
+            end--;
+        if (end == start || is_parameter_set(parameters->codec_id, bytes[start]))
+            continue;
+        memcpy(out + kept, "\0\0\1", 3);
+        memcpy(out + kept + 3, bytes + start, end - start);
+        kept += 3 + end - start;
+    }
+    return kept;
+}
+
+/* What is behind the header of the scan, without marks at its end. */
+static int scan_of(const uint8_t *bytes, int count, uint8_t *out)
+{
+    int at;
+
+    for (at = 2; at + 4 <= count && bytes[at] == 0xff;) {
+        int is_scan = bytes[at + 1] == 0xda;
+
+        at += 2 + (bytes[at + 2] << 8 | bytes[at + 3]);
+        if (is_scan)
+            break;
+    }
+    if (at > count)
+        return 0;
+    /* libavformat adds one to that of the file. */
+    while (count - at >= 2 && bytes[count - 2] == 0xff && bytes[count - 1] == 0xd9)
+        count -= 2;
+    memcpy(out, bytes + at, count - at);
+    return count - at;
+}
+
+static void say_coded(const AVPacket *packet)
+{
+    const AVCodecParameters *parameters = film->streams[packet->stream_index]->codecpar;
+    int count = packet->size;
+    /* A length may have one byte, and a start code has three. */
+    uint8_t *out = av_malloc(4 * (size_t)count + 4);
+
+    if (parameters->codec_id == AV_CODEC_ID_H264 || parameters->codec_id == AV_CODEC_ID_HEVC)
+        count = without_sets(parameters, packet->data, packet->size, out);
+    else if (parameters->codec_id == AV_CODEC_ID_MJPEG)
+        count = scan_of(packet->data, packet->size, out);
+    else
+        memcpy(out, packet->data, count);
+    say(kind(packet), packet->stream_index, packet->pts, out, count);
+    av_free(out);
 }
 
 static int open_decoders(void)
@@ -145,7 +244,7 @@ int main(int argc, char **argv)
         return 1;
     while (av_read_frame(film, packet) >= 0) {
         if (packet->stream_index < STREAMS_MAX && decoders[packet->stream_index]) {
-            say(kind(packet), packet->stream_index, packet->pts, packet->data, packet->size);
+            say_coded(packet);
             decode(packet->stream_index, packet);
         }
         av_packet_unref(packet);

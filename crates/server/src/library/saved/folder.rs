@@ -117,7 +117,8 @@ impl Folder {
         let _time = file.and_then(|file| file.set_modified(SystemTime::now()));
     }
 
-    /// Writes a saved index at its [place](Self::path_of), for which others go that were not used for longest.
+    /// Writes a saved index at its [place](Self::path_of), for which others go that were not used
+    /// for longest.
     ///
     /// # Errors
     ///

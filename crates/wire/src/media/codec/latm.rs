@@ -1,6 +1,6 @@
-//! LATM (ISO/IEC 14496-3, section 1.7) as transport streams have it: `AudioSyncStream`, a sync word
-//! and a length in front of each `AudioMuxElement`, which has an access unit of AAC and now and then
-//! the configuration.
+//! LATM (ISO/IEC 14496-3, section 1.7) as transport streams have it: `AudioSyncStream`, a sync
+//! word and a length in front of each `AudioMuxElement`, which has an access unit of AAC and now
+//! and then the configuration.
 //!
 //! An access unit begins at any bit. It is taken out and sent as RFC 3640 wants it, like all other
 //! AAC: RFC 6416 has a format for whole elements, but players take it only with the configuration

@@ -222,7 +222,8 @@ fn images(plan: &Plan, file: &[u8], step: u64) -> Vec<(Header, Vec<u8>)> {
     while first < plan.rtp_packets() {
         let range = first..(first + step).min(plan.rtp_packets());
         // At once, and without what lies between.
-        let gap_bytes_max = if step % 2 == 0 { u64::MAX } else { 0 };
+        let is_at_once = step.is_multiple_of(2);
+        let gap_bytes_max = if is_at_once { u64::MAX } else { 0 };
         let parts = plan.file_parts(range.clone(), gap_bytes_max);
         let piece = |part: &Range<u64>| {
             let [start, end] = [part.start, part.end].map(|at| usize::try_from(at).unwrap());

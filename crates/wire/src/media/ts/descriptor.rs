@@ -112,8 +112,8 @@ fn private(
         0x7a => Some((Kind::Audio, "E-AC-3")),
         0x7b => Some((Kind::Audio, "DTS")),
         0x7c => Some((Kind::Audio, "AAC")),
-        // An extension; its first byte is the tag. Of Opus the next one tells the channels, of which
-        // one stream has two at the most.
+        // An extension; its first byte is the tag. Of Opus the next tells how many channels there
+        // are, and one stream has two at the most.
         0x7f if descriptor.bytes.first() == Some(&0x80) => match descriptor.bytes.get(1) {
             Some(1 | 2) => Some((Kind::Audio, "Opus")),
             _ => Some((Kind::Audio, "Opus (several streams)")),

@@ -1,9 +1,9 @@
 //! Pictures in streams of start codes: where one ends, and what it is.
 //!
 //! H.264 and H.265 (ISO/IEC 14496-10 and 23008-2, annex B), MPEG-1 and MPEG-2 video, and MPEG-4
-//! part 2. An access unit begins where its first start code does. NAL units become samples as other containers have
-//! them, with their lengths in front in place of start codes: [`nals`] says which they are, when a
-//! stream is indexed and when its packets are made.
+//! part 2. An access unit begins where its first start code does. NAL units become samples as other
+//! containers have them, with their lengths in front in place of start codes: [`nals`] says which
+//! they are, when a stream is indexed and when its packets are made.
 
 use std::ops::Range;
 
