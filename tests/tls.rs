@@ -198,6 +198,11 @@ fn versions_and_names_are_as_openssl_sees_them() {
         assert!(said.contains(got), "{asked}: {said}");
     }
     assert!(client(&["-noservername"]).contains("CN = one.example"));
+    // HTTP says what it speaks.
+    let to = site.https.to_string();
+    let arguments = ["s_client", "-connect", &to, "-alpn", "h2,http/1.1"];
+    let said = run("openssl", &arguments).stdout;
+    assert!(String::from_utf8_lossy(&said).contains("ALPN protocol: http/1.1"));
 }
 
 /// Options for a certificate of that name, which `openssl` has signed by itself, or with the key of
@@ -268,8 +273,8 @@ fn the_fingerprint_that_is_printed_is_that_of_the_certificate() {
     assert!(line.unwrap().ends_with(print), "{print}");
 }
 
-/// What `openssl s_client` says when it types this; a line of `K` asks the server for a new key, one
-/// of `R` wants to negotiate anew.
+/// What `openssl s_client` says when it types this; a line of `K` asks the server for a new key,
+/// one of `R` wants to negotiate anew.
 fn typed(to: SocketAddr, more: &[&str], lines: &[&str]) -> String {
     let mut command = Command::new("timeout");
     command.args(["60", "openssl", "s_client", "-crlf", "-connect"]);

@@ -114,7 +114,8 @@ impl Server {
         }
         // First of all: an engine's table of sockets is bounded by it too.
         raise_open_files_limit();
-        let tls = open_tls(&config)?;
+        let statistics = Arc::new(Statistics::default());
+        let tls = open_tls(&config, &statistics)?;
         let listeners = bind(&config.rtsp_addresses, Service::Rtsp)?;
         let tls_listeners = bind(&config.rtsps_addresses, Service::Rtsps)?;
         let listening = Listening {
@@ -132,7 +133,6 @@ impl Server {
         let metrics = config.metrics_address.as_slice();
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
-        let statistics = Arc::new(Statistics::default());
         let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users))?;
         let authorizer = Arc::new(authorizer);
         let shared = (&statistics, &authorizer);
@@ -340,12 +340,16 @@ fn addresses_of(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// Reads the certificates, if anybody is to be heard over TLS.
-fn open_tls(config: &Config) -> Result<Option<Arc<Tls>>, StartError> {
+fn open_tls(config: &Config, statistics: &Statistics) -> Result<Option<Arc<Tls>>, StartError> {
     let https = &config.downloads.https_addresses;
     if config.rtsps_addresses.is_empty() && https.is_empty() {
         return Ok(None);
     }
-    let tls = Tls::open(&config.tls, config.state.as_deref())?;
+    let tls = Tls::open(
+        &config.tls,
+        config.state.as_deref(),
+        Arc::clone(&statistics.tls),
+    )?;
     tls.map(Some).ok_or(StartError::NoCertificate)
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use onrush_wire::rtsp::StatusCode;
 
+use crate::tls::TlsStats;
 use crate::users;
 
 /// What there is at the moment.
@@ -24,6 +25,8 @@ pub(crate) struct Statistics {
     pub(crate) rtp_files: AtomicUsize,
     /// What became of requests where not everybody may do everything.
     pub(crate) users: Arc<users::Stats>,
+    /// What became of handshakes of TLS.
+    pub(crate) tls: Arc<TlsStats>,
 }
 
 impl Statistics {

@@ -325,8 +325,8 @@ const CHANNELS_SHOWN_MAX: usize = 6;
 #[cfg(test)]
 mod tests {
     use onrush_server::admin::status::{
-        Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received,
-        SCHEMA_VERSION, Sent, Sessions, Users,
+        Admission, Cache, Channel, Downloads, Engine, Handshakes, Histogram, Locked, Process,
+        Received, SCHEMA_VERSION, Sent, Sessions, Users,
     };
     use onrush_server::channels::ChannelState;
     use ratatui::Terminal;
@@ -412,6 +412,7 @@ mod tests {
                 cold: 0,
             }),
             users: Users::default(),
+            tls: Handshakes::default(),
             process: Process {
                 cpu_ns: 500_000_000 * second,
                 resident_bytes: 1 << 30,

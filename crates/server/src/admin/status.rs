@@ -25,6 +25,7 @@ use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
 use crate::statistics::Statistics;
+use crate::tls::TlsStats;
 use crate::{channels, library, store, transfer, users};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
@@ -63,6 +64,8 @@ table! {
         downloads: Option<Downloads> = watched.downloads(), Counter;
         /// Who was allowed and refused what; where there are no users, nobody is asked.
         users: Users = Users::of(&watched.statistics.users), Counter;
+        /// Handshakes of TLS.
+        tls: Handshakes = Handshakes::of(&watched.statistics.tls), Counter;
         /// The process.
         process: Process = Process::of(watched.started), Counter;
     }
@@ -366,6 +369,23 @@ table! {
             ("unanswered", users.unanswered),
         ];
     }
+}
+
+table! {
+    /// Handshakes of TLS.
+    #[derive(Copy)]
+    #[serde(default)]
+    pub struct Handshakes from (stats: &TlsStats) {
+        /// Handshakes that were begun.
+        begun: u64 = read(&stats.handshakes), Counter "onrush_tls_handshakes_total";
+        /// Those that came to nothing: clients that trust nobody, speak no TLS, or say nothing.
+        failed: u64 = read(&stats.failed), Counter "onrush_tls_handshakes_failed_total";
+        /// Connections that were closed because too many were at it.
+        refused: u64 = read(&stats.refused), Counter "onrush_tls_handshakes_refused_total";
+        /// Those under way.
+        in_progress: u64 = read(&stats.in_progress), Gauge "onrush_tls_handshakes";
+    }
+    metrics {}
 }
 
 table! {

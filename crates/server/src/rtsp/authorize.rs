@@ -18,8 +18,8 @@ use crate::users::{Asked, Protocol, Refusal};
 /// so what was signed for DESCRIBE counts for SETUP on the same connection.
 pub(super) type GrantedPath = Option<Box<String>>;
 
-/// Says whether `intent`, which `request` means, may be carried out for `peer`, who asks over TLS or
-/// not.
+/// Says whether `intent`, which `request` means, may be carried out for `peer`, who asks over TLS
+/// or not.
 ///
 /// # Errors
 ///

@@ -1,5 +1,7 @@
 //! One connection: requests in, what they ask for carried out, replies out, one after the other.
 
+mod carriage;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +14,7 @@ use onrush_wire::media::{Index, Scale};
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
     self, AskedRange, Decoder, Event, Frame, Intent, Known, LowerTransport, Range, Reply, Request,
-    RtpInfo, SessionId, State, StatusCode, TUNNEL_OPEN, TUNNEL_REFUSED, Transport, TunnelSide,
-    headers,
+    RtpInfo, SessionId, State, StatusCode, Transport, TunnelSide, headers,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
@@ -27,7 +28,7 @@ use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
 use super::tracks::no_range;
-use super::tunnel::{Leg, Post, Tunnel};
+use super::tunnel::Tunnel;
 use super::{Control, Escaped, log_panic};
 use crate::byte_stream::ByteStream;
 
@@ -212,19 +213,6 @@ impl Connection {
         Ok(Some(read))
     }
 
-    /// Gives the engine that sends on this connection a new key of TLS, where the client has asked
-    /// for one or the old one is worn.
-    fn keep_key(&mut self) -> io::Result<()> {
-        let Some(interleaving) = &self.interleaving else {
-            return Ok(());
-        };
-        let key = match self.socket.take_new_key() {
-            None if interleaving.connection.is_worn() => self.socket.next_key(),
-            asked_for => asked_for,
-        };
-        key.map_or(Ok(()), |key| interleaving.connection.change_key(key))
-    }
-
     /// Answers what has come. Whether that was the last, and the connection is closed.
     async fn act(&mut self, received: io::Result<Option<Received>>) -> bool {
         let done = match received {
@@ -244,14 +232,6 @@ impl Connection {
         true
     }
 
-    async fn close(&mut self) -> io::Result<()> {
-        if let Some(interleaving) = self.interleaving.as_ref().filter(|_| self.is_encrypted()) {
-            let time_max = self.control().config.limits.request_time_max;
-            timeout(time_max, interleaving.connection.close_notify()).await??;
-        }
-        self.socket.close().await
-    }
-
     /// Answers a request. Whether it was the last.
     async fn respond(&mut self, received: Received) -> io::Result<bool> {
         match received {
@@ -268,38 +248,6 @@ impl Connection {
                 self.write(&reply, cseq).await?;
                 Ok(true)
             }
-        }
-    }
-
-    /// Becomes one side of a tunnel. Whether it ends over it.
-    async fn enter_tunnel(&mut self, (side, rest): (TunnelSide, Vec<u8>)) -> io::Result<bool> {
-        let is_fresh = self.tunnel.is_none() && self.sessions.is_empty();
-        if is_fresh && side.is_post {
-            self.posted = Some(Box::new((side, rest)));
-            return Ok(false);
-        }
-        let control = Rc::clone(self.control());
-        if is_fresh && let Some(tunnel) = Tunnel::open(&control, self.peer_ip(), side) {
-            self.tunnel = Some(Box::new(tunnel));
-            self.write_all(TUNNEL_OPEN.to_vec()).await?;
-            return Ok(false);
-        }
-        self.write_all(TUNNEL_REFUSED.to_vec()).await?;
-        Ok(true)
-    }
-
-    /// Gives itself to the GET of its tunnel, or ends.
-    async fn hand_over(self, (side, text): (TunnelSide, Vec<u8>)) {
-        let (control, ip) = (Rc::clone(self.control()), self.peer_ip());
-        let leg = Box::new(self);
-        if let Err(mut refused) = Tunnel::give(&control, (ip, side), Post { leg, text }) {
-            let stream = refused.leg.stream();
-            let said = timeout(control.config.limits.request_time_max, async {
-                stream.write_all(TUNNEL_REFUSED).await?;
-                stream.close().await
-            });
-            // Whether it is heard is the client's business.
-            drop(said.await);
         }
     }
 
@@ -545,24 +493,8 @@ impl Connection {
         self.place.ip()
     }
 
-    /// Whether all that either side says is encrypted.
-    fn is_encrypted(&self) -> bool {
-        let is_said = self.tunnel.as_ref().is_none_or(|it| it.is_encrypted());
-        is_said && self.socket.is_encrypted()
-    }
-
     fn control(&self) -> &Rc<Control> {
         &self.place.control
-    }
-}
-
-impl Leg for Connection {
-    fn stream(&mut self) -> &mut ByteStream {
-        &mut self.socket
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.socket.is_encrypted()
     }
 }
 

@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The server's side of TLS.
 #[derive(Debug)]
 pub(crate) struct Tls {
-    now: Arc<RwLock<Arc<ServerConfig>>>,
+    now: Arc<RwLock<Configs>>,
     limits: TlsLimits,
     /// Of the certificate that it has signed itself.
     pub(crate) fingerprint: Option<String>,
@@ -41,6 +41,14 @@ pub(crate) struct Tls {
     pub(crate) stats: Arc<TlsStats>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What connections of a moment are made with.
+#[derive(Clone, Debug)]
+struct Configs {
+    rtsp: Arc<ServerConfig>,
+    /// It says which version of HTTP is spoken (ALPN, RFC 7301): clients may offer others, too.
+    http: Arc<ServerConfig>,
 }
 
 /// What became of handshakes.
@@ -78,6 +86,7 @@ impl Tls {
     pub(crate) fn open(
         config: &TlsConfig,
         state: Option<&Path>,
+        stats: Arc<TlsStats>,
     ) -> Result<Option<Arc<Self>>, CertificateError> {
         let mut files = config.clone();
         let (mut own, mut of_own) = (None, None);
@@ -92,8 +101,8 @@ impl Tls {
             }
         }
         let seen = stamps(&files);
-        let now = server_config(&files, own.as_ref())?;
-        let now = Arc::new(RwLock::new(Arc::new(now)));
+        let now = Configs::of(server_config(&files, own.as_ref())?);
+        let now = Arc::new(RwLock::new(now));
         let (stop, stopped) = channel();
         let to = Arc::clone(&now);
         let look = move || {
@@ -106,7 +115,7 @@ impl Tls {
                 seen = there;
                 match server_config(&files, own.as_ref()) {
                     Ok(read) => {
-                        *to.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
+                        *to.write().unwrap_or_else(PoisonError::into_inner) = Configs::of(read);
                         info!("TLS: certificates were read again");
                     }
                     Err(error) => warn!("TLS: {error}; the certificates of before stay in force"),
@@ -123,15 +132,40 @@ impl Tls {
             fingerprint: of_own.as_ref().map(fingerprint),
             in_progress: Mutex::default(),
             turn: Semaphore::new(TLS_RECKONED_MAX),
-            stats: Arc::default(),
+            stats,
             stop: Some(stop),
             thread: Some(thread),
         })))
     }
 
-    /// Carries out the handshake of a connection that was accepted. `None` if it came to nothing,
-    /// which the log says.
+    /// Carries out the handshake of a connection of RTSP that was accepted. `None` if it came to
+    /// nothing, which the log says.
     pub(crate) async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Option<TlsStream> {
+        let config = self.now().rtsp;
+        self.accept_with(config, socket, peer).await
+    }
+
+    /// The same of one of HTTP.
+    pub(crate) async fn accept_http(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<TlsStream> {
+        let config = self.now().http;
+        self.accept_with(config, socket, peer).await
+    }
+
+    fn now(&self) -> Configs {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        now.clone()
+    }
+
+    async fn accept_with(
+        &self,
+        config: Arc<ServerConfig>,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<TlsStream> {
         let Some(_place) = Place::take(self, peer.ip().to_canonical()) else {
             self.stats.refused.fetch_add(1, Ordering::Relaxed);
             debug!("{peer}: TLS: closed, there are too many handshakes at once");
@@ -140,10 +174,6 @@ impl Tls {
         self.stats.handshakes.fetch_add(1, Ordering::Relaxed);
         // Whether it could be asked for or not, the handshake goes on.
         drop(socket.set_nodelay(true));
-        let config = {
-            let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(&now)
-        };
         let shaken = timeout(
             self.limits.tls_handshake_time_max,
             shake(config, socket, &self.turn),
@@ -159,6 +189,17 @@ impl Tls {
             _ => info!("{peer}: TLS handshake: {failed}"),
         }
         None
+    }
+}
+
+impl Configs {
+    fn of(rtsp: ServerConfig) -> Self {
+        let mut http = rtsp.clone();
+        http.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self {
+            rtsp: Arc::new(rtsp),
+            http: Arc::new(http),
+        }
     }
 }
 

@@ -155,20 +155,20 @@ impl Handshake {
                         encoded = data.encode(&mut self.answer[at..]);
                     }
                     if let Err(error) = encoded {
-                        failed.get_or_insert(io::Error::other(error));
+                        failed.get_or_insert_with(|| io::Error::other(error));
                     }
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(_)) => is_ready = true,
                 Ok(ConnectionState::BlockedHandshake) => is_blocked = true,
                 Ok(_) => {
-                    failed.get_or_insert(io::ErrorKind::ConnectionAborted.into());
+                    failed.get_or_insert_with(|| io::ErrorKind::ConnectionAborted.into());
                     is_blocked = true;
                 }
                 // What it has to say about that comes after it.
                 Err(error) => {
                     is_blocked = failed.is_some();
-                    failed.get_or_insert(io::Error::new(io::ErrorKind::InvalidData, error));
+                    failed.get_or_insert_with(|| io::Error::new(io::ErrorKind::InvalidData, error));
                 }
             }
             drop(self.received.drain(..discard));

@@ -143,7 +143,7 @@ async fn read_to_end(stream: &mut TlsStream) -> io::Result<Vec<u8>> {
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|i| (i % 251) as u8).collect()
+    (0..=250).cycle().take(bytes).collect()
 }
 
 const FAR: Duration = Duration::from_secs(60);
@@ -151,7 +151,7 @@ const FAR: Duration = Duration::from_secs(60);
 #[test]
 fn bytes_come_whole_by_every_suite_however_records_are_cut() {
     let (_folder, config) = pairs(&["localhost"]);
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     block_on(async {
         for (seed, &suite) in ALL_CIPHER_SUITES.iter().enumerate() {
             if format!("{suite:?}").contains("RSA") {
@@ -199,10 +199,51 @@ fn bytes_come_whole_by_every_suite_however_records_are_cut() {
     });
 }
 
+/// Whatever is changed on the way, nothing of it is taken for data.
+#[test]
+fn a_record_with_any_byte_changed_is_refused() {
+    let (_folder, config) = pairs(&["localhost"]);
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
+    let of_ecdsa = |suite: &&SupportedCipherSuite| format!("{suite:?}").contains("ECDSA");
+    let suites = [ALL_CIPHER_SUITES.iter().find(of_ecdsa).copied(), None];
+    for suite in suites {
+        for changed in 0..64 {
+            block_on(async {
+                let (listener, at) = listen().await;
+                let config = client_config(&config, suite);
+                let client = client(config, (at, "localhost"), 6, move |mut client| {
+                    client.flush().unwrap();
+                    client
+                        .conn
+                        .writer()
+                        .write_all(b"a secret of some length")
+                        .unwrap();
+                    let mut record = Vec::new();
+                    client.conn.write_tls(&mut record).unwrap();
+                    if let Some(byte) = record.get_mut(changed) {
+                        *byte ^= 1;
+                    }
+                    // The server may have hung up.
+                    drop(client.sock.socket.write_all(&record));
+                    record.len() <= changed
+                });
+                let (socket, peer) = listener.accept().await.unwrap();
+                let mut stream = tls.accept(socket, peer).await.unwrap();
+                let read = read_to_end(&mut stream).await;
+                let is_unchanged = client.join().unwrap();
+                match read {
+                    Ok(data) => assert_eq!(!data.is_empty(), is_unchanged, "{changed}: {data:?}"),
+                    Err(error) => assert!(!is_unchanged, "{changed}: {error}"),
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn records_without_data_are_bounded() {
     let (_folder, config) = pairs(&["localhost"]);
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     for more in [0, 1] {
         block_on(async {
             let (listener, at) = listen().await;
@@ -232,7 +273,7 @@ fn records_without_data_are_bounded() {
 #[test]
 fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
     let (_folder, config) = pairs(&["one.example", "two.example"]);
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     block_on(async {
         for (asked, index) in [("one.example", 0), ("two.example", 1), ("TWO.example", 1)] {
             let (listener, at) = listen().await;
@@ -261,7 +302,7 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
 #[test]
 fn plain_bytes_get_an_alert_and_no_connection() {
     let (_folder, config) = pairs(&["localhost"]);
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     block_on(async {
         for said in [
             &b"OPTIONS * RTSP/1.0\r\n\r\n"[..],
@@ -295,7 +336,7 @@ fn handshakes_are_bounded_in_number_and_time() {
         tls_handshakes_per_address_max: 2,
         tls_handshake_time_max: Duration::from_millis(300),
     };
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     block_on(async {
         let (listener, at) = listen().await;
         let mut silent = Vec::new();
@@ -327,7 +368,7 @@ fn handshakes_are_bounded_in_number_and_time() {
 fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
     let (folder, config) = pairs(&["localhost"]);
     let other = self_signed(&folder.path().join("other"), &["localhost".to_owned()]).unwrap();
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     let shown = || {
         let trusted = TlsConfig {
             certificates: vec![other.clone(), config.certificates[0].clone()],
@@ -387,17 +428,19 @@ fn a_pair_of_our_own_is_made_once_and_kept() {
         self_signed: Some(names.to_vec()),
         ..TlsConfig::default()
     };
-    let in_folder = Tls::open(&config, Some(folder.path())).unwrap().unwrap();
+    let in_folder = Tls::open(&config, Some(folder.path()), Arc::default())
+        .unwrap()
+        .unwrap();
     assert_eq!(in_folder.fingerprint, Some(print()));
-    let in_memory = Tls::open(&config, None).unwrap().unwrap();
+    let in_memory = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     assert_ne!(in_memory.fingerprint, in_folder.fingerprint);
 }
 
 #[test]
-fn a_client_without_a_certificate_is_refused_where_one_is_asked_for() {
+fn a_client_without_a_certificate_is_refused_if_asked_for_one() {
     let (_folder, mut config) = pairs(&["localhost"]);
     config.client_ca = Some(config.certificates[0].certificate.clone());
-    let tls = Tls::open(&config, None).unwrap().unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
     block_on(async {
         let (listener, at) = listen().await;
         let client = client(

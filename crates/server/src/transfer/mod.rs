@@ -199,8 +199,8 @@ impl Transfers {
         })
     }
 
-    /// Sends `range` of `file` on a connection. Nothing is sent once the future is dropped. Runs within
-    /// a tokio runtime of one thread, with time and network.
+    /// Sends `range` of `file` on a connection. Nothing is sent once the future is dropped. Runs
+    /// within a tokio runtime of one thread, with time and network.
     ///
     /// # Errors
     ///

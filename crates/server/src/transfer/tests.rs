@@ -11,6 +11,7 @@ use onrush_sys::fs::advise_done;
 use onrush_testkit::disk::FailingDisk;
 use onrush_wire::pace::schedule::{Fixed, jain};
 use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::task::{LocalSet, spawn_local};
 
 use super::*;

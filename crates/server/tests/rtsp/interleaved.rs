@@ -11,16 +11,21 @@ const TRANSPORT: &str = "RTP/AVP/TCP;unicast;interleaved=0-1";
 const RECEIVER_REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 7];
 
 /// A client that takes a file in its connection, on channels 0 and 1.
-struct Watcher {
-    client: InterleavedClient,
-    url: String,
+pub(super) struct Watcher {
+    pub(super) client: InterleavedClient,
+    pub(super) url: String,
     /// Packets of RTCP that it got.
     reports: usize,
 }
 
 impl Watcher {
     fn set_up(fixture: &Fixture, name: &str) -> Self {
-        let mut client = InterleavedClient::connect(fixture.address()).unwrap();
+        Self::set_up_at(fixture.address(), fixture, name)
+    }
+
+    /// The same at another address of the server's.
+    pub(super) fn set_up_at(address: SocketAddr, fixture: &Fixture, name: &str) -> Self {
+        let mut client = InterleavedClient::connect(address).unwrap();
         let url = fixture.url(name);
         let answer = client.set_up(&format!("{url}/track1"), TRANSPORT).unwrap();
         assert!(answer.contains(";interleaved=0-1;ssrc="), "{answer}");
@@ -31,12 +36,12 @@ impl Watcher {
         }
     }
 
-    fn request(&mut self, method: &str, headers: &[(&str, &str)]) -> Response {
+    pub(super) fn request(&mut self, method: &str, headers: &[(&str, &str)]) -> Response {
         self.client.request(method, &self.url, headers).unwrap()
     }
 
     /// Plays, and says which packet is to be the first.
-    fn play(&mut self, range: &str) -> (u16, u32) {
+    pub(super) fn play(&mut self, range: &str) -> (u16, u32) {
         let response = self.request("PLAY", &[("Range", range)]);
         assert_eq!(response.status, 200, "{response:?}");
         let info = response.rtp_info().unwrap();
@@ -44,7 +49,7 @@ impl Watcher {
     }
 
     /// The next so many RTP packets.
-    fn packets(&mut self, count: usize) -> Vec<Vec<u8>> {
+    pub(super) fn packets(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         while packets.len() < count {
             let Frame { channel, packet } = self.client.frame().unwrap();
@@ -57,7 +62,7 @@ impl Watcher {
     }
 
     /// RTP packets up to the BYE, with reports between them.
-    fn receive_all(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn receive_all(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         loop {
             let Frame { channel, packet } = self.client.frame().unwrap();
@@ -251,7 +256,7 @@ fn who_closes_the_connection_ends_what_plays_on_it() {
 }
 
 /// A film of 16 Mbit/s: faster than a socket's buffers hide it for long.
-fn fast_film() -> Vec<u8> {
+pub(super) fn fast_film() -> Vec<u8> {
     constant_rate(4 * 10_640, 0, 2_538)
 }
 

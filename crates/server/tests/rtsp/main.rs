@@ -7,6 +7,7 @@ mod files;
 mod interleaved;
 mod requests;
 mod sessions;
+mod tls;
 
 use std::fs;
 use std::io::ErrorKind;

@@ -28,8 +28,8 @@ use batch::Batch;
 use onrush_lock::LockError;
 use options::loopback_socket;
 pub use options::{
-    SEND_BUFFER_BYTES, abort_stream, prepare_socket, prepare_stream, probe_udp_segment,
-    send_buffer_bytes, set_option, widen_send_buffer,
+    SEND_BUFFER_BYTES, abort_stream, prepare_copied_stream, prepare_socket, prepare_stream,
+    probe_udp_segment, send_buffer_bytes, set_option, widen_send_buffer,
 };
 pub use stream::{FramedPackets, STREAM_PACKETS_MAX, StreamData, StreamSend};
 use uring_registered_zc::UringRegisteredZc;

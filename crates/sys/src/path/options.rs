@@ -122,6 +122,17 @@ pub fn prepare_stream(socket: BorrowedFd<'_>) {
     ));
 }
 
+/// Readies a connection for bytes that the kernel copies: it keeps no more than about so many that
+/// its peer has not acknowledged, where it would keep up to some megabytes by itself
+/// (net.ipv4.tcp_wmem).
+pub fn prepare_copied_stream(socket: BorrowedFd<'_>, unacknowledged_bytes_max: usize) {
+    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+    let bytes = i32::try_from(unacknowledged_bytes_max).unwrap_or(i32::MAX);
+    // Without the right to it, as many as everybody may have (net.core.wmem_max).
+    let forced = set_option(fd, level, libc::SO_SNDBUFFORCE, bytes);
+    drop(forced.or_else(|_| set_option(fd, level, libc::SO_SNDBUF, bytes)));
+}
+
 /// Ends a connection at once: what its peer has not acknowledged is thrown away, and every send
 /// that waits for room fails (net/ipv4/tcp.c, `tcp_disconnect`). Closing would leave it to a peer
 /// that reads nothing how long the memory is referred to.

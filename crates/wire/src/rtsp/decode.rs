@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(events.len(), 1, "{events:?}");
         events.remove(0).map(|event| match event {
             Event::Request(request) => request,
-            Event::Frame(frame) => panic!("{frame:?}"),
+            other => panic!("{other:?}"),
         })
     }
 
@@ -365,6 +365,7 @@ mod tests {
         match event.unwrap() {
             Event::Request(request) => (None, request.cseq()),
             Event::Frame(Frame { channel, packet }) => (Some((channel, packet)), None),
+            Event::Tunnel(side) => panic!("{side:?}"),
         }
     }
 

@@ -81,7 +81,7 @@ fn admit_to_tls(site: &Rc<Site>, tls: &Arc<Tls>, socket: TcpStream, peer: Socket
     };
     let (site, tls) = (Rc::clone(site), Arc::clone(tls));
     drop(spawn_local(async move {
-        if let Some(stream) = tls.accept(socket, peer).await {
+        if let Some(stream) = tls.accept_http(socket, peer).await {
             connection::serve(site, ByteStream::Tls(Box::new(stream)), ip, place).await;
         }
     }));

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onrush_sys::path::{
-    BATCH_TRAINS_MAX, FramedPackets, Path, StreamData, StreamSend, abort_stream, prepare_stream,
+    BATCH_TRAINS_MAX, FramedPackets, Path, StreamData, StreamSend, abort_stream,
+    prepare_copied_stream, prepare_stream,
 };
 
 use super::super::connection_shared::{ConnectionShared, Message};
@@ -104,7 +105,14 @@ impl Connections {
         (socket, sealer): (OwnedFd, Option<Box<Sealer>>),
         now_ns: u64,
     ) {
-        prepare_stream(socket.as_fd());
+        match &sealer {
+            None => prepare_stream(socket.as_fd()),
+            // What is sealed is the kernel's as soon as it has room for it.
+            Some(_) => {
+                let bytes_max = self.limits.unacknowledged_bytes_max;
+                prepare_copied_stream(socket.as_fd(), bytes_max);
+            }
+        }
         let at = number as usize;
         if self.entries.len() <= at {
             self.entries.resize_with(at + 1, || None);
