@@ -74,6 +74,8 @@ export async function open({ browser, site }, url, { width = 1280, height = 800,
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
   }
   if (network) {
+    // What a test before has fetched would come at once.
+    await page.setCacheEnabled(false);
     await page.emulateNetworkConditions(network);
   }
   await page.goto(new URL(url, site).href);

@@ -24,7 +24,7 @@ use crate::listening::Service;
 use crate::rtsp::{Content, Control};
 use crate::statistics::Statistics;
 use crate::users::{Authorizer, UsersConfig};
-use crate::watching::{WishQueue, wishes};
+use crate::watching::WishQueue;
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
@@ -124,11 +124,7 @@ impl Relay {
             downloads: None,
             started: SystemTime::now(),
         });
-        let (wishes, wished) = wishes();
-        let office = Office {
-            wishes,
-            authorizer: Arc::clone(&authorizer),
-        };
+        let (office, wished) = Office::new(&authorizer);
         let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (stop, stopped) = oneshot::channel();

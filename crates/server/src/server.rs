@@ -33,7 +33,7 @@ use crate::rtsp::{Content, Control, Files};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
 use crate::users::{Authorizer, OpenError};
-use crate::watching::{WishQueue, wishes};
+use crate::watching::WishQueue;
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -147,11 +147,7 @@ impl Server {
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
-        let (wishes, wished) = wishes();
-        let office = Office {
-            wishes,
-            authorizer: Arc::clone(&authorizer),
-        };
+        let (office, wished) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
@@ -166,13 +162,8 @@ impl Server {
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            serve(
-                runtime,
-                control,
-                (upkeep, api),
-                listeners,
-                (stopped, wished),
-            );
+            let ends = (stopped, wished);
+            serve(runtime, control, (upkeep, api), listeners, ends);
         };
         let thread = thread::Builder::new()
             .name("onrush-control".to_owned())

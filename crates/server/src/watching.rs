@@ -1,7 +1,8 @@
-//! What whoever watches the server asks of its control: which sessions there are, and that one ends.
+//! What whoever watches the server asks of its control: which sessions there are, and that one
+//! ends.
 //!
-//! The thread that answers pages and the one that has the sessions share nothing: a wish goes over a
-//! short queue, and its answer comes back.
+//! The thread that answers pages and the one that has the sessions share nothing: a wish goes over
+//! a short queue, and its answer comes back.
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};

@@ -3,7 +3,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /admin` | the page; its style and scripts are below it |
-//! | `GET /admin/events` | Server-Sent Events: each second the [`Status`], and new lines of the log |
+//! | `GET /admin/events` | Server-Sent Events: each second the [`Status`], and new log lines |
 //! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
 //! | `POST /admin/sessions/ID/end` | ends a session |
 //!
@@ -34,7 +34,7 @@ use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
 use super::status::Status;
 use crate::users::{Asked, Authorizer, Protocol, Refusal};
-use crate::watching::{Roster, Wish, Wishes};
+use crate::watching::{Roster, Wish, WishQueue, Wishes, wishes};
 
 /// How often a page is told what there is.
 const EVENTS_EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +69,15 @@ struct Which {
     find: String,
     #[serde(default)]
     first: usize,
+}
+
+impl Office {
+    /// One, and where control hears what pages wish.
+    pub(crate) fn new(authorizer: &Arc<Authorizer>) -> (Self, WishQueue) {
+        let (wishes, wished) = wishes();
+        let authorizer = Arc::clone(authorizer);
+        (Self { wishes, authorizer }, wished)
+    }
 }
 
 pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {

@@ -1,7 +1,7 @@
 //! The last lines of the log, for whoever watches the server.
 //!
-//! Whoever writes the log gives its lines here as well. They are kept in a ring of bounded size, and
-//! each has a number, so that a watcher is told each once.
+//! Whoever writes the log gives its lines here as well. They are kept in a ring of bounded size,
+//! and each has a number, so that a watcher is told each once.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -5,11 +5,11 @@
 //! | `GET /metrics` | [`exposition`](mod@exposition), for Prometheus |
 //! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
 //! | `GET /health` | 200 while the server runs |
-//! | `GET /admin` | [`dashboard`], live in a browser |
+//! | `GET /admin` | a dashboard, live in a browser |
 //!
 //! A thread of its own answers, off the processors that send: a scrape delays no packet and no
-//! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)). Metrics
-//! and status ask for no password; so it listens on loopback, unless told otherwise.
+//! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)).
+//! Metrics and status ask for no password; so it listens on loopback, unless told otherwise.
 
 mod channel;
 pub(crate) mod dashboard;

@@ -1,7 +1,7 @@
 //! Films of several files: renditions of the same, in a folder or named by a small JSON.
 //!
-//! A folder whose name ends in `.film` is one, with all media files in it; a file whose name ends in
-//! `.film.json` is one, with the files that it names: `{"renditions": ["film-1080.mp4",
+//! A folder whose name ends in `.film` is one, with all media files in it; a file whose name ends
+//! in `.film.json` is one, with the files that it names: `{"renditions": ["film-1080.mp4",
 //! "film-480.mp4"]}`. These lie in its folder or below. Whoever may play the film may play them by
 //! it.
 
