@@ -2,7 +2,8 @@
 
 use std::env;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -92,6 +93,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         .first()
         .map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
+    watch_line(http, out)?;
     let root = config.media_root.display();
     // To look for names: another has its indexes.
     let looked_through = Config {
@@ -99,8 +101,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         ..config.clone()
     };
     let (names, files) = Library::new(&looked_through)?.names(FILES_SHOWN_MAX)?;
-    let first = listening.first().into_iter().cycle();
-    for (name, address) in names.iter().zip(first) {
+    for (name, address) in names.iter().zip(listening.first().into_iter().cycle()) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
         writeln!(
@@ -135,6 +136,14 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     metrics_lines(server.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
+}
+
+/// Where a browser plays what is there.
+fn watch_line(http: Option<&SocketAddr>, out: &mut dyn Write) -> io::Result<()> {
+    match http {
+        Some(address) => writeln!(out, "watch      http://{address}/ in a browser"),
+        None => Ok(()),
+    }
 }
 
 fn locked(totals: Totals) -> String {
