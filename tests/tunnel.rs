@@ -156,6 +156,8 @@ fn halves_of_tunnels_find_each_other_by_their_cookie() {
     assert!(get.head().starts_with("HTTP/1.0 200 OK\r\n"));
     // Whoever hangs up the GET takes the POST with it.
     let mut post = Side::open(to, "POST", "abc");
+    post.drip(OPTIONS[0]);
+    assert!(get.head().contains("CSeq: 1\r\n"));
     drop(get);
     assert!(post.is_at_end());
 }

@@ -64,11 +64,8 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
 /// of the channels, and one for what it is sent with.
 fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
     let host = probe::addresses().unwrap_or_default();
-    let listening = server
-        .addresses()
-        .iter()
-        .flat_map(|&address| reached_at(address, &host));
-    let listening: Vec<_> = listening.collect();
+    let reached = |&address| reached_at(address, &host);
+    let listening: Vec<_> = server.addresses().iter().flat_map(reached).collect();
     for address in &listening {
         writeln!(out, "listening  rtsp://{address}/")?;
     }
@@ -85,13 +82,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
             writeln!(out, "listening  {scheme}://{address}/")?;
         }
     }
-    if let Some(fingerprint) = server.tls_fingerprint() {
-        writeln!(out, "TLS        self-signed, SHA-256 {fingerprint}")?;
-    }
-    let http = server
-        .http_addresses()
-        .first()
-        .map(|&address| reached_at(address, &host));
+    fingerprint_line(server, out)?;
+    let http = server.http_addresses().first();
+    let http = http.map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
     watch_line(http, out)?;
     let root = config.media_root.display();
@@ -142,6 +135,14 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
 fn watch_line(http: Option<&SocketAddr>, out: &mut dyn Write) -> io::Result<()> {
     match http {
         Some(address) => writeln!(out, "watch      http://{address}/ in a browser"),
+        None => Ok(()),
+    }
+}
+
+/// Whom to trust, where the server has signed its certificate itself.
+fn fingerprint_line(server: &Server, out: &mut dyn Write) -> io::Result<()> {
+    match server.tls_fingerprint() {
+        Some(fingerprint) => writeln!(out, "TLS        self-signed, SHA-256 {fingerprint}"),
         None => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
-use crate::tls::TlsConfig;
+use crate::tls::config::TlsConfig;
 use crate::users::UsersConfig;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody

@@ -118,18 +118,11 @@ impl Server {
         let tls = open_tls(&config, &statistics)?;
         let listeners = bind(&config.rtsp_addresses, Service::Rtsp)?;
         let tls_listeners = bind(&config.rtsps_addresses, Service::Rtsps)?;
-        let listening = Listening {
-            http: bind(&config.downloads.http_addresses, Service::Http)?,
-            https: bind(&config.downloads.https_addresses, Service::Https)?,
-            tls: tls.clone(),
-            ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
-        };
+        let listening = listen_for_downloads(&config, tls.as_ref())?;
         let control_error = |source| StartError::Control { source };
-        let addresses = addresses_of(&listeners).map_err(control_error)?;
-        let tls_addresses = addresses_of(&tls_listeners).map_err(control_error)?;
-        let plain = listeners.into_iter().map(|listener| (listener, None));
-        let with_tls = tls_listeners.into_iter().map(|it| (it, tls.clone()));
-        let listeners = plain.chain(with_tls).collect();
+        let of = |listeners: &[TcpListener]| addresses_of(listeners).map_err(control_error);
+        let (addresses, tls_addresses) = (of(&listeners)?, of(&tls_listeners)?);
+        let listeners = beside(listeners, tls_listeners, tls.as_ref());
         let metrics = config.metrics_address.as_slice();
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
@@ -141,8 +134,10 @@ impl Server {
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
         let cores = data.cores().to_vec();
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(control_error)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(control_error)?;
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
@@ -324,6 +319,26 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
         listening::bind(address).map_err(listen)
     });
     listeners.collect()
+}
+
+/// The plain ones, and those with what they are served with.
+fn beside(
+    plain: Vec<TcpListener>,
+    with_tls: Vec<TcpListener>,
+    tls: Option<&Arc<Tls>>,
+) -> Vec<(TcpListener, Option<Arc<Tls>>)> {
+    let plain = plain.into_iter().map(|listener| (listener, None));
+    let with_tls = with_tls.into_iter().map(|it| (it, tls.cloned()));
+    plain.chain(with_tls).collect()
+}
+
+fn listen_for_downloads(config: &Config, tls: Option<&Arc<Tls>>) -> Result<Listening, StartError> {
+    Ok(Listening {
+        http: bind(&config.downloads.http_addresses, Service::Http)?,
+        https: bind(&config.downloads.https_addresses, Service::Https)?,
+        tls: tls.cloned(),
+        ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
+    })
 }
 
 fn addresses_of(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {

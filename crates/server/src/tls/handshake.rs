@@ -15,11 +15,11 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::record::{Opener, Sealer, record_bytes};
 use super::stream::TlsStream;
-use crate::library::blocking;
 
 /// Bytes of a handshake that are waited for together, at most: more is refused.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
@@ -66,12 +66,12 @@ pub(super) async fn shake(
     loop {
         receive_record(&socket, &mut handshake).await?;
         let turn = turn.acquire().await.map_err(io::Error::other)?;
-        let reckoned = blocking(move || {
+        let reckoned = spawn_blocking(move || {
             let next = handshake.advance();
-            Ok((handshake, next))
+            (handshake, next)
         });
         let next;
-        (handshake, next) = reckoned.await?;
+        (handshake, next) = reckoned.await.map_err(io::Error::other)?;
         drop(turn);
         let answer = mem::take(&mut handshake.answer);
         match next {

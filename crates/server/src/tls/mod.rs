@@ -1,8 +1,8 @@
 //! TLS 1.2 and 1.3 for RTSP and HTTP, by rustls.
 //!
 //! rustls carries out the handshake; from then on each direction has a key of its own
-//! ([`record`]), so that an engine can send on a connection that control reads. Whoever accepts
-//! connections asks [`Tls::accept`] for one, and gets a stream of bytes ([`stream`]).
+//! (`record`), so that an engine can send on a connection that control reads. Whoever accepts
+//! connections asks `Tls::accept` for one, and gets a stream of bytes (`stream`).
 //!
 //! It is one for all threads. What is shared is the configuration, which a thread reads anew when
 //! its files have changed, and the count of handshakes.

@@ -35,6 +35,8 @@ impl Connection {
             let time_max = self.control().config.limits.request_time_max;
             timeout(time_max, interleaving.connection.close_notify()).await??;
         }
+        // Its cookie is free from here on, and its POST ends with it.
+        self.tunnel = None;
         self.socket.close().await
     }
 
