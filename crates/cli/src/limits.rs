@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
-use onrush_server::channels::{self as channel, config, members};
+use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::{interleaved, stream_end};
@@ -21,7 +21,7 @@ use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{auth, ftp, http};
+use onrush_wire::{auth, ftp, http, rtsp, sdp};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -296,6 +296,18 @@ fn to_the_wire() -> Vec<Limit> {
         config::SOURCES_MAX as count, "channels of a process";
         config::SOURCE_NAME_BYTES_MAX as bytes, "a channel's name";
         members::MEMBERS_MAX as count, "members of a channel";
+        published::PUBLISHED_MAX as count, "channels that are published";
+        published::FRAMES_WAITING_BYTES_MAX as bytes, "frames of a publisher that wait";
+        published::RECENT_BYTES_MAX as bytes, "packets of a track since a sync sample";
+        published::RECENT_PACKETS_MAX as count, "the same, counted";
+        published::PUBLISHER_SILENCE_MAX as time, "a publisher may send nothing";
+        published::PUBLISHER_AWAITED_MAX as time, "viewers wait for a publisher";
+        published::SYNC_AWAITED_MAX as time, "a viewer waits for a sync sample";
+        published::PULL_PAUSE_MAX as time, "between two attempts to pull a channel";
+        published::UNWATCHED_TIME_MAX as time, "a channel on demand that nobody watches";
+        rtsp::RESPONSE_BYTES_MAX as bytes, "an answer of what is pulled, and its head";
+        rtsp::RESPONSE_HEADERS_MAX as count, "its header lines";
+        sdp::FORMAT_PARAMETERS_BYTES_MAX as bytes, "format parameters of a publisher's track";
         members::LINE_ERRORS_MAX as count, "wrong lines told of";
         group::MEMBERS_MAX as count, "members of a group";
         group::LANES_MAX as count, "devices times source addresses of a group";

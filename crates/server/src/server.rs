@@ -22,6 +22,7 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::admin::Admin;
 use crate::admin::status::{Status, Watched};
 use crate::channel_api::ChannelApi;
+use crate::channels::published::{PublishedChannels, Pulls};
 use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
@@ -110,10 +111,7 @@ impl Server {
             ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
         };
         let control_error = |source| StartError::Control { source };
-        let addresses = listeners.iter().map(TcpListener::local_addr);
-        let addresses = addresses
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(control_error)?;
+        let addresses = local_addresses(&listeners).map_err(control_error)?;
         let metrics = config.metrics_address.as_slice();
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
@@ -131,7 +129,9 @@ impl Server {
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
-        let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
+        let published = PublishedChannels::new(&config.channels, &config.limits);
+        let all = (&channels, &published);
+        let watched = watched(&statistics, (&data, indexes), all, downloads.as_ref());
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
@@ -139,14 +139,17 @@ impl Server {
         let run = move || {
             // In here, because nothing of it may leave the thread.
             let files = Some(Files { library, data });
-            let channels = upkeep.channels();
+            let pulls = Pulls::start(&config.channels.pulls, &published);
             let content = Content {
                 files,
-                channels,
+                channels: upkeep.channels(),
+                published,
+                pulls: Arc::clone(&pulls),
                 authorizer,
             };
             let control = Control::new(config, content, counted);
             serve(runtime, control, (upkeep, api), listeners, stopped);
+            pulls.stop();
         };
         let thread = thread::Builder::new()
             .name("onrush-control".to_owned())
@@ -289,6 +292,10 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
     listeners.collect()
 }
 
+fn local_addresses(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {
+    listeners.iter().map(TcpListener::local_addr).collect()
+}
+
 /// Starts downloads, if anybody is to be heard.
 fn download(
     config: &Config,
@@ -312,7 +319,7 @@ fn download(
 fn watched(
     statistics: &Arc<Statistics>,
     (data, indexes): (&Data, Arc<library::Counters>),
-    channels: &Channels,
+    (channels, published): (&Channels, &Arc<PublishedChannels>),
     downloads: Option<&Running>,
 ) -> Arc<Watched> {
     let cores = data.cores().iter().copied();
@@ -322,6 +329,7 @@ fn watched(
         store: Some(Arc::clone(data.store())),
         library: Some(indexes),
         channels: channels.all().to_vec(),
+        published: Arc::clone(published),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
         started: SystemTime::now(),
     })
