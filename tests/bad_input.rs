@@ -153,7 +153,7 @@ fn requests_with_wrong_fields_get_their_status() {
             (400, request(&format!("OPTIONS {url}"), "CSeq: one\r\n")),
             (400, request(&format!("OPTIONS {url}"), "CSeq: -1\r\n")),
             (404, request(&format!("DESCRIBE {url}x"), one)),
-            (405, request(&format!("RECORD {url}"), one)),
+            (455, request(&format!("RECORD {url}"), one)),
             (501, request(&format!("BREW {url}"), one)),
             (505, format!("OPTIONS {url} RTSP/2.0\r\n{one}\r\n")),
             (

@@ -14,8 +14,10 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_group::Way;
 use onrush_server::channels::config::DELAY_MAX;
+use onrush_server::channels::config::PullConfig;
 use onrush_server::channels::input::Input;
 use onrush_server::channels::members::parse_member;
+use onrush_server::channels::pull_url::{PullUrl, PullUrlError};
 use onrush_server::channels::{Channel, ChannelsConfig, SourceConfig, new_token};
 
 use crate::addresses::{PLAYER, reached_at};
@@ -118,6 +120,30 @@ impl ChannelOptions {
             core: self.channel_core,
             way: self.way,
             in_kernel: self.in_kernel,
+            ..ChannelsConfig::default()
+        })
+    }
+
+    /// The settings of these channels, of which those that are pulled may be so on demand.
+    pub(crate) fn with_pulls(
+        &self,
+        channels: &[ChannelArg],
+        is_on_demand: bool,
+    ) -> anyhow::Result<ChannelsConfig> {
+        let (mut sources, mut pulls) = (Vec::new(), Vec::new());
+        for channel in channels {
+            match channel {
+                ChannelArg::Input(source) => sources.push(source.clone()),
+                ChannelArg::Pull(name, url) => pulls.push(PullConfig {
+                    name: name.clone(),
+                    url: url.clone(),
+                    is_on_demand,
+                }),
+            }
+        }
+        Ok(ChannelsConfig {
+            pulls,
+            ..self.settings(sources)?
         })
     }
 
@@ -151,6 +177,28 @@ pub(crate) const fn source(name: String, input: Input) -> SourceConfig {
         input,
         members: Vec::new(),
         members_file: None,
+    }
+}
+
+/// A channel, by where it comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum ChannelArg {
+    /// What is sent to us.
+    Input(SourceConfig),
+    /// What we ask for.
+    Pull(String, PullUrl),
+}
+
+/// Reads NAME=INPUT, or NAME=rtsp://...
+pub(crate) fn channel_or_pull(text: &str) -> Result<ChannelArg, String> {
+    match text.split_once('=') {
+        Some((name, url)) if url.starts_with("rtsp://") => {
+            let url = url
+                .parse()
+                .map_err(|error: PullUrlError| error.to_string())?;
+            Ok(ChannelArg::Pull(name.to_owned(), url))
+        }
+        _ => channel(text).map(ChannelArg::Input),
     }
 }
 
@@ -308,6 +356,7 @@ mod tests {
             core: Some(1),
             way: Some("sendmmsg".parse().unwrap()),
             in_kernel: true,
+            ..ChannelsConfig::default()
         };
         for found in [ours, relay] {
             assert_eq!(found.token.len(), 32);

@@ -14,7 +14,7 @@ use onrush_server::engine::phase::Phase;
 use onrush_server::experiments::Experiments;
 use onrush_sys::path::PathName;
 
-use crate::channels::{ChannelOptions, channel};
+use crate::channels::{ChannelArg, ChannelOptions, channel_or_pull};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::state::StateOption;
@@ -25,7 +25,7 @@ use crate::values::{
     METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
 };
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
-use onrush_server::channels::SourceConfig;
+use onrush_server::channels::ChannelsConfig;
 
 /// Serve a directory of media files over RTSP, and all its files by HTTP
 ///
@@ -211,11 +211,23 @@ pub(crate) struct Serve {
     ///
     /// Players find it at rtsp://HOST:8554/live/NAME; a file of the same path is not played then.
     /// INPUT is PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or SENDER@GROUP:PORT%INTERFACE, and takes
-    /// RTP or a bare transport stream over UDP, from the first who sends. The options below are
-    /// about all channels.
-    #[arg(long = "channel", value_name = "CHANNEL", value_parser = channel,
+    /// RTP or a bare transport stream over UDP, from the first who sends. Or it is
+    /// rtsp://USER:PASSWORD@HOST/PATH, a camera or another server that is asked, by TCP or UDP, for
+    /// all of its tracks. The options below are about all channels.
+    #[arg(long = "channel", value_name = "CHANNEL", value_parser = channel_or_pull,
           help_heading = CHANNELS_HEADING)]
-    pub(crate) channels: Vec<SourceConfig>,
+    pub(crate) channels: Vec<ChannelArg>,
+
+    /// Ask cameras and other servers only while somebody watches
+    #[arg(long, requires = "channels", help_heading = CHANNELS_HEADING)]
+    pub(crate) on_demand: bool,
+
+    /// Who joins a published or pulled channel waits for the next sync sample
+    ///
+    /// Without it a player gets what has come since the last one, at once: it shows a picture
+    /// sooner, and each that much later than it was taken.
+    #[arg(long, help_heading = CHANNELS_HEADING)]
+    pub(crate) next_sync: bool,
 
     #[command(flatten, next_help_heading = CHANNELS_HEADING)]
     pub(crate) of_channels: ChannelOptions,
@@ -272,7 +284,12 @@ impl Serve {
                 https_addresses,
                 ..self.downloads.settings(self.rtsp.is_empty())
             },
-            channels: self.of_channels.settings(self.channels.clone())?,
+            channels: ChannelsConfig {
+                is_next_sync_awaited: self.next_sync,
+                ..self
+                    .of_channels
+                    .with_pulls(&self.channels, self.on_demand)?
+            },
             metrics_address: match self.metrics {
                 None => self.rtsp.is_empty().then_some(METRICS_ADDRESS),
                 Some(listen) => listen.address(),

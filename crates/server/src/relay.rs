@@ -16,6 +16,7 @@ use crate::admin::status::{self, Watched};
 use crate::admin::{Admin, Office};
 use crate::channel_api::ChannelApi;
 use crate::channels::config::SOURCES_MAX;
+use crate::channels::published::{PublishedChannels, Pulls};
 use crate::channels::{
     Channel, ChannelError, Channels, ChannelsConfig, Upkeep, check, listen, start_error,
 };
@@ -115,12 +116,14 @@ impl Relay {
         let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users));
         let authorizer = authorizer.map_err(|error| ChannelError::Setting(error.to_string()))?;
         let authorizer = Arc::new(authorizer);
+        let published = PublishedChannels::new(&config.channels, &config.limits);
         let watched = Arc::new(Watched {
             statistics: Arc::clone(&statistics),
             engines: Vec::new(),
             store: None,
             library: None,
             channels: channels.all().to_vec(),
+            published: Arc::clone(&published),
             downloads: None,
             started: SystemTime::now(),
         });
@@ -128,7 +131,7 @@ impl Relay {
         let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (stop, stopped) = oneshot::channel();
-        let shared = (statistics, authorizer);
+        let shared = (statistics, authorizer, published);
         let ends = (stopped, wished);
         let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, ends);
         let control = thread::Builder::new()
@@ -208,16 +211,21 @@ fn serve(
     runtime: Runtime,
     config: RelayConfig,
     (upkeep, api): (Upkeep, ChannelApi),
-    (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
+    (statistics, authorizer, published): (Arc<Statistics>, Arc<Authorizer>, Arc<PublishedChannels>),
     rtsp: Vec<TcpListener>,
     (stopped, wished): (oneshot::Receiver<()>, WishQueue),
 ) {
-    let tasks = LocalSet::new();
+    let (tasks, pulls) = (
+        LocalSet::new(),
+        Pulls::start(&config.channels.pulls, &published),
+    );
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
         let content = Content {
             files: None,
             channels: upkeep.channels(),
+            published: Arc::clone(&published),
+            pulls: Arc::clone(&pulls),
             authorizer,
         };
         api.spawn(upkeep.channels(), &mut beside);
@@ -238,5 +246,6 @@ fn serve(
         beside.shutdown().await;
     });
     drop(tasks);
+    pulls.stop();
     runtime.shutdown_timeout(Duration::from_secs(1));
 }

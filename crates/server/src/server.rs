@@ -22,6 +22,7 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::admin::status::{Status, Watched};
 use crate::admin::{Admin, Office};
 use crate::channel_api::ChannelApi;
+use crate::channels::published::{PublishedChannels, Pulls};
 use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
@@ -141,7 +142,9 @@ impl Server {
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
-        let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
+        let published = PublishedChannels::new(&config.channels, &config.limits);
+        let all = (&channels, &published);
+        let watched = watched(&statistics, (&data, indexes), all, downloads.as_ref());
         let (office, wished) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
@@ -150,15 +153,18 @@ impl Server {
         let run = move || {
             // In here, because nothing of it may leave the thread.
             let files = Some(Files { library, data });
-            let channels = upkeep.channels();
+            let pulls = Pulls::start(&config.channels.pulls, &published);
             let content = Content {
                 files,
-                channels,
+                channels: upkeep.channels(),
+                published,
+                pulls: Arc::clone(&pulls),
                 authorizer,
             };
             let control = Control::new(config, content, counted);
             let ends = (stopped, wished);
             serve(runtime, control, (upkeep, api), listeners, ends);
+            pulls.stop();
         };
         let thread = thread::Builder::new()
             .name("onrush-control".to_owned())
@@ -390,7 +396,7 @@ fn download(
 fn watched(
     statistics: &Arc<Statistics>,
     (data, indexes): (&Data, Arc<library::Counters>),
-    channels: &Channels,
+    (channels, published): (&Channels, &Arc<PublishedChannels>),
     downloads: Option<&Running>,
 ) -> Arc<Watched> {
     let cores = data.cores().iter().copied();
@@ -400,6 +406,7 @@ fn watched(
         store: Some(Arc::clone(data.store())),
         library: Some(indexes),
         channels: channels.all().to_vec(),
+        published: Arc::clone(published),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
         started: SystemTime::now(),
     })

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use rtcp_types::prelude::*;
-use rtcp_types::{Bye, Compound, Packet, ReportBlock, Sdes, SdesChunk, SdesItem, SenderReport};
+use rtcp_types::{
+    Bye, Compound, Packet, ReceiverReport, ReportBlock, Sdes, SdesChunk, SdesItem, SenderReport,
+};
 
 /// What a sender says about a stream.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +117,69 @@ pub fn read(datagram: &[u8], ssrc: u32, arrival: u64) -> Heard {
     heard
 }
 
+/// What a sender says of the line between its clock and its timestamps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SenderLine {
+    /// The sender's source.
+    pub ssrc: u32,
+    /// Its clock, as [`ntp`] gives it, of whatever beginning.
+    pub ntp: u64,
+    /// The timestamp of that moment.
+    pub timestamp: u32,
+}
+
+/// The first sender report in what a publisher has sent, if there is one.
+#[must_use]
+pub fn sender_line(datagram: &[u8]) -> Option<SenderLine> {
+    let mut packets = Compound::parse(datagram).ok()?.map_while(Result::ok);
+    packets.find_map(|packet| match packet {
+        Packet::Sr(report) => Some(SenderLine {
+            ssrc: report.ssrc(),
+            ntp: report.ntp_timestamp(),
+            timestamp: report.rtp_timestamp(),
+        }),
+        _ => None,
+    })
+}
+
+/// What a receiver says about a stream that comes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Receiving<'a> {
+    /// Our synchronisation source.
+    pub ssrc: u32,
+    /// Our name.
+    pub cname: &'a str,
+    /// The stream's.
+    pub sender: u32,
+    /// Lost since the beginning; 24 bits are said.
+    pub lost: u32,
+    /// The highest sequence number received, its cycles above.
+    pub sequence_max: u32,
+    /// In ticks of the stream's clock.
+    pub jitter: u32,
+    /// The middle 32 bits of its last report's NTP time, and how long ago that came in 65536ths
+    /// of a second; zero for none.
+    pub last_report: (u32, u32),
+}
+
+impl Receiving<'_> {
+    /// A receiver report and the receiver's name.
+    #[must_use]
+    pub fn report(&self) -> Vec<u8> {
+        let (last, delay) = self.last_report;
+        let block = ReportBlock::builder(self.sender)
+            .cumulative_lost(self.lost.min((1 << 23) - 1))
+            .extended_sequence_number(self.sequence_max)
+            .interarrival_jitter(self.jitter)
+            .last_sender_report_timestamp(last)
+            .delay_since_last_sender_report_timestamp(delay);
+        let report = ReceiverReport::builder(self.ssrc).add_report_block(block);
+        let item = SdesItem::builder(SdesItem::CNAME, self.cname);
+        let name = Sdes::builder().add_chunk(SdesChunk::builder(self.ssrc).add_item(item));
+        write(&Compound::builder().add_packet(report).add_packet(name))
+    }
+}
+
 /// A Unix time as RTCP says it: seconds since 1900, 32 bits before the point and 32 behind.
 #[must_use]
 pub fn ntp(unix: Duration) -> u64 {
@@ -178,7 +243,6 @@ fn write(packet: &impl RtcpPacketWriter) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rtcp_types::ReceiverReport;
 
     use super::*;
 
@@ -284,6 +348,32 @@ mod tests {
         // An empty report is legal, and a sign of life. What follows it is cut off.
         assert!(!read(b"\x80\xc9\x00\x01\x00\x00\x00\x01\x81\xcb\x00\x07", 1, 0).alive);
         assert!(read(b"\x80\xc9\x00\x01\x00\x00\x00\x01", 1, 0).alive);
+    }
+
+    #[test]
+    fn a_sender_report_tells_a_line_and_ours_read_back() {
+        let line = SenderLine {
+            ssrc: SENDING.ssrc,
+            ntp: SENDING.ntp,
+            timestamp: SENDING.timestamp,
+        };
+        assert_eq!(sender_line(&SENDING.report()), Some(line));
+        assert_eq!(sender_line(&SENDING.goodbye("")), Some(line));
+        let receiving = Receiving {
+            ssrc: 9,
+            cname: "onrush@host",
+            sender: SENDING.ssrc,
+            lost: u32::MAX,
+            sequence_max: 0x1_0005,
+            jitter: 7,
+            last_report: (0, 0),
+        };
+        assert_eq!(sender_line(&receiving.report()), None);
+        let reception = read(&receiving.report(), SENDING.ssrc, 0)
+            .reception
+            .unwrap();
+        assert_eq!((reception.lost, reception.jitter), ((1 << 23) - 1, 7));
+        assert_eq!(sender_line(b"GET"), None);
     }
 
     #[test]

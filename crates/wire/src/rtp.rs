@@ -67,7 +67,8 @@ impl Header {
 }
 
 /// What a packet carries, behind CSRCs and extension and without padding (RFC 3550, sections 5.1
-/// and 5.3.1); `None` if it is no RTP packet or says that more of these are there than it has bytes.
+/// and 5.3.1); `None` if it is no RTP packet or says that more of these are there than it has
+/// bytes.
 #[must_use]
 pub fn payload(packet: &[u8]) -> Option<&[u8]> {
     Header::read(packet)?;

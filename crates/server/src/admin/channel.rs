@@ -7,22 +7,23 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Field, Kind, Row, Samples, table};
+use crate::channels::published::PublishedChannel;
 use crate::channels::{self, ChannelState, Stats};
 
 table! {
     /// A live channel.
     #[serde(default)]
-    pub struct Channel from (channel: &channels::Channel, stats: &Stats) {
+    pub struct Channel from (name: &str, input: String, ssrc: Option<u32>, stats: &Stats) {
         /// Its name.
-        name: String = channel.name().to_owned(), Info;
-        /// Where it arrives.
-        input: String = channel.input().to_string(), Info;
+        name: String = name.to_owned(), Info;
+        /// Where it arrives; `published` if somebody publishes it.
+        input: String = input, Info;
         /// 1 for the state of the channel: waiting for its first datagram, live, or silent.
         state: ChannelState = stats.state(), Info "onrush_channel_state" by "state";
         /// From whom the last datagram came.
         from: Option<SocketAddr> = stats.from, Info;
         /// The synchronisation source that its players get, once it is known.
-        ssrc: Option<u32> = stats.playable.map(|playable| playable.ssrc), Info;
+        ssrc: Option<u32> = ssrc, Info;
         /// Members of the channel: receivers by command line, by file and by control API.
         members: u64 = stats.members as u64, Gauge "onrush_channel_members";
         /// Players of the channel, which came by RTSP.
@@ -67,6 +68,14 @@ table! {
         overflows: u64 = stats.overflows, Counter "onrush_channel_overflows_total";
         /// Datagrams that were too long to be passed on.
         too_long: u64 = stats.too_long, Counter "onrush_channel_too_long_total";
+        /// Packets of a publisher that are not of the payload type that it has announced.
+        unannounced: u64 = stats.unannounced, Counter "onrush_channel_unannounced_total";
+        /// Packets and reports of a publisher with another SSRC than the one that is taken.
+        foreign: u64 = stats.foreign, Counter "onrush_channel_foreign_total";
+        /// Frames of a publisher on channels that it has not set up.
+        strays: u64 = stats.strays, Counter "onrush_channel_strays_total";
+        /// How unevenly packets of a publisher arrive (RFC 3550, section 6.4.1): its worst track.
+        jitter_ns: u64 = stats.jitter_ns, Gauge "onrush_channel_jitter_seconds";
     }
     metrics {}
 }
@@ -83,6 +92,10 @@ table! {
         trains: u64 = stats.trains, Counter "onrush_channel_trains_total";
         /// Packets that the kernel refused, each counted once for each receiver.
         refused: u64 = stats.refused, Counter "onrush_channel_packets_refused_total";
+        /// Packets that were dropped for players on TCP who were slow, in whole access units.
+        dropped: u64 = stats.dropped, Counter "onrush_channel_packets_dropped_total";
+        /// Players on TCP who took nothing for too long.
+        stalled_out: u64 = stats.stalled_out, Counter "onrush_channel_stalled_out_total";
         /// Entries into the kernel to send the channel.
         crossings: u64 = stats.crossings, Counter "onrush_channel_crossings_total";
         /// Time from the arrival of a train's first packet until all had the train, added up.
@@ -98,7 +111,20 @@ table! {
 impl Channel {
     /// As it is now.
     pub(crate) fn now(channel: &channels::Channel) -> Self {
-        Self::of(channel, &channel.stats())
+        let stats = channel.stats();
+        let ssrc = stats.playable.map(|playable| playable.ssrc);
+        Self::of(channel.name(), channel.input().to_string(), ssrc, &stats)
+    }
+
+    /// One that is published.
+    pub(crate) fn published(channel: &PublishedChannel) -> Self {
+        let input = "published".to_owned();
+        Self::of(
+            channel.path(),
+            input,
+            Some(channel.ssrc(0)),
+            &channel.stats(),
+        )
     }
 }
 

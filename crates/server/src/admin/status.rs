@@ -20,6 +20,7 @@ pub use super::channel::{Channel, Received, Sent};
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 use super::table::{Field, Kind, Row, Samples, table};
+use crate::channels::published::PublishedChannels;
 use crate::downloads;
 use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
@@ -419,6 +420,7 @@ pub(crate) struct Watched {
     pub(crate) store: Option<Arc<store::Shared>>,
     pub(crate) library: Option<Arc<library::Counters>>,
     pub(crate) channels: Vec<Arc<channels::Channel>>,
+    pub(crate) published: Arc<PublishedChannels>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
 }
@@ -458,7 +460,12 @@ impl Watched {
 
     fn channels(&self) -> Vec<Channel> {
         let channels = self.channels.iter();
-        channels.map(|channel| Channel::now(channel)).collect()
+        let published = self.published.all();
+        let published = published.iter().map(|channel| Channel::published(channel));
+        channels
+            .map(|channel| Channel::now(channel))
+            .chain(published)
+            .collect()
     }
 
     fn downloads(&self) -> Option<Downloads> {

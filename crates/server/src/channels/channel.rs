@@ -105,6 +105,19 @@ pub struct Stats {
     pub members: usize,
     /// Players now.
     pub players: usize,
+    /// How unevenly packets arrive (RFC 3550, section 6.4.1): of the worst track of a published
+    /// channel.
+    pub jitter_ns: u64,
+    /// Packets of a publisher that are not of the payload type that it has announced.
+    pub unannounced: u64,
+    /// Packets and reports of a publisher that have another SSRC than the one that is taken.
+    pub foreign: u64,
+    /// Frames of a publisher on channels that it has not set up.
+    pub strays: u64,
+    /// Packets that were dropped for players who were slow.
+    pub dropped: u64,
+    /// Players who took nothing for too long.
+    pub stalled_out: u64,
 }
 
 /// What all players of a channel were given, each packet counted once.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onrush_group::Way;
 
 use super::input::Input;
+use super::pull_url::PullUrl;
 
 /// Live channels: what comes in, and how it goes out. A server has them beside its files, a relay
 /// has nothing else.
@@ -15,6 +16,9 @@ pub struct ChannelsConfig {
     /// The streams, at most [`SOURCES_MAX`], each under a name of its own: players find it at
     /// `rtsp://HOST/live/NAME`. None by default.
     pub sources: Vec<SourceConfig>,
+    /// Channels that are pulled from cameras and other servers: none by default. Their names are
+    /// those of no other.
+    pub pulls: Vec<PullConfig>,
     /// How long a packet may wait for others to leave with it.
     pub delay: Duration,
     /// After how long without a packet a source is called silent.
@@ -33,6 +37,9 @@ pub struct ChannelsConfig {
     pub way: Option<Way>,
     /// Whether packets are replicated where they arrive, in tc ingress, without entering a process.
     pub in_kernel: bool,
+    /// Whether who joins a published channel waits for the next sync sample: by default it gets
+    /// what has come since the last, at once, and shows a picture sooner.
+    pub is_next_sync_awaited: bool,
 }
 
 /// One stream.
@@ -46,6 +53,17 @@ pub struct SourceConfig {
     pub members: Vec<SocketAddr>,
     /// A file of more who get it, which is watched.
     pub members_file: Option<PathBuf>,
+}
+
+/// A channel that is pulled.
+#[derive(Clone, Debug)]
+pub struct PullConfig {
+    /// Its name: players find it at `rtsp://HOST/live/NAME`.
+    pub name: String,
+    /// Where it comes from.
+    pub url: PullUrl,
+    /// Whether it is asked for only while somebody watches.
+    pub is_on_demand: bool,
 }
 
 /// Streams of one process at the most; each has a thread.
@@ -65,6 +83,7 @@ impl Default for ChannelsConfig {
     fn default() -> Self {
         Self {
             sources: Vec::new(),
+            pulls: Vec::new(),
             delay: Duration::ZERO,
             silence: Duration::from_secs(2),
             from_anybody: false,
@@ -73,6 +92,7 @@ impl Default for ChannelsConfig {
             core: None,
             way: None,
             in_kernel: false,
+            is_next_sync_awaited: false,
         }
     }
 }

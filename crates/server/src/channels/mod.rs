@@ -23,6 +23,8 @@ mod kernel;
 mod lane;
 mod outlet;
 mod players;
+pub mod published;
+pub mod pull_url;
 mod worker;
 
 use std::io;
@@ -281,18 +283,23 @@ pub fn new_token() -> String {
 pub(crate) fn check(config: &ChannelsConfig) -> Result<(), ChannelError> {
     let wrong = |text: String| Err(ChannelError::Setting(text));
     let sources = &config.sources;
-    if sources.len() > SOURCES_MAX {
-        let count = sources.len();
+    if sources.len() + config.pulls.len() > SOURCES_MAX {
+        let count = sources.len() + config.pulls.len();
         return wrong(format!("{count} sources; {SOURCES_MAX} are the most"));
     }
-    for (number, source) in sources.iter().enumerate() {
-        let name = &source.name;
+    let pulled = config.pulls.iter().map(|pull| &pull.name);
+    let names: Vec<_> = sources
+        .iter()
+        .map(|source| &source.name)
+        .chain(pulled)
+        .collect();
+    for (number, &name) in names.iter().enumerate() {
         if !is_source_name(name) {
             return wrong(format!(
                 "{name:?} is no name for a source; use up to 64 letters, digits, '.', '-' and '_'"
             ));
         }
-        if sources[..number].iter().any(|other| other.name == *name) {
+        if names[..number].contains(&name) {
             return wrong(format!("two sources are named {name}; give each its own"));
         }
     }

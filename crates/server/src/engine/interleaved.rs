@@ -110,12 +110,32 @@ impl InterleavedConnection {
     ///
     /// `WouldBlock` if too much waits; else why nothing leaves on the connection any more.
     pub fn try_send(&self, message: Vec<u8>) -> io::Result<()> {
-        let waiting_bytes = self.shared.waiting_bytes.load(Ordering::Relaxed);
-        if waiting_bytes + message.len() > MESSAGES_WAITING_BYTES_MAX {
+        self.try_send_within(message, MESSAGES_WAITING_BYTES_MAX)
+    }
+
+    /// Gives a message to be sent, unless more than `bytes_max` would wait for the client then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_send`].
+    pub fn try_send_within(&self, message: Vec<u8>, bytes_max: usize) -> io::Result<()> {
+        if self.waiting_bytes() + message.len() > bytes_max {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.give(Message::Bytes(message.into_boxed_slice()))
             .map(drop)
+    }
+
+    /// Bytes of messages that the kernel has not taken yet.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared.waiting_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Messages that the kernel has taken so far.
+    #[must_use]
+    pub fn messages_taken(&self) -> u64 {
+        self.shared.answered.load(Ordering::Relaxed)
     }
 
     /// Whether nothing leaves on it any more.

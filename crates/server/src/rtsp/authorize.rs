@@ -39,22 +39,37 @@ pub(super) async fn authorize(
         } if granted.as_ref().is_none_or(|granted| **granted != *path) => path,
         _ => return Ok(()),
     };
+    may(control, (peer, is_encrypted), Action::Play, (request, path)).await?;
+    if request.uri.contains('?') && !control.content.authorizer.is_open() {
+        *granted = Some(Box::new(path.clone()));
+    }
+    Ok(())
+}
+
+/// Says whether `peer`, who asks over TLS or not, may do that with a path, by what `request` says of
+/// it.
+///
+/// # Errors
+///
+/// The reply that refuses it.
+pub(super) async fn may(
+    control: &Control,
+    (peer, is_encrypted): (IpAddr, bool),
+    action: Action,
+    (request, path): (&Request, &str),
+) -> Result<(), Reply> {
     let asked = Asked {
         protocol: Protocol::Rtsp,
         peer,
         is_encrypted,
-        action: Action::Play,
+        action,
         path,
         method: (&request.method).into(),
         uri: &request.uri,
         authorization: request.header("Authorization"),
     };
-    let authorizer = &control.content.authorizer;
-    authorizer.authorize(&asked).await.map_err(refused)?;
-    if request.uri.contains('?') && !authorizer.is_open() {
-        *granted = Some(Box::new(path.clone()));
-    }
-    Ok(())
+    let authorized = control.content.authorizer.authorize(&asked).await;
+    authorized.map_err(refused)
 }
 
 fn refused(refusal: Refusal) -> Reply {

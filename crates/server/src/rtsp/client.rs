@@ -29,7 +29,7 @@ impl Client {
 
 /// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one
 /// with the scope that a link-local address needs.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
         _ => address,

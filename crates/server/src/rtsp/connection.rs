@@ -24,7 +24,8 @@ use super::client::Client;
 use super::connection_slot::ConnectionSlot;
 use super::delivery::Delivery;
 use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
-use super::presentation::Presentation;
+use super::presentation::{Presentation, find_track};
+use super::publisher::{self, Publisher};
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
 use super::tracks::no_range;
@@ -50,6 +51,8 @@ pub(super) struct Connection {
     sessions: Box<[u64]>,
     /// What its URL was signed for.
     granted: GrantedPath,
+    /// What it publishes.
+    publisher: Option<Box<Publisher>>,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -80,6 +83,7 @@ impl Connection {
             interleaving: None,
             sessions: Box::default(),
             granted: None,
+            publisher: None,
         })
     }
 
@@ -137,7 +141,14 @@ impl Connection {
                 let note = "the rest of the request did not come";
                 let reply = Reply::refusal(StatusCode::RequestTimeout, note);
                 return Ok(Some(Received::Refused(Box::new((reply, None)))));
-            } else if self.has_sessions() {
+            } else if self.publisher.as_ref().is_some_and(|it| it.is_silent()) {
+                return Ok(None);
+            } else if self.has_sessions()
+                || self
+                    .publisher
+                    .as_ref()
+                    .is_some_and(|it| it.patience().is_some())
+            {
                 // Whoever watches a film says nothing on this connection; its session has a clock.
                 let time_max = self.patience(is_begun);
                 given_up.as_mut().reset(Instant::now() + time_max);
@@ -153,7 +164,8 @@ impl Connection {
         if is_begun {
             limits.request_time_max
         } else {
-            limits.idle_time_max
+            let of_publisher = self.publisher.as_ref().and_then(|it| it.patience());
+            of_publisher.unwrap_or(limits.idle_time_max)
         }
     }
 
@@ -164,6 +176,11 @@ impl Connection {
             match decoder.next_event() {
                 Some(Ok(Event::Request(request))) => {
                     return Some(Received::Request(Box::new(request)));
+                }
+                Some(Ok(Event::Frame(Frame { channel, packet }))) if self.publisher.is_some() => {
+                    if let Some(publisher) = &self.publisher {
+                        publisher.frame(channel, packet);
+                    }
                 }
                 Some(Ok(Event::Frame(Frame { channel, packet }))) => {
                     let interleaving = self.interleaving.as_ref();
@@ -205,7 +222,11 @@ impl Connection {
                 head_bytes_max: limits.request_head_bytes_max,
                 headers_max: limits.request_headers_max,
                 body_bytes_max: limits.request_body_bytes_max,
-                frame_bytes_max: self.interleaving.as_ref().map_or(0, |_| PACKET_BYTES_MAX),
+                frame_bytes_max: match (&self.publisher, &self.interleaving) {
+                    (Some(_), _) => usize::from(u16::MAX),
+                    (None, Some(_)) => PACKET_BYTES_MAX,
+                    (None, None) => 0,
+                },
             }))
         });
         decoder.push(&bytes[..read]);
@@ -254,6 +275,10 @@ impl Connection {
     /// Carries a request out and answers it.
     async fn answer(&mut self, request: &Request) -> io::Result<()> {
         self.control().ready().await;
+        if let Some(answered) = self.publish(request).await {
+            let reply = answered.unwrap_or_else(|refusal| refusal);
+            return self.send(request, &reply).await;
+        }
         let session = self.session_of(request);
         // Held until the answer is written.
         let _turn = match &session {
@@ -299,6 +324,22 @@ impl Connection {
             Err(refusal) => Err(refusal),
         };
         let reply = reply.unwrap_or_else(|refusal| refusal);
+        self.send(request, &reply).await?;
+        if let Some((session, start)) = start {
+            session.start(start);
+        }
+        Ok(())
+    }
+
+    /// Carries a publisher's request out; `None` if it is none.
+    async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
+        let between = (self.local, self.peer(), self.is_encrypted());
+        let control = Rc::clone(self.control());
+        publisher::answer(&control, &mut self.publisher, request, between).await
+    }
+
+    /// Answers a request, and says so.
+    async fn send(&mut self, request: &Request, reply: &Reply) -> io::Result<()> {
         self.control().statistics.count_answer(reply.status());
         let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
         debug!(
@@ -307,11 +348,7 @@ impl Connection {
             Escaped(method),
             reply.status()
         );
-        self.write(&reply, request.cseq()).await?;
-        if let Some((session, start)) = start {
-            session.start(start);
-        }
-        Ok(())
+        self.write(reply, request.cseq()).await
     }
 
     async fn apply(
@@ -389,7 +426,7 @@ impl Connection {
         };
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
-        let transport = Delivery::choose(&presentation, transports, allows_udp)?;
+        let transport = Delivery::choose(control, &presentation, transports, allows_udp)?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -526,26 +563,6 @@ fn in_media_time(range: Range, request: &Request, index: &Index) -> Range {
     }
 }
 
-/// Which track is meant, of so many, by the number of one or by the whole.
-fn find_track(tracks: usize, named: Option<usize>) -> Result<usize, Reply> {
-    match named {
-        Some(track) if track < tracks => Ok(track),
-        Some(_) => {
-            let note = match tracks {
-                1 => "there is one track, track1".to_owned(),
-                _ => format!("there are tracks from track1 to track{tracks}"),
-            };
-            Err(Reply::refusal(StatusCode::NotFound, &note))
-        }
-        None if tracks == 1 => Ok(0),
-        None => {
-            let note = format!("set up each of its tracks, from track1 to track{tracks}");
-            let status = StatusCode::AggregateOperationNotAllowed;
-            Err(Reply::refusal(status, &note))
-        }
-    }
-}
-
 /// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless
 /// it is told otherwise).
 const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
@@ -567,7 +584,20 @@ async fn play(
     });
     let start = session.prepare(range, pace).await?;
     let Some(media) = session.media() else {
-        return Ok((Reply::playing_live(request), start));
+        let starts = match &start {
+            Some(Start::Live(starts)) => &starts[..],
+            _ => &[],
+        };
+        let infos = starts.iter().filter_map(|(track, position)| {
+            let position = (*position)?;
+            Some(RtpInfo {
+                url: &track.track_url,
+                sequence: position.sequence,
+                timestamp: position.timestamp,
+            })
+        });
+        let infos: Vec<_> = infos.collect();
+        return Ok((Reply::playing_live(request, &infos), start));
     };
     let (span, speed, tracks) = match &start {
         Some(Start::Stored { span, line, tracks }) => (*span, line.speed(), &tracks[..]),

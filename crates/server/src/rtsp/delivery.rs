@@ -17,12 +17,15 @@ use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, 
 use tokio::time::timeout;
 
 use super::client::Client;
+use super::interleaving::ChannelSlot;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
 use super::presentation::{Presentation, playable};
+use super::published_player::PublishedPlayer;
 use super::refusals::refusal;
 use super::reports::Reports;
 use super::{Control, Escaped, Files};
+use crate::channels::published::{PublishedChannel, Way};
 use crate::channels::{Channel, Played};
 use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
@@ -35,6 +38,8 @@ pub(super) enum Delivery {
     Stored(StoredDelivery),
     /// From whoever sends them just now, to all who want them: a member of a live group.
     Live(LivePlayer),
+    /// A track of what somebody publishes, likewise, or as frames of the client's connection.
+    Published(Box<PublishedPlayer>),
 }
 
 /// A track of a file, sent by an engine.
@@ -73,21 +78,30 @@ impl Delivery {
     /// Which of the transports that a client takes it gets. Packets over UDP are not encrypted, and
     /// whoever asks over TLS wants them to be (RFC 7826, section 19.2).
     pub(super) fn choose<'a>(
+        control: &Control,
         presentation: &Presentation,
         transports: &'a [Transport],
         allows_udp: bool,
     ) -> Result<&'a Transport, Reply> {
+        let has_engines = control.content.files.is_some();
         let is_served = |transport: &&Transport| {
             let is_udp = matches!(transport.lower, LowerTransport::Udp { .. });
             match presentation {
                 Presentation::Stored(_) => allows_udp || !is_udp,
-                Presentation::Live(_) => allows_udp && is_udp,
+                Presentation::Published(_) if has_engines => allows_udp || !is_udp,
+                Presentation::Live(_) | Presentation::Published(_) => allows_udp && is_udp,
             }
         };
         transports.iter().find(is_served).ok_or_else(|| {
-            let note = match presentation {
-                Presentation::Live(_) => "a live channel is sent over UDP only",
-                Presentation::Stored(_) => "over TLS packets are interleaved, not sent over UDP",
+            let is_udp_alone = match presentation {
+                Presentation::Stored(_) => false,
+                Presentation::Published(_) => !has_engines,
+                Presentation::Live(_) => true,
+            };
+            let note = if is_udp_alone {
+                "this live channel is sent over UDP only"
+            } else {
+                "over TLS packets are interleaved, not sent over UDP"
             };
             Reply::refusal(StatusCode::UnsupportedTransport, note)
         })
@@ -125,6 +139,9 @@ impl Delivery {
             (Presentation::Live(_), LowerTransport::Tcp { .. }) => {
                 unreachable!("it is not among what is chosen from")
             }
+            (Presentation::Published(channel), lower) => {
+                published(control, (channel, track), lower, client)
+            }
         }
     }
 
@@ -132,19 +149,33 @@ impl Delivery {
     pub(super) fn stored(&self) -> Option<&StoredDelivery> {
         match self {
             Self::Stored(delivery) => Some(delivery),
-            Self::Live(_) => None,
+            Self::Live(_) | Self::Published(_) => None,
+        }
+    }
+
+    /// The track of a published channel, if it is one.
+    pub(super) fn published(&self) -> Option<&PublishedPlayer> {
+        match self {
+            Self::Published(player) => Some(player),
+            Self::Stored(_) | Self::Live(_) => None,
         }
     }
 
     /// The number of its track, from 0 on.
     pub(super) fn track(&self) -> u8 {
-        self.stored().map_or(0, |delivery| delivery.track)
+        match self {
+            Self::Stored(delivery) => delivery.track,
+            Self::Live(_) => 0,
+            Self::Published(player) => u8::try_from(player.track()).unwrap_or(u8::MAX),
+        }
     }
 
     /// The session of this number is told when it ends by itself.
     pub(super) fn belongs_to(&self, session: u64) {
-        if let Self::Stored(delivery) = self {
-            delivery.stream.belongs_to(session);
+        match self {
+            Self::Stored(delivery) => delivery.stream.belongs_to(session),
+            Self::Live(_) => {}
+            Self::Published(player) => player.belongs_to(session),
         }
     }
 
@@ -160,6 +191,10 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.stream.pause().await.map(Some),
             Self::Live(player) => {
+                player.leave();
+                Ok(None)
+            }
+            Self::Published(player) => {
                 player.leave();
                 Ok(None)
             }
@@ -185,7 +220,7 @@ impl Delivery {
     /// what it was when the session was set up.
     pub(super) fn ssrc(&self, first: u32) -> u32 {
         match self {
-            Self::Stored(_) => first,
+            Self::Stored(_) | Self::Published(_) => first,
             Self::Live(player) => player.playable().map_or(first, |playable| playable.ssrc),
         }
     }
@@ -198,6 +233,7 @@ impl Delivery {
                 let payload = player.playable().and_then(|it| it.payload.ok());
                 payload.map_or(90_000, |payload| payload.clock_hz)
             }
+            Self::Published(player) => player.clock_hz(),
         }
     }
 
@@ -205,17 +241,8 @@ impl Delivery {
     pub(super) fn sent(&self, at: Moment) -> Sent {
         match self {
             Self::Stored(delivery) => delivery.sent(at),
-            Self::Live(player) => {
-                let Played {
-                    packets,
-                    payload_bytes,
-                } = player.sent();
-                Sent {
-                    timestamp: player.timestamp(at),
-                    packets,
-                    payload_bytes,
-                }
-            }
+            Self::Live(player) => Sent::of(player.timestamp(at), player.sent()),
+            Self::Published(player) => Sent::of(player.timestamp(at), player.sent()),
         }
     }
 
@@ -228,6 +255,7 @@ impl Delivery {
             }
             Self::Stored(delivery) => Escaped(delivery.media.name()).to_string(),
             Self::Live(player) => Escaped(player.name()).to_string(),
+            Self::Published(player) => player.name(),
         }
     }
 
@@ -238,7 +266,7 @@ impl Delivery {
                 let bytes = delivery.plan().image_bytes_max();
                 format!("packets of up to {bytes} bytes")
             }
-            Self::Live(_) => "live".to_owned(),
+            Self::Live(_) | Self::Published(_) => "live".to_owned(),
         }
     }
 
@@ -247,7 +275,8 @@ impl Delivery {
         match self {
             Self::Stored(delivery) if delivery.stream.is_interleaved() => "interleaved",
             Self::Stored(_) => of_files,
-            Self::Live(_) => "relay",
+            Self::Published(player) if player.is_interleaved() => "interleaved",
+            Self::Live(_) | Self::Published(_) => "relay",
         }
     }
 
@@ -256,6 +285,21 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => describe(&delivery.stream.snapshot()),
             Self::Live(player) => format!("about {} packets", player.sent().packets),
+            Self::Published(player) => format!("about {} packets", player.sent().packets),
+        }
+    }
+}
+
+impl Sent {
+    fn of(timestamp: u32, played: Played) -> Self {
+        let Played {
+            packets,
+            payload_bytes,
+        } = played;
+        Self {
+            timestamp,
+            packets,
+            payload_bytes,
         }
     }
 }
@@ -364,18 +408,13 @@ fn interleaved(
     asked: Option<Channels>,
     client: &Client,
 ) -> Result<Opened, Reply> {
-    let interleaving = client.interleaving.as_ref();
-    let interleaving = interleaving.expect("who wants packets in its connection has given it");
-    let slot = interleaving.take(asked).ok_or_else(|| {
-        let note = "all channels of the connection are taken";
-        Reply::refusal(StatusCode::UnsupportedTransport, note)
-    })?;
+    let slot = take_channels(client, asked)?;
     let to = Destination::Interleaved {
-        connection: Arc::clone(&interleaving.connection),
+        connection: Arc::clone(&slot.interleaving.connection),
         channel: slot.channels.rtp,
     };
     // The packets of those who get datagrams, so that all share their images.
-    let path = (interleaving.mtu_bytes, client);
+    let path = (slot.interleaving.mtu_bytes, client);
     open_stream(control, of, path, to, Reports::Channel(slot))
 }
 
@@ -435,6 +474,58 @@ fn live(
         delivery: Delivery::Live(player),
         reports: Reports::Ports(pair.place(at(peer, rtcp_port))),
         ssrc,
+    })
+}
+
+/// A track of a published channel, which begins later.
+fn published(
+    control: &Control,
+    (channel, track): (&Arc<PublishedChannel>, usize),
+    lower: LowerTransport,
+    client: &Client,
+) -> Result<Opened, Reply> {
+    let (local, peer) = (client.local, client.peer);
+    let (way, reports) = match lower {
+        LowerTransport::Udp {
+            rtp_port,
+            rtcp_port,
+        } => {
+            let player = at(peer, rtp_port);
+            let mut channels = control.content.channels.iter();
+            if let Some(source) = channels.find_map(|channel| channel.taken_by(player)) {
+                let note = format!("{player} is where source {source} comes in");
+                return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
+            }
+            let pair = control
+                .published_ports
+                .share(&control.ports, (channel, track), local);
+            let pair = pair.map_err(|error| no_ports(&error))?;
+            let reports = Reports::Ports(pair.place(at(peer, rtcp_port)));
+            (Way::Datagrams(local.ip(), player), reports)
+        }
+        LowerTransport::Tcp { channels } => {
+            let slot = take_channels(client, channels)?;
+            let connection = Arc::clone(&slot.interleaving.connection);
+            (
+                Way::Frames(connection, slot.channels.rtp),
+                Reports::Channel(slot),
+            )
+        }
+    };
+    Ok(Opened {
+        delivery: Delivery::Published(Box::new(PublishedPlayer::new(channel, track, way))),
+        reports,
+        ssrc: channel.ssrc(track),
+    })
+}
+
+/// Channels of the client's connection.
+fn take_channels(client: &Client, asked: Option<Channels>) -> Result<ChannelSlot, Reply> {
+    let interleaving = client.interleaving.as_ref();
+    let interleaving = interleaving.expect("who wants packets in its connection has given it");
+    interleaving.take(asked).ok_or_else(|| {
+        let note = "all channels of the connection are taken";
+        Reply::refusal(StatusCode::UnsupportedTransport, note)
     })
 }
 

@@ -11,6 +11,8 @@ pub(super) enum End {
     Gone,
     /// The file was truncated, replaced or could not be read.
     Media(String),
+    /// The channel that it watches has ended, or is not taken fast enough.
+    Channel(String),
     /// The kernel does not send to this client.
     Send(String),
     /// The server stops.
@@ -28,6 +30,7 @@ impl End {
             Self::Teardown => "teardown",
             Self::Timeout | Self::Gone => "session timeout",
             Self::Media(_) => "the file changed",
+            Self::Channel(_) => "the stream has ended",
             Self::Send(_) => "sending failed",
             Self::Stopped => "the server stops",
             Self::Dismissed => "ended by the server",
@@ -42,7 +45,7 @@ impl std::fmt::Display for End {
             Self::Teardown => f.write_str("teardown"),
             Self::Timeout => f.write_str("its client was not heard of in the session's time-out"),
             Self::Gone => f.write_str("its client is gone"),
-            Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
+            Self::Media(reason) | Self::Channel(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
             Self::Dismissed => f.write_str("it was ended from the dashboard"),
             Self::Bug => f.write_str("a bug of the server"),

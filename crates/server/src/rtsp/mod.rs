@@ -20,6 +20,8 @@ mod live_player;
 mod moment;
 mod ports;
 mod presentation;
+mod published_player;
+mod publisher;
 mod refusals;
 mod reports;
 mod roster;
@@ -48,6 +50,7 @@ use tracing::{error, info, warn};
 use self::live_player::LivePorts;
 use self::ports::Ports;
 pub(crate) use self::presentation::{Content, Files};
+use self::published_player::PublishedPorts;
 use self::session::{End, Session};
 pub use self::tunnel::TUNNEL_POSTS_WAITING_MAX;
 use self::tunnel::Tunnels;
@@ -76,6 +79,7 @@ pub(crate) struct Control {
     content: Content,
     ports: Ports,
     live_ports: LivePorts,
+    published_ports: PublishedPorts,
     /// By half of their names, so that the table is small.
     sessions: RefCell<HashMap<u64, Rc<Session>>>,
     /// A session has left.
@@ -117,6 +121,7 @@ impl Control {
                 })
             }),
             live_ports: LivePorts::default(),
+            published_ports: PublishedPorts::default(),
             config,
             content,
             sessions: RefCell::default(),
@@ -171,6 +176,7 @@ impl Control {
             ticks.tick().await;
             let now = Instant::now();
             self.tell_all(|session| session.look(now));
+            self.content.published.sweep();
         }
     }
 
@@ -441,6 +447,7 @@ mod tests {
     use super::session::Start;
     use super::track_session::TrackSession;
     use super::*;
+    use crate::channels::published;
     use crate::data::Data;
     use crate::engine;
     use crate::testing::block_on;
@@ -488,12 +495,14 @@ mod tests {
         };
         let library = Arc::new(Library::new(&config).unwrap());
         let data = Data::start(&config).unwrap();
+        let users = Authorizer::open(&UsersConfig::default(), Arc::default());
+        let live = published::PublishedChannels::new(&config.channels, &config.limits);
         let content = Content {
             files: Some(Files { library, data }),
             channels: Vec::new(),
-            authorizer: Arc::new(
-                Authorizer::open(&UsersConfig::default(), Arc::default()).unwrap(),
-            ),
+            pulls: published::Pulls::start(&[], &live),
+            published: live,
+            authorizer: Arc::new(users.unwrap()),
         };
         (Control::new(config, content, Arc::default()), root)
     }
@@ -506,7 +515,7 @@ mod tests {
         block_on(LocalSet::new().run_until(async {
             let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
             let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
-            let track = session.first();
+            let track = session.tracks()[0].clone();
             let lags = || control.sum(|engine| &engine.lags);
             let timestamp = |moment| track.sending(moment, "").timestamp;
             let is_told = async || {

@@ -135,6 +135,34 @@ impl Ports {
         self.search(local).map(Rc::new)
     }
 
+    /// Two sockets of a pair of its own at `local`'s address, for one who sends from these ports of
+    /// `peer`: RTP and RTCP, and the port of the first.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if there is no free pair; else what the system says.
+    pub(super) fn input(
+        &self,
+        local: SocketAddr,
+        peer: IpAddr,
+        [rtp_port, rtcp_port]: [u16; 2],
+    ) -> io::Result<([std::net::UdpSocket; 2], u16)> {
+        for _ in 0..self.pairs {
+            let port = self.first + 2 * self.next.get();
+            self.next.set((self.next.get() + 1) % self.pairs);
+            let bound = bind_one(local, port, false)
+                .and_then(|rtp| Ok((rtp, bind_one(local, port + 1, false)?)));
+            let (rtp, rtcp) = match bound {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => continue,
+                bound => bound?,
+            };
+            rtp.connect(&SocketAddr::new(peer, rtp_port).into())?;
+            rtcp.connect(&SocketAddr::new(peer, rtcp_port).into())?;
+            return Ok(([rtp.into(), rtcp.into()], port));
+        }
+        Err(ErrorKind::AddrInUse.into())
+    }
+
     /// A pair in use where nobody has these addresses, and not too many have others.
     fn shared(&self, local: SocketAddr, player: Address, reports: Address) -> Option<Rc<Pair>> {
         let mut open = self.open.borrow_mut();

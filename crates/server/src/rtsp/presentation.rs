@@ -3,12 +3,15 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_wire::name::shown;
 use onrush_wire::rtsp::{ELEMENTARY, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
+use tokio::time::{Instant, sleep};
 
 use super::Control;
+use crate::channels::published::{PublishedChannel, PublishedChannels, Pulls};
 use crate::channels::{Channel, Playable};
 use crate::data::Data;
 use crate::library::{Library, Media, OpenError};
@@ -21,6 +24,10 @@ pub(crate) struct Content {
     pub(crate) files: Option<Files>,
     /// Live channels, under `live/`. A file of that name is not played then.
     pub(crate) channels: Vec<Arc<Channel>>,
+    /// What publishers give. A file of the same name cannot be taken for one.
+    pub(crate) published: Arc<PublishedChannels>,
+    /// Those of them that are pulled.
+    pub(crate) pulls: Arc<Pulls>,
     /// Who may play.
     pub(crate) authorizer: Arc<Authorizer>,
 }
@@ -39,6 +46,8 @@ pub(super) enum Presentation {
     Stored(Arc<Media>),
     /// A stream that a relay gets.
     Live(Arc<Channel>),
+    /// What somebody publishes.
+    Published(Arc<PublishedChannel>),
 }
 
 impl Presentation {
@@ -50,6 +59,9 @@ impl Presentation {
             if let Some(channel) = channels.find(|channel| channel.name() == name) {
                 return Ok(Self::Live(Arc::clone(channel)));
             }
+        }
+        if let Some(channel) = published(content, path).await? {
+            return Ok(Self::Published(channel));
         }
         let Some(files) = &content.files else {
             let note = "streams are at live/NAME";
@@ -65,6 +77,7 @@ impl Presentation {
         match self {
             Self::Stored(media) => media.name(),
             Self::Live(channel) => channel.name(),
+            Self::Published(channel) => channel.path(),
         }
     }
 
@@ -73,6 +86,7 @@ impl Presentation {
         match self {
             Self::Stored(media) => media.tracks(),
             Self::Live(_) => 1,
+            Self::Published(channel) => channel.tracks().len(),
         }
     }
 
@@ -86,7 +100,7 @@ impl Presentation {
                     wall_clock_start_ns: index.wall_clock_start_ns(),
                 }
             }
-            Self::Live(_) => Units::default(),
+            Self::Live(_) | Self::Published(_) => Units::default(),
         }
     }
 
@@ -95,6 +109,7 @@ impl Presentation {
         match self {
             Self::Stored(media) => media.name().to_owned(),
             Self::Live(channel) => format!("{LIVE_FOLDER}{}", channel.name()),
+            Self::Published(channel) => channel.path().to_owned(),
         }
     }
 
@@ -120,6 +135,7 @@ impl Presentation {
                 })?;
                 (playable.ssrc, vec![payload.into()], Extent::Live)
             }
+            Self::Published(channel) => (channel.ssrc(0), channel.tracks().to_vec(), Extent::Live),
         };
         let name = self.name();
         let description = Description {
@@ -131,6 +147,67 @@ impl Presentation {
         };
         Ok(description.to_bytes())
     }
+}
+
+/// Which track is meant, of so many, by the number of one or by the whole.
+pub(super) fn find_track(tracks: usize, named: Option<usize>) -> Result<usize, Reply> {
+    match named {
+        Some(track) if track < tracks => Ok(track),
+        Some(_) => {
+            let note = match tracks {
+                1 => "there is one track, track1".to_owned(),
+                _ => format!("there are tracks from track1 to track{tracks}"),
+            };
+            Err(Reply::refusal(StatusCode::NotFound, &note))
+        }
+        None if tracks == 1 => Ok(0),
+        None => {
+            let note = format!("set up each of its tracks, from track1 to track{tracks}");
+            let status = StatusCode::AggregateOperationNotAllowed;
+            Err(Reply::refusal(status, &note))
+        }
+    }
+}
+
+/// The published channel of that name. One that is pulled is waited for.
+async fn published(
+    Content {
+        published, pulls, ..
+    }: &Content,
+    path: &str,
+) -> Result<Option<Arc<PublishedChannel>>, Reply> {
+    let is_pulled = pulls.want(path);
+    let give_up = Instant::now() + PULLED_TIME_MAX;
+    loop {
+        let channel = published.find(path);
+        if channel.is_some() || !is_pulled {
+            return Ok(channel);
+        }
+        if Instant::now() >= give_up {
+            let note = "its source does not answer; try later";
+            return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
+        }
+        sleep(PULLED_LOOK_EVERY).await;
+    }
+}
+
+/// How long a client waits for a source that is asked for, and how often that is looked at.
+const PULLED_TIME_MAX: Duration = Duration::from_secs(8);
+const PULLED_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Why nobody can publish under a name, if something else has it.
+pub(super) async fn is_taken(control: &Control, path: &str) -> Option<&'static str> {
+    let content = &control.content;
+    let live = path.strip_prefix(LIVE_FOLDER).unwrap_or_default();
+    if content.channels.iter().any(|it| it.name() == live) {
+        return Some("a channel of this name has an input of its own");
+    }
+    if content.pulls.want(path) {
+        return Some("a channel of this name is pulled from elsewhere");
+    }
+    let files = content.files.as_ref()?;
+    let opened = files.library.open(path).await;
+    opened.is_ok().then_some("a file has this name")
 }
 
 /// The stream as players get it, once something of it has come.

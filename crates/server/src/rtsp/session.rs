@@ -13,7 +13,8 @@ use std::sync::Arc;
 use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
+use onrush_wire::rtp::Position;
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 use super::Control;
 pub(super) use super::end::End;
 use super::presentation::Presentation;
+use super::published_player::PublishedPlayer;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
@@ -63,8 +65,9 @@ pub(super) enum Start {
         line: Line,
         tracks: Vec<TrackStart>,
     },
-    /// Whatever comes next.
-    Live,
+    /// Whatever comes next, of a published channel with the numbers of each track's first packet as
+    /// far as they are known.
+    Live(Vec<(Rc<TrackSession>, Option<Position>)>),
 }
 
 impl Session {
@@ -108,18 +111,13 @@ impl Session {
     pub(super) const fn media(&self) -> Option<&Arc<Media>> {
         match &self.presentation {
             Presentation::Stored(media) => Some(media),
-            Presentation::Live(_) => None,
+            Presentation::Live(_) | Presentation::Published(_) => None,
         }
     }
 
     /// Those of its tracks that were set up, one at least, by their numbers.
     pub(super) fn tracks(&self) -> Vec<Rc<TrackSession>> {
         self.tracks.borrow().clone()
-    }
-
-    /// The first of them.
-    pub(super) fn first(&self) -> Rc<TrackSession> {
-        Rc::clone(&self.tracks.borrow()[0])
     }
 
     /// `Init` once there is a reason to end.
@@ -216,7 +214,7 @@ impl Session {
         let is_playing = self.state() == State::Playing;
         let Some(media) = self.media() else {
             // Whatever part is asked for: there is only what comes now.
-            return Ok((!is_playing).then_some(Start::Live));
+            return self.prepare_live(tracks, is_playing).await;
         };
         if media.grows() {
             // So that what is known is what is there.
@@ -278,6 +276,25 @@ impl Session {
         Ok(Some(Start::Stored { span, line, tracks }))
     }
 
+    /// Finds where tracks begin that come now; nothing if they play already.
+    async fn prepare_live(
+        &self,
+        tracks: Vec<Rc<TrackSession>>,
+        is_playing: bool,
+    ) -> Result<Option<Start>, Reply> {
+        let channel = match &self.presentation {
+            _ if is_playing => return Ok(None),
+            Presentation::Published(channel) => channel,
+            _ => return Ok(Some(Start::Live(Vec::new()))),
+        };
+        let wanted = tracks.iter().filter_map(|track| track.published());
+        let wanted = wanted.map(PublishedPlayer::wanted).collect();
+        let starts = channel.prepare(self.id.number(), wanted).await;
+        let starts =
+            starts.ok_or_else(|| Reply::refusal(StatusCode::Gone, "the channel has ended"))?;
+        Ok(Some(Start::Live(tracks.into_iter().zip(starts).collect())))
+    }
+
     /// Starts what was prepared. The answer must be on its way: packets follow at once.
     pub(super) fn start(self: &Rc<Self>, start: Start) {
         if self.state() == State::Init {
@@ -306,10 +323,14 @@ impl Session {
                 self.scale.set(span.scale);
                 self.speed.set(line.speed());
             }
-            Start::Live => {
-                let track = self.first();
-                track.log_start(id, "npt=now-", path_name);
-                track.begin();
+            Start::Live(_) => {
+                for track in self.tracks() {
+                    track.log_start(&id, "npt=now-", path_name);
+                    track.begin();
+                }
+                if let Presentation::Published(channel) = &self.presentation {
+                    channel.start(self.id.number());
+                }
             }
         }
         self.set_state(State::Playing);
@@ -436,6 +457,15 @@ impl Session {
         if self.tracks.borrow().iter().any(|track| track.is_cut_off()) {
             self.stream_stopped();
             self.end(End::Gone);
+            return;
+        }
+        let ended = self
+            .tracks
+            .borrow()
+            .iter()
+            .find_map(|track| track.published()?.end());
+        if let Some(why) = ended {
+            self.end(End::Channel(why));
             return;
         }
         if self.report_at.get().is_some_and(|at| at <= now) {

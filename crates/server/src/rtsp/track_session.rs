@@ -16,6 +16,7 @@ use super::client::Client;
 use super::delivery::{Delivery, Opened, Sent, StoredDelivery};
 use super::moment::Moment;
 use super::presentation::Presentation;
+use super::published_player::PublishedPlayer;
 use super::reports::Reports;
 use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError};
@@ -80,6 +81,11 @@ impl TrackSession {
     /// The stream, if it is of a file.
     pub(super) fn stored(&self) -> Option<&StoredDelivery> {
         self.delivery.stored()
+    }
+
+    /// The track of a published channel, if it is one.
+    pub(super) fn published(&self) -> Option<&PublishedPlayer> {
+        self.delivery.published()
     }
 
     /// The number of its track, from 0 on.

@@ -48,7 +48,7 @@ fn every_mistake_has_its_answer() {
             "Require: play.scale",
             551,
         ),
-        (format!("RECORD {long} RTSP/1.0"), session.as_str(), 405),
+        (format!("RECORD {long} RTSP/1.0"), session.as_str(), 455),
         (format!("DANCE {long} RTSP/1.0"), "", 501),
         (
             format!("SETUP {}/track1 RTSP/1.0", file("none.ts")),

@@ -13,7 +13,8 @@ pub enum SyncRule {
     Av1,
     /// VP8 (RFC 7741, sections 4.2 and 4.3): the first partition of a key frame.
     Vp8,
-    /// VP9 (RFC 9628, section 4.2): the beginning of a frame that is not predicted from others.
+    /// VP9 (RFC 9628, section 4.2): the beginning of a key frame, which its own header says,
+    /// because some senders never say that a frame is predicted from others.
     Vp9,
     /// MPEG-TS (RFC 2250): a video PES packet with random_access_indicator.
     TransportStream,
@@ -50,8 +51,8 @@ impl SyncRule {
         self == Self::Every
     }
 
-    /// Whether the access unit that this payload belongs to is a sync sample, as far as this payload
-    /// tells: one of a sync sample's does.
+    /// Whether the access unit that this payload belongs to is a sync sample, as far as this
+    /// payload tells: one of a sync sample's does.
     #[must_use]
     pub fn is_sync(self, payload: &[u8]) -> bool {
         match self {
@@ -137,19 +138,47 @@ fn vp8(payload: &[u8]) -> Option<bool> {
 
 fn vp9(payload: &[u8]) -> Option<bool> {
     let first = *payload.first()?;
-    let (is_predicted, is_begin) = (first & 0x40 != 0, first & 0x08 != 0);
-    if is_predicted || !is_begin {
+    let has = |bit: u8| first & bit != 0;
+    // Predicted from others, or not the beginning of a frame.
+    if has(0x40) || !has(0x08) {
         return Some(false);
     }
-    if first & 0x20 == 0 {
-        return Some(true);
-    }
-    // Of several spatial layers the lowest.
     let mut at = 1;
-    if first & 0x80 != 0 {
+    if has(0x80) {
+        // A picture ID of 7 or 15 bits.
         at += if payload.get(at)? & 0x80 != 0 { 2 } else { 1 };
     }
-    Some(payload.get(at)? >> 1 & 0x07 == 0)
+    if has(0x20) {
+        // Of several spatial layers the lowest.
+        if payload.get(at)? >> 1 & 0x07 != 0 {
+            return Some(false);
+        }
+        at += if has(0x10) { 1 } else { 2 };
+    }
+    if has(0x02) {
+        at = scalability_end(payload, at)?;
+    }
+    let header = *payload.get(at)?;
+    // VP9 bitstream specification, section 6.2: marker, profile, show_existing_frame, frame_type.
+    let unused = if header & 0x30 == 0x30 { 1 } else { 0 };
+    Some(header >> 6 == 2 && header & (0x0c >> unused) == 0)
+}
+
+/// Where the scalability structure ends that begins there (RFC 9628, section 4.2.1).
+fn scalability_end(payload: &[u8], mut at: usize) -> Option<usize> {
+    let header = *payload.get(at)?;
+    at += 1;
+    if header & 0x10 != 0 {
+        at += 4 * (usize::from(header >> 5) + 1);
+    }
+    if header & 0x08 != 0 {
+        let pictures = *payload.get(at)?;
+        at += 1;
+        for _ in 0..pictures {
+            at += 1 + usize::from(payload.get(at)? >> 2 & 0x03);
+        }
+    }
+    Some(at)
 }
 
 fn transport_packets(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -220,11 +249,19 @@ mod tests {
             (Vp8, &[0x90, 0x80, 0x01, 0x01], false),
             (Vp8, &[0x90, 0xe0, 0x01, 0x02, 0x03, 0x00], true),
             (Vp8, &[0x90, 0x80], false),
-            (Vp9, &[0x08], true),
-            (Vp9, &[0x48], false),
-            (Vp9, &[0x00], false),
-            (Vp9, &[0xa8, 0x80, 0x01, 0x00], true),
-            (Vp9, &[0xa8, 0x01, 0x02], false),
+            (Vp9, &[0x08, 0x82], true),
+            (Vp9, &[0x08, 0x86], false),
+            (Vp9, &[0x08, 0x8a], false),
+            (Vp9, &[0x08, 0xb0], true),
+            (Vp9, &[0x08, 0xb2], false),
+            (Vp9, &[0x08], false),
+            (Vp9, &[0x48, 0x82], false),
+            (Vp9, &[0x00, 0x82], false),
+            (Vp9, &[0xa8, 0x80, 0x01, 0x00, 0x07, 0x82], true),
+            (Vp9, &[0xb8, 0x01, 0x00, 0x82], true),
+            (Vp9, &[0xa8, 0x01, 0x02, 0x07, 0x82], false),
+            (Vp9, &[0x0a, 0x18, 1, 2, 3, 4, 2, 0x04, 9, 0x00, 0x82], true),
+            (Vp9, &[0x0a, 0x18, 1, 2, 3, 4, 2, 0x04, 9], false),
             (Vp9, &[0xa8], false),
             (Every, &[], true),
         ] {

@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn responses_and_frames_are_told_apart() {
         let bytes = b"RTSP/1.0 401 Unauthorized\r\nCSeq: 1\r\nWWW-Authenticate: a\r\n\
-            www-authenticate:b\r\nnonsense\r\n\r\n$\x02\0\x03abc\r\nOPTIONS * RTSP/1.0\r\nCSeq: 9\r\n\r\n\
+            www-authenticate:b\r\nnonsense\r\n\r\n$\x02\0\x03abc\r\n\
+            OPTIONS * RTSP/1.0\r\nCSeq: 9\r\n\r\n\
             RTSP/1.0 200\r\nContent-Length: 2\r\n\r\nhi$\0\0\x05x";
         let all = all(bytes).unwrap();
         let [

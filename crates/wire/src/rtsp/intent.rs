@@ -132,7 +132,7 @@ impl<S> Intent<S> {
 }
 
 /// What holds for every request, whatever it asks for.
-fn check_protocol(request: &Request) -> Result<(), Reply> {
+pub(super) fn check_protocol(request: &Request) -> Result<(), Reply> {
     if request.version != (1, 0) {
         return Err(Reply::refusal(
             StatusCode::RTSPVersionNotSupported,
@@ -147,8 +147,8 @@ fn check_protocol(request: &Request) -> Result<(), Reply> {
     }
     match &request.method {
         method if METHODS.contains(method) => {}
-        Method::Announce | Method::Record | Method::Redirect => {
-            let reply = Reply::refusal(StatusCode::MethodNotAllowed, "this server only plays");
+        Method::Redirect => {
+            let reply = Reply::refusal(StatusCode::MethodNotAllowed, "only servers redirect");
             return Err(reply.with_allow(&METHODS));
         }
         _ => {
@@ -224,13 +224,7 @@ fn setup<S>(
         None => presentation,
     };
     let transports = Transport::negotiate(request.headers_named("Transport"), peer);
-    let transports = transports.map_err(|error| {
-        let status = match error {
-            TransportError::Syntax => StatusCode::BadRequest,
-            _ => StatusCode::UnsupportedTransport,
-        };
-        Reply::refusal(status, &error.to_string())
-    })?;
+    let transports = transports.map_err(no_transport)?;
     Ok(Intent::Setup {
         path: presentation.to_owned(),
         transports,
@@ -327,7 +321,7 @@ fn check_state(state: State, method: &Method) -> Result<(), Reply> {
     }
 }
 
-fn no_target(error: &UrlError) -> Reply {
+pub(super) fn no_target(error: &UrlError) -> Reply {
     let status = match error {
         UrlError::Impossible => StatusCode::NotFound,
         UrlError::Syntax | UrlError::Escape => StatusCode::BadRequest,
@@ -335,7 +329,15 @@ fn no_target(error: &UrlError) -> Reply {
     Reply::refusal(status, &error.to_string())
 }
 
-fn no_session() -> Reply {
+pub(super) fn no_transport(error: TransportError) -> Reply {
+    let status = match error {
+        TransportError::Syntax => StatusCode::BadRequest,
+        _ => StatusCode::UnsupportedTransport,
+    };
+    Reply::refusal(status, &error.to_string())
+}
+
+pub(super) fn no_session() -> Reply {
     Reply::refusal(StatusCode::SessionNotFound, "set it up first")
 }
 

@@ -6,13 +6,14 @@
 //! that the session's [`State`] allows, with everything in them understood. Carrying them out, and
 //! what only that can show (no such file, no port left), is the caller's.
 //!
-//! What publishers ask for is judged by [`Publish::of`] likewise. RTSP 2.0 and multicast are refused
-//! as the RFC says.
+//! What publishers ask for is judged by [`Publish::of`] likewise. RTSP 2.0 and multicast are
+//! refused as the RFC says.
 
 mod decode;
 mod incoming;
 mod intent;
 mod interleaved;
+mod publish;
 mod range;
 mod reply;
 mod request;
@@ -28,6 +29,7 @@ pub use self::incoming::{
 };
 pub use self::intent::{Intent, Known};
 pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};
+pub use self::publish::{Publication, Publish};
 pub use self::range::{Range, RangeError, Span, npt};
 pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};

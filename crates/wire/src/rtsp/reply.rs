@@ -102,9 +102,19 @@ impl Reply {
             .or(end_ns)
             .map(|stop_ns| npt(stop_ns).to_string());
         let range = format!("npt={}-{}", npt(span.start_ns), stop.unwrap_or_default());
-        let reply = Self::playing_range(request, &range, (span.scale, speed));
+        Self::playing_range(request, &range, (span.scale, speed)).with_infos(infos)
+    }
+
+    /// The answer to PLAY of a live stream, which has neither a beginning nor an end, with what is
+    /// known of the first packets of its tracks.
+    #[must_use]
+    pub fn playing_live(request: &Request, infos: &[RtpInfo<'_>]) -> Self {
+        Self::playing_range(request, "npt=now-", (Scale::NORMAL, Speed::NORMAL)).with_infos(infos)
+    }
+
+    fn with_infos(self, infos: &[RtpInfo<'_>]) -> Self {
         if infos.is_empty() {
-            return reply;
+            return self;
         }
         let infos = infos.iter().map(|info| {
             let RtpInfo {
@@ -114,14 +124,7 @@ impl Reply {
             } = info;
             format!("url={url};seq={sequence};rtptime={timestamp}")
         });
-        reply.with(headers::RTP_INFO, infos.collect::<Vec<_>>().join(","))
-    }
-
-    /// The answer to PLAY of a live stream, which has neither a beginning nor an end, and whose
-    /// next packet nobody knows.
-    #[must_use]
-    pub fn playing_live(request: &Request) -> Self {
-        Self::playing_range(request, "npt=now-", (Scale::NORMAL, Speed::NORMAL))
+        self.with(headers::RTP_INFO, infos.collect::<Vec<_>>().join(","))
     }
 
     /// The scale and the speed that were chosen are said to whoever asked for any: so the RFC
@@ -162,6 +165,12 @@ impl Reply {
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status.into()
+    }
+
+    /// The status code with what is said beside it, for the log.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        format!("{} {}", self.status(), self.note)
     }
 
     /// Whether it is a success.
@@ -207,7 +216,7 @@ impl Reply {
 }
 
 /// What can be asked of this server.
-pub(super) const METHODS: [Method; 8] = [
+pub(super) const METHODS: [Method; 10] = [
     Method::Options,
     Method::Describe,
     Method::Setup,
@@ -216,6 +225,8 @@ pub(super) const METHODS: [Method; 8] = [
     Method::Teardown,
     Method::GetParameter,
     Method::SetParameter,
+    Method::Announce,
+    Method::Record,
 ];
 
 fn method_names(methods: &[Method]) -> String {
@@ -261,7 +272,7 @@ mod tests {
             )
         );
         let public = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, \
-         SET_PARAMETER\r\n";
+         SET_PARAMETER, ANNOUNCE, RECORD\r\n";
         assert!(text(&Reply::options()).contains(public));
     }
 

@@ -50,8 +50,8 @@ pub enum TransportError {
     /// The last one that was understood: not RTP/AVP over UDP or TCP.
     #[error("only RTP/AVP over unicast UDP, or interleaved over TCP, is served")]
     Protocol,
-    /// It asked for another mode than PLAY.
-    #[error("only mode PLAY is served")]
+    /// It asked for another mode than that of its session.
+    #[error("mode is PLAY, or RECORD for what this connection has announced")]
     Mode,
     /// It did not say where to send, or two ports that cannot be RTP's and RTCP's.
     #[error("send client_port with a port for RTP and a higher one for RTCP")]
@@ -94,9 +94,29 @@ impl Transport {
         values: impl Iterator<Item = &'a str>,
         peer: IpAddr,
     ) -> Result<Vec<Self>, TransportError> {
+        Self::negotiate_mode(values, peer, "PLAY")
+    }
+
+    /// The same for a publisher: of mode RECORD, or without one.
+    ///
+    /// # Errors
+    ///
+    /// Likewise.
+    pub fn negotiate_record<'a>(
+        values: impl Iterator<Item = &'a str>,
+        peer: IpAddr,
+    ) -> Result<Vec<Self>, TransportError> {
+        Self::negotiate_mode(values, peer, "RECORD")
+    }
+
+    fn negotiate_mode<'a>(
+        values: impl Iterator<Item = &'a str>,
+        peer: IpAddr,
+        mode: &str,
+    ) -> Result<Vec<Self>, TransportError> {
         let (mut served, mut refused) = (Vec::new(), TransportError::Syntax);
         for offer in values.flat_map(|value| split_outside_quotes(value, ',')) {
-            match Self::parse(offer, peer) {
+            match Self::parse(offer, peer, mode) {
                 Ok(transport) => served.push(transport),
                 Err(TransportError::Syntax) => {}
                 Err(error) => refused = error,
@@ -111,6 +131,20 @@ impl Transport {
     /// The answer's Transport header.
     #[must_use]
     pub fn answer(&self, served: Served) -> impl fmt::Display {
+        let ssrc = served.ssrc;
+        format!(
+            "{};ssrc={ssrc:08X};mode=\"PLAY\"",
+            self.both_ends(served.at)
+        )
+    }
+
+    /// The same for a publisher, whose packets come in there.
+    #[must_use]
+    pub fn answer_record(&self, at: ServedAt) -> impl fmt::Display {
+        format!("{};mode=\"RECORD\"", self.both_ends(at))
+    }
+
+    fn both_ends(&self, at: ServedAt) -> String {
         let destination = self.destination.map(|ip| format!(";destination={ip}"));
         let client = match self.lower {
             LowerTransport::Udp {
@@ -119,19 +153,15 @@ impl Transport {
             } => format!(";client_port={rtp_port}-{rtcp_port}"),
             LowerTransport::Tcp { .. } => String::new(),
         };
-        let server = match served.at {
+        let server = match at {
             ServedAt::Port(port) => format!(";server_port={port}-{}", port + 1),
             ServedAt::Channels(Channels { rtp, rtcp }) => format!(";interleaved={rtp}-{rtcp}"),
         };
-        format!(
-            "{};unicast{}{client}{server};ssrc={:08X};mode=\"PLAY\"",
-            self.spelling,
-            destination.unwrap_or_default(),
-            served.ssrc,
-        )
+        let destination = destination.unwrap_or_default();
+        format!("{};unicast{destination}{client}{server}", self.spelling)
     }
 
-    fn parse(offer: &str, peer: IpAddr) -> Result<Self, TransportError> {
+    fn parse(offer: &str, peer: IpAddr, mode: &str) -> Result<Self, TransportError> {
         let mut parts = split_outside_quotes(offer, ';').map(str::trim);
         let protocol = parts.next().unwrap_or("");
         let spelling = ["RTP/AVP", "RTP/AVP/UDP", TCP]
@@ -150,7 +180,7 @@ impl Transport {
                     named => channels = named,
                 },
                 "interleaved" => refused = Some(TransportError::Protocol),
-                "mode" if !value.eq_ignore_ascii_case("PLAY") => {
+                "mode" if !value.eq_ignore_ascii_case(mode) => {
                     refused = Some(TransportError::Mode);
                 }
                 "client_port" if !is_tcp => ports = Some(port_pair(value)?),

@@ -70,8 +70,8 @@ fn every_refusal_has_its_code() {
         (Init, "OPTIONS * RTSP/1.0\nCSeq: 4294967295", 200),
         (Init, "DANCE * RTSP/1.0\nCSeq: 1", 501),
         (Init, "options * RTSP/1.0\nCSeq: 1", 501),
-        (Init, "ANNOUNCE /a.ts RTSP/1.0\nCSeq: 1", 405),
-        (Init, "RECORD /a.ts RTSP/1.0\nCSeq: 1", 405),
+        (Init, "ANNOUNCE /a.ts RTSP/1.0\nCSeq: 1", 454),
+        (Init, "RECORD /a.ts RTSP/1.0\nCSeq: 1", 454),
         (Init, "OPTIONS * RTSP/1.0\nCSeq: 1\nRequire: x", 551),
         (Init, "OPTIONS * RTSP/1.0\nCSeq: 1\nProxy-Require: x", 551),
         (Init, "OPTIONS nowhere RTSP/1.0\nCSeq: 1", 400),
@@ -264,7 +264,7 @@ fn refusals_say_what_would_be_allowed() {
         header(&reply, "Allow"),
         "OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN, GET_PARAMETER, SET_PARAMETER"
     );
-    let reply = judge(State::Init, "RECORD /a RTSP/1.0\nCSeq: 1\n\n").unwrap_err();
+    let reply = judge(State::Init, "REDIRECT /a RTSP/1.0\nCSeq: 1\n\n").unwrap_err();
     assert!(header(&reply, "Allow").contains("PAUSE"));
     let required = "OPTIONS * RTSP/1.0\nCSeq: 1\nRequire: a, b\nProxy-Require: c\n\n";
     let reply = judge(State::Init, required).unwrap_err();

@@ -1,0 +1,310 @@
+//! One track of a publisher: its packets are checked, counted and numbered anew.
+//!
+//! Whoever publishes, and however often, viewers get one run of numbers and one SSRC. A publisher
+//! that comes back goes on where the one before has ended: by a packet, and by the time that has
+//! passed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use onrush_wire::live::{Follower, Heard, Jitter, Note};
+use onrush_wire::media::Track;
+use onrush_wire::rtcp::SenderLine;
+use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
+
+use crate::channels::config::SENDER_KEPT;
+
+/// Takes the packets of a track.
+#[derive(Debug)]
+pub(super) struct Intake {
+    payload_type: u8,
+    clock_hz: u32,
+    numbering: Numbering,
+    follower: Follower,
+    jitter: Jitter,
+    /// The source that is taken, and when it was heard last.
+    source: Option<(u32, u64)>,
+    /// The newest packet as its source has it, and when it came; also of the publisher before.
+    newest: Option<(Position, u64)>,
+    /// A report that came before the first packet.
+    early: Option<SenderLine>,
+    /// The middle of the last report's NTP time, and when it came.
+    reported: (u32, u64),
+    /// How often sequence numbers have begun anew at 0.
+    cycles: u32,
+    pub(super) counts: Counts,
+}
+
+/// What was not taken.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Counts {
+    /// No RTP, or of another payload type than was announced.
+    pub(super) unannounced: u64,
+    /// Of another source than the one that is taken.
+    pub(super) foreign: u64,
+}
+
+/// How the packets of a track arrive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reception {
+    pub(super) sender: u32,
+    pub(super) lost: u32,
+    pub(super) sequence_max: u32,
+    pub(super) jitter: u32,
+    /// The middle of the last report's NTP time, and when it came; 0 for none.
+    pub(super) reported: (u32, u64),
+}
+
+/// A packet as viewers get it.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) timestamp: u32,
+    /// The report that waited for it.
+    pub(super) early: Option<SenderLine>,
+}
+
+impl Intake {
+    /// Of a track whose viewers get that SSRC.
+    pub(super) fn new(track: &Track, ssrc: u32, silence_ns: u64) -> Self {
+        Self {
+            payload_type: track.payload_type,
+            clock_hz: track.clock_hz,
+            numbering: Numbering::own(Position::default(), ssrc),
+            follower: Follower::new(silence_ns),
+            jitter: Jitter::default(),
+            source: None,
+            newest: None,
+            early: None,
+            reported: (0, 0),
+            cycles: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Another publisher begins, or the same anew.
+    pub(super) fn begin(&mut self) {
+        (self.source, self.early, self.jitter) = (None, None, Jitter::default());
+        (self.reported, self.cycles) = ((0, 0), 0);
+    }
+
+    /// Takes what came at `now_ns`; nothing if it is not this track's.
+    pub(super) fn take(
+        &mut self,
+        from: SocketAddr,
+        packet: &[u8],
+        now_ns: u64,
+        note: impl FnMut(Note),
+    ) -> Option<Taken> {
+        let header = Header::read(packet).filter(|it| it.payload_type == self.payload_type);
+        let Some(header) = header else {
+            self.counts.unannounced += 1;
+            return None;
+        };
+        let position = Position {
+            sequence: header.sequence,
+            timestamp: header.timestamp,
+        };
+        let early = match &mut self.source {
+            Some((ssrc, heard_ns)) if *ssrc == header.ssrc => {
+                *heard_ns = now_ns;
+                None
+            }
+            Some((_, heard_ns)) if now_ns.saturating_sub(*heard_ns) < sender_kept_ns() => {
+                self.counts.foreign += 1;
+                return None;
+            }
+            _ => {
+                self.adopt(header.ssrc, position, now_ns);
+                self.early.take().filter(|line| line.ssrc == header.ssrc)
+            }
+        };
+        self.follower.follow(from, packet, now_ns, note);
+        self.jitter.note(header.timestamp, now_ns, self.clock_hz);
+        let is_newer = self
+            .newest
+            .is_none_or(|(newest, _)| position.sequence.wrapping_sub(newest.sequence) < 1 << 15);
+        if is_newer {
+            let is_wrapped = self
+                .newest
+                .is_some_and(|(newest, _)| position.sequence < newest.sequence);
+            self.cycles = self.cycles.wrapping_add(u32::from(is_wrapped));
+            self.newest = Some((position, now_ns));
+        }
+        let (head, rest) = packet.split_first_chunk::<HEADER_BYTES>()?;
+        let head = self.numbering.header(head);
+        Some(Taken {
+            bytes: [&head[..], rest].concat().into(),
+            timestamp: self.numbering.position(position).timestamp,
+            early,
+        })
+    }
+
+    /// A new source goes on where the one before has ended.
+    fn adopt(&mut self, ssrc: u32, first: Position, now_ns: u64) {
+        if let Some((newest, at_ns)) = self.newest {
+            let passed = ticks_of(now_ns.saturating_sub(at_ns), self.clock_hz.into());
+            let end = Position {
+                sequence: newest.sequence.wrapping_add(1),
+                timestamp: newest.timestamp.wrapping_add(passed.max(1)),
+            };
+            self.numbering = self.numbering.continued(end, first);
+        }
+        self.newest = None;
+        self.source = Some((ssrc, now_ns));
+    }
+
+    /// What a report of the publisher's says of the timestamps that viewers get; nothing if it is
+    /// of another source, or comes before the first packet.
+    pub(super) fn report(&mut self, line: SenderLine, now_ns: u64) -> Option<u32> {
+        match self.source {
+            Some((ssrc, _)) if ssrc == line.ssrc => {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    reason = "the middle 32 bits, as LSR is defined"
+                )]
+                let middle = (line.ntp >> 16) as u32;
+                self.reported = (middle, now_ns);
+            }
+            Some(_) => {
+                self.counts.foreign += 1;
+                return None;
+            }
+            None => {
+                self.early = Some(line);
+                return None;
+            }
+        }
+        let position = Position {
+            sequence: 0,
+            timestamp: line.timestamp,
+        };
+        Some(self.numbering.position(position).timestamp)
+    }
+
+    /// What the publisher is told of how its packets arrive, once they do.
+    pub(super) fn reception(&self) -> Option<Reception> {
+        let (newest, _) = self.newest?;
+        Some(Reception {
+            sender: self.source?.0,
+            lost: u32::try_from(self.follower.heard().missing).unwrap_or(u32::MAX),
+            sequence_max: self.cycles << 16 | u32::from(newest.sequence),
+            jitter: self.jitter.ticks(),
+            reported: self.reported,
+        })
+    }
+
+    /// What came so far.
+    pub(super) fn heard(&self) -> Heard {
+        self.follower.heard()
+    }
+
+    /// Where a silence has begun, said once.
+    pub(super) fn look(&mut self, now_ns: u64) -> Option<Note> {
+        self.follower.look(now_ns)
+    }
+
+    pub(super) fn is_heard(&self) -> bool {
+        self.follower.is_heard()
+    }
+
+    pub(super) fn from(&self) -> Option<SocketAddr> {
+        self.follower.from()
+    }
+
+    pub(super) fn jitter_ns(&self) -> u64 {
+        self.jitter.ns(self.clock_hz)
+    }
+}
+
+fn sender_kept_ns() -> u64 {
+    u64::try_from(SENDER_KEPT.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use onrush_wire::rtp::StaticPayload;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn intake() -> Intake {
+        let track = StaticPayload::MP2T.into();
+        Intake::new(&track, 77, SECOND)
+    }
+
+    fn packet(ssrc: u32, sequence: u16, timestamp: u32, payload_type: u8) -> Vec<u8> {
+        let header = Header {
+            marker: true,
+            payload_type,
+            sequence,
+            timestamp,
+            ssrc,
+        };
+        [&header.to_bytes()[..], b"payload"].concat()
+    }
+
+    fn take(intake: &mut Intake, packet: &[u8], now_ns: u64) -> Option<Header> {
+        let from = ([10, 0, 0, 1], 5000).into();
+        let taken = intake.take(from, packet, now_ns, |_| ())?;
+        assert!(taken.bytes.ends_with(b"payload"));
+        Header::read(&taken.bytes)
+    }
+
+    #[test]
+    fn a_publisher_that_comes_back_goes_on() {
+        let mut intake = intake();
+        let first = take(&mut intake, &packet(1, 65_535, 1000, 33), 0).unwrap();
+        assert_eq!(
+            (first.ssrc, first.sequence, first.timestamp),
+            (77, 65_535, 1000)
+        );
+        assert!(first.marker);
+        take(&mut intake, &packet(1, 0, 1900, 33), SECOND / 100).unwrap();
+        // One that came late is not the newest.
+        take(&mut intake, &packet(1, 65_534, 100, 33), SECOND / 100).unwrap();
+        intake.begin();
+        let next = take(&mut intake, &packet(2, 500, 7, 33), SECOND + SECOND / 100).unwrap();
+        assert_eq!(
+            (next.ssrc, next.sequence, next.timestamp),
+            (77, 1, 1900 + 90_000)
+        );
+        let after = take(&mut intake, &packet(2, 501, 107, 33), 2 * SECOND).unwrap();
+        assert_eq!((after.sequence, after.timestamp), (2, 1900 + 90_100));
+    }
+
+    #[test]
+    fn packets_of_others_are_counted_and_dropped() {
+        let mut intake = intake();
+        assert!(take(&mut intake, &packet(1, 1, 0, 33), 0).is_some());
+        assert_eq!(take(&mut intake, &packet(2, 9, 0, 33), SECOND), None);
+        assert_eq!(take(&mut intake, &packet(1, 2, 0, 96), SECOND), None);
+        assert_eq!(take(&mut intake, b"short", SECOND), None);
+        let counts = Counts {
+            unannounced: 2,
+            foreign: 1,
+        };
+        assert_eq!(intake.counts, counts);
+        // Once the one is silent, the other goes on.
+        let later = take(&mut intake, &packet(2, 10, 0, 33), 3 * SECOND).unwrap();
+        assert_eq!((later.ssrc, later.sequence), (77, 2));
+    }
+
+    #[test]
+    fn reports_are_of_the_source_that_is_taken() {
+        let line = |ssrc| SenderLine {
+            ssrc,
+            ntp: 0,
+            timestamp: 1000,
+        };
+        let mut intake = intake();
+        assert_eq!(intake.report(line(1), 0), None, "no packet yet");
+        let from = ([10, 0, 0, 1], 5000).into();
+        let taken = intake.take(from, &packet(1, 1, 0, 33), 0, |_| ()).unwrap();
+        assert_eq!(taken.early, Some(line(1)));
+        assert_eq!(intake.report(line(1), 0), Some(1000));
+        assert_eq!(intake.report(line(2), 0), None);
+        assert_eq!(intake.counts.foreign, 1);
+    }
+}

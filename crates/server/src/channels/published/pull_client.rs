@@ -1,0 +1,391 @@
+//! The requests by which a source is pulled.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::time::{Duration, Instant};
+
+use onrush_wire::auth::Answering;
+use onrush_wire::media;
+use onrush_wire::rtsp::{Incoming, NoResponse, Response, frame_prefix, take_incoming};
+use onrush_wire::sdp::{AnnouncedError, announced};
+use thiserror::Error;
+
+use super::PUBLISHER_SILENCE_MAX;
+use super::lease::PublishError;
+use super::receiving::TrackSockets;
+use crate::channels::pull_url::PullUrl;
+use crate::random::random;
+
+/// A connection to a source.
+#[derive(Debug)]
+pub(super) struct PullClient {
+    socket: TcpStream,
+    input: Vec<u8>,
+    /// Frames that came before an answer.
+    early: VecDeque<(u8, Vec<u8>)>,
+    url: String,
+    /// What the tracks' URLs are relative to.
+    base: String,
+    answering: Option<Answering>,
+    cseq: u32,
+    session: Option<String>,
+    /// How long the session lives without a sign of ours.
+    timeout: Duration,
+    asked: Instant,
+    is_interleaved: bool,
+    /// GET_PARAMETER keeps it alive; else OPTIONS does.
+    knows_parameters: bool,
+}
+
+/// A track of the source.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub(super) track: media::Track,
+    url: String,
+}
+
+/// Why a source is not pulled any more.
+#[derive(Debug, Error)]
+pub(super) enum PullError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    NoResponse(#[from] NoResponse),
+    #[error("its description: {0}")]
+    Description(#[from] AnnouncedError),
+    #[error("{0}")]
+    Name(#[from] PublishError),
+    #[error("{method} is answered {status} {reason}")]
+    Refused {
+        method: &'static str,
+        status: u16,
+        reason: String,
+    },
+    #[error("user and password are refused")]
+    LogIn,
+    #[error("its answer to {0} makes no sense")]
+    Answer(&'static str),
+    #[error("nothing has come for {PUBLISHER_SILENCE_MAX:?}")]
+    Silent,
+}
+
+impl PullClient {
+    pub(super) fn connect(url: &PullUrl) -> Result<Self, PullError> {
+        let addresses = (url.host.as_str(), url.port).to_socket_addrs()?;
+        let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+        let mut connected = None;
+        for address in addresses.take(ADDRESSES_MAX) {
+            match TcpStream::connect_timeout(&address, ANSWER_TIME_MAX) {
+                Ok(socket) => {
+                    connected = Some(socket);
+                    break;
+                }
+                Err(error) => last = error,
+            }
+        }
+        let socket = connected.ok_or(last)?;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+        let answering = url.user.as_ref();
+        Ok(Self {
+            socket,
+            input: Vec::new(),
+            early: VecDeque::new(),
+            url: url.to_string(),
+            base: url.to_string(),
+            answering: answering.map(|(user, password)| Answering::new(user, password)),
+            cseq: 0,
+            session: None,
+            timeout: Duration::from_secs(60),
+            asked: Instant::now(),
+            is_interleaved: false,
+            knows_parameters: true,
+        })
+    }
+
+    /// The tracks of what it has.
+    pub(super) fn describe(&mut self) -> Result<Vec<Track>, PullError> {
+        let url = self.url.clone();
+        let answer = self.ask(
+            "DESCRIBE",
+            &url,
+            &[("Accept", "application/sdp".to_owned())],
+        )?;
+        let base = answer
+            .header("Content-Base")
+            .or_else(|| answer.header("Content-Location"));
+        if let Some(base) = base.filter(|base| base.starts_with("rtsp://")) {
+            self.base = base.to_owned();
+        }
+        let tracks = announced(&answer.body)?;
+        let base = self.base.trim_end_matches('/');
+        let tracks = tracks.into_iter().map(|track| Track {
+            url: match track.control {
+                None => self.base.clone(),
+                Some(control) if control.starts_with("rtsp://") => control,
+                Some(control) => format!("{base}/{}", control.trim_start_matches('/')),
+            },
+            track: track.track,
+        });
+        Ok(tracks.collect())
+    }
+
+    /// Sets all tracks up: over TCP, or where that is refused over UDP, by these sockets.
+    pub(super) fn set_up(&mut self, tracks: &[Track]) -> Result<Vec<TrackSockets>, PullError> {
+        let mut sockets = Vec::new();
+        self.is_interleaved = true;
+        for (number, Track { url, .. }) in tracks.iter().enumerate() {
+            if self.is_interleaved {
+                let channel = 2 * number;
+                let transport =
+                    format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
+                match self.ask("SETUP", url, &[("Transport", transport)]) {
+                    Ok(answer) => {
+                        check_channels(&answer, channel)?;
+                        continue;
+                    }
+                    Err(PullError::Refused { status: 461, .. }) if number == 0 => {
+                        self.is_interleaved = false;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            sockets.push(self.set_up_ports(number, url)?);
+        }
+        Ok(sockets)
+    }
+
+    fn set_up_ports(&mut self, track: usize, url: &str) -> Result<TrackSockets, PullError> {
+        let (local, peer) = (self.socket.local_addr()?, self.socket.peer_addr()?);
+        let [rtp, rtcp] = pair(local)?;
+        let port = rtp.local_addr()?.port();
+        let transport = format!("RTP/AVP;unicast;client_port={port}-{}", port + 1);
+        let answer = self.ask("SETUP", url, &[("Transport", transport)])?;
+        let ports = answer.header("Transport").and_then(|value| {
+            let mut parts = value.split(';');
+            let ports = parts.find_map(|part| part.trim().strip_prefix("server_port="))?;
+            let (rtp, rtcp) = ports.split_once('-').unwrap_or((ports, ""));
+            let rtp = rtp.parse::<u16>().ok()?;
+            Some([rtp, rtcp.parse().ok().or_else(|| rtp.checked_add(1))?])
+        });
+        let [rtp_port, rtcp_port] = ports.ok_or(PullError::Answer("SETUP"))?;
+        for (socket, port) in [(&rtp, rtp_port), (&rtcp, rtcp_port)] {
+            socket.connect(SocketAddr::new(peer.ip(), port))?;
+            // Opens firewalls on the way; receivers pass over what is no packet.
+            drop(socket.send(&[]));
+        }
+        Ok(TrackSockets { track, rtp, rtcp })
+    }
+
+    pub(super) fn play(&mut self) -> Result<(), PullError> {
+        let base = self.base.clone();
+        let range = ("Range", "npt=0.000-".to_owned());
+        self.ask("PLAY", &base, &[range]).map(drop)
+    }
+
+    /// Says goodbye, and does not wait for the answer.
+    pub(super) fn tear_down(&mut self) {
+        let base = self.base.clone();
+        drop(self.send("TEARDOWN", &base, &[]));
+    }
+
+    pub(super) const fn is_interleaved(&self) -> bool {
+        self.is_interleaved
+    }
+
+    /// Gives the frames that come within `time` to `take`; returns once some have come.
+    pub(super) fn receive(
+        &mut self,
+        time: Duration,
+        mut take: impl FnMut(u8, Vec<u8>),
+    ) -> Result<(), PullError> {
+        for (channel, packet) in self.early.drain(..) {
+            take(channel, packet);
+        }
+        self.read(time)?;
+        while let Some(incoming) = take_incoming(&mut self.input)? {
+            match incoming {
+                Incoming::Frame(frame) => take(frame.channel, frame.packet),
+                // To a request that kept it alive.
+                Incoming::Response(answer) if answer.status >= 400 => {
+                    self.knows_parameters = false;
+                    if answer.status == 454 {
+                        return Err(refused("keeping alive", &answer));
+                    }
+                }
+                Incoming::Response(_) | Incoming::Other => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows that somebody is here, if it is time; the answer comes among the frames.
+    pub(super) fn keep_alive(&mut self) -> Result<(), PullError> {
+        if self.asked.elapsed() < self.timeout / 2 {
+            return Ok(());
+        }
+        let base = self.base.clone();
+        let method = match self.knows_parameters {
+            true => "GET_PARAMETER",
+            false => "OPTIONS",
+        };
+        Ok(self.send(method, &base, &[])?)
+    }
+
+    /// Sends a receiver report of a track as a frame.
+    pub(super) fn send_report(&mut self, track: usize, report: &[u8]) -> Result<(), PullError> {
+        let channel = u8::try_from(2 * track + 1).unwrap_or(u8::MAX);
+        let bytes = u16::try_from(report.len()).unwrap_or(u16::MAX);
+        let frame = [&frame_prefix(channel, bytes)[..], report].concat();
+        Ok(self.socket.write_all(&frame)?)
+    }
+
+    /// Asks, and waits for success.
+    fn ask(
+        &mut self,
+        method: &'static str,
+        url: &str,
+        headers: &[(&str, String)],
+    ) -> Result<Response, PullError> {
+        loop {
+            self.send(method, url, headers)?;
+            let answer = self.answer()?;
+            if answer.status == 401 {
+                let challenges = answer.headers_named("WWW-Authenticate");
+                let answering = self.answering.as_mut();
+                match answering.is_some_and(|answering| answering.challenged(challenges)) {
+                    true => continue,
+                    false => return Err(PullError::LogIn),
+                }
+            }
+            if !(200..300).contains(&answer.status) {
+                return Err(refused(method, &answer));
+            }
+            if let Some(session) = answer.header("Session") {
+                let mut parts = session.split(';').map(str::trim);
+                self.session = parts.next().map(str::to_owned);
+                let timeout = parts.find_map(|part| part.strip_prefix("timeout="));
+                let timeout = timeout.and_then(|seconds| seconds.parse().ok());
+                // Whatever it says, we are not to ask many times a second.
+                let timeout = timeout.map(|seconds: u64| seconds.clamp(4, 3600));
+                self.timeout = timeout.map_or(self.timeout, Duration::from_secs);
+            }
+            return Ok(answer);
+        }
+    }
+
+    fn send(&mut self, method: &str, url: &str, headers: &[(&str, String)]) -> io::Result<()> {
+        self.cseq += 1;
+        self.asked = Instant::now();
+        let mut request = format!("{method} {url} RTSP/1.0\r\nCSeq: {}\r\n", self.cseq);
+        request += concat!("User-Agent: onrush/", env!("CARGO_PKG_VERSION"), "\r\n");
+        if let Some(session) = &self.session {
+            request += &format!("Session: {session}\r\n");
+        }
+        let cnonce = format!("{:016x}", u64::from_ne_bytes(random()));
+        let answering = self.answering.as_mut();
+        if let Some(text) = answering.and_then(|it| it.authorization(method, url, &cnonce)) {
+            request += &format!("Authorization: {text}\r\n");
+        }
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        request += "\r\n";
+        self.socket.write_all(request.as_bytes())
+    }
+
+    /// The answer to the last request. Frames that come before it are kept, within a bound.
+    fn answer(&mut self) -> Result<Response, PullError> {
+        let give_up = Instant::now() + ANSWER_TIME_MAX;
+        loop {
+            while let Some(incoming) = take_incoming(&mut self.input)? {
+                match incoming {
+                    Incoming::Response(answer) => {
+                        let is_ours = answer.header("CSeq") == Some(&self.cseq.to_string());
+                        // Cameras that do not say it answer in order.
+                        if is_ours || answer.header("CSeq").is_none() {
+                            return Ok(answer);
+                        }
+                    }
+                    Incoming::Frame(frame) if self.early.len() < EARLY_FRAMES_MAX => {
+                        self.early.push_back((frame.channel, frame.packet));
+                    }
+                    Incoming::Frame(_) | Incoming::Other => {}
+                }
+            }
+            if Instant::now() >= give_up {
+                return Err(io::Error::from(ErrorKind::TimedOut).into());
+            }
+            self.read(Duration::from_millis(200))?;
+        }
+    }
+
+    /// Reads what comes within `time`.
+    fn read(&mut self, time: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(time))?;
+        let mut bytes = [0; 16 << 10];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                self.input.extend_from_slice(&bytes[..read]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn refused(method: &'static str, answer: &Response) -> PullError {
+    PullError::Refused {
+        method,
+        status: answer.status,
+        reason: answer.reason.clone(),
+    }
+}
+
+/// Other channels than were asked for would be taken for another track's.
+fn check_channels(answer: &Response, channel: usize) -> Result<(), PullError> {
+    let transport = answer.header("Transport").unwrap_or("");
+    let mut parts = transport.split(';').map(str::trim);
+    let named = parts.find_map(|part| part.strip_prefix("interleaved="));
+    let is_asked = |named: &str| named.split('-').next() == Some(&channel.to_string());
+    match named.is_none_or(is_asked) {
+        true => Ok(()),
+        false => Err(PullError::Answer("SETUP")),
+    }
+}
+
+/// Two neighbouring ports.
+fn pair(mut local: SocketAddr) -> io::Result<[UdpSocket; 2]> {
+    let mut last = io::Error::from(ErrorKind::AddrInUse);
+    for _ in 0..PAIR_ATTEMPTS {
+        local.set_port(0);
+        let rtp = UdpSocket::bind(local)?;
+        let port = rtp.local_addr()?.port();
+        if port % 2 == 1 || port == u16::MAX {
+            continue;
+        }
+        local.set_port(port + 1);
+        match UdpSocket::bind(local) {
+            Ok(rtcp) => return Ok([rtp, rtcp]),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// How long an answer, or a connection, is waited for.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Addresses of a name that are tried.
+const ADDRESSES_MAX: usize = 4;
+
+/// Frames that are kept while an answer is waited for.
+const EARLY_FRAMES_MAX: usize = 256;
+
+/// Attempts to find two neighbouring ports: half of all are odd.
+const PAIR_ATTEMPTS: usize = 32;

@@ -1,0 +1,137 @@
+//! Where a channel is pulled from.
+
+use std::fmt;
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use thiserror::Error;
+
+/// `rtsp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`. Printed without its user.
+#[derive(Clone, Eq, PartialEq)]
+pub struct PullUrl {
+    /// Without its user, as it is asked for.
+    url: String,
+    /// A name or an address, IPv6 without brackets.
+    pub(in crate::channels) host: String,
+    pub(in crate::channels) port: u16,
+    pub(in crate::channels) user: Option<(String, String)>,
+}
+
+/// Why a text names no source.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("write rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH; in USER and PASSWORD, %40 for @ and so on")]
+pub struct PullUrlError;
+
+impl FromStr for PullUrl {
+    type Err = PullUrlError;
+
+    fn from_str(text: &str) -> Result<Self, PullUrlError> {
+        let is_plain = text.bytes().all(|b| b.is_ascii_graphic());
+        let rest = text.strip_prefix("rtsp://").filter(|_| is_plain);
+        let rest = rest.ok_or(PullUrlError)?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (user, place) = match authority.rsplit_once('@') {
+            None => (None, authority),
+            Some((user, place)) => (Some(user), place),
+        };
+        let decode = |text: &str| {
+            let text = percent_decode_str(text).decode_utf8();
+            text.map(String::from).map_err(|_| PullUrlError)
+        };
+        let user = user.map(|user| {
+            let (name, password) = user.split_once(':').unwrap_or((user, ""));
+            Ok((decode(name)?, decode(password)?))
+        });
+        let (host, port) = match place.strip_prefix('[') {
+            Some(literal) => {
+                let (host, behind) = literal.split_once(']').ok_or(PullUrlError)?;
+                (
+                    host,
+                    behind
+                        .strip_prefix(':')
+                        .or_else(|| behind.is_empty().then_some("")),
+                )
+            }
+            None => match place.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (place, Some("")),
+            },
+        };
+        let port = match port.ok_or(PullUrlError)? {
+            "" => 554,
+            port => port.parse().map_err(|_| PullUrlError)?,
+        };
+        if host.is_empty() || port == 0 {
+            return Err(PullUrlError);
+        }
+        Ok(Self {
+            url: format!("rtsp://{place}{path}"),
+            host: host.to_owned(),
+            port,
+            user: user.transpose()?,
+        })
+    }
+}
+
+impl fmt::Display for PullUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl fmt::Debug for PullUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart_and_printed_without_users() {
+        for (text, host, port, user, printed) in [
+            ("rtsp://cam/1", "cam", 554, None, "rtsp://cam/1"),
+            (
+                "rtsp://10.0.0.1:8554",
+                "10.0.0.1",
+                8554,
+                None,
+                "rtsp://10.0.0.1:8554",
+            ),
+            (
+                "rtsp://a%40b:p%3Aq@[::1]:7/x?y=1@2",
+                "::1",
+                7,
+                Some(("a@b", "p:q")),
+                "rtsp://[::1]:7/x?y=1@2",
+            ),
+            (
+                "rtsp://u@cam:/",
+                "cam",
+                554,
+                Some(("u", "")),
+                "rtsp://cam:/",
+            ),
+        ] {
+            let url: PullUrl = text.parse().unwrap();
+            let user = user.map(|(a, b)| (a.to_owned(), b.to_owned()));
+            assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
+            assert_eq!((&url.user, url.to_string().as_str()), (&user, printed));
+            assert!(!format!("{url:?}").contains("p:q"));
+        }
+        for text in [
+            "",
+            "http://a/",
+            "rtsp:///x",
+            "rtsp://a:0/",
+            "rtsp://a:x/",
+            "rtsp://[::1/",
+            "rtsp://a b/",
+            "rtsp://[::1]x/",
+        ] {
+            assert_eq!(text.parse::<PullUrl>(), Err(PullUrlError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Somebody who publishes: what a connection has announced, and what comes of it.
+//!
+//! A publication is its connection's. It ends with TEARDOWN, with the connection, or when nothing
+//! has come for too long; viewers of its channel wait then for the next of the same tracks.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_wire::auth::Action;
+use onrush_wire::rtsp::{
+    Channels, LowerTransport, Publication, Publish, Reply, Request, ServedAt, SessionId,
+    StatusCode, Transport, headers,
+};
+use onrush_wire::sdp::AnnouncedTrack;
+use tracing::info;
+
+use super::authorize::may;
+use super::client::canonical;
+use super::presentation::is_taken;
+use super::{Control, Escaped};
+use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, TrackSockets};
+
+/// What a connection publishes.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    session: SessionId,
+    lease: Lease,
+    tracks: Vec<AnnouncedTrack>,
+    /// By track, from where it comes, once it is set up.
+    inputs: Vec<Option<Input>>,
+    peer: SocketAddr,
+    /// RECORD was asked for.
+    has_begun: bool,
+    is_recording: bool,
+}
+
+/// Where a track comes in.
+#[derive(Debug)]
+enum Input {
+    /// At two ports; they are the channel's thread's once it records.
+    Ports(Option<TrackSockets>),
+    Channels(Channels),
+}
+
+/// Carries a publisher's request out; `None` if it is none.
+pub(super) async fn answer(
+    control: &Rc<Control>,
+    publisher: &mut Option<Box<Publisher>>,
+    request: &Request,
+    (local, peer, is_encrypted): (SocketAddr, SocketAddr, bool),
+) -> Option<Result<Reply, Reply>> {
+    let publication = publisher.as_ref().map(|publisher| publisher.publication());
+    let asked = match Publish::of(request, peer.ip().to_canonical(), publication)? {
+        Ok(asked) => asked,
+        Err(refusal) => return Some(Err(refusal)),
+    };
+    let (timeout, session) = (
+        control.config.limits.session_timeout,
+        publisher.as_ref().map(|publisher| publisher.session),
+    );
+    let of_session = |reply: Reply| match session {
+        Some(session) => reply.with_session(session, timeout),
+        None => reply,
+    };
+    let done = match (asked, publisher.as_mut()) {
+        (Publish::Announce { path, tracks }, _) => {
+            let announced = announce(control, request, (path, tracks), (peer, is_encrypted)).await;
+            announced.map(|new| {
+                let session = publisher.insert(Box::new(new)).session;
+                Reply::ok().with_session(session, timeout)
+            })
+        }
+        (Publish::Teardown, _) => {
+            // Ended by being let go.
+            drop(publisher.take());
+            Ok(Reply::ok())
+        }
+        (_, None) => Ok(Reply::ok()),
+        (Publish::Setup { track, transports }, Some(publisher)) => {
+            let between = (canonical(local), canonical(peer));
+            let set_up = publisher.set_up(control, track, &transports, between);
+            set_up.map(of_session)
+        }
+        (Publish::Record, Some(publisher)) => {
+            publisher.record();
+            Ok(of_session(Reply::ok()))
+        }
+        (Publish::Pause, Some(publisher)) => {
+            publisher.is_recording = false;
+            publisher.lease.hold(true);
+            Ok(of_session(Reply::ok()))
+        }
+        (Publish::KeepAlive, Some(_)) if request.method == onrush_wire::rtsp::Method::Options => {
+            Ok(of_session(Reply::options()))
+        }
+        (Publish::KeepAlive, Some(_)) => Ok(of_session(Reply::ok())),
+    };
+    Some(done)
+}
+
+async fn announce(
+    control: &Rc<Control>,
+    request: &Request,
+    (path, tracks): (String, Vec<AnnouncedTrack>),
+    (peer, is_encrypted): (SocketAddr, bool),
+) -> Result<Publisher, Reply> {
+    let refused = |reply: Reply| {
+        info!(
+            "{peer} may not publish {}: {}",
+            Escaped(&path),
+            reply.reason()
+        );
+        reply
+    };
+    let ip = peer.ip().to_canonical();
+    let allowed = may(control, (ip, is_encrypted), Action::Publish, (request, &path)).await;
+    allowed.map_err(refused)?;
+    if control.stopping.get() {
+        let note = "the server stops";
+        return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
+    }
+    if let Some(note) = is_taken(control, &path).await {
+        return Err(refused(Reply::refusal(StatusCode::Forbidden, note)));
+    }
+    let of_channel = tracks.iter().map(|track| track.track.clone()).collect();
+    let lease = control.content.published.announce(&path, of_channel);
+    let lease = lease.map_err(|error| {
+        let status = match error {
+            PublishError::Name | PublishError::Taken => StatusCode::Forbidden,
+            PublishError::TooMany => StatusCode::NotEnoughBandwidth,
+            PublishError::Thread(_) => StatusCode::ServiceUnavailable,
+        };
+        refused(Reply::refusal(status, &error.to_string()))
+    })?;
+    Ok(Publisher {
+        session: control.name(),
+        lease,
+        inputs: tracks.iter().map(|_| None).collect(),
+        tracks,
+        peer,
+        has_begun: false,
+        is_recording: false,
+    })
+}
+
+impl Publisher {
+    fn publication(&self) -> Publication<'_> {
+        Publication {
+            path: self.lease.channel().path(),
+            tracks: &self.tracks,
+            session: self.session,
+            tracks_set_up: self.inputs.iter().flatten().count(),
+            is_recording: self.is_recording,
+        }
+    }
+
+    fn set_up(
+        &mut self,
+        control: &Control,
+        track: usize,
+        transports: &[Transport],
+        (local, peer): (SocketAddr, SocketAddr),
+    ) -> Result<Reply, Reply> {
+        if self.has_begun {
+            let note = "its ways are those that it had when it began; TEARDOWN first";
+            return Err(Reply::refusal(StatusCode::MethodNotValidInThisState, note));
+        }
+        let transport = &transports[0];
+        let (input, at) = match transport.lower {
+            LowerTransport::Udp {
+                rtp_port,
+                rtcp_port,
+            } => {
+                let opened = control.ports.input(local, peer.ip(), [rtp_port, rtcp_port]);
+                let ([rtp, rtcp], port) = opened.map_err(|error| {
+                    let note = format!("no UDP ports for it: {error}");
+                    Reply::refusal(StatusCode::ServiceUnavailable, &note)
+                })?;
+                let sockets = TrackSockets { track, rtp, rtcp };
+                (Input::Ports(Some(sockets)), ServedAt::Port(port))
+            }
+            LowerTransport::Tcp { channels } => {
+                let others = self.inputs.iter().enumerate();
+                let others = others.filter(|(other, _)| *other != track);
+                let taken: Vec<_> = others
+                    .filter_map(|(_, it)| it.as_ref()?.channels())
+                    .collect();
+                let is_free = |asked: &Channels| !taken.iter().any(|it| it.overlaps(*asked));
+                let channels = channels
+                    .filter(is_free)
+                    .or_else(|| Channels::free_of(&taken));
+                let channels = channels.expect("eight tracks take few of 256 channels");
+                (Input::Channels(channels), ServedAt::Channels(channels))
+            }
+        };
+        self.inputs[track] = Some(input);
+        Ok(Reply::ok().with(headers::TRANSPORT, transport.answer_record(at)))
+    }
+
+    fn record(&mut self) {
+        self.is_recording = true;
+        if std::mem::replace(&mut self.has_begun, true) {
+            return self.lease.hold(false);
+        }
+        let inputs = self.inputs.iter_mut().flatten();
+        let sockets = inputs.filter_map(|input| match input {
+            Input::Ports(sockets) => sockets.take(),
+            Input::Channels(_) => None,
+        });
+        let sockets: Vec<_> = sockets.collect();
+        let how = if sockets.is_empty() { "TCP" } else { "UDP" };
+        self.lease.begin(sockets);
+        let (path, tracks) = (self.lease.channel().path(), self.tracks.len());
+        info!(
+            "channel {path} is published by {} over {how}, {tracks} tracks",
+            self.peer
+        );
+    }
+
+    /// Takes a frame of its connection.
+    pub(super) fn frame(&self, channel: u8, packet: Vec<u8>) {
+        let inputs = self.inputs.iter().zip(0_u8..);
+        let found = inputs.filter_map(|(input, track)| {
+            let channels = input.as_ref()?.channels()?;
+            match channel {
+                it if it == channels.rtp => Some((track, false)),
+                it if it == channels.rtcp => Some((track, true)),
+                _ => None,
+            }
+        });
+        match found.into_iter().next().filter(|_| self.is_recording) {
+            Some((track, is_rtcp)) => self.lease.frame(track, is_rtcp, packet),
+            None => self.lease.stray(),
+        }
+    }
+
+    /// How long the connection is waited for before it is [asked](Self::is_silent).
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.is_recording.then_some(PUBLISHER_SILENCE_MAX / 2)
+    }
+
+    /// Whether it records, and nothing has come for too long; said in the log.
+    pub(super) fn is_silent(&self) -> bool {
+        let silent_ns = monotonic_ns().saturating_sub(self.lease.channel().arrived_ns());
+        let is_silent = u128::from(silent_ns) >= PUBLISHER_SILENCE_MAX.as_nanos();
+        if self.is_recording && is_silent {
+            let path = self.lease.channel().path();
+            info!("channel {path}: nothing has come for {PUBLISHER_SILENCE_MAX:?}");
+        }
+        self.is_recording && is_silent
+    }
+}
+
+impl Input {
+    fn channels(&self) -> Option<Channels> {
+        match self {
+            Self::Ports(_) => None,
+            Self::Channels(channels) => Some(*channels),
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if self.has_begun {
+            let path = self.lease.channel().path();
+            info!("channel {path} is no longer published by {}", self.peer);
+        }
+    }
+}

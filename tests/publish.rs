@@ -1,0 +1,447 @@
+//! Publishing by ANNOUNCE and RECORD: other people's publishers and viewers, and RTSP by the
+//! letter.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use onrush_testkit::netns::Netns;
+use onrush_testkit::process::Process;
+use onrush_testkit::{require_programs, require_root};
+use onrush_wire::auth::{Algorithm, ha1};
+
+use common::{LONG, ONRUSH, Site};
+use publish_site::{Eyes, Hand, SDP, channel, serve};
+
+mod common;
+mod publish_site;
+
+/// Where a publisher needs no user.
+const LOOPBACK: &str = "rtsp://127.0.0.1:8554/live/cam";
+
+/// A moving picture and a tone by ffmpeg, from the server's own machine.
+fn ffmpeg(site: &Site, transport: &str, codec: &[&str]) -> Process {
+    publisher(&site.testbed.snd, codec, transport, LOOPBACK)
+}
+
+fn publisher(side: &Netns, codec: &[&str], transport: &str, url: &str) -> Process {
+    let mut command = side.command("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-re", "-f", "lavfi"]);
+    command.args([
+        "-i",
+        "testsrc=size=320x240:rate=25",
+        "-f",
+        "lavfi",
+        "-i",
+        "sine",
+    ]);
+    command.args(["-pix_fmt", "yuv420p"]).args(codec);
+    command.args(["-f", "rtsp", "-rtsp_transport", transport, url]);
+    Process::start(&mut command).unwrap()
+}
+
+/// The same by GStreamer.
+fn gstreamer(site: &Site, transport: &str) -> Process {
+    let mut command = site.testbed.snd.command("gst-launch-1.0");
+    command.args(["-q", "rtspclientsink", "name=out", "latency=0"]);
+    command.args([
+        &format!("location={LOOPBACK}"),
+        &format!("protocols={transport}"),
+    ]);
+    command.args([
+        "videotestsrc",
+        "is-live=true",
+        "!",
+        "video/x-raw,width=320,height=240",
+    ]);
+    command.args([
+        "!",
+        "openh264enc",
+        "gop-size=50",
+        "!",
+        "h264parse",
+        "!",
+        "out.",
+    ]);
+    command.args([
+        "audiotestsrc",
+        "is-live=true",
+        "!",
+        "audioconvert",
+        "!",
+        "opusenc",
+        "!",
+        "out.",
+    ]);
+    Process::start(&mut command).unwrap()
+}
+
+const H264: &[&str] = &[
+    "-c:v",
+    "libx264",
+    "-preset",
+    "ultrafast",
+    "-tune",
+    "zerolatency",
+    "-g",
+    "50",
+    "-c:a",
+    "aac",
+];
+
+/// Shows so many pictures of the channel by ffmpeg; what it complains about.
+fn watch(site: &Site, transport: &str, pictures: u32) -> Command {
+    let mut command = site.player("ffmpeg");
+    command.args([
+        "-hide_banner",
+        "-loglevel",
+        "error",
+        "-rtsp_transport",
+        transport,
+    ]);
+    command.args([
+        "-i",
+        &site.url("live/cam"),
+        "-frames:v",
+        &pictures.to_string(),
+    ]);
+    command.args(["-f", "null", "-"]);
+    command
+}
+
+/// GStreamer shows so many pictures.
+fn watch_by_gstreamer(site: &Site, protocols: &str) -> Command {
+    let mut command = site.player("gst-launch-1.0");
+    let location = format!("location={}", site.url("live/cam"));
+    command.args([
+        "-q",
+        "rtspsrc",
+        &location,
+        &format!("protocols={protocols}"),
+        "latency=200",
+    ]);
+    command.args(["name=in", "in.", "!", "application/x-rtp,media=video", "!"]);
+    command.args(["rtph264depay", "!", "h264parse", "!", "openh264dec", "!"]);
+    command.args(["identity", "error-after=60", "!", "fakesink", "sync=false"]);
+    command.args(["in.", "!", "application/x-rtp,media=audio", "!"]);
+    command.args(["fakesink", "async=false", "sync=false"]);
+    command
+}
+
+fn assert_shows(site: &Site, what: &str, mut command: Command) {
+    let (status, said) = Process::run(&mut command, LONG).unwrap();
+    // GStreamer's `identity` ends by an error that it was asked for.
+    let is_done = status.success() || said.contains("Failed after iterations as requested");
+    let log = site.server.log_tail();
+    assert!(is_done, "{what}: {said}\n{log}");
+    for complaint in ["missed", "concealing", "Invalid data", "non-existing PPS"] {
+        assert!(!said.contains(complaint), "{what}: {said}\n{log}");
+    }
+}
+
+#[test]
+fn publishers_reach_viewers_of_each_transport() {
+    require_root!();
+    require_programs!("ffmpeg", "gst-launch-1.0", "mpv", "curl");
+    let site = serve(&[]);
+    for publisher in ["ffmpeg udp", "ffmpeg tcp", "gst udp", "gst tcp"] {
+        let (program, transport) = publisher.split_once(' ').unwrap();
+        let mut source = match program {
+            "ffmpeg" => ffmpeg(&site, transport, H264),
+            _ => gstreamer(&site, transport),
+        };
+        channel(&site, publisher, |it| {
+            it["received"]["rtp"].as_u64() > Some(100)
+        });
+        for transport in ["udp", "tcp"] {
+            let what = format!("{publisher}, ffmpeg {transport}");
+            assert_shows(&site, &what, watch(&site, transport, 60));
+        }
+        let what = format!("{publisher}, GStreamer");
+        assert_shows(&site, &what, watch_by_gstreamer(&site, "udp"));
+        let mut mpv = site.player("mpv");
+        mpv.args([
+            "--no-config",
+            "--vo=null",
+            "--ao=null",
+            "--no-terminal",
+            "--length=2",
+        ]);
+        mpv.args(["--rtsp-transport=tcp", &site.url("live/cam")]);
+        assert_shows(&site, &format!("{publisher}, mpv"), mpv);
+        let told = channel(&site, publisher, |it| it["players"] == 0);
+        let received = &told["received"];
+        for count in ["missing", "unannounced", "foreign", "strays", "overflows"] {
+            assert_eq!(received[count], 0, "{publisher} {count}: {told:#}");
+        }
+        source.interrupt(LONG).unwrap();
+        channel(&site, "the end", serde_json::Value::is_null);
+    }
+    let log = site.stop();
+    assert!(log.contains("is no longer published by"), "{log}");
+}
+
+#[test]
+fn other_codecs_are_passed_through() {
+    require_root!();
+    require_programs!("ffmpeg", "ffprobe", "curl");
+    let site = serve(&[]);
+    for (name, codec) in [
+        (
+            "hevc",
+            &["-c:v", "libx265", "-preset", "ultrafast", "-g", "25", "-an"][..],
+        ),
+        (
+            "vp8",
+            &[
+                "-c:v",
+                "libvpx",
+                "-deadline",
+                "realtime",
+                "-g",
+                "25",
+                "-c:a",
+                "libopus",
+            ],
+        ),
+        (
+            "vp9",
+            &[
+                "-c:v",
+                "libvpx-vp9",
+                "-deadline",
+                "realtime",
+                "-cpu-used",
+                "8",
+                "-g",
+                "25",
+                "-strict",
+                "experimental",
+                "-an",
+            ],
+        ),
+    ] {
+        let mut source = ffmpeg(&site, "tcp", codec);
+        channel(&site, name, |it| it["received"]["rtp"].as_u64() > Some(30));
+        assert_shows(&site, name, watch(&site, "tcp", 30));
+        source.interrupt(LONG).unwrap();
+        channel(&site, "the end", serde_json::Value::is_null);
+    }
+    site.stop();
+}
+
+#[test]
+fn a_viewer_starts_at_the_last_sync_sample_without_a_gap() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&[]);
+    let mut hand = Hand::publish(&site, SDP);
+    for picture in 0..10 {
+        hand.picture(picture * 3600, picture % 4 == 0);
+    }
+    channel(&site, "pictures", |it| it["received"]["rtp"] == 10);
+    let mut eyes = Eyes::set_up(&site);
+    let answer = eyes.play();
+    let info = answer.header("RTP-Info").expect("it is known").to_owned();
+    let (first, nal) = eyes.next();
+    // The third sync sample is the ninth picture.
+    assert_eq!((nal, first.sequence, first.timestamp), (0x65, 8, 8 * 3600));
+    assert!(info.contains("seq=8;rtptime=28800"), "{info}");
+    for picture in 10..20 {
+        hand.picture(picture * 3600, false);
+    }
+    for sequence in 9..20 {
+        assert_eq!(eyes.next().0.sequence, sequence);
+    }
+    // The publisher goes without a word, and comes back with other numbers and another SSRC.
+    drop(hand);
+    let mut hand = Hand::publish(&site, SDP);
+    hand.sequence = 40_000;
+    let packet = hand.packet(8, 96, 5, 0x65);
+    hand.client.send_frame(0, &packet).unwrap();
+    let (next, _) = eyes.next();
+    assert_eq!((next.sequence, next.ssrc), (20, first.ssrc));
+    assert!(
+        next.timestamp.wrapping_sub(19 * 3600) < 90_000 * 120,
+        "time has passed"
+    );
+    // One with other tracks ends it.
+    drop(hand);
+    let other = SDP.replace("opus/48000/2", "L16/48000/2");
+    let _hand = Hand::publish(&site, &other);
+    let give_up = Instant::now() + LONG;
+    while eyes
+        .client
+        .request("OPTIONS", &eyes.url.clone(), &[])
+        .unwrap()
+        .status
+        != 454
+    {
+        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+    }
+    let log = site.stop();
+    assert!(log.contains("with other tracks"), "{log}");
+}
+
+#[test]
+fn a_publisher_that_misbehaves_is_answered_and_counted() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&[]);
+    let mut hand = Hand::connect(&site, false);
+    assert_eq!(hand.ask("RECORD"), 455, "before ANNOUNCE");
+    assert_eq!(hand.announce("nonsense").status, 400);
+    assert_eq!(
+        hand.announce(&SDP.replace("opus/48000/2", "opus")).status,
+        400
+    );
+    let many = "m=audio 0 RTP/AVP 0\r\na=control:x\r\n".repeat(9);
+    assert_eq!(
+        hand.announce(&format!(
+            "v=0\r\no=- 0 0 IN IP4 1.1.1.1\r\ns=-\r\nt=0 0\r\n{many}"
+        ))
+        .status,
+        400
+    );
+    drop(hand);
+    let mut hand = Hand::publish(&site, SDP);
+    let mut second = Hand::connect(&site, false);
+    let refused = second.announce(SDP);
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert_eq!(hand.announce(SDP).status, 455, "twice");
+    hand.picture(0, true);
+    // Another's SSRC, another payload type, channels that nobody set up, no RTP at all.
+    let foreign = hand.packet(9, 96, 0, 0x65);
+    hand.client.send_frame(0, &foreign).unwrap();
+    let other = hand.packet(7, 99, 0, 0x65);
+    hand.client.send_frame(0, &other).unwrap();
+    hand.client.send_frame(0, b"").unwrap();
+    hand.client.send_frame(77, &foreign).unwrap();
+    hand.client.send_frame(1, b"no report").unwrap();
+    hand.client.send_frame(0, &vec![0; 65_535]).unwrap();
+    let told = channel(&site, "counts", |it| it["received"]["unannounced"] == 3);
+    let received = &told["received"];
+    let counts = ["rtp", "foreign", "strays"].map(|name| received[name].as_u64());
+    assert_eq!(counts, [Some(1); 3], "{told:#}");
+    assert_eq!(hand.ask("TEARDOWN"), 200);
+    assert_eq!(second.announce(SDP).status, 200, "the name is free again");
+    drop(second);
+    channel(&site, "nobody", serde_json::Value::is_null);
+    site.stop();
+}
+
+#[test]
+fn only_who_may_publishes_from_elsewhere() {
+    require_root!();
+    let site = serve(&[]);
+    let refused = Hand::connect(&site, true).announce(SDP);
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let log = site.stop();
+    assert!(log.contains("may not publish \"live/cam\": 403"), "{log}");
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let hash = ha1(Algorithm::Md5, "anna", "onrush", "secret");
+    let file = "group editors play,publish /live/**\ngroup everybody play /**\n";
+    fs::write(
+        users.path(),
+        format!("{file}user anna editors md5={hash}\n"),
+    )
+    .unwrap();
+    let site = serve(&[&format!("--users={}", users.path().display())]);
+    let refused = Hand::connect(&site, true).announce(SDP);
+    assert_eq!(refused.status, 401, "{refused:?}");
+    let mut wrong = publisher(
+        &site.testbed.rcv,
+        H264,
+        "tcp",
+        "rtsp://anna:x@10.77.0.1:8554/live/cam",
+    );
+    let give_up = Instant::now() + LONG;
+    while wrong.is_running().unwrap() {
+        assert!(Instant::now() < give_up, "{}", wrong.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let url = "rtsp://anna:secret@10.77.0.1:8554/live/cam";
+    let _source = publisher(&site.testbed.rcv, H264, "tcp", url);
+    channel(&site, "the channel", |it| {
+        it["received"]["rtp"].as_u64() > Some(10)
+    });
+    let log = site.stop();
+    assert!(log.contains("may not publish \"live/cam\": 401"), "{log}");
+    assert!(!log.contains("secret"), "{log}");
+}
+
+#[test]
+fn a_channel_is_pulled_and_comes_back() {
+    require_root!();
+    require_programs!("ffmpeg", "curl");
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let hash = ha1(Algorithm::Md5, "anna", "onrush", "secret");
+    let file = "group editors play,publish /**\n";
+    fs::write(
+        users.path(),
+        format!("{file}user anna editors md5={hash}\n"),
+    )
+    .unwrap();
+    let camera = serve(&[&format!("--users={}", users.path().display())]);
+    let url = "rtsp://anna:secret@127.0.0.1:8554/live/cam";
+    let source = publisher(&camera.testbed.snd, H264, "tcp", url);
+    channel(&camera, "the camera", |it| {
+        it["received"]["rtp"].as_u64() > Some(10)
+    });
+    // A second server, on the receiving side, which asks the first for its channel.
+    let media = tempfile::tempdir().unwrap();
+    let start = |more: &[&str]| {
+        let mut command = camera.testbed.rcv.command(ONRUSH);
+        command.args(["serve", media.path().to_str().unwrap(), "--state=off"]);
+        command.args(["--rtsp=127.0.0.1:8554", "--metrics=127.0.0.1:9554"]);
+        command.args(["--channel=far=rtsp://anna:secret@10.77.0.1:8554/live/cam"]);
+        let server = Process::start(command.args(more)).unwrap();
+        let ready = server.wait_for_line("rtsp://", LONG);
+        assert!(ready.is_some(), "{}", server.log_tail());
+        server
+    };
+    let shows = |server: &Process, transport: &str| {
+        let mut command = camera.testbed.rcv.command("ffmpeg");
+        command.args([
+            "-hide_banner",
+            "-loglevel",
+            "error",
+            "-rtsp_transport",
+            transport,
+        ]);
+        command.args(["-i", "rtsp://127.0.0.1:8554/live/far", "-frames:v", "40"]);
+        let (status, said) = Process::run(command.args(["-f", "null", "-"]), LONG).unwrap();
+        assert!(
+            status.success(),
+            "{transport}: {said}\n{}",
+            server.log_tail()
+        );
+    };
+    let mut server = start(&["--on-demand"]);
+    shows(&server, "tcp");
+    assert!(
+        server.wait_for_line("nobody watches", LONG).is_some(),
+        "{}",
+        server.log_tail()
+    );
+    shows(&server, "udp");
+    server.interrupt(LONG).unwrap();
+    let mut server = start(&[]);
+    assert!(
+        server.wait_for_line("is pulled from", LONG).is_some(),
+        "{}",
+        server.log_tail()
+    );
+    drop(source);
+    assert!(
+        server.wait_for_line("tried again", LONG).is_some(),
+        "{}",
+        server.log_tail()
+    );
+    let _source = publisher(&camera.testbed.snd, H264, "udp", url);
+    shows(&server, "tcp");
+    server.interrupt(LONG).unwrap();
+    let log = server.log();
+    assert!(!log.contains("secret") && !log.contains("anna"), "{log}");
+    camera.stop();
+}
