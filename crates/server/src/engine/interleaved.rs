@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use onrush_sys::socket::unacknowledged_bytes;
+
 use super::connection_shared::ConnectionShared;
 use super::remote::{Command, Remote};
 use super::{EngineError, Engines};
@@ -46,6 +48,8 @@ pub struct InterleavedConnection {
     remote: Arc<Remote>,
     number: u32,
     shared: Arc<ConnectionShared>,
+    /// The engine's.
+    socket: Arc<OwnedFd>,
 }
 
 impl InterleavedConnection {
@@ -99,10 +103,12 @@ impl InterleavedConnection {
         self.shared.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// Messages that the kernel has taken so far.
+    /// Bytes that its client has not acknowledged: those that wait, and those that lie in the
+    /// socket, whose buffer is as large as the engine wants it.
     #[must_use]
-    pub fn messages_taken(&self) -> u64 {
-        self.shared.answered.load(Ordering::Relaxed)
+    pub fn unacknowledged_bytes(&self) -> usize {
+        let in_socket = unacknowledged_bytes(&*self.socket).unwrap_or(0);
+        self.waiting_bytes() + in_socket
     }
 
     /// Whether nothing leaves on it any more.
@@ -170,6 +176,7 @@ impl Engines {
         if !remote.shared.sends_streams.load(Ordering::Relaxed) {
             return Err(EngineError::Interleaving);
         }
+        let socket = Arc::new(socket);
         let number = remote.connections.take().ok_or(EngineError::Full {
             streams_max: remote.streams_max,
         })?;
@@ -177,7 +184,7 @@ impl Engines {
         let open = Command::OpenConnection {
             connection: number,
             shared: Arc::clone(&shared),
-            socket,
+            socket: Arc::clone(&socket),
         };
         if let Err(error) = remote.send(open) {
             remote.connections.put_back(number);
@@ -190,6 +197,7 @@ impl Engines {
             remote,
             number,
             shared,
+            socket,
         }))
     }
 }

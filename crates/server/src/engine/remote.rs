@@ -80,7 +80,7 @@ pub(crate) enum Command {
     OpenConnection {
         connection: u32,
         shared: Arc<ConnectionShared>,
-        socket: OwnedFd,
+        socket: Arc<OwnedFd>,
     },
     /// To be sent on a connection, whole.
     Message {

@@ -60,7 +60,7 @@ struct Queued {
 
 struct Connection {
     shared: Arc<ConnectionShared>,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     messages: VecDeque<Box<[u8]>>,
     /// Sends that are queued or handed over, and not answered.
     unanswered: u32,
@@ -95,7 +95,7 @@ impl Connections {
         &mut self,
         number: u32,
         shared: Arc<ConnectionShared>,
-        socket: OwnedFd,
+        socket: Arc<OwnedFd>,
         now_ns: u64,
     ) {
         prepare_stream(socket.as_fd());
@@ -348,7 +348,7 @@ mod tests {
         let (socket, _) = listener.accept().unwrap();
         let mut connections = Connections::new(1, LIMITS);
         let shared = Arc::<ConnectionShared>::default();
-        connections.insert(0, Arc::clone(&shared), socket.into(), 0);
+        connections.insert(0, Arc::clone(&shared), Arc::new(socket.into()), 0);
         (connections, shared, client)
     }
 

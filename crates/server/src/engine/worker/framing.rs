@@ -16,7 +16,7 @@ impl Transmitter {
         &mut self,
         number: u32,
         shared: Arc<ConnectionShared>,
-        socket: OwnedFd,
+        socket: Arc<OwnedFd>,
     ) {
         let now_ns = self.remote.clock.now_ns();
         self.connections.insert(number, shared, socket, now_ns);
