@@ -208,6 +208,22 @@ fn storage(ip: IpAddr) -> libc::sockaddr_storage {
     storage
 }
 
+/// Bytes that a TCP socket was given and its peer has not acknowledged (SIOCOUTQ, tcp(7)).
+///
+/// # Errors
+///
+/// Those of ioctl(2): `socket` is no stream socket.
+pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for as long as it is borrowed; TIOCOUTQ, which is SIOCOUTQ,
+    // writes an int where it is told to, and that lives on.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use onrush_sys::socket::unacknowledged_bytes;
+
 use super::connection_shared::{ConnectionShared, Message};
 use super::remote::{Command, Remote};
 use super::{EngineError, Engines};
@@ -47,6 +49,8 @@ pub struct InterleavedConnection {
     remote: Arc<Remote>,
     number: u32,
     shared: Arc<ConnectionShared>,
+    /// The engine's.
+    socket: Arc<OwnedFd>,
 }
 
 impl InterleavedConnection {
@@ -132,10 +136,12 @@ impl InterleavedConnection {
         self.shared.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// Messages that the kernel has taken so far.
+    /// Bytes that its client has not acknowledged: those that wait, and those that lie in the
+    /// socket, whose buffer is as large as the engine wants it.
     #[must_use]
-    pub fn messages_taken(&self) -> u64 {
-        self.shared.answered.load(Ordering::Relaxed)
+    pub fn unacknowledged_bytes(&self) -> usize {
+        let in_socket = unacknowledged_bytes(&*self.socket).unwrap_or(0);
+        self.waiting_bytes() + in_socket
     }
 
     /// Whether nothing leaves on it any more.
@@ -204,6 +210,7 @@ impl Engines {
         if !remote.shared.sends_streams.load(Ordering::Relaxed) {
             return Err(EngineError::Interleaving);
         }
+        let socket = Arc::new(socket);
         let number = remote.connections.take().ok_or(EngineError::Full {
             streams_max: remote.streams_max,
         })?;
@@ -211,7 +218,7 @@ impl Engines {
         let open = Command::OpenConnection {
             connection: number,
             shared: Arc::clone(&shared),
-            socket,
+            socket: Arc::clone(&socket),
             sealer: sealer.map(Box::new),
         };
         if let Err(error) = remote.send(open) {
@@ -225,6 +232,7 @@ impl Engines {
             remote,
             number,
             shared,
+            socket,
         }))
     }
 }

@@ -81,7 +81,7 @@ pub(crate) enum Command {
     OpenConnection {
         connection: u32,
         shared: Arc<ConnectionShared>,
-        socket: OwnedFd,
+        socket: Arc<OwnedFd>,
         /// What all that leaves on it is sealed with, if it is.
         sealer: Option<Box<Sealer>>,
     },

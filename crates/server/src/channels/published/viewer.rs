@@ -40,8 +40,8 @@ pub(super) struct Watched {
     pub(super) is_member: bool,
     /// The timestamp of the last packet that was sent or is still to be sent.
     last_timestamp: Option<u32>,
-    /// What its connection had taken when that was looked at last, and since when.
-    progress: (u64, u64),
+    /// What its client had not acknowledged when that was looked at last, and since when.
+    progress: (usize, u64),
 }
 
 /// What became of an attempt to send.
@@ -211,7 +211,9 @@ impl Watched {
         now_ns: u64,
     ) -> Sent {
         while !self.backlog.is_empty() {
-            if connection.waiting_bytes() + MESSAGE_BYTES > bounds.backlog_bytes_max {
+            // One message goes, however long its packet is.
+            let unacknowledged = connection.unacknowledged_bytes();
+            if unacknowledged > 0 && unacknowledged + MESSAGE_BYTES > bounds.backlog_bytes_max {
                 break;
             }
             let mut message = Vec::with_capacity(MESSAGE_BYTES.min(2 * self.backlog_bytes));
@@ -227,20 +229,20 @@ impl Watched {
                 message.extend_from_slice(&frame_prefix(channel, bytes));
                 message.extend_from_slice(&packet.bytes);
             }
-            match connection.try_send_within(message, bounds.backlog_bytes_max) {
+            match connection.try_send_within(message, usize::MAX) {
                 Ok(()) => {}
                 // Too much waits for the engine: the numbers show the gap.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => return Sent::Stalled,
             }
         }
-        let taken = connection.messages_taken();
-        if connection.waiting_bytes() == 0 || taken != self.progress.0 {
-            self.progress = (taken, now_ns);
+        let left = connection.unacknowledged_bytes();
+        if left == 0 || left != self.progress.0 {
+            self.progress = (left, now_ns);
         } else if now_ns.saturating_sub(self.progress.1) > bounds.stall_ns_max {
             return Sent::Stalled;
         }
-        match self.backlog.is_empty() && connection.waiting_bytes() == 0 {
+        match self.backlog.is_empty() && left == 0 {
             true => Sent::All,
             false => Sent::Some,
         }

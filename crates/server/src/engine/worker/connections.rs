@@ -65,7 +65,7 @@ struct Queued {
 
 struct Connection {
     shared: Arc<ConnectionShared>,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     /// With TLS, what all that leaves is sealed with, in the order in which it is queued.
     sealer: Option<Box<Sealer>>,
     messages: VecDeque<Message>,
@@ -102,7 +102,7 @@ impl Connections {
         &mut self,
         number: u32,
         shared: Arc<ConnectionShared>,
-        (socket, sealer): (OwnedFd, Option<Box<Sealer>>),
+        (socket, sealer): (Arc<OwnedFd>, Option<Box<Sealer>>),
         now_ns: u64,
     ) {
         match &sealer {
@@ -441,7 +441,7 @@ mod tests {
         let (socket, _) = listener.accept().unwrap();
         let mut connections = Connections::new(LIMITS);
         let shared = Arc::<ConnectionShared>::default();
-        connections.insert(0, Arc::clone(&shared), (socket.into(), None), 0);
+        connections.insert(0, Arc::clone(&shared), (Arc::new(socket.into()), None), 0);
         (connections, shared, client)
     }
 

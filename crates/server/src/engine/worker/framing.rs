@@ -17,7 +17,7 @@ impl Transmitter {
         &mut self,
         number: u32,
         shared: Arc<ConnectionShared>,
-        (socket, sealer): (OwnedFd, Option<Box<Sealer>>),
+        (socket, sealer): (Arc<OwnedFd>, Option<Box<Sealer>>),
     ) {
         let now_ns = self.remote.clock.now_ns();
         self.connections
