@@ -78,21 +78,30 @@ struct Packet {
     /// Where its block is.
     place: u64,
     is_key: bool,
+    /// Adler-32 of its bytes, where that stands on its line.
+    sum: Option<u32>,
 }
 
 fn packets(file: &Path, kind: &str) -> Vec<Packet> {
     let output = Command::new("ffprobe")
         .args(["-v", "error", "-select_streams", kind, "-of", "csv=p=0"])
-        .args(["-show_entries", "packet=pts_time,dts_time,size,pos,flags"])
+        .args([
+            "-show_entries",
+            "packet=pts_time,dts_time,size,pos,flags,data_hash",
+        ])
+        .args(["-show_data_hash", "adler32"])
         .arg(file)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let lines = String::from_utf8(output.stdout).unwrap();
     let packet = |line: &str| {
-        let [pts, dts, bytes, place, flags] = line.splitn(6, ',').collect::<Vec<_>>()[..5] else {
+        let fields: Vec<_> = line.split(',').collect();
+        let [pts, dts, bytes, place, flags, ..] = fields[..] else {
             panic!("{line}")
         };
+        let mut sums = fields.iter().filter_map(|it| it.strip_prefix("adler32:"));
+        let sum = sums.next();
         let ms = |seconds: &str| Some(seconds.parse::<f64>().ok()? * 1000.0);
         Packet {
             pts_ms: ms(pts),
@@ -100,6 +109,7 @@ fn packets(file: &Path, kind: &str) -> Vec<Packet> {
             bytes: bytes.parse().unwrap(),
             place: place.parse().unwrap(),
             is_key: flags.starts_with('K'),
+            sum: sum.map(|it| u32::from_str_radix(it, 16).unwrap()),
         }
     };
     // What some packets have beside these, such as samples to discard, is on lines of its own.
@@ -147,7 +157,12 @@ fn packets_are_those_that_ffprobe_shows() {
         for (track, (_, kind, medium)) in kinds.into_iter().enumerate() {
             assert_eq!(index.tracks()[track].medium, medium, "{name}");
             let packets = packets(&file, kind);
-            compare(&format!("{name}, {kind}"), &index, track, &packets);
+            compare(
+                &format!("{name}, {kind}"),
+                (&index, track),
+                &bytes,
+                &packets,
+            );
             if medium == Medium::Video {
                 compare_seeks(name, &index, &packets);
             }
@@ -155,8 +170,18 @@ fn packets_are_those_that_ffprobe_shows() {
     }
 }
 
-/// Samples one after the other, with their sizes, places and times.
-fn compare(what: &str, index: &Index, track: usize, packets: &[Packet]) {
+/// RFC 1950, section 9.
+fn adler32(bytes: &[u8]) -> u32 {
+    let add = |(a, b): (u32, u32), &byte: &u8| {
+        let a = (a + u32::from(byte)) % 65_521;
+        (a, (b + a) % 65_521)
+    };
+    let (a, b) = bytes.iter().fold((1, 0), add);
+    b << 16 | a
+}
+
+/// Samples one after the other, with their sizes, bytes and times.
+fn compare(what: &str, (index, track): (&Index, usize), file: &[u8], packets: &[Packet]) {
     let plan = index.plan(track, index.cut(track, 1460).unwrap(), 20_000_000, false);
     let origin = RtpOrigin {
         sequence: 0,
@@ -177,6 +202,10 @@ fn compare(what: &str, index: &Index, track: usize, packets: &[Packet]) {
             let said = format!("{what}: {piece:?}, {shown:?}");
             assert_eq!(piece.end - piece.start, shown.bytes, "{said}");
             assert!((4..64).contains(&(piece.start - shown.place)), "{said}");
+            let part = [piece.start, piece.end].map(|at| usize::try_from(at).unwrap());
+            let bytes = &file[part[0]..part[1]];
+            let sum = adler32(bytes);
+            assert_eq!(shown.sum.unwrap_or(sum), sum, "{said}: other bytes");
             if number > 0 {
                 continue;
             }
