@@ -115,7 +115,13 @@ async fn announce(
         reply
     };
     let ip = peer.ip().to_canonical();
-    let allowed = may(control, (ip, is_encrypted), Action::Publish, (request, &path)).await;
+    let allowed = may(
+        control,
+        (ip, is_encrypted),
+        Action::Publish,
+        (request, &path),
+    )
+    .await;
     allowed.map_err(refused)?;
     if control.stopping.get() {
         let note = "the server stops";

@@ -195,7 +195,7 @@ mod tests {
         decoder.push(format!("{head}\r\nContent-Length: {bytes}\r\n\r\n{body}").as_bytes());
         match decoder.next_event().unwrap().unwrap() {
             Event::Request(request) => request,
-            Event::Frame(frame) => panic!("{frame:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
