@@ -170,7 +170,7 @@ fn units() -> Units {
 fn play(request: &Request, range: Option<AskedRange>, (scale, speed): (Scale, Speed)) -> Reply {
     let range = range.map(|asked| asked.in_npt(units())).transpose();
     let Ok(range) = range else {
-        return Reply::playing_live(request);
+        return Reply::playing_live(request, &[]);
     };
     match range.unwrap_or_default().resolve(0, DURATION_NS, scale) {
         Ok(span) => {
@@ -187,7 +187,7 @@ fn play(request: &Request, range: Option<AskedRange>, (scale, speed): (Scale, Sp
             };
             Reply::playing(request, (span, speed), Some(DURATION_NS), &[info])
         }
-        Err(_) => Reply::playing_live(request),
+        Err(_) => Reply::playing_live(request, &[]),
     }
 }
 

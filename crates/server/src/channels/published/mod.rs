@@ -1,6 +1,6 @@
 //! Channels of several tracks, whose packets are RTP of any payload: what a publisher gives.
 //!
-//! A [`PublishedChannel`] has a thread, which takes the packets of all tracks in, from sockets of
+//! A `PublishedChannel` has a thread, which takes the packets of all tracks in, from sockets of
 //! its own or as frames of the publisher's connection, numbers them anew so that they go on when a
 //! publisher comes back, and gives them to its viewers: of each track a group, by the same ways as
 //! all live channels. Who joins gets what has come since the last sync sample first, from that
@@ -8,7 +8,7 @@
 //! Frames of a viewer's connection are made for that viewer, and dropped by whole access units
 //! where it is slow.
 //!
-//! [`PublishedChannels`] are the names that are taken, and by whom: a client of RTSP, or a `Pull`,
+//! `PublishedChannels` are the names that are taken, and by whom: a client of RTSP, or a `Pull`,
 //! which asks a camera or another server. Not here: what RTSP's clients ask us.
 
 mod channel;
