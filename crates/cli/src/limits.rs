@@ -244,7 +244,7 @@ fn of_tls() -> [Limit; 3] {
         limit(
             "tls_handshakes_max",
             count(tls_handshakes_max),
-            "TLS handshakes at once; one more: closed",
+            "TLS handshakes at once; more: closed",
         ),
         limit(
             "tls_handshakes_per_address_max",
@@ -285,6 +285,7 @@ macro_rules! fixed {
 /// All of them.
 fn fixed() -> Vec<Limit> {
     let mut limits = to_the_wire();
+    limits.extend(of_channels());
     limits.extend(beside());
     limits.extend(of_users());
     limits
@@ -316,6 +317,33 @@ fn to_the_wire() -> Vec<Limit> {
         segments::SEGMENTS_MAX as count, "segments of a track, about";
         segments::SEGMENT_SAMPLES_MAX as count, "samples of a segment";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
+        group::MEMBERS_MAX as count, "members of a group";
+        group::LANES_MAX as count, "devices times source addresses of a group";
+        receive::BATCH_MAX as count, "messages taken in one crossing";
+        store::CHUNKS_MAX as count, "chunks of a file";
+        store::REQUESTS_MAX as count, "chunks waiting to be built";
+        pool::PINS_MAX as count, "readers of a chunk";
+        pool::SLOTS_MAX as count, "trains with own headers in the kernel";
+        engine::STREAM_RATE_MAX as rate, "what one client is sent";
+        engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
+        engine::COMMANDS_MAX as count, "commands waiting for an engine";
+        rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
+        control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
+        control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
+        stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
+        interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
+        path::TRAIN_PACKETS_MAX as count, "packets of a train";
+        path::OWN_HEADERS_PACKETS_MAX as count, "packets of one with own headers";
+        path::TRAIN_BYTES_MAX as count, "bytes of a train";
+        path::BATCH_TRAINS_MAX as count, "trains in one crossing";
+        path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";
+        path::STREAM_PACKETS_MAX as count, "packets of one over TCP";
+    }
+}
+
+/// Live channels, and who watches the server.
+fn of_channels() -> Vec<Limit> {
+    fixed! {
         channel_api::API_BODY_BYTES_MAX as bytes, "a request to the control API";
         channel_api::API_CONNECTIONS_MAX as count, "connections to it at once";
         admin::METRICS_CONNECTIONS_MAX as count, "scrapes of metrics at once";
@@ -341,29 +369,8 @@ fn to_the_wire() -> Vec<Limit> {
         published::UNWATCHED_TIME_MAX as time, "a channel on demand that nobody watches";
         rtsp::RESPONSE_BYTES_MAX as bytes, "an answer of what is pulled, and its head";
         rtsp::RESPONSE_HEADERS_MAX as count, "its header lines";
-        sdp::FORMAT_PARAMETERS_BYTES_MAX as bytes, "format parameters of a publisher's track";
+        sdp::FORMAT_PARAMETERS_BYTES_MAX as bytes, "a format of a published track";
         members::LINE_ERRORS_MAX as count, "wrong lines told of";
-        group::MEMBERS_MAX as count, "members of a group";
-        group::LANES_MAX as count, "devices times source addresses of a group";
-        receive::BATCH_MAX as count, "messages taken in one crossing";
-        store::CHUNKS_MAX as count, "chunks of a file";
-        store::REQUESTS_MAX as count, "chunks waiting to be built";
-        pool::PINS_MAX as count, "readers of a chunk";
-        pool::SLOTS_MAX as count, "trains with own headers in the kernel";
-        engine::STREAM_RATE_MAX as rate, "what one client is sent";
-        engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
-        engine::COMMANDS_MAX as count, "commands waiting for an engine";
-        rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
-        control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
-        control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
-        stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
-        interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
-        path::TRAIN_PACKETS_MAX as count, "packets of a train";
-        path::OWN_HEADERS_PACKETS_MAX as count, "packets of one with own headers";
-        path::TRAIN_BYTES_MAX as count, "bytes of a train";
-        path::BATCH_TRAINS_MAX as count, "trains in one crossing";
-        path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";
-        path::STREAM_PACKETS_MAX as count, "packets of one over TCP";
     }
 }
 

@@ -39,7 +39,7 @@ use onrush_server::channels::ChannelsConfig;
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Users, live channels and limits have options too: see --help.",
+    after_help = "Users, TLS, live channels and limits have options too: see --help.",
     after_long_help = SERVE_EXAMPLES,
     mut_args(hidden_if_of_channels),
     mut_group("ChannelOptions", |options| options.requires("channels"))

@@ -18,18 +18,26 @@ pub(crate) struct TlsOptions {
     ///
     /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Where TLS is asked for and neither --rtsps nor
     /// --https is given both listen; where one is given, the other does not.
-    #[arg(long, value_name = "ADDR", value_parser = rtsps_address, requires = "shown")]
+    #[arg(long, value_name = "ADDR", value_parser = rtsps_address, hide_short_help = true,
+          requires = "shown")]
     pub(crate) rtsps: Vec<SocketAddr>,
 
     /// HTTP over TLS listens here; repeatable [default: 8443]
-    #[arg(long, value_name = "ADDR", value_parser = https_address, requires = "shown")]
+    #[arg(long, value_name = "ADDR", value_parser = https_address, hide_short_help = true,
+          requires = "shown")]
     pub(crate) https: Vec<SocketAddr>,
 
-    /// TLS with a certificate of the server's own: self-signed
+    /// TLS with a certificate of its own: self-signed
     ///
     /// It names this host and its addresses, is kept in --state and its fingerprint printed, so
     /// that clients can be told whom to trust.
-    #[arg(long, value_name = "HOW", group = "shown", hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "HOW",
+        group = "shown",
+        hide_short_help = true,
+        hide_possible_values = true
+    )]
     pub(crate) tls: Option<Tls>,
 
     /// TLS with this certificate (PEM); repeatable
@@ -37,12 +45,12 @@ pub(crate) struct TlsOptions {
     /// With those that lead to one that clients know behind it. The first is for clients that name
     /// no host, or one that none of the certificates names. Files are read again when they change.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "shown",
-          requires = "tls_key")]
+          hide_short_help = true, requires = "tls_key")]
     pub(crate) tls_certificate: Vec<PathBuf>,
 
     /// Its key (PEM); as many as certificates, in their order
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          requires = "tls_certificate")]
+          hide_short_help = true, requires = "tls_certificate")]
     pub(crate) tls_key: Vec<PathBuf>,
 
     /// Who signs the certificates that clients must show (PEM)

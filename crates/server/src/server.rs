@@ -117,58 +117,52 @@ impl Server {
         raise_open_files_limit();
         let statistics = Arc::new(Statistics::default());
         let tls = open_tls(&config, &statistics)?;
-        let listeners = bind(&config.rtsp_addresses, Service::Rtsp)?;
-        let tls_listeners = bind(&config.rtsps_addresses, Service::Rtsps)?;
+        let (listeners, [addresses, tls_addresses]) = listen_for_players(&config, tls.as_ref())?;
         let listening = listen_for_downloads(&config, tls.as_ref())?;
         let control_error = |source| StartError::Control { source };
-        let of = |listeners: &[TcpListener]| addresses_of(listeners).map_err(control_error);
-        let (addresses, tls_addresses) = (of(&listeners)?, of(&tls_listeners)?);
-        let listeners = beside(listeners, tls_listeners, tls.as_ref());
-        let metrics = config.metrics_address.as_slice();
-        let metrics = bind(metrics, Service::Metrics)?.pop();
+        let metrics = bind(config.metrics_address.as_slice(), Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
-        let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users))?;
-        let authorizer = Arc::new(authorizer);
+        let users = Arc::clone(&statistics.users);
+        let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
         let shared = (&statistics, &authorizer);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
-        let indexes = library.counters();
         let data = Data::start(&config)?;
-        let path_name = data.path().as_str();
-        let cores = data.cores().to_vec();
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(control_error)?;
+        let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(control_error)?;
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
-        let watched = watched(&statistics, (&data, indexes), all, downloads.as_ref());
+        let watched = watched(
+            &statistics,
+            (&data, library.counters()),
+            all,
+            downloads.as_ref(),
+        );
         let (office, wished) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
+        let ends = (stopped, wished);
         let run = move || {
-            // In here, because nothing of it may leave the thread.
-            let files = Some(Files { library, data });
             let pulls = Pulls::start(&config.channels.pulls, &published);
+            // In here, because nothing of it may leave the thread.
             let content = Content {
-                files,
+                files: Some(Files { library, data }),
                 channels: upkeep.channels(),
                 published,
                 pulls: Arc::clone(&pulls),
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            let ends = (stopped, wished);
             serve(runtime, control, (upkeep, api), listeners, ends);
             pulls.stop();
         };
-        let thread = thread::Builder::new()
-            .name("onrush-control".to_owned())
-            .spawn(run);
+        let thread = thread::Builder::new().name("onrush-control".to_owned());
+        let thread = thread.spawn(run);
         Ok(Self {
             addresses,
             tls_addresses,
@@ -327,15 +321,22 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
     listeners.collect()
 }
 
-/// The plain ones, and those with what they are served with.
-fn beside(
-    plain: Vec<TcpListener>,
-    with_tls: Vec<TcpListener>,
+/// Listeners, and with what they are served.
+type Listeners = Vec<(TcpListener, Option<Arc<Tls>>)>;
+
+/// Listens for RTSP, plain and over TLS, and says where in this order.
+fn listen_for_players(
+    config: &Config,
     tls: Option<&Arc<Tls>>,
-) -> Vec<(TcpListener, Option<Arc<Tls>>)> {
+) -> Result<(Listeners, [Vec<SocketAddr>; 2]), StartError> {
+    let plain = bind(&config.rtsp_addresses, Service::Rtsp)?;
+    let with_tls = bind(&config.rtsps_addresses, Service::Rtsps)?;
+    let control_error = |source| StartError::Control { source };
+    let of = |listeners: &[TcpListener]| addresses_of(listeners).map_err(control_error);
+    let addresses = [of(&plain)?, of(&with_tls)?];
     let plain = plain.into_iter().map(|listener| (listener, None));
     let with_tls = with_tls.into_iter().map(|it| (it, tls.cloned()));
-    plain.chain(with_tls).collect()
+    Ok((plain.chain(with_tls).collect(), addresses))
 }
 
 fn listen_for_downloads(config: &Config, tls: Option<&Arc<Tls>>) -> Result<Listening, StartError> {
@@ -416,7 +417,7 @@ fn serve(
     runtime: Runtime,
     control: Rc<Control>,
     (upkeep, api): (Upkeep, ChannelApi),
-    listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
+    listeners: Listeners,
     (stopped, wished): (oneshot::Receiver<()>, WishQueue),
 ) {
     let tasks = LocalSet::new();

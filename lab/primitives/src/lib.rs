@@ -10,7 +10,7 @@
 /// ```
 /// onrush_primitives::named! {
 ///     /// A colour.
-///     #[derive(Debug, PartialEq)]
+///     #[derive(Clone, Copy, Debug, PartialEq)]
 ///     pub enum Colour {
 ///         /// As blood.
 ///         Red = "red",

@@ -384,7 +384,7 @@ table! {
         /// Connections that were closed because too many were at it.
         refused: u64 = read(&stats.refused), Counter "onrush_tls_handshakes_refused_total";
         /// Those under way.
-        in_progress: u64 = read(&stats.in_progress), Gauge "onrush_tls_handshakes";
+        in_progress: u64 = read(&stats.in_progress), Gauge "onrush_tls_handshakes_in_progress";
     }
     metrics {}
 }

@@ -46,8 +46,7 @@ pub(super) async fn authorize(
     Ok(())
 }
 
-/// Says whether `peer`, who asks over TLS or not, may do that with a path, by what `request` says of
-/// it.
+/// Says whether `peer`, who asks over TLS or not, may do that with a path, by what `request` says.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
 //! One connection: requests in, what they ask for carried out, replies out, one after the other.
 
 mod carriage;
+mod playing;
 
 use std::future::poll_fn;
 use std::io;
@@ -10,11 +11,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use onrush_wire::media::{Index, Scale};
-use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
-    self, AskedRange, Decoder, Event, Frame, Intent, Known, LowerTransport, Range, Reply, Request,
-    RtpInfo, SessionId, State, StatusCode, Transport, TunnelSide, headers,
+    self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId, State,
+    StatusCode, Transport, TunnelSide, headers,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
@@ -26,7 +25,7 @@ use super::delivery::Delivery;
 use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
 use super::presentation::{Presentation, find_track};
 use super::publisher::{self, Publisher};
-use super::session::{End, Session, Start};
+use super::session::{End, Session};
 use super::track_session::TrackSession;
 use super::tracks::no_range;
 use super::tunnel::Tunnel;
@@ -37,14 +36,11 @@ use crate::byte_stream::ByteStream;
 pub(super) struct Connection {
     place: ConnectionSlot,
     socket: ByteStream,
-    local: SocketAddr,
     /// While there is a request that has not come whole. Who watches says nothing for long, and
     /// keeps no memory for it.
     decoder: Option<Box<Decoder>>,
     /// Where it is read in its place, if it is the GET of a tunnel.
     tunnel: Option<Box<Tunnel>>,
-    /// It is the POST of one, and what came behind its head.
-    posted: Option<Box<(TunnelSide, Vec<u8>)>>,
     /// What it carries besides, once it has been asked to.
     interleaving: Option<Rc<Interleaving>>,
     /// The numbers of those it has used.
@@ -63,6 +59,14 @@ enum Received {
     Tunnel(Box<(TunnelSide, Vec<u8>)>),
 }
 
+/// What follows on what was received.
+enum Next {
+    Receive,
+    End,
+    /// It is the POST of a tunnel: with what came behind its head it goes to the GET.
+    HandOver(Box<(TunnelSide, Vec<u8>)>),
+}
+
 impl Connection {
     /// Takes over a connection that was accepted.
     ///
@@ -72,14 +76,11 @@ impl Connection {
     pub(super) fn new(place: ConnectionSlot, socket: ByteStream) -> io::Result<Self> {
         // A response is written whole, so there is nothing to wait for and join with it.
         socket.socket().set_nodelay(true)?;
-        let local = socket.local_addr()?;
         Ok(Self {
             place,
             socket,
-            local,
             decoder: None,
             tunnel: None,
-            posted: None,
             interleaving: None,
             sessions: Box::default(),
             granted: None,
@@ -98,12 +99,13 @@ impl Connection {
                 let received = self.receive().await;
                 // What there is to do lies apart from the connection, which mostly waits and then
                 // is small.
-                if Box::pin(self.act(received)).await {
-                    break;
-                }
-                if let Some(posted) = self.posted.take() {
-                    return Box::pin(self.hand_over(*posted)).await;
-                }
+                let next = Box::pin(self.act(received)).await;
+                let last = match next {
+                    Next::Receive => continue,
+                    Next::End => break,
+                    Next::HandOver(posted) => Box::pin(self.hand_over(posted)),
+                };
+                return last.await;
             }
         }
     }
@@ -235,39 +237,43 @@ impl Connection {
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.
-    async fn act(&mut self, received: io::Result<Option<Received>>) -> bool {
+    async fn act(&mut self, received: io::Result<Option<Received>>) -> Next {
         let done = match received {
             Ok(Some(received)) => match self.respond(received).await {
-                Ok(false) => return false,
-                done => done,
+                Ok(Next::End) => Ok(()),
+                Ok(next) => return next,
+                Err(error) => Err(error),
             },
-            received => received.map(|_| true),
+            received => received.map(|_| ()),
         };
         let done = match done {
-            Ok(_) => self.close().await,
+            Ok(()) => self.close().await,
             Err(error) => Err(error),
         };
         if let Err(error) = done {
             debug!("connection of {}: {error}", self.peer());
         }
-        true
+        Next::End
     }
 
-    /// Answers a request. Whether it was the last.
-    async fn respond(&mut self, received: Received) -> io::Result<bool> {
+    /// Answers a request.
+    async fn respond(&mut self, received: Received) -> io::Result<Next> {
         match received {
             Received::Tunnel(opened) => self.enter_tunnel(*opened).await,
             Received::Request(request) => {
                 self.answer(&request).await?;
                 let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
-                Ok(request.headers_named("Connection").any(closes))
+                Ok(match request.headers_named("Connection").any(closes) {
+                    true => Next::End,
+                    false => Next::Receive,
+                })
             }
             Received::Refused(farewell) => {
                 let (reply, cseq) = *farewell;
                 let (peer, status) = (self.peer(), reply.status());
                 debug!("{peer}: {status} and the end of the connection");
                 self.write(&reply, cseq).await?;
-                Ok(true)
+                Ok(Next::End)
             }
         }
     }
@@ -313,7 +319,7 @@ impl Connection {
                 range,
                 scale,
                 speed,
-            }) => match play(request, &session, range, (scale, speed)).await {
+            }) => match playing::play(request, &session, range, (scale, speed)).await {
                 Ok((reply, prepared)) => {
                     start = prepared.map(|start| (Rc::clone(&session), start));
                     Ok(self.of_session(reply, &session))
@@ -333,7 +339,7 @@ impl Connection {
 
     /// Carries a publisher's request out; `None` if it is none.
     async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
-        let between = (self.local, self.peer(), self.is_encrypted());
+        let between = (self.local(), self.peer(), self.is_encrypted());
         let control = Rc::clone(self.control());
         publisher::answer(&control, &mut self.publisher, request, between).await
     }
@@ -396,7 +402,7 @@ impl Connection {
 
     async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
         let presentation = Presentation::open(self.control(), path).await?;
-        let description = presentation.describe(self.local.ip())?;
+        let description = presentation.describe(self.local().ip())?;
         Ok(Reply::description(&self.base(request), description))
     }
 
@@ -406,7 +412,7 @@ impl Connection {
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
             let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
-            format!("{scheme}://{}{url}/", self.local)
+            format!("{scheme}://{}{url}/", self.local())
         } else {
             format!("{url}/")
         }
@@ -453,7 +459,7 @@ impl Connection {
 
     /// Who asks for packets by that transport, with its connection if they go there.
     fn client(&mut self, transport: &Transport) -> Result<Client, Reply> {
-        let between = (self.local, self.peer());
+        let between = (self.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
             (LowerTransport::Udp { .. }, _) => None,
             (LowerTransport::Tcp { .. }, Some(interleaving)) => Some(Rc::clone(interleaving)),
@@ -521,6 +527,13 @@ impl Connection {
         }
     }
 
+    /// The address at this end: asked for when a request needs it, because who watches asks for
+    /// nothing.
+    fn local(&self) -> SocketAddr {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.socket.local_addr().unwrap_or(unknown)
+    }
+
     /// Who is at the other end.
     pub(super) fn peer(&self) -> SocketAddr {
         self.place.peer
@@ -546,70 +559,4 @@ impl Drop for Connection {
             session.leave();
         }
     }
-}
-
-/// A range as it is meant. Players on libavformat (ffplay, mpv, VLC's avformat) name places in a
-/// transport stream by the stamps in it, which of a recording begin anywhere; so does whoever names
-/// a time behind the end that would be one of those.
-fn in_media_time(range: Range, request: &Request, index: &Index) -> Range {
-    let agent = request.header("User-Agent").unwrap_or("");
-    let names_stamps = STAMPING_AGENTS.iter().any(|name| agent.starts_with(name));
-    let is_behind = range
-        .start_ns
-        .is_some_and(|start_ns| start_ns >= index.duration_ns());
-    match names_stamps || is_behind {
-        true => range.map(|time_ns| index.time_of_stamp_ns(time_ns)),
-        false => range,
-    }
-}
-
-/// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless
-/// it is told otherwise).
-const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
-
-async fn play(
-    request: &Request,
-    session: &Rc<Session>,
-    asked: Option<AskedRange>,
-    pace: (Scale, Speed),
-) -> Result<(Reply, Option<Start>), Reply> {
-    let range = asked
-        .map(|asked| asked.in_npt(session.presentation().units()))
-        .transpose();
-    let range = range.map_err(no_range)?.map(|range| match session.media() {
-        Some(media) if matches!(asked, Some(AskedRange::Npt(_))) => {
-            in_media_time(range, request, &media.index())
-        }
-        _ => range,
-    });
-    let start = session.prepare(range, pace).await?;
-    let Some(media) = session.media() else {
-        let starts = match &start {
-            Some(Start::Live(starts)) => &starts[..],
-            _ => &[],
-        };
-        let infos = starts.iter().filter_map(|(track, position)| {
-            let position = (*position)?;
-            Some(RtpInfo {
-                url: &track.track_url,
-                sequence: position.sequence,
-                timestamp: position.timestamp,
-            })
-        });
-        let infos: Vec<_> = infos.collect();
-        return Ok((Reply::playing_live(request, &infos), start));
-    };
-    let (span, speed, tracks) = match &start {
-        Some(Start::Stored { span, line, tracks }) => (*span, line.speed(), &tracks[..]),
-        _ => (session.remaining(), session.speed(), &[][..]),
-    };
-    let infos = tracks.iter().map(|start| RtpInfo {
-        url: &start.track.track_url,
-        sequence: start.position.sequence,
-        timestamp: start.position.timestamp,
-    });
-    let infos: Vec<_> = infos.collect();
-    let end_ns = (!media.grows()).then(|| media.duration_ns());
-    let reply = Reply::playing(request, (span, speed), end_ns, &infos);
-    Ok((reply, start))
 }

@@ -57,6 +57,9 @@ pub(super) struct StoredDelivery {
     pub(super) is_silent: Cell<bool>,
 }
 
+/// Why a live channel has nothing else.
+const UDP_ALONE: &str = "this live channel is sent over UDP only";
+
 /// A delivery, and what the client is told of it.
 pub(super) struct Opened {
     pub(super) delivery: Delivery,
@@ -93,15 +96,10 @@ impl Delivery {
             }
         };
         transports.iter().find(is_served).ok_or_else(|| {
-            let is_udp_alone = match presentation {
-                Presentation::Stored(_) => false,
-                Presentation::Published(_) => !has_engines,
-                Presentation::Live(_) => true,
-            };
-            let note = if is_udp_alone {
-                "this live channel is sent over UDP only"
-            } else {
-                "over TLS packets are interleaved, not sent over UDP"
+            let note = match presentation {
+                Presentation::Published(_) if !has_engines => UDP_ALONE,
+                Presentation::Live(_) => UDP_ALONE,
+                _ => "over TLS packets are interleaved, not sent over UDP",
             };
             Reply::refusal(StatusCode::UnsupportedTransport, note)
         })

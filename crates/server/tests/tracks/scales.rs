@@ -237,7 +237,9 @@ fn assert_order(track: usize, packets: &[Packet], told: &Told, of_play: &[(u32, 
     }
     if let Some(&(first, first_ns)) = of_play.first() {
         assert!(packets[first as usize].is_sync);
-        assert_eq!(first_ns, told.start_ns, "it begins where it was said to");
+        // Times at a scale are rounded on their way, by nanoseconds.
+        let [began_us, told_us] = [first_ns, told.start_ns].map(|ns| ns / 1000);
+        assert_eq!(began_us, told_us, "it begins where it was said to");
     }
 }
 

@@ -101,7 +101,7 @@ impl Films {
 
 /// When that frame of 30000/1001 a second is shown, to a microsecond, as answers say it.
 fn of_ntsc(frame: u64) -> Result<u64, u16> {
-    Ok(frame * 1001 * SECOND_NS / 30_000 / 1000 * 1000)
+    Ok(frame * 1001 * SECOND_NS / 30_000)
 }
 
 #[test]

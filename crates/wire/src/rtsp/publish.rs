@@ -75,7 +75,8 @@ impl Publish {
             (Method::Announce, _) => Some(announce(request, publication)),
             (Method::Record, None) => Some(check_protocol(request).and_then(|()| {
                 let note = "send ANNOUNCE and SETUP first, on this connection";
-                Err(Reply::refusal(StatusCode::MethodNotValidInThisState, note))
+                let reply = Reply::refusal(StatusCode::MethodNotValidInThisState, note);
+                Err(reply.with(headers::ALLOW, "ANNOUNCE"))
             })),
             // The first SETUP need not name a session: ANNOUNCE may have been answered without.
             (Method::Setup, Some(publication)) if is_own || named.is_none() => {
@@ -93,8 +94,9 @@ impl Publish {
 fn announce(request: &Request, publication: Option<Publication<'_>>) -> Result<Publish, Reply> {
     check_protocol(request)?;
     if publication.is_some() {
-        let note = "this connection publishes already; TEARDOWN that first";
-        return Err(Reply::refusal(StatusCode::MethodNotValidInThisState, note));
+        return Err(not_now(
+            "this connection publishes already; TEARDOWN that first",
+        ));
     }
     let kind = request.header("Content-Type").unwrap_or("application/sdp");
     let kind = kind.split(';').next().unwrap_or("").trim();
@@ -115,10 +117,7 @@ fn announce(request: &Request, publication: Option<Publication<'_>>) -> Result<P
 fn set_up(request: &Request, peer: IpAddr, publication: Publication<'_>) -> Result<Publish, Reply> {
     check_protocol(request)?;
     if publication.is_recording {
-        return Err(Reply::refusal(
-            StatusCode::MethodNotValidInThisState,
-            "PAUSE first",
-        ));
+        return Err(not_now("PAUSE first"));
     }
     let track = find(&request.uri, publication)?;
     let transports = Transport::negotiate_record(request.headers_named("Transport"), peer);
@@ -148,25 +147,31 @@ fn find(uri: &str, publication: Publication<'_>) -> Result<usize, Reply> {
     found.ok_or_else(|| Reply::refusal(StatusCode::NotFound, note))
 }
 
+/// What a session that publishes may be asked for.
+const ALLOWED: &str = "SETUP, RECORD, PAUSE, TEARDOWN, GET_PARAMETER";
+
+/// Refuses what a session that publishes does not do now; such an answer says what it does (RFC
+/// 2326, section 11.3.6).
+fn not_now(note: &str) -> Reply {
+    let reply = Reply::refusal(StatusCode::MethodNotValidInThisState, note);
+    reply.with(headers::ALLOW, ALLOWED)
+}
+
 fn of_session(
     request: &Request,
     method: &Method,
     publication: Publication<'_>,
 ) -> Result<Publish, Reply> {
     check_protocol(request)?;
-    let wrong = |note| Err(Reply::refusal(StatusCode::MethodNotValidInThisState, note));
     match method {
-        Method::Record if publication.tracks_set_up == 0 => wrong("SETUP a track first"),
+        Method::Record if publication.tracks_set_up == 0 => Err(not_now("SETUP a track first")),
         Method::Record => Ok(Publish::Record),
         Method::Pause => Ok(Publish::Pause),
         Method::Teardown => Ok(Publish::Teardown),
         Method::Options | Method::GetParameter | Method::SetParameter => Ok(Publish::KeepAlive),
         _ => {
             let reply = Reply::refusal(StatusCode::MethodNotAllowed, "the session publishes");
-            Err(reply.with(
-                headers::ALLOW,
-                "SETUP, RECORD, PAUSE, TEARDOWN, GET_PARAMETER",
-            ))
+            Err(reply.with(headers::ALLOW, ALLOWED))
         }
     }
 }

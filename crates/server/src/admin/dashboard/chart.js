@@ -38,7 +38,8 @@ export class Chart {
     const each = Math.max(Math.ceil(samples.length / POINTS), 1);
     const points = [];
     for (let at = 0; at < samples.length; at += each) {
-      points.push(Math.max(...samples.slice(at, at + each)));
+      // What is early is negative lateness: not late.
+      points.push(Math.max(0, ...samples.slice(at, at + each)));
     }
     const most = Math.max(...points, Number.MIN_VALUE);
     const step = POINTS / Math.max(points.length - 1, 1);

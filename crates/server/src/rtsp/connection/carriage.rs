@@ -7,7 +7,7 @@ use onrush_wire::rtsp::{TUNNEL_OPEN, TUNNEL_REFUSED, TunnelSide};
 use tokio::time::timeout;
 
 use super::super::tunnel::{Leg, Post, Tunnel};
-use super::Connection;
+use super::{Connection, Next};
 use crate::byte_stream::ByteStream;
 
 impl Connection {
@@ -40,28 +40,28 @@ impl Connection {
         self.socket.close().await
     }
 
-    /// Becomes one side of a tunnel. Whether it ends over it.
+    /// Becomes one side of a tunnel.
     pub(super) async fn enter_tunnel(
         &mut self,
         (side, rest): (TunnelSide, Vec<u8>),
-    ) -> io::Result<bool> {
+    ) -> io::Result<Next> {
         let is_fresh = self.tunnel.is_none() && self.sessions.is_empty();
         if is_fresh && side.is_post {
-            self.posted = Some(Box::new((side, rest)));
-            return Ok(false);
+            return Ok(Next::HandOver(Box::new((side, rest))));
         }
         let control = Rc::clone(self.control());
         if is_fresh && let Some(tunnel) = Tunnel::open(&control, self.peer_ip(), side) {
             self.tunnel = Some(Box::new(tunnel));
             self.write_all(TUNNEL_OPEN.to_vec()).await?;
-            return Ok(false);
+            return Ok(Next::Receive);
         }
         self.write_all(TUNNEL_REFUSED.to_vec()).await?;
-        Ok(true)
+        Ok(Next::End)
     }
 
     /// Gives itself to the GET of its tunnel, or ends.
-    pub(super) async fn hand_over(self, (side, text): (TunnelSide, Vec<u8>)) {
+    pub(super) async fn hand_over(self, posted: Box<(TunnelSide, Vec<u8>)>) {
+        let (side, text) = *posted;
         let (control, ip) = (Rc::clone(self.control()), self.peer_ip());
         let leg = Box::new(self);
         if let Err(mut refused) = Tunnel::give(&control, (ip, side), Post { leg, text }) {

@@ -1,0 +1,77 @@
+//! PLAY: what range is meant, and what the answer says.
+
+use std::rc::Rc;
+
+use onrush_wire::media::{Index, Scale};
+use onrush_wire::pace::Speed;
+use onrush_wire::rtsp::{AskedRange, Range, Reply, Request, RtpInfo};
+
+use super::super::session::{Session, Start};
+use super::super::tracks::no_range;
+
+/// A range as it is meant. Players on libavformat (ffplay, mpv, VLC's avformat) name places in a
+/// transport stream by the stamps in it, which of a recording begin anywhere; so does whoever names
+/// a time behind the end that would be one of those.
+fn in_media_time(range: Range, request: &Request, index: &Index) -> Range {
+    let agent = request.header("User-Agent").unwrap_or("");
+    let names_stamps = STAMPING_AGENTS.iter().any(|name| agent.starts_with(name));
+    let is_behind = range
+        .start_ns
+        .is_some_and(|start_ns| start_ns >= index.duration_ns());
+    match names_stamps || is_behind {
+        true => range.map(|time_ns| index.time_of_stamp_ns(time_ns)),
+        false => range,
+    }
+}
+
+/// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless
+/// it is told otherwise).
+const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
+
+/// Prepares what a PLAY asks for; the answer, and what to start once it is sent.
+pub(super) async fn play(
+    request: &Request,
+    session: &Rc<Session>,
+    asked: Option<AskedRange>,
+    pace: (Scale, Speed),
+) -> Result<(Reply, Option<Start>), Reply> {
+    let range = asked
+        .map(|asked| asked.in_npt(session.presentation().units()))
+        .transpose();
+    let range = range.map_err(no_range)?.map(|range| match session.media() {
+        Some(media) if matches!(asked, Some(AskedRange::Npt(_))) => {
+            in_media_time(range, request, &media.index())
+        }
+        _ => range,
+    });
+    let start = session.prepare(range, pace).await?;
+    let Some(media) = session.media() else {
+        let starts = match &start {
+            Some(Start::Live(starts)) => &starts[..],
+            _ => &[],
+        };
+        let infos = starts.iter().filter_map(|(track, position)| {
+            let position = (*position)?;
+            Some(RtpInfo {
+                url: &track.track_url,
+                sequence: position.sequence,
+                timestamp: position.timestamp,
+            })
+        });
+        let infos: Vec<_> = infos.collect();
+        return Ok((Reply::playing_live(request, &infos), start));
+    };
+    let (span, speed, tracks) = match &start {
+        Some(Start::Stored { span, line, tracks }) => (*span, line.speed(), &tracks[..]),
+        _ => (session.remaining(), session.speed(), &[][..]),
+    };
+    let infos = tracks.iter().map(|start| RtpInfo {
+        url: &start.track.track_url,
+        sequence: start.position.sequence,
+        timestamp: start.position.timestamp,
+    });
+    let infos: Vec<_> = infos.collect();
+    let end_ns = (!media.grows()).then(|| media.duration_ns());
+    let reply = Reply::playing(request, (span, speed), end_ns, &infos);
+    Ok((reply, start))
+}

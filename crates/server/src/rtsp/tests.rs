@@ -1,0 +1,176 @@
+//! Control, its sessions and what they take.
+
+use onrush_testkit::rtsp_client::Ports;
+use onrush_wire::media::Scale;
+use onrush_wire::media::ts::synth::constant_rate;
+use onrush_wire::pace::Speed;
+use onrush_wire::rtsp::{State, Transport};
+use tempfile::TempDir;
+use tokio::task::LocalSet;
+
+use super::client::Client;
+use super::moment::Moment;
+use super::presentation::Presentation;
+use super::session::Start;
+use super::track_session::TrackSession;
+use super::*;
+use crate::channels::published;
+use crate::data::Data;
+use crate::engine;
+use crate::testing::block_on;
+use crate::users::{Authorizer, UsersConfig};
+
+/// Bytes that a task takes beside its future: its header, its links and its trailer.
+const TASK_BYTES: usize = 88;
+
+/// Of the future that a function returns.
+fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+    size_of::<F>()
+}
+
+/// A session of `film.ts` that is set up for a client who listens nowhere.
+async fn set_up(control: &Rc<Control>, rtp_port: u16) -> Rc<Session> {
+    let presentation = Presentation::open(control, "film.ts").await.unwrap();
+    let (server, peer) = (([127, 0, 0, 1], 554).into(), ([127, 0, 0, 1], 2).into());
+    let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
+    let offers = std::iter::once(offer.as_str());
+    let transports = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
+    let client = Client::new((server, peer), None);
+    let of = (&presentation, 0);
+    let track = TrackSession::open(control, of, &transports[0], "track1", &client);
+    let session = Session::new(control.name(), control, presentation, track.unwrap());
+    control.add(&session);
+    session
+}
+
+/// A server of `film.ts`, of a second.
+fn control() -> (Rc<Control>, TempDir) {
+    control_of(&constant_rate(665, 0, 40_608), 900)
+}
+
+fn control_of(film_ts: &[u8], load_max_permille: u64) -> (Rc<Control>, TempDir) {
+    let root = tempfile::tempdir().unwrap();
+    let film = root.path().join("film.ts");
+    std::fs::write(&film, film_ts).unwrap();
+    // Else it might still grow, and has no end yet.
+    onrush_testkit::media::age(&film).unwrap();
+    let config = Config {
+        media_root: root.path().to_owned(),
+        cache_bytes: 1 << 20,
+        load_max_permille,
+        ..Config::default()
+    };
+    let library = Arc::new(Library::new(&config).unwrap());
+    let data = Data::start(&config).unwrap();
+    let users = Authorizer::open(&UsersConfig::default(), Arc::default());
+    let live = published::PublishedChannels::new(&config.channels, &config.limits);
+    let content = Content {
+        files: Some(Files { library, data }),
+        channels: Vec::new(),
+        pulls: published::Pulls::start(&[], &live),
+        published: live,
+        authorizer: Arc::new(users.unwrap()),
+    };
+    (Control::new(config, content, Arc::default()), root)
+}
+
+/// A moment's timestamp is the same whenever it is asked for: as the film begins, while it
+/// plays, and after its end.
+#[test]
+fn reports_tell_one_line_of_time_also_after_the_end() {
+    let (control, _root) = control();
+    block_on(LocalSet::new().run_until(async {
+        let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
+        let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
+        let track = session.tracks()[0].clone();
+        let lags = || control.sum(|engine| &engine.lags);
+        let timestamp = |moment| track.sending(moment, "").timestamp;
+        let is_told = async || {
+            let start = session
+                .prepare(None, (Scale::NORMAL, Speed::NORMAL))
+                .await
+                .unwrap()
+                .expect("it starts");
+            let Start::Stored { tracks, .. } = &start else {
+                panic!("it is a file");
+            };
+            let first = tracks[0].position.timestamp;
+            let (lagged, before) = (lags(), Moment::now());
+            session.start(start);
+            let after = Moment {
+                monotonic_ns: before.monotonic_ns + 7_000_000_000,
+                ..before
+            };
+            let last = [before, after].map(timestamp);
+            let is_before = last[0].wrapping_sub(first) > u32::MAX / 2;
+            assert!(is_before || last[0] == first, "{last:?} {first}");
+            assert_eq!(last[1].wrapping_sub(last[0]), 7 * 90_000);
+            while session.state() == State::Playing {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                session.stream_stopped();
+            }
+            assert_eq!(session.state(), State::Ended);
+            // On a machine that stands still for half a second the line is another one.
+            lags() > lagged || [before, after].map(timestamp) == last
+        };
+        for _ in 0..3 {
+            assert!(is_told().await);
+        }
+    }));
+}
+
+#[test]
+fn where_there_is_no_room_for_more_speed_is_1() {
+    // 200 Mbit/s take more than a thousandth of a processor, by the first reckoning.
+    let film_ts = constant_rate(26_600, 0, 203);
+    for (load_max_permille, expected) in [(3, Speed::NORMAL), (900, Speed::FASTEST)] {
+        let (control, _root) = control_of(&film_ts, load_max_permille);
+        block_on(LocalSet::new().run_until(async {
+            let session = set_up(&control, 30_004).await;
+            let pace = (Scale::NORMAL, Speed::FASTEST);
+            let start = session.prepare(None, pace).await.unwrap();
+            let Some(Start::Stored { line, .. }) = start else {
+                panic!("{start:?}");
+            };
+            assert_eq!(line.speed(), expected);
+        }));
+    }
+}
+
+#[test]
+fn a_bug_that_one_session_meets_ends_no_other() {
+    let (control, _root) = control();
+    block_on(LocalSet::new().run_until(async {
+        let [one, other] = [
+            set_up(&control, 30_000).await,
+            set_up(&control, 30_002).await,
+        ];
+        control.tell(one.id().number(), |_| panic!("this is planted"));
+        assert_eq!(one.state(), State::Init);
+        control.left.notified().await;
+        assert!(control.session(one.id(), one.peer_ip()).is_none());
+        assert!(control.session(other.id(), other.peer_ip()).is_some());
+        assert_eq!(other.state(), State::Ready);
+        other
+            .end(End::Stopped)
+            .expect("the first reason")
+            .await
+            .unwrap();
+        assert!(control.sessions.borrow().is_empty());
+    }));
+}
+
+#[test]
+fn of_two_kilobytes_a_viewer_takes_his_parts_take_so_much() {
+    let parts = [
+        (
+            "connection",
+            TASK_BYTES + bytes_of(connection::Connection::serve),
+        ),
+        ("session", size_of::<Session>()),
+        ("track", size_of::<TrackSession>()),
+        ("engine", engine::BYTES_PER_STREAM),
+    ];
+    let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+    assert!(total <= 1280, "{total} of {parts:?}");
+}
