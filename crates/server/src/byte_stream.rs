@@ -33,8 +33,11 @@ impl ByteStream {
         }
     }
 
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().local_addr()
+    /// The address at this end. The kernel is asked each time: only some requests need it, and who
+    /// watches keeps no memory for it.
+    pub(crate) fn local(&self) -> SocketAddr {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.socket().local_addr().unwrap_or(unknown)
     }
 
     /// Whether a read may bring something.

@@ -15,11 +15,14 @@ use crate::receive::address;
 ///
 /// ENOTCONN if it is not connected.
 pub fn path_mtu(socket: &impl AsFd) -> io::Result<u32> {
-    let (level, option) = match whole_number(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? {
-        libc::AF_INET => (libc::IPPROTO_IP, libc::IP_MTU),
-        _ => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    // The family is not asked for first: most sockets are of IPv4, and this is done for each viewer.
+    let mtu_bytes = match whole_number(socket, libc::IPPROTO_IP, libc::IP_MTU) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            whole_number(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)
+        }
+        answer => answer,
     };
-    u32::try_from(whole_number(socket, level, option)?).map_err(io::Error::other)
+    u32::try_from(mtu_bytes?).map_err(io::Error::other)
 }
 
 /// An option of a socket that is a whole number: getsockopt(2).

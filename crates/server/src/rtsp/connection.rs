@@ -339,9 +339,8 @@ impl Connection {
 
     /// Carries a publisher's request out; `None` if it is none.
     async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
-        let between = (self.local(), self.peer(), self.is_encrypted());
-        let control = Rc::clone(self.control());
-        publisher::answer(&control, &mut self.publisher, request, between).await
+        let (control, peer) = (Rc::clone(self.control()), self.peer());
+        publisher::answer(&control, &mut self.publisher, request, (&self.socket, peer)).await
     }
 
     /// Answers a request, and says so.
@@ -527,11 +526,8 @@ impl Connection {
         }
     }
 
-    /// The address at this end: asked for when a request needs it, because who watches asks for
-    /// nothing.
     fn local(&self) -> SocketAddr {
-        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.socket.local_addr().unwrap_or(unknown)
+        self.socket.local()
     }
 
     /// Who is at the other end.

@@ -349,7 +349,9 @@ fn bind_one(mut local: SocketAddr, port: u16, is_shared: bool) -> io::Result<Soc
     local.set_port(port);
     let kind = Type::DGRAM.nonblocking();
     let socket = Socket::new(Domain::for_address(local), kind, Some(Protocol::UDP))?;
-    socket.set_reuse_port(is_shared)?;
+    if is_shared {
+        socket.set_reuse_port(true)?;
+    }
     socket.bind(&local.into())?;
     Ok(socket)
 }

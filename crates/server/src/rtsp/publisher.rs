@@ -20,6 +20,7 @@ use super::authorize::may;
 use super::client::canonical;
 use super::presentation::is_taken;
 use super::{Control, Escaped};
+use crate::byte_stream::ByteStream;
 use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, TrackSockets};
 
 /// What a connection publishes.
@@ -49,7 +50,7 @@ pub(super) async fn answer(
     control: &Rc<Control>,
     publisher: &mut Option<Box<Publisher>>,
     request: &Request,
-    (local, peer, is_encrypted): (SocketAddr, SocketAddr, bool),
+    (socket, peer): (&ByteStream, SocketAddr),
 ) -> Option<Result<Reply, Reply>> {
     let publication = publisher.as_ref().map(|publisher| publisher.publication());
     let asked = match Publish::of(request, peer.ip().to_canonical(), publication)? {
@@ -66,7 +67,8 @@ pub(super) async fn answer(
     };
     let done = match (asked, publisher.as_mut()) {
         (Publish::Announce { path, tracks }, _) => {
-            let announced = announce(control, request, (path, tracks), (peer, is_encrypted)).await;
+            let from = (peer, socket.is_encrypted());
+            let announced = announce(control, request, (path, tracks), from).await;
             announced.map(|new| {
                 let session = publisher.insert(Box::new(new)).session;
                 Reply::ok().with_session(session, timeout)
@@ -79,7 +81,7 @@ pub(super) async fn answer(
         }
         (_, None) => Ok(Reply::ok()),
         (Publish::Setup { track, transports }, Some(publisher)) => {
-            let between = (canonical(local), canonical(peer));
+            let between = (canonical(socket.local()), canonical(peer));
             let set_up = publisher.set_up(control, track, &transports, between);
             set_up.map(of_session)
         }
