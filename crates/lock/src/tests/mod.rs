@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::memory::{CAP_IPC_LOCK, has_capability};
@@ -28,6 +29,11 @@ fn has_frames() -> bool {
     has_capability(CAP_SYS_ADMIN)
 }
 
+/// Where the next mapping of a test goes, far from what the kernel chooses. No two tests ever have
+/// the same addresses: the watcher may hear of one's unmapping when another's mapping has taken the
+/// place, and rightly forgets that.
+static NEXT_ADDRESS: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
+
 /// A mapping that goes away at the end of the test.
 struct Memory(Range<usize>);
 
@@ -42,10 +48,15 @@ impl Memory {
             Some(_) => libc::MAP_SHARED,
             None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         };
+        let flags = flags | libc::MAP_FIXED_NOREPLACE;
         let fd = file.map_or(-1, AsRawFd::as_raw_fd);
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
-        assert_ne!(base, libc::MAP_FAILED);
+        // The page between two keeps the kernel from joining them.
+        let at = NEXT_ADDRESS.fetch_add(bytes + PAGE, Ordering::Relaxed);
+        let at = ptr::without_provenance_mut(at);
+        // SAFETY: the kernel refuses an address at which something is mapped, so that a new mapping
+        // touches nothing of ours.
+        let base = unsafe { libc::mmap(at, bytes, protection, flags, fd, 0) };
+        assert_eq!(base, at, "{}", io::Error::last_os_error());
         // Huge pages would make neighbours share their fate.
         // SAFETY: the range was just mapped; the advice changes no contents.
         unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };

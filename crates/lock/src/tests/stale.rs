@@ -157,7 +157,7 @@ fn a_deaf_watcher_is_noticed_after_every_event_that_matters() {
     if !alone() {
         return;
     }
-    WATCHER_IS_DEAF.store(true, std::sync::atomic::Ordering::Relaxed);
+    WATCHER_IS_DEAF.store(true, Ordering::Relaxed);
     for event in EVENTS {
         let found = wrong_send(event, 0..4);
         assert_eq!(found.is_some(), event.makes_stale(), "{event:?}: {found:?}");
