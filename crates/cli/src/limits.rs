@@ -15,7 +15,7 @@ use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin, channel_api,
     downloads::ftp as session,
-    engine, library, rtsp as control, store, transfer,
+    engine, library, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
     watching,
 };
@@ -328,6 +328,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
+        tunnelling::TUNNELS_WAITING_MAX as count, "sides of tunnels that HTTP hands over at once";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
@@ -391,6 +392,7 @@ fn beside() -> Vec<Limit> {
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
         tls::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
+        tls::TLS_LOG_LINES_MAX as count, "lines a minute of handshakes that failed";
         transfer::READS_MAX as count, "reads of disks at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
@@ -432,6 +434,13 @@ fn of_users() -> Vec<Limit> {
         users::HOOK_ANSWERS_MAX as count, "answers of it that are kept";
         users::URL_KEYS_BYTES_MAX as bytes, "a file of keys for URLs";
         users::URL_KEYS_MAX as count, "keys in it";
+        auth::JWT_BYTES_MAX as count, "bytes of a token";
+        auth::JWT_RIGHTS_MAX as count, "rights in it";
+        auth::JWK_KEYS_MAX as count, "keys for tokens";
+        users::JWKS_BYTES_MAX as bytes, "a set of them";
+        users::JWKS_TIME_MAX as time, "asking a URL for them";
+        users::JWKS_PAUSE_MIN as time, "until it is asked again for one that is unknown";
+        users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
 }
 

@@ -218,6 +218,13 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             read => read?,
         };
+        self.push(&bytes[..read]);
+        self.keep_key()?;
+        Ok(Some(read))
+    }
+
+    /// Takes what has come.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let limits = &self.place.control.config.limits;
         let decoder = self.decoder.get_or_insert_with(|| {
             Box::new(Decoder::new(rtsp::Limits {
@@ -231,9 +238,7 @@ impl Connection {
                 },
             }))
         });
-        decoder.push(&bytes[..read]);
-        self.keep_key()?;
-        Ok(Some(read))
+        decoder.push(bytes);
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.

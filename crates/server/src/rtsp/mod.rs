@@ -47,6 +47,7 @@ use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
+pub(crate) use self::listen::accept_tunnelled;
 use self::live_player::LivePorts;
 use self::ports::Ports;
 pub(crate) use self::presentation::{Content, Files};

@@ -15,8 +15,9 @@ use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
     Request, Status, Target, in_url, skip_empty_lines,
 };
+use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
@@ -30,6 +31,7 @@ use crate::downloads::http::film;
 use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::{abort, send_on};
 use crate::transfer::{Control, Policy, TransferError};
+use crate::tunnelling::Tunnelled;
 use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end.
@@ -45,7 +47,15 @@ pub(super) async fn serve(site: Rc<Site>, socket: ByteStream, peer: IpAddr, plac
         buffer: Vec::new(),
         requests: 0,
     };
-    if let Err(error) = connection.run().await {
+    let served = match connection.run().await {
+        Ok(End::Closed) => Ok(()),
+        Ok(End::Tunnel) => {
+            let Connection { socket, buffer, .. } = connection;
+            hand_over(&site, socket, buffer).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
         debug!("HTTP connection of {peer}: {error}");
     }
     drop(place);
@@ -79,17 +89,27 @@ enum Next {
     Closes,
 }
 
+/// What has become of a connection.
+enum End {
+    Closed,
+    /// It speaks RTSP: what was received is in its buffer.
+    Tunnel,
+}
+
 impl Connection<'_> {
-    async fn run(&mut self) -> io::Result<()> {
+    async fn run(&mut self) -> io::Result<End> {
         loop {
             let head_bytes = match self.receive().await? {
-                None => return Ok(()),
+                None => return Ok(End::Closed),
                 Some(Ok(head_bytes)) => head_bytes,
                 Some(Err(refusal)) => {
                     self.refuse(refusal).await?;
                     break;
                 }
             };
+            if self.requests == 0 && TunnelSide::is_opened_by(&self.buffer[..head_bytes]) {
+                return Ok(End::Tunnel);
+            }
             self.requests += 1;
             let mut head = std::mem::take(&mut self.buffer);
             if head.len() > head_bytes {
@@ -100,7 +120,8 @@ impl Connection<'_> {
                 Next::Closes => break,
             }
         }
-        self.socket.close().await
+        self.socket.close().await?;
+        Ok(End::Closed)
     }
 
     /// Receives a head; its length in the buffer. `None` once the client has closed, or said
@@ -491,6 +512,19 @@ impl Connection<'_> {
         });
         sent
     }
+}
+
+/// Gives a side of a tunnel to whoever has the sessions.
+async fn hand_over(site: &Site, mut socket: ByteStream, received: Vec<u8>) -> io::Result<()> {
+    if let Ok(place) = site.tunnels.try_reserve() {
+        place.send(Tunnelled::new(socket, received)?);
+        return Ok(());
+    }
+    let refused = async {
+        socket.write_all(TUNNEL_REFUSED).await?;
+        socket.close().await
+    };
+    timeout(site.settings.limits.download_stall_time_max, refused).await?
 }
 
 fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
