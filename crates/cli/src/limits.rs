@@ -184,12 +184,13 @@ fn over_tcp() -> [Limit; 2] {
 }
 
 /// Those of downloads.
-fn of_downloads() -> [Limit; 7] {
+fn of_downloads() -> [Limit; 8] {
     let DownloadLimits {
         download_connections_max,
         download_connections_per_address_max,
         download_files_max,
         download_requests_max,
+        download_streams_max,
         download_head_time_max,
         download_idle_time_max,
         download_stall_time_max,
@@ -214,6 +215,11 @@ fn of_downloads() -> [Limit; 7] {
             "download_requests_max",
             count(download_requests_max),
             "requests on one connection",
+        ),
+        limit(
+            "download_streams_max",
+            count(download_streams_max as usize),
+            "of them at once by HTTP/2",
         ),
         limit(
             "download_head_time_max",
@@ -387,6 +393,7 @@ fn beside() -> Vec<Limit> {
         adaptive::LEFT_TO_OTHERS_MAX as count, "of a processor left to others";
         transfer::STEP_BYTES_MAX as bytes, "a download's step";
         transfer::TLS_SEALED_BYTES_MAX as bytes, "of it sealed at once for TLS";
+        transfer::STREAM_BYTES_MAX as bytes, "of it read at once for HTTP/2";
         tls::PEM_BYTES_MAX as bytes, "a file of certificates";
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
@@ -399,6 +406,9 @@ fn beside() -> Vec<Limit> {
         http::TARGET_BYTES_MAX as bytes, "its target";
         http::RANGES_MAX as count, "its ranges; more: the whole file";
         http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
+        downloads::HTTP2_RESETS_MAX as count, "requests of HTTP/2 taken back unread";
+        downloads::HTTP2_ERRORS_MAX as count, "its streams with errors of one client";
+        downloads::HTTP2_CONTROL_BYTES_MAX as bytes, "frames that ask for nothing";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";

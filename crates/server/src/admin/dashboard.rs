@@ -98,7 +98,7 @@ async fn guard(
     next: Next,
 ) -> Response {
     let authorizer = &site.office.authorizer;
-    let changes = request.method() == axum::http::Method::POST;
+    let changes = request.method() == http::Method::POST;
     if changes && !is_of_own_page(request.headers(), authorizer.is_open()) {
         return (StatusCode::FORBIDDEN, "not from this page\n").into_response();
     }
