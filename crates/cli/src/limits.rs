@@ -21,6 +21,7 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
+use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
@@ -414,6 +415,10 @@ fn beside() -> Vec<Limit> {
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
+        downloads::TEXTS_MAX as count, "subtitles of one film";
+        text::TEXT_BYTES_MAX as bytes, "a file of subtitles";
+        text::CUES_MAX as count, "cues of one language";
+        text::CUE_BYTES_MAX as bytes, "a cue";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
     }

@@ -71,6 +71,12 @@ impl Made {
         made
     }
 
+    /// The same under a URL whose bytes never change.
+    pub(super) fn that_stays(mut self) -> Self {
+        self.cache_control = FOR_EVER;
+        self
+    }
+
     /// The same as a page, which may load and run what `policy` says.
     pub(super) fn page(media: &Media, text: String, policy: &'static str) -> Self {
         let mut made = Self::text(media, text.into_bytes(), "text/html; charset=utf-8");
