@@ -21,6 +21,7 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
+use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
@@ -184,12 +185,13 @@ fn over_tcp() -> [Limit; 2] {
 }
 
 /// Those of downloads.
-fn of_downloads() -> [Limit; 7] {
+fn of_downloads() -> [Limit; 8] {
     let DownloadLimits {
         download_connections_max,
         download_connections_per_address_max,
         download_files_max,
         download_requests_max,
+        download_streams_max,
         download_head_time_max,
         download_idle_time_max,
         download_stall_time_max,
@@ -214,6 +216,11 @@ fn of_downloads() -> [Limit; 7] {
             "download_requests_max",
             count(download_requests_max),
             "requests on one connection",
+        ),
+        limit(
+            "download_streams_max",
+            count(download_streams_max as usize),
+            "of them at once by HTTP/2",
         ),
         limit(
             "download_head_time_max",
@@ -388,6 +395,7 @@ fn beside() -> Vec<Limit> {
         adaptive::LEFT_TO_OTHERS_MAX as count, "of a processor left to others";
         transfer::STEP_BYTES_MAX as bytes, "a download's step";
         transfer::TLS_SEALED_BYTES_MAX as bytes, "of it sealed at once for TLS";
+        transfer::STREAM_BYTES_MAX as bytes, "of it read at once for HTTP/2";
         tls::PEM_BYTES_MAX as bytes, "a file of certificates";
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
@@ -401,11 +409,18 @@ fn beside() -> Vec<Limit> {
         http::TARGET_BYTES_MAX as bytes, "its target";
         http::RANGES_MAX as count, "its ranges; more: the whole file";
         http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
+        downloads::HTTP2_RESETS_MAX as count, "requests of HTTP/2 taken back unread";
+        downloads::HTTP2_ERRORS_MAX as count, "its streams with errors of one client";
+        downloads::HTTP2_CONTROL_BYTES_MAX as bytes, "frames that ask for nothing";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
+        downloads::TEXTS_MAX as count, "subtitles of one film";
+        text::TEXT_BYTES_MAX as bytes, "a file of subtitles";
+        text::CUES_MAX as count, "cues of one language";
+        text::CUE_BYTES_MAX as bytes, "a cue";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
     }

@@ -115,6 +115,9 @@ impl Connection {
         let mut is_begun = false;
         let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
+            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+                return Ok(None);
+            }
             if let Some(received) = self.next() {
                 return Ok(Some(received));
             }
