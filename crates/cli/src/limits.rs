@@ -11,6 +11,7 @@ use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::{interleaved, stream_end};
+use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin, channel_api,
@@ -53,6 +54,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
         .chain(over_tcp())
         .chain(of_downloads())
         .chain(of_tls())
+        .chain(of_multicast())
         .chain(fixed())
         .collect();
     if arguments.json {
@@ -266,6 +268,13 @@ fn of_tls() -> [Limit; 3] {
     ]
 }
 
+/// That of multicast.
+fn of_multicast() -> [Limit; 1] {
+    let groups_max = MulticastConfig::default().groups_max;
+    let bounds = "multicast groups at once; one more: 453";
+    [limit("multicast_groups_max", count(groups_max), bounds)]
+}
+
 /// The option is named after the field; its value carries the unit.
 fn limit(name: &'static str, default: String, bounds: &'static str) -> Limit {
     let option = format!("--{}", name.replace("_bytes", "").replace('_', "-"));
@@ -337,6 +346,8 @@ fn to_the_wire() -> Vec<Limit> {
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
         tunnelling::TUNNELS_WAITING_MAX as count, "sides of tunnels that HTTP hands over at once";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
+        control::GROUP_REPORT_SESSIONS_MAX as count, "sessions told of a report to a group";
+        multicast::GROUPS_MAX as count, "groups of a range";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
