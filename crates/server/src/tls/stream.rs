@@ -101,6 +101,7 @@ impl TlsStream {
             opened_bytes,
             idle_records,
             has_ended,
+            is_http2,
             new_key,
             outgoing,
         } = self;
@@ -112,6 +113,7 @@ impl TlsStream {
             opened_bytes,
             idle_records,
             has_ended,
+            is_http2,
             new_key,
             outgoing,
         };
