@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -68,6 +68,34 @@ impl ByteStream {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Whether client and server have agreed on HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.is_http2(),
+        }
+    }
+
+    /// As [`tokio::io::AsyncWrite::poll_write`].
+    pub(crate) fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => std::pin::Pin::new(socket).poll_write(context, bytes),
+            Self::Tls(stream) => stream.poll_write(context, bytes),
+        }
+    }
+
+    /// As [`tokio::io::AsyncWrite::poll_flush`].
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => std::pin::Pin::new(socket).poll_flush(context),
+            Self::Tls(stream) => stream.poll_flush(context),
+        }
     }
 
     /// The socket beneath, for its options and its state.

@@ -19,6 +19,7 @@ pub mod experiments;
 mod filling;
 pub mod library;
 mod listening;
+pub mod multicast;
 mod random;
 pub mod relay;
 pub mod rtsp;

@@ -38,7 +38,10 @@ pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
-pub use self::http::{INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
+pub use self::http::{
+    HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX, INDEX_WAIT_MAX,
+    RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, TEXTS_MAX,
+};
 use self::log::Log;
 use crate::engine::shared::bump;
 use crate::library::Library;

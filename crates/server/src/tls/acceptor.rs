@@ -20,7 +20,7 @@ use super::certificates::{
     CertificateError, fingerprint, own_pair, read_pair, self_signed, server_config, stamps,
 };
 use super::config::{TlsConfig, TlsLimits};
-use super::handshake::shake;
+use super::handshake::{ALPN_HTTP2, shake};
 use super::stream::TlsStream;
 use super::throttle::Throttle;
 
@@ -208,7 +208,7 @@ impl Tls {
 impl Configs {
     fn of(rtsp: ServerConfig) -> Self {
         let mut http = rtsp.clone();
-        http.alpn_protocols = vec![b"http/1.1".to_vec()];
+        http.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
         Self {
             rtsp: Arc::new(rtsp),
             http: Arc::new(http),
