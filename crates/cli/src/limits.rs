@@ -344,7 +344,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
-        tunnelling::TUNNELS_WAITING_MAX as count, "sides of tunnels that HTTP hands over at once";
+        tunnelling::TUNNELS_WAITING_MAX as count, "tunnels on their way from HTTP to RTSP";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
         control::GROUP_REPORT_SESSIONS_MAX as count, "sessions told of a report to a group";
         multicast::GROUPS_MAX as count, "groups of a range";
@@ -465,7 +465,7 @@ fn of_users() -> Vec<Limit> {
         auth::JWK_KEYS_MAX as count, "keys for tokens";
         users::JWKS_BYTES_MAX as bytes, "a set of them";
         users::JWKS_TIME_MAX as time, "asking a URL for them";
-        users::JWKS_PAUSE_MIN as time, "until it is asked again for one that is unknown";
+        users::JWKS_PAUSE_MIN as time, "until it is asked again for another key";
         users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
 }

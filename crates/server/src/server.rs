@@ -164,7 +164,6 @@ impl Server {
             pulls.stop();
         };
         let thread = thread::Builder::new().name("onrush-control".to_owned());
-        let thread = thread.spawn(run);
         Ok(Self {
             addresses,
             tls_addresses,
@@ -173,7 +172,7 @@ impl Server {
             cores,
             statistics,
             stop: Some(stop),
-            control: Some(thread.map_err(control_error)?),
+            control: Some(thread.spawn(run).map_err(control_error)?),
             downloads,
             channels,
             api_address,

@@ -52,10 +52,10 @@ use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
-pub(crate) use self::listen::accept_tunnelled;
 pub use self::group::GROUP_REPORT_SESSIONS_MAX;
 use self::group::Group;
 use self::groups::Groups;
+pub(crate) use self::listen::accept_tunnelled;
 use self::live_player::LivePorts;
 use self::ports::{Hear, Ports};
 pub(crate) use self::presentation::{Content, Files};
