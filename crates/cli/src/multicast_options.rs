@@ -58,3 +58,43 @@ impl MulticastOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        multicast: MulticastOptions,
+    }
+
+    fn settings(options: &str) -> Result<MulticastConfig, clap::Error> {
+        let options = ["onrush"].into_iter().chain(options.split_whitespace());
+        Program::try_parse_from(options).map(|program| program.multicast.settings())
+    }
+
+    #[test]
+    fn groups_come_from_ranges_and_what_is_always_sent_has_an_address() {
+        let none = settings("").unwrap();
+        assert!(none.ranges.is_empty() && none.ttl == 1 && none.groups_max == 16);
+        let options = "--multicast 239.1.2.0/24:6000 --multicast [ff15::/120] --multicast-ttl 7 \
+            --multicast-from 192.0.2.1 --multicast-always live/tv --multicast-groups-max 2";
+        let set = settings(options).unwrap();
+        assert_eq!((set.ranges.len(), set.ranges[0].port), (2, 6000));
+        assert_eq!((set.ttl, set.groups_max), (7, 2));
+        assert_eq!(
+            (set.from.len(), set.always.join(" ")),
+            (1, "live/tv".to_owned())
+        );
+        for wrong in [
+            "--multicast 192.0.2.0/24",
+            "--multicast-ttl 0",
+            "--multicast 239.1.2.3 --multicast-always live/tv",
+        ] {
+            assert!(settings(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -453,29 +453,6 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_from_ranges_and_what_is_always_sent_has_an_address() {
-        let none = serve(&[]).unwrap().multicast;
-        assert!(none.ranges.is_empty() && none.ttl == 1 && none.groups_max == 16);
-        let options = "--multicast 239.1.2.0/24:6000 --multicast [ff15::/120] --multicast-ttl 7 \
-            --multicast-from 192.0.2.1 --multicast-always live/tv --multicast-groups-max 2";
-        let options: Vec<_> = options.split_whitespace().collect();
-        let set = serve(&options).unwrap().multicast;
-        assert_eq!((set.ranges.len(), set.ranges[0].port), (2, 6000));
-        assert_eq!((set.ttl, set.groups_max), (7, 2));
-        assert_eq!(
-            (set.from.len(), &*set.always),
-            (1, &["live/tv".to_owned()][..])
-        );
-        for wrong in [
-            &["--multicast", "192.0.2.0/24"][..],
-            &["--multicast-ttl", "0"],
-            &["--multicast", "239.1.2.3", "--multicast-always", "live/tv"],
-        ] {
-            assert!(serve(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
     fn every_limit_can_be_set() {
         let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
             --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \

@@ -11,8 +11,8 @@ use super::presentation::Presentation;
 const UDP_ALONE: &str = "this live channel is sent over UDP only";
 
 /// Which of the transports that a client takes it gets. Packets over UDP are not encrypted, and
-/// whoever asks over TLS wants them to be (RFC 7826, section 19.2). All tracks of a session are on a
-/// group, or none is.
+/// whoever asks over TLS wants them to be (RFC 7826, section 19.2). All tracks of a session are on
+/// a group, or none is.
 pub(super) fn choose<'a>(
     control: &Control,
     (presentation, is_new): (&Presentation, bool),

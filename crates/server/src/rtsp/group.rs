@@ -18,8 +18,8 @@ use tracing::debug;
 use super::group_socket::{hear_group, is_source_specific};
 use super::ports::Hear;
 
-/// Sessions of one address that are told of one report: a report costs no more than so many, however
-/// many viewers are behind one NAT. Those beyond live by their requests.
+/// Sessions of one address that are told of one report: a report costs no more than so many,
+/// however many viewers are behind one NAT. Those beyond live by their requests.
 pub const GROUP_REPORT_SESSIONS_MAX: usize = 64;
 
 /// Bytes of a report that are read.
@@ -67,8 +67,8 @@ pub(super) struct GroupSlot {
 }
 
 impl Group {
-    /// A group at `address` that the session of number `leader` sends those tracks to, from `local`.
-    /// Its RTCP ports are heard as far as that is possible.
+    /// A group at `address` that the session of number `leader` sends those tracks to, from
+    /// `local`. Its RTCP ports are heard as far as that is possible.
     pub(super) fn new(
         address: GroupAddress,
         leader: u64,

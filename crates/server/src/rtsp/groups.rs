@@ -113,12 +113,10 @@ impl Groups {
         let tried = 0..all.min(table.len() + 1);
         let given = self.given.get();
         let mut tried = tried.filter_map(|n| nth(given.wrapping_add(n) % all));
-        let group = tried.find(is_free).ok_or_else(|| {
+        tried.find(is_free).ok_or_else(|| {
             let note = "all groups of the range are taken";
             Reply::refusal(StatusCode::NotEnoughBandwidth, note)
-        })?;
-        self.given.set(self.given.get().wrapping_add(1));
-        Ok(group)
+        })
     }
 
     /// Nothing of them is kept any longer.
@@ -173,6 +171,7 @@ pub(super) fn join(
         group: Rc::new(group),
     });
     let is_always = groups.is_always(&presentation.path());
+    groups.given.set(groups.given.get().wrapping_add(1));
     groups.table.borrow_mut().push(Entry {
         on: Rc::clone(&on),
         local,

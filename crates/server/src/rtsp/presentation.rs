@@ -137,7 +137,8 @@ impl Presentation {
         }
     }
 
-    /// What a client at the other end of `server` is told of it, and of the group that it is sent to.
+    /// What a client at the other end of `server` is told of it, and of the group that it is sent
+    /// to.
     pub(super) fn describe(
         &self,
         server: IpAddr,

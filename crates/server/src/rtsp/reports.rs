@@ -1,5 +1,5 @@
-//! Where a track's reports go, and whose come back: two UDP ports, a channel of the connection, or a
-//! multicast group, whose sender reports are its own.
+//! Where a track's reports go, and whose come back: two UDP ports, a channel of the connection, or
+//! a multicast group, whose sender reports are its own.
 
 use std::io;
 use std::net::IpAddr;

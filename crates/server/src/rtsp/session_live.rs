@@ -97,9 +97,10 @@ const GROUP_HAS_ENDED: &str = "nothing is sent to its group any more";
 /// Whether what is sent to a group may be joined with such a range: all who watch are at one place,
 /// so nobody goes to another.
 fn may_be_joined_at(range: Option<Range>) -> Result<(), Reply> {
-    let is_elsewhere = |range: Range| range.start_ns.unwrap_or(0) > 0 || range.stop_ns.is_some();
-    if range.is_some_and(|range| !range.is_now && is_elsewhere(range)) {
-        let note = "all who watch a multicast group are at one place; send npt=now-, or no Range";
+    // Players name the film's end beside its beginning; what comes until then is theirs to see.
+    let start_ns = range.and_then(|range| range.start_ns).unwrap_or(0);
+    if start_ns > 0 {
+        let note = "all who watch a multicast group are at one place; send npt=now-";
         return Err(Reply::refusal(StatusCode::InvalidRange, note));
     }
     Ok(())
