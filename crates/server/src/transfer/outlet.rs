@@ -1,6 +1,6 @@
-//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a connection
-//! with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which they are
-//! read.
+//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a
+//! connection with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which
+//! they are read.
 
 use std::cell::RefCell;
 use std::fs::File;
