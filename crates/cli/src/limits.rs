@@ -11,11 +11,12 @@ use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::{interleaved, stream_end};
+use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin, channel_api,
     downloads::ftp as session,
-    engine, library, rtsp as control, store, transfer,
+    engine, library, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
     watching,
 };
@@ -53,6 +54,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
         .chain(over_tcp())
         .chain(of_downloads())
         .chain(of_tls())
+        .chain(of_multicast())
         .chain(fixed())
         .collect();
     if arguments.json {
@@ -266,6 +268,13 @@ fn of_tls() -> [Limit; 3] {
     ]
 }
 
+/// That of multicast.
+fn of_multicast() -> [Limit; 1] {
+    let groups_max = MulticastConfig::default().groups_max;
+    let bounds = "multicast groups at once; one more: 453";
+    [limit("multicast_groups_max", count(groups_max), bounds)]
+}
+
 /// The option is named after the field; its value carries the unit.
 fn limit(name: &'static str, default: String, bounds: &'static str) -> Limit {
     let option = format!("--{}", name.replace("_bytes", "").replace('_', "-"));
@@ -335,7 +344,10 @@ fn to_the_wire() -> Vec<Limit> {
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
+        tunnelling::TUNNELS_WAITING_MAX as count, "sides of tunnels that HTTP hands over at once";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
+        control::GROUP_REPORT_SESSIONS_MAX as count, "sessions told of a report to a group";
+        multicast::GROUPS_MAX as count, "groups of a range";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
@@ -399,6 +411,7 @@ fn beside() -> Vec<Limit> {
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
         tls::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
+        tls::TLS_LOG_LINES_MAX as count, "lines a minute of handshakes that failed";
         transfer::READS_MAX as count, "reads of disks at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
@@ -447,6 +460,13 @@ fn of_users() -> Vec<Limit> {
         users::HOOK_ANSWERS_MAX as count, "answers of it that are kept";
         users::URL_KEYS_BYTES_MAX as bytes, "a file of keys for URLs";
         users::URL_KEYS_MAX as count, "keys in it";
+        auth::JWT_BYTES_MAX as count, "bytes of a token";
+        auth::JWT_RIGHTS_MAX as count, "rights in it";
+        auth::JWK_KEYS_MAX as count, "keys for tokens";
+        users::JWKS_BYTES_MAX as bytes, "a set of them";
+        users::JWKS_TIME_MAX as time, "asking a URL for them";
+        users::JWKS_PAUSE_MIN as time, "until it is asked again for one that is unknown";
+        users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::listening::close;
 use crate::tls::record::{NewKey, Sealer};
-use crate::tls::stream::TlsStream;
+use crate::tls::stream::{Reattach, TlsStream};
 
 /// A connection.
 #[derive(Debug)]
@@ -20,7 +20,52 @@ pub(crate) enum ByteStream {
     Tls(Box<TlsStream>),
 }
 
+/// A connection that belongs to no thread's runtime.
+pub(crate) struct Detached {
+    socket: std::net::TcpStream,
+    /// What makes one of TLS of it.
+    tls: Option<Reattach>,
+}
+
+impl std::fmt::Debug for Detached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Detached of {:?}", self.socket)
+    }
+}
+
+impl Detached {
+    /// The connection, in the runtime of this thread.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot wait for one more.
+    pub(crate) fn attach(self) -> io::Result<ByteStream> {
+        let socket = TcpStream::from_std(self.socket)?;
+        Ok(match self.tls {
+            None => ByteStream::Plain(socket),
+            Some(reattach) => ByteStream::Tls(Box::new(reattach(socket))),
+        })
+    }
+}
+
 impl ByteStream {
+    /// Takes it off the runtime of this thread, to go on in another's.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime does not let go of it.
+    pub(crate) fn detach(self) -> io::Result<Detached> {
+        let (socket, tls) = match self {
+            Self::Plain(socket) => (socket, None),
+            Self::Tls(stream) => {
+                let (socket, reattach) = stream.detach();
+                (socket, Some(reattach))
+            }
+        };
+        let socket = socket.into_std()?;
+        Ok(Detached { socket, tls })
+    }
+
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
     }

@@ -233,7 +233,10 @@ mod tests {
             assert_eq!(node.attribute("id"), Some(&rendition.name[..]));
             assert_eq!(number(node, "bandwidth"), rendition.rates.peak_bps);
             let template = named(node, "SegmentTemplate")[0];
-            assert_eq!(number(template, "timescale"), rendition.timescale.into());
+            assert_eq!(
+                number(template, "timescale"),
+                u64::from(rendition.timescale)
+            );
             let media = "../hls/$RepresentationID$/00abcdef01234567/$Number$.m4s";
             assert_eq!(template.attribute("media"), Some(media));
             let (mut times, mut at) = (Vec::new(), 0);

@@ -49,6 +49,7 @@ use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::transfer;
 use crate::transfer::{Settings, Transfers};
+use crate::tunnelling::Tunnels;
 use crate::users::Authorizer;
 
 /// What all connections share.
@@ -69,6 +70,8 @@ pub(crate) struct Site {
     pub(crate) boundary: String,
     /// Where RTSP plays the same files.
     pub(crate) rtsp_port: Option<u16>,
+    /// Where connections go that turn out to speak RTSP.
+    pub(crate) tunnels: Tunnels,
     /// Live channels, by their names, that the first page shows.
     pub(crate) channels: Vec<String>,
     /// When the server was started, in seconds since 1970.
@@ -110,6 +113,8 @@ pub(crate) struct Listening {
     /// What the latter are served with.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) ftp: Vec<TcpListener>,
+    /// Where connections go that turn out to speak RTSP.
+    pub(crate) tunnels: Tunnels,
 }
 
 impl Running {
@@ -139,7 +144,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let live = (rtsp_port, channels);
+            let live = (rtsp_port, channels, listening.tunnels.clone());
             let site = Site::new(settings, library, live, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
@@ -189,7 +194,7 @@ impl Site {
     fn new(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, channels): (Option<u16>, Vec<String>),
+        (rtsp_port, channels, tunnels): (Option<u16>, Vec<String>, Tunnels),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
@@ -221,6 +226,7 @@ impl Site {
             boundary: boundary(),
             rtsp_port,
             channels,
+            tunnels,
             started_s: started_s(),
             statistics,
             files_max,

@@ -202,6 +202,7 @@ impl Publisher {
                 let channels = channels.expect("eight tracks take few of 256 channels");
                 (Input::Channels(channels), ServedAt::Channels(channels))
             }
+            LowerTransport::Multicast => unreachable!("no offer of a publisher is that"),
         };
         self.inputs[track] = Some(input);
         Ok(Reply::ok().with(headers::TRANSPORT, transport.answer_record(at)))

@@ -45,6 +45,9 @@ pub(crate) struct TlsStream {
     outgoing: RefCell<Outgoing>,
 }
 
+/// What makes a connection of its socket, which may have got into another runtime.
+pub(crate) type Reattach = Box<dyn FnOnce(TcpStream) -> TlsStream + Send>;
+
 /// The sending side, and what makes keys.
 struct Outgoing {
     /// Until somebody takes it away.
@@ -86,6 +89,35 @@ impl TlsStream {
                 sent: 0,
             }),
         }
+    }
+
+    /// The socket, and what makes a stream of it again, on whatever thread.
+    pub(crate) fn detach(self) -> (TcpStream, Reattach) {
+        let Self {
+            socket,
+            opener,
+            received,
+            opened,
+            opened_bytes,
+            idle_records,
+            has_ended,
+            is_http2,
+            new_key,
+            outgoing,
+        } = self;
+        let reattach = move |socket| Self {
+            socket,
+            opener,
+            received,
+            opened,
+            opened_bytes,
+            idle_records,
+            has_ended,
+            is_http2,
+            new_key,
+            outgoing,
+        };
+        (socket, Box::new(reattach))
     }
 
     /// The socket beneath.

@@ -15,8 +15,9 @@ use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
     Request, Status, Target, in_url, skip_empty_lines,
 };
+use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
@@ -29,6 +30,7 @@ use crate::downloads::http::film;
 use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::{To, abort};
 use crate::transfer::{Control, Limit, Policy, TransferError};
+use crate::tunnelling::Tunnelled;
 use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end; or until its client speaks HTTP/2, and with what it has said
@@ -47,16 +49,21 @@ pub(super) async fn serve(
         buffer: Vec::new(),
         requests: 0,
     };
+    let ended = connection.run().await?;
     let Connection {
         responder,
         socket,
         buffer,
         ..
-    } = match connection.run().await? {
-        Ended::Closed => return Ok(None),
-        Ended::IsHttp2 => connection,
-    };
-    Ok(Some((responder, socket, buffer)))
+    } = connection;
+    match ended {
+        Ended::Closed => Ok(None),
+        Ended::IsHttp2 => Ok(Some((responder, socket, buffer))),
+        Ended::IsTunnel => {
+            hand_over(&responder.site, socket, buffer).await?;
+            Ok(None)
+        }
+    }
 }
 
 /// What a client's requests are decided by, whichever version of HTTP they come in.
@@ -114,6 +121,8 @@ enum Ended {
     Closed,
     /// It goes on as HTTP/2, which its client has begun with.
     IsHttp2,
+    /// It speaks RTSP: what was received is in its buffer.
+    IsTunnel,
 }
 
 impl Connection {
@@ -128,6 +137,9 @@ impl Connection {
                     break;
                 }
             };
+            if self.requests == 0 && TunnelSide::is_opened_by(&self.buffer[..head_bytes]) {
+                return Ok(Ended::IsTunnel);
+            }
             self.requests += 1;
             let mut head = std::mem::take(&mut self.buffer);
             if head.len() > head_bytes {
@@ -544,6 +556,19 @@ impl Connection {
         });
         sent
     }
+}
+
+/// Gives a side of a tunnel to whoever has the sessions.
+async fn hand_over(site: &Site, mut socket: ByteStream, received: Vec<u8>) -> io::Result<()> {
+    if let Ok(place) = site.tunnels.try_reserve() {
+        place.send(Tunnelled::new(socket, received)?);
+        return Ok(());
+    }
+    let refused = async {
+        socket.write_all(TUNNEL_REFUSED).await?;
+        socket.close().await
+    };
+    timeout(site.settings.limits.download_stall_time_max, refused).await?
 }
 
 fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::path::cue;
-use onrush_wire::auth::Grant;
+use onrush_wire::auth::{Grant, token_of_query};
 use onrush_wire::dash;
 use onrush_wire::hls::{self, Presentation, Resource as Asked, Text};
 use onrush_wire::http::{PAGE_POLICY, Status, assets_from};
@@ -97,7 +97,13 @@ pub(super) async fn find(
         return Some(text(site, first, &texts, asked).await);
     }
     let grant = query.and_then(Grant::of_query).and_then(Result::ok);
-    let query = grant.map_or_else(String::new, |grant| format!("?{grant}"));
+    let token = query.and_then(token_of_query);
+    // What opened the playlist opens what it names.
+    let query = match (grant, token) {
+        (Some(grant), _) => format!("?{grant}"),
+        (None, Some(token)) => format!("?token={token}"),
+        (None, None) => String::new(),
+    };
     Some(make(&parts, asked, (texts.listed(), query)).await)
 }
 

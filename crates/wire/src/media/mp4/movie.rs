@@ -293,7 +293,7 @@ fn times(header: &[u8]) -> Option<(u32, u64)> {
     fields.wide(version)?;
     let timescale = fields.u32()?;
     let duration = fields.wide(version)?;
-    let is_unknown = duration == u64::MAX || version == 0 && duration == u32::MAX.into();
+    let is_unknown = duration == u64::MAX || version == 0 && duration == u64::from(u32::MAX);
     Some((timescale, if is_unknown { 0 } else { duration }))
 }
 
