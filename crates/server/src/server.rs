@@ -30,7 +30,7 @@ use crate::downloads::{Listening, Running};
 use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
-use crate::rtsp::{Content, Control, Files};
+use crate::rtsp::{Content, Control, Sending};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
 use crate::users::{Authorizer, OpenError};
@@ -132,7 +132,7 @@ impl Server {
         let runtime = runtime.map_err(control_error)?;
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
-        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
         let watched = watched(
@@ -151,7 +151,8 @@ impl Server {
             let pulls = Pulls::start(&config.channels.pulls, &published);
             // In here, because nothing of it may leave the thread.
             let content = Content {
-                files: Some(Files { library, data }),
+                library: Some(library),
+                sending: Sending::by(data),
                 channels: upkeep.channels(),
                 published,
                 pulls: Arc::clone(&pulls),

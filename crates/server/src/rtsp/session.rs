@@ -15,17 +15,18 @@ use onrush_wire::pace::Speed;
 use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
 use super::Control;
 pub(super) use super::end::End;
+use super::live_player::LivePlayer;
 use super::presentation::Presentation;
-use super::published_player::PublishedPlayer;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
+use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 use crate::random::random;
@@ -282,16 +283,15 @@ impl Session {
         tracks: Vec<Rc<TrackSession>>,
         is_playing: bool,
     ) -> Result<Option<Start>, Reply> {
-        let channel = match &self.presentation {
-            _ if is_playing => return Ok(None),
-            Presentation::Published(channel) => channel,
-            _ => return Ok(Some(Start::Live(Vec::new()))),
+        let Some(channel) = self.presentation.live().filter(|_| !is_playing) else {
+            return Ok(None);
         };
-        let wanted = tracks.iter().filter_map(|track| track.published());
-        let wanted = wanted.map(PublishedPlayer::wanted).collect();
-        let starts = channel.prepare(self.id.number(), wanted).await;
-        let starts =
-            starts.ok_or_else(|| Reply::refusal(StatusCode::Gone, "the channel has ended"))?;
+        let wanted = tracks.iter().filter_map(|track| track.live());
+        let wanted = wanted.map(LivePlayer::wanted).collect();
+        let (answer, starts) = oneshot::channel();
+        channel.command(ViewerCommand::Prepare(self.id.number(), wanted, answer));
+        let ended = |_| Reply::refusal(StatusCode::Gone, "the channel has ended");
+        let starts = starts.await.map_err(ended)?;
         Ok(Some(Start::Live(tracks.into_iter().zip(starts).collect())))
     }
 
@@ -326,10 +326,9 @@ impl Session {
             Start::Live(_) => {
                 for track in self.tracks() {
                     track.log_start(&id, "npt=now-", path_name);
-                    track.begin();
                 }
-                if let Presentation::Published(channel) = &self.presentation {
-                    channel.start(self.id.number());
+                if let Some(channel) = self.presentation.live() {
+                    channel.command(ViewerCommand::Start(self.id.number()));
                 }
             }
         }
@@ -463,7 +462,7 @@ impl Session {
             .tracks
             .borrow()
             .iter()
-            .find_map(|track| track.published()?.end());
+            .find_map(|track| track.live()?.end());
         if let Some(why) = ended {
             self.end(End::Channel(why));
             return;

@@ -15,6 +15,7 @@ use super::receiving::TrackSockets;
 use super::worker::{Settings, Worker};
 use super::{PUBLISHED_MAX, PUBLISHER_AWAITED_MAX};
 use crate::channels::ChannelsConfig;
+use crate::channels::audience::AudienceSettings;
 use crate::channels::config::is_source_name;
 use crate::config::Limits;
 use crate::random::random;
@@ -69,12 +70,8 @@ impl PublishedChannels {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Arc::new(Self {
             settings: Settings {
-                way: config.way,
-                delay_ns: nanos(config.delay),
                 silence_ns: nanos(config.silence),
-                is_next_awaited: config.is_next_sync_awaited,
-                backlog_bytes_max: limits.unacknowledged_bytes_max,
-                stall_ns_max: nanos(limits.stall_time_max),
+                audience: AudienceSettings::new(config, limits),
             },
             core: config.core,
             names: Mutex::default(),
@@ -261,6 +258,7 @@ mod tests {
     use onrush_wire::rtp::StaticPayload;
 
     use super::*;
+    use crate::channels::viewing::LiveChannel;
 
     fn channels() -> Arc<PublishedChannels> {
         PublishedChannels::new(&ChannelsConfig::default(), &Limits::default())
@@ -279,7 +277,7 @@ mod tests {
         let channel = channels.find("live/a").unwrap();
         let second = channels.announce("live/a", tracks());
         assert!(matches!(second, Err(PublishError::Taken)));
-        channel.count_in();
+        channel.count_viewer(true);
         drop(lease);
         channels.sweep();
         let lease = channels.announce("live/a", tracks()).unwrap();

@@ -1,0 +1,164 @@
+//! How live channels reach their viewers: from the last sync sample, over TCP as over UDP, after a
+//! pause, and where a viewer is slow.
+
+use onrush_testkit::interleaved::{Frame, InterleavedClient};
+use onrush_testkit::require_programs;
+use onrush_testkit::require_root;
+use onrush_testkit::testbed::SND_IPV4;
+use onrush_wire::rtp::HEADER_BYTES;
+
+use common::{LONG, Viewer};
+use publish_site::{Eyes, Hand, SDP, channel, serve};
+use relay_site::rtp;
+
+mod common;
+mod publish_site;
+mod relay_site;
+
+const RELAYED: &str = "rtsp://10.77.0.1:8554/live/live";
+
+/// An RTP packet of a transport stream, which begins with a picture that a decoder can start at if
+/// it `is_sync`.
+fn transport(sequence: u16, is_sync: bool) -> Vec<u8> {
+    let ts = |pid: u16, start: u8, flags: u8, payload: &[u8]| {
+        let [high, low] = pid.to_be_bytes();
+        let mut ts = vec![0x47, start | high, low, 0x30, 1, flags];
+        ts.extend_from_slice(payload);
+        ts.resize(188, sequence.to_le_bytes()[0]);
+        ts
+    };
+    let head = rtp(sequence, HEADER_BYTES);
+    let packets = match is_sync {
+        true => [
+            ts(0, 0x40, 0, &[0]),
+            ts(0x100, 0x40, 0x40, &[0, 0, 1, 0xe0]),
+        ],
+        false => [ts(0x100, 0, 0, &[]), ts(0x100, 0, 0, &[])],
+    };
+    [head, packets.concat()].concat()
+}
+
+/// The next RTP packet.
+fn next(client: &mut InterleavedClient) -> Vec<u8> {
+    loop {
+        let Frame { channel, packet } = client.frame().unwrap();
+        if channel == 0 {
+            return packet;
+        }
+    }
+}
+
+#[test]
+fn a_relay_sends_from_the_last_sync_sample_by_tcp_and_udp() {
+    require_root!();
+    let site = relay_site::Site::start(&["5004", "--rtsp", "10.77.0.1:8554"]);
+    let source = site.source(true);
+    let send = |sequences: std::ops::RangeInclusive<u16>, sync: u16| {
+        for sequence in sequences {
+            source.send(&transport(sequence, sequence == sync)).unwrap();
+        }
+    };
+    send(1..=10, 7);
+    site.wait_for("the source", |it| it["received"]["rtp"] == 10);
+    let connect = || InterleavedClient::connect((SND_IPV4, 8554).into());
+    let mut client = site.testbed.rcv.run(connect).unwrap();
+    let track = format!("{RELAYED}/track1");
+    client
+        .set_up(&track, "RTP/AVP/TCP;unicast;interleaved=0-1")
+        .unwrap();
+    let answer = client.request("PLAY", RELAYED, &[]).unwrap();
+    let info = answer.header("RTP-Info").expect("it is known");
+    assert!(info.contains("seq=7;rtptime=2100"), "{info}");
+    let mut viewer = Viewer::setup(&site.testbed, "live/live");
+    let info = viewer.play(None);
+    assert_eq!((info.sequence, info.timestamp), (7, 2100));
+    send(11..=12, 0);
+    for sequence in 7..=12 {
+        assert_eq!(
+            next(&mut client),
+            transport(sequence, sequence == 7),
+            "{sequence}"
+        );
+    }
+    assert!(viewer.receiver.wait_until(LONG, |it| it.rtp.len() >= 6));
+    let got = viewer.receiver.take().rtp;
+    let sent = (7..=12).map(|sequence| transport(sequence, sequence == 7));
+    assert!(got.into_iter().map(|datagram| datagram.bytes).eq(sent));
+    // What is there after a pause goes on by a packet and by about a picture.
+    assert_eq!(client.request("PAUSE", RELAYED, &[]).unwrap().status, 200);
+    assert_eq!(viewer.ask("PAUSE", &[]).status, 200);
+    site.wait_for("the pause", |it| it["players"] == 0);
+    send(13..=29, 25);
+    site.wait_for("the source", |it| it["received"]["rtp"] == 29);
+    let answer = client.request("PLAY", RELAYED, &[]).unwrap();
+    let info = answer.header("RTP-Info").expect("it is known");
+    assert!(info.contains("seq=13;rtptime=7200"), "{info}");
+    assert_eq!(viewer.play(None).sequence, 13);
+    send(30..=30, 0);
+    let own = |sequence: u16| {
+        let mut packet = transport(sequence + 12, sequence == 13);
+        packet[2..4].copy_from_slice(&sequence.to_be_bytes());
+        let timestamp = 12 * 300 + 3600 + 300 * u32::from(sequence - 13);
+        packet[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        packet
+    };
+    assert_eq!(next(&mut client), own(13));
+    assert!(viewer.receiver.wait_until(LONG, |it| it.rtp.len() >= 6));
+    let got = viewer.receiver.take().rtp;
+    assert!(got.into_iter().map(|it| it.bytes).eq((13..=18).map(own)));
+    let log = site.stop();
+    assert!(
+        log.contains("players on TCP are sent to by an engine"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_paused_viewer_of_a_publisher_goes_on_without_a_gap() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&[]);
+    let mut hand = Hand::publish(&site, SDP);
+    let picture = |hand: &mut Hand, number: u32| hand.picture(number * 3600, number % 10 == 0);
+    (0..15).for_each(|number| picture(&mut hand, number));
+    channel(&site, "pictures", |it| it["received"]["rtp"] == 15);
+    let mut eyes = Eyes::set_up(&site);
+    eyes.play();
+    let mut last = eyes.next().0;
+    assert_eq!(last.sequence, 10);
+    for _ in 11..15 {
+        last = eyes.next().0;
+    }
+    let url = eyes.url.clone();
+    // At once, what was shown is shown again; later, much has passed.
+    for sent in [15..16_u32, 16..58] {
+        assert_eq!(eyes.client.request("PAUSE", &url, &[]).unwrap().status, 200);
+        let end = sent.end;
+        sent.for_each(|number| picture(&mut hand, number));
+        channel(&site, "pictures", |it| {
+            it["received"]["rtp"] == u64::from(end)
+        });
+        let answer = eyes.play();
+        let (first, nal) = eyes.next();
+        assert_eq!(nal, 0x65, "a sync sample");
+        let (sequence, step) = (last.sequence + 1, first.timestamp - last.timestamp);
+        assert_eq!(
+            (first.sequence, step, first.ssrc),
+            (sequence, 3600, last.ssrc)
+        );
+        let told = format!("seq={sequence};rtptime={}", first.timestamp);
+        let info = answer.header("RTP-Info").expect("it is known");
+        assert!(info.contains(&told), "{info}: {told}");
+        let rest = end - end / 10 * 10 - 1;
+        last = first;
+        for _ in 0..rest {
+            let (next, _) = eyes.next();
+            assert_eq!(
+                (next.sequence, next.timestamp),
+                (last.sequence + 1, last.timestamp + 3600)
+            );
+            last = next;
+        }
+    }
+    site.stop();
+}
