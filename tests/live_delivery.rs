@@ -1,15 +1,19 @@
 //! How live channels reach their viewers: from the last sync sample, over TCP as over UDP, after a
 //! pause, and where a viewer is slow.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use onrush_testkit::interleaved::{Frame, InterleavedClient};
 use onrush_testkit::require_programs;
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::SND_IPV4;
-use onrush_wire::rtp::HEADER_BYTES;
+use onrush_wire::rtp::{HEADER_BYTES, Header};
 
 use common::{LONG, Viewer};
 use publish_site::{Eyes, Hand, SDP, channel, serve};
-use relay_site::rtp;
+use relay_site::{Stopper, rtp};
 
 mod common;
 mod publish_site;
@@ -161,4 +165,121 @@ fn a_paused_viewer_of_a_publisher_goes_on_without_a_gap() {
         }
     }
     site.stop();
+}
+
+/// Packets of a picture, and bytes of one.
+const PICTURE_PACKETS: u16 = 8;
+const PACKET_BYTES: usize = 1400;
+
+/// Publishes a picture of several packets, every 25th a sync sample.
+fn publish_picture(hand: &mut Hand, number: u32) {
+    let nal = if number.is_multiple_of(25) {
+        0x65
+    } else {
+        0x41
+    };
+    for _ in 0..PICTURE_PACKETS {
+        let mut packet = hand.packet(7, 96, number * 3600, nal);
+        packet.resize(PACKET_BYTES, nal);
+        hand.client.send_frame(0, &packet).unwrap();
+    }
+    // So that it is a stream, and not a flood.
+    thread::sleep(Duration::from_millis(1));
+}
+
+/// Publishes until it is told to stop; how many packets.
+fn publish_until(stop: &AtomicBool, mut hand: Hand) -> u64 {
+    let mut pictures = 0;
+    while !stop.load(Ordering::Relaxed) {
+        publish_picture(&mut hand, pictures);
+        pictures += 1;
+    }
+    u64::from(pictures) * u64::from(PICTURE_PACKETS)
+}
+
+/// Reads all that comes; nothing may be missing.
+fn read_all(client: &mut InterleavedClient, got: &AtomicU64) {
+    while let Ok(Frame { channel, packet }) = client.frame() {
+        if channel == 0 {
+            let header = Header::read(&packet).unwrap();
+            let sequence = u64::from(header.sequence);
+            let expected = got.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(sequence, expected % 65_536, "who reads misses nothing");
+        }
+    }
+}
+
+/// Reads what a slow viewer is left with, until there was a gap: units are whole, and behind a gap
+/// there is a sync sample.
+fn read_over_a_gap(eyes: &mut Eyes) {
+    let (mut last, mut of_unit, mut gaps) = (None::<Header>, 0, 0);
+    while gaps == 0 || of_unit < PICTURE_PACKETS {
+        let (header, nal) = eyes.next();
+        if last.is_some_and(|last| last.timestamp == header.timestamp) {
+            of_unit += 1;
+        } else {
+            assert!(
+                last.is_none() || of_unit == PICTURE_PACKETS,
+                "{of_unit} of a unit"
+            );
+            of_unit = 1;
+        }
+        if last.is_some_and(|last| last.sequence.wrapping_add(1) != header.sequence) {
+            assert_eq!((nal, of_unit), (0x65, 1), "behind a gap");
+            gaps += 1;
+        }
+        last = Some(header);
+    }
+}
+
+#[test]
+fn a_slow_viewer_on_tcp_loses_pictures_and_nobody_else_does() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&["--stall-time-max=5s", "--cache=16MiB"]);
+    let mut hand = Hand::publish(&site, SDP);
+    hand.picture(0, true);
+    channel(&site, "a picture", |it| it["received"]["rtp"] == 1);
+    let (mut slow, mut prompt) = (Eyes::set_up(&site), Eyes::set_up(&site));
+    slow.play();
+    prompt.play();
+    let first = slow.next().0;
+    assert_eq!(first.sequence, 0);
+    let before = resident_bytes(&site);
+    let (stop, got) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| read_all(&mut prompt.client, &got));
+        let publishing = scope.spawn(|| publish_until(&stop, hand));
+        let _stopper = Stopper(&stop);
+        let dropped = |it: &serde_json::Value| it["sent"]["dropped"].as_u64();
+        channel(&site, "much is dropped", |it| dropped(it) > Some(6000));
+        let grown = resident_bytes(&site).saturating_sub(before);
+        // 4 MiB wait for it, as much was freed of those, and 512 KiB are under way.
+        assert!(grown < 24 << 20, "{grown} bytes for one viewer");
+        read_over_a_gap(&mut slow);
+        // Now it reads no more, and loses its session for that; the other plays on.
+        let told = channel(&site, "the end", |it| it["sent"]["stalled_out"] == 1);
+        assert_eq!(
+            (&told["players"], &told["received"]["overflows"]),
+            (&1.into(), &0.into())
+        );
+        stop.store(true, Ordering::Relaxed);
+        let sent = 1 + publishing.join().unwrap();
+        let give_up = Instant::now() + LONG;
+        while got.load(Ordering::Relaxed) < sent {
+            assert!(Instant::now() < give_up, "{sent}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let why = "takes nothing of what is sent";
+        assert!(site.server.wait_for_line(why, LONG).is_some());
+        site.stop();
+    });
+}
+
+/// Of the server's process.
+fn resident_bytes(site: &common::Site) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() * 1024
 }

@@ -146,7 +146,6 @@ impl Server {
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
-        let ends = (stopped, wished);
         let run = move || {
             let pulls = Pulls::start(&config.channels.pulls, &published);
             // In here, because nothing of it may leave the thread.
@@ -159,7 +158,13 @@ impl Server {
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            serve(runtime, control, (upkeep, api), listeners, ends);
+            serve(
+                runtime,
+                control,
+                (upkeep, api),
+                listeners,
+                (stopped, wished),
+            );
             pulls.stop();
         };
         let thread = thread::Builder::new().name("onrush-control".to_owned());

@@ -207,7 +207,6 @@ impl PublishedChannel {
 
     /// For the thread: what it has been asked to do.
     pub(super) fn commands(&self) -> Vec<Command> {
-        self.waker.clear();
         lock(&self.commands)
             .as_mut()
             .map(std::mem::take)

@@ -86,6 +86,8 @@ impl Worker {
     /// Runs until [`Command::Stop`].
     pub(super) fn run(mut self) {
         loop {
+            // First: who brings something after that wakes the thread once more.
+            self.core.channel.waker.clear();
             // Before commands: a publisher's frames come behind the command that it begins by.
             let frames = self.core.channel.take_frames();
             for command in self.core.channel.commands() {
