@@ -1,6 +1,8 @@
 //! How live channels reach their viewers: from the last sync sample, over TCP as over UDP, after a
 //! pause, and where a viewer is slow.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -165,6 +167,83 @@ fn a_paused_viewer_of_a_publisher_goes_on_without_a_gap() {
         }
     }
     site.stop();
+}
+
+#[test]
+fn a_publisher_on_tcp_is_told_how_its_packets_arrive() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&[]);
+    let mut hand = Hand::publish(&site, SDP);
+    hand.picture(0, true);
+    hand.sequence += 1;
+    // Until a report is due, which is so every five seconds while something comes.
+    let give_up = Instant::now() + LONG;
+    let mut number = 0;
+    let report = loop {
+        assert!(Instant::now() < give_up, "no report");
+        for _ in 0..150 {
+            number += 1;
+            hand.picture(number * 3600, false);
+            thread::sleep(Duration::from_millis(40));
+        }
+        // An answer shows what came before it.
+        assert_eq!(hand.ask("GET_PARAMETER"), 200);
+        if let Some(frame) = hand.client.take_early().pop() {
+            break frame;
+        }
+    };
+    assert_eq!(report.channel, 1);
+    let word = |at: usize| {
+        let bytes = report.packet[at..].first_chunk().unwrap();
+        u32::from_be_bytes(*bytes)
+    };
+    // RFC 3550, section 6.4.2: RR with one block, about the SSRC; one packet lost in all.
+    assert_eq!(report.packet[..2], [0x81, 201]);
+    assert_eq!((word(8), word(12) & 0xff_ffff), (7, 1));
+    assert!(word(16) <= u32::from(hand.sequence), "{report:?}");
+    site.stop();
+}
+
+/// A camera that gives this answer and hangs up.
+fn camera(listener: &TcpListener, answer: &str) {
+    let (mut socket, _) = listener.accept().unwrap();
+    let mut request = [0; 4096];
+    assert!(socket.read(&mut request).unwrap() > 0);
+    socket.write_all(answer.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_camera_that_answers_nonsense_has_a_row_that_says_so() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&["--channel=door=rtsp://anna:secret@127.0.0.1:9555/x"]);
+    let told = channel(&site, "nobody there", |it| it["error"].is_string());
+    let words = ["name", "input", "state"].map(|field| told[field].as_str().unwrap());
+    assert_eq!(
+        words,
+        ["live/door", "rtsp://127.0.0.1:9555/x", "connecting"]
+    );
+    assert!(
+        told["error"].as_str().unwrap().contains("refused"),
+        "{told:#}"
+    );
+    let bind = || TcpListener::bind("127.0.0.1:9555");
+    let listener = site.testbed.snd.run(bind).unwrap();
+    let answers = [
+        "\0\u{1}nonsense\r\n\r\n",
+        "RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 99999999999\r\n\r\n",
+        "RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 9\r\n\r\nno sdp :(",
+    ];
+    let mut last = told["error"].clone();
+    for answer in answers {
+        camera(&listener, answer);
+        let told = channel(&site, answer, |it| it["error"] != last);
+        assert_eq!(told["state"], "connecting", "{told:#}");
+        last = told["error"].clone();
+    }
+    let log = site.stop();
+    assert!(!log.contains("secret"), "{log}");
 }
 
 /// Packets of a picture, and bytes of one.

@@ -157,6 +157,8 @@ pub enum ChannelState {
     Live,
     /// It came, and does not now.
     Silent,
+    /// Its source is asked for, and has not answered.
+    Connecting,
 }
 
 impl Stats {
@@ -173,7 +175,7 @@ impl Stats {
 
 impl ChannelState {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Waiting, Self::Live, Self::Silent];
+    pub const ALL: [Self; 4] = [Self::Waiting, Self::Live, Self::Silent, Self::Connecting];
 
     /// Its word, as in JSON.
     #[must_use]
@@ -182,6 +184,7 @@ impl ChannelState {
             Self::Waiting => "waiting",
             Self::Live => "live",
             Self::Silent => "silent",
+            Self::Connecting => "connecting",
         }
     }
 }

@@ -234,7 +234,7 @@ impl PublishedChannel {
     }
 
     /// What the publisher of a track is told of that, once packets have come.
-    pub(super) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
+    pub(crate) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
         let facts = self.facts.get(track)?;
         let Reception {
             sender,

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::channel::{Command, PublishedChannel};
+use super::pull_state::PullState;
 use super::receiving::TrackSockets;
 use super::worker::{Settings, Worker};
 use super::{PUBLISHED_MAX, PUBLISHER_AWAITED_MAX};
@@ -26,6 +27,7 @@ pub(crate) struct PublishedChannels {
     settings: Settings,
     core: Option<usize>,
     names: Mutex<Names>,
+    pulled: Mutex<Vec<Arc<PullState>>>,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +77,7 @@ impl PublishedChannels {
             },
             core: config.core,
             names: Mutex::default(),
+            pulled: Mutex::default(),
         })
     }
 
@@ -90,6 +93,18 @@ impl PublishedChannels {
         let names = self.names();
         let entries = names.taken.values();
         entries.map(|entry| Arc::clone(&entry.channel)).collect()
+    }
+
+    /// Those that are pulled, whether their sources have answered or not.
+    pub(crate) fn pulled(&self) -> Vec<Arc<PullState>> {
+        let pulled = self.pulled.lock();
+        pulled.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One more is pulled.
+    pub(super) fn add_pulled(&self, state: Arc<PullState>) {
+        let pulled = self.pulled.lock();
+        pulled.unwrap_or_else(PoisonError::into_inner).push(state);
     }
 
     /// Takes a name for a publisher of these tracks. If its viewers wait for one of the same tracks

@@ -16,6 +16,7 @@ mod intake;
 mod lease;
 mod pull;
 mod pull_client;
+mod pull_state;
 mod receiving;
 mod worker;
 
@@ -23,6 +24,7 @@ pub(crate) use self::channel::PublishedChannel;
 pub(crate) use self::lease::{Lease, PublishError, PublishedChannels};
 pub(crate) use self::pull::Pulls;
 pub use self::pull::{PULL_PAUSE_MAX, UNWATCHED_TIME_MAX};
+pub(crate) use self::pull_state::PullState;
 pub(crate) use self::receiving::TrackSockets;
 pub use super::viewer::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX};
 
