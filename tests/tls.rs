@@ -202,6 +202,9 @@ fn versions_and_names_are_as_openssl_sees_them() {
     let to = site.https.to_string();
     let arguments = ["s_client", "-connect", &to, "-alpn", "h2,http/1.1"];
     let said = run("openssl", &arguments).stdout;
+    assert!(String::from_utf8_lossy(&said).contains("ALPN protocol: h2"));
+    let arguments = ["s_client", "-connect", &to, "-alpn", "http/1.1"];
+    let said = run("openssl", &arguments).stdout;
     assert!(String::from_utf8_lossy(&said).contains("ALPN protocol: http/1.1"));
 }
 
@@ -310,6 +313,7 @@ fn a_client_may_ask_for_new_keys_and_not_negotiate_anew() {
     assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
 }
 
+// SPECIFICATION.md: 47
 #[test]
 fn udp_is_refused_over_tls_unless_it_is_allowed() {
     require_programs!("openssl");

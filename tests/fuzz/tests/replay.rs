@@ -66,6 +66,7 @@ fn replay(name: &str) {
     }
 }
 
+// SPECIFICATION.md: 28
 #[test]
 fn mp4_keeps_its_promises() {
     replay("mp4");
@@ -104,6 +105,16 @@ fn ftp_keeps_its_promises() {
 #[test]
 fn rtcp_keeps_its_promises() {
     replay("rtcp");
+}
+
+#[test]
+fn auth_keeps_its_promises() {
+    replay("auth");
+}
+
+#[test]
+fn sdp_keeps_its_promises() {
+    replay("sdp");
 }
 
 #[test]

@@ -18,12 +18,12 @@ table! {
     ) {
         /// Its name.
         name: String = name.to_owned(), Info;
-        /// Where it arrives; `published` if somebody publishes it, or the URL that it is pulled from.
+        /// Where it arrives; `published` if somebody publishes it, or the URL it is pulled from.
         input: String = source.input, Info;
         /// Why what it is pulled from could not be had last, until it can.
         error: Option<String> = source.error, Info;
-        /// 1 for the state of the channel: waiting for its first datagram, live, silent, or connecting
-        /// to what it is pulled from.
+        /// 1 for the state of the channel: waiting for its first datagram, live, silent, or
+        /// connecting to what it is pulled from.
         state: ChannelState = source.state, Info "onrush_channel_state" by "state";
         /// From whom the last datagram came.
         from: Option<SocketAddr> = stats.from, Info;

@@ -1,13 +1,13 @@
 //! How one track reaches one client: the only file that knows all the ways.
 //!
-//! A way more (a multicast group) is one more variant of [`Delivery`], opened by
+//! A way more is one more variant of [`Delivery`], opened by
 //! [`Delivery::open`]; the sessions above ask it what they need and do not look inside. What
 //! belongs to files alone, ranges and chunks, they find in [`StoredDelivery`]: a stream of an
 //! engine, which sends datagrams or frames of the client's connection.
 
 use std::cell::Cell;
-use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,12 @@ use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, 
 use tokio::time::timeout;
 
 use super::client::Client;
+use super::group::GroupSlot;
 use super::interleaving::ChannelSlot;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
-use super::presentation::{Presentation, playable};
-use super::refusals::refusal;
+use super::presentation::{OnGroup, Presentation, playable};
+use super::refusals::{no_ports, refusal, unavailable};
 use super::reports::Reports;
 use super::{Control, Escaped};
 use crate::channels::{LiveChannel, Played, Way};
@@ -37,6 +38,16 @@ pub(super) enum Delivery {
     /// From whoever sends them just now, to all who want them: as a member of a live group, alone,
     /// or as frames of the client's connection.
     Live(Box<LivePlayer>),
+    /// From whoever sends it to a multicast group, to all who hear that.
+    Group(GroupPlayer),
+}
+
+/// A track of what is sent to a multicast group.
+#[derive(Debug)]
+pub(super) struct GroupPlayer {
+    on: Rc<OnGroup>,
+    track: u8,
+    clock_hz: u32,
 }
 
 /// A track of a file, sent by an engine.
@@ -72,34 +83,7 @@ pub(super) struct Sent {
 }
 
 impl Delivery {
-    /// Which of the transports that a client takes it gets. Packets over UDP are not encrypted, and
-    /// whoever asks over TLS wants them to be (RFC 7826, section 19.2).
-    pub(super) fn choose<'a>(
-        control: &Control,
-        presentation: &Presentation,
-        transports: &'a [Transport],
-        allows_udp: bool,
-    ) -> Result<&'a Transport, Reply> {
-        let asks_tcp =
-            |transport: &Transport| matches!(transport.lower, LowerTransport::Tcp { .. });
-        let has_frames = presentation.live().is_none_or(|it| it.has_frames());
-        let allows_tcp = has_frames
-            && transports.iter().any(asks_tcp)
-            && control.content.sending.wanted().is_some();
-        let is_served = |transport: &&Transport| match transport.lower {
-            LowerTransport::Udp { .. } => allows_udp,
-            LowerTransport::Tcp { .. } => allows_tcp,
-        };
-        transports.iter().find(is_served).ok_or_else(|| {
-            let note = match allows_udp {
-                true => "this live channel is sent over UDP only",
-                false => "over TLS packets are interleaved, not sent over UDP",
-            };
-            Reply::refusal(StatusCode::UnsupportedTransport, note)
-        })
-    }
-
-    /// Opens what `transport` asks for of a track, which was [chosen](Self::choose).
+    /// Opens what `transport` asks for of a track, which was [chosen](super::choosing::choose).
     ///
     /// # Panics
     ///
@@ -121,6 +105,12 @@ impl Delivery {
             (Presentation::Stored(media), LowerTransport::Tcp { channels }) => {
                 interleaved(control, (media, track), channels, client)
             }
+            (Presentation::Multicast(on), LowerTransport::Multicast) => {
+                Ok(on_group(on, track, client))
+            }
+            (_, LowerTransport::Multicast) | (Presentation::Multicast(_), _) => {
+                unreachable!("it is not among what is chosen from")
+            }
             (Presentation::Live(channel), lower) => {
                 let ssrc = playable(channel)?.ssrc;
                 let channel = Arc::clone(channel) as Arc<dyn LiveChannel>;
@@ -138,7 +128,7 @@ impl Delivery {
     pub(super) fn stored(&self) -> Option<&StoredDelivery> {
         match self {
             Self::Stored(delivery) => Some(delivery),
-            Self::Live(_) => None,
+            Self::Live(_) | Self::Group(_) => None,
         }
     }
 
@@ -146,7 +136,7 @@ impl Delivery {
     pub(super) fn live(&self) -> Option<&LivePlayer> {
         match self {
             Self::Live(player) => Some(player),
-            Self::Stored(_) => None,
+            Self::Stored(_) | Self::Group(_) => None,
         }
     }
 
@@ -155,6 +145,7 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.track,
             Self::Live(player) => u8::try_from(player.track()).unwrap_or(u8::MAX),
+            Self::Group(player) => player.track,
         }
     }
 
@@ -163,6 +154,7 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.stream.belongs_to(session),
             Self::Live(player) => player.belongs_to(session),
+            Self::Group(_) => {}
         }
     }
 
@@ -174,6 +166,8 @@ impl Delivery {
                 player.leave();
                 Ok(None)
             }
+            // The others go on.
+            Self::Group(_) => Ok(None),
         }
     }
 
@@ -196,7 +190,7 @@ impl Delivery {
     /// what it was when the session was set up.
     pub(super) fn ssrc(&self, first: u32) -> u32 {
         match self {
-            Self::Stored(_) => first,
+            Self::Stored(_) | Self::Group(_) => first,
             Self::Live(player) => player.ssrc().unwrap_or(first),
         }
     }
@@ -206,6 +200,7 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.clock_hz,
             Self::Live(player) => player.clock_hz(),
+            Self::Group(player) => player.clock_hz,
         }
     }
 
@@ -214,6 +209,8 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.sent(at),
             Self::Live(player) => Sent::of(player.timestamp(at), player.sent()),
+            // Its leader counts.
+            Self::Group(_) => Sent::of(0, Played::default()),
         }
     }
 
@@ -226,6 +223,10 @@ impl Delivery {
             }
             Self::Stored(delivery) => Escaped(delivery.media.name()).to_string(),
             Self::Live(player) => player.name(),
+            Self::Group(GroupPlayer { on, track, .. }) => {
+                let track = track_name(u32::from(*track) + 1);
+                format!("{} {track}", Escaped(on.presentation.name()))
+            }
         }
     }
 
@@ -237,6 +238,7 @@ impl Delivery {
                 format!("packets of up to {bytes} bytes")
             }
             Self::Live(_) => "live".to_owned(),
+            Self::Group(player) => format!("group {}", player.on.group.address().ip),
         }
     }
 
@@ -247,6 +249,7 @@ impl Delivery {
             Self::Stored(_) => of_files,
             Self::Live(player) if player.is_interleaved() => "interleaved",
             Self::Live(_) => "relay",
+            Self::Group(_) => "multicast",
         }
     }
 
@@ -255,6 +258,7 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => describe(&delivery.stream.snapshot()),
             Self::Live(player) => format!("about {} packets", player.sent().packets),
+            Self::Group(_) => "what its group was sent".to_owned(),
         }
     }
 }
@@ -449,6 +453,7 @@ fn live(
             let reports = Reports::Ports(pair.place(at(peer, rtcp_port)));
             (Way::Datagrams(local.ip(), player), reports)
         }
+        LowerTransport::Multicast => unreachable!("its presentation would be another"),
         LowerTransport::Tcp { channels } => {
             let slot = take_channels(client, channels)?;
             let connection = Arc::clone(&slot.interleaving.connection);
@@ -463,6 +468,21 @@ fn live(
         reports,
         ssrc,
     })
+}
+
+/// One who watches what is sent to a group.
+fn on_group(on: &Rc<OnGroup>, track: usize, client: &Client) -> Opened {
+    let slot = GroupSlot::new(&on.group, track, client.peer.ip());
+    let player = GroupPlayer {
+        on: Rc::clone(on),
+        track: slot.track(),
+        clock_hz: slot.clock_hz(),
+    };
+    Opened {
+        ssrc: slot.ssrc(),
+        delivery: Delivery::Group(player),
+        reports: Reports::Group(slot),
+    }
 }
 
 /// Channels of the client's connection.
@@ -481,32 +501,11 @@ fn at(mut peer: SocketAddr, port: u16) -> SocketAddr {
     peer
 }
 
-fn no_ports(error: &io::Error) -> Reply {
-    let note = match error.raw_os_error() {
-        None if error.kind() == io::ErrorKind::AddrInUse => {
-            "no pair of UDP ports is free".to_owned()
-        }
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-            return unavailable(error);
-        }
-        _ => {
-            let note = format!("your UDP ports cannot be reached: {error}");
-            return Reply::refusal(StatusCode::UnsupportedTransport, &note);
-        }
-    };
-    Reply::refusal(StatusCode::ServiceUnavailable, &note)
-}
-
 /// How many bytes a packet may carry behind its RTP header so that it goes unfragmented.
 fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
     let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
     mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
-}
-
-fn unavailable(error: &io::Error) -> Reply {
-    let note = format!("no UDP socket: {error}");
-    Reply::refusal(StatusCode::ServiceUnavailable, &note)
 }
 
 fn describe(snapshot: &StreamSnapshot) -> String {

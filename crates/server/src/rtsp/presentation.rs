@@ -2,15 +2,17 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{ELEMENTARY, Reply, StatusCode, Units};
+use onrush_wire::rtsp::{ELEMENTARY, Group as GroupAddress, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
 use tokio::time::{Instant, sleep};
 
 use super::Control;
+use super::group::Group;
 use super::sending::Sending;
 use crate::channels::published::{PublishedChannel, PublishedChannels, Pulls};
 use crate::channels::{Channel, LiveChannel, Playable};
@@ -43,6 +45,15 @@ pub(super) enum Presentation {
     Live(Arc<Channel>),
     /// What somebody publishes.
     Published(Arc<PublishedChannel>),
+    /// One of these, as it is sent to a multicast group.
+    Multicast(Rc<OnGroup>),
+}
+
+/// What is sent to a multicast group, and the group.
+#[derive(Debug)]
+pub(super) struct OnGroup {
+    pub(super) presentation: Presentation,
+    pub(super) group: Rc<Group>,
 }
 
 impl Presentation {
@@ -71,7 +82,7 @@ impl Presentation {
     /// The channel, if it is one.
     pub(super) fn live(&self) -> Option<Arc<dyn LiveChannel>> {
         match self {
-            Self::Stored(_) => None,
+            Self::Stored(_) | Self::Multicast(_) => None,
             Self::Live(channel) => Some(Arc::clone(channel) as _),
             Self::Published(channel) => Some(Arc::clone(channel) as _),
         }
@@ -82,6 +93,7 @@ impl Presentation {
             Self::Stored(media) => media.name(),
             Self::Live(channel) => channel.name(),
             Self::Published(channel) => channel.path(),
+            Self::Multicast(on) => on.presentation.name(),
         }
     }
 
@@ -91,6 +103,7 @@ impl Presentation {
             Self::Stored(media) => media.tracks(),
             Self::Live(_) => 1,
             Self::Published(channel) => channel.tracks().len(),
+            Self::Multicast(on) => on.presentation.tracks(),
         }
     }
 
@@ -104,7 +117,7 @@ impl Presentation {
                     wall_clock_start_ns: index.wall_clock_start_ns(),
                 }
             }
-            Self::Live(_) | Self::Published(_) => Units::default(),
+            Self::Live(_) | Self::Published(_) | Self::Multicast(_) => Units::default(),
         }
     }
 
@@ -114,11 +127,27 @@ impl Presentation {
             Self::Stored(media) => media.name().to_owned(),
             Self::Live(channel) => format!("{LIVE_FOLDER}{}", channel.name()),
             Self::Published(channel) => channel.path().to_owned(),
+            Self::Multicast(on) => on.presentation.path(),
         }
     }
 
-    /// What a client at the other end of `server` is told of it.
-    pub(super) fn describe(&self, server: IpAddr) -> Result<Vec<u8>, Reply> {
+    /// Whether both are the same film, as it was opened, or the same channel.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Stored(one), Self::Stored(other)) => Arc::ptr_eq(one, other),
+            (Self::Live(one), Self::Live(other)) => Arc::ptr_eq(one, other),
+            (Self::Published(one), Self::Published(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// What a client at the other end of `server` is told of it, and of the group that it is sent
+    /// to.
+    pub(super) fn describe(
+        &self,
+        server: IpAddr,
+        group: Option<GroupAddress>,
+    ) -> Result<Vec<u8>, Reply> {
         let (ssrc, tracks, extent) = match self {
             Self::Stored(media) => {
                 let index = media.index();
@@ -140,6 +169,7 @@ impl Presentation {
                 (playable.ssrc, vec![payload.into()], Extent::Live)
             }
             Self::Published(channel) => (channel.ssrc(0), channel.tracks().to_vec(), Extent::Live),
+            Self::Multicast(on) => return on.presentation.describe(server, group),
         };
         let name = self.name();
         let description = Description {
@@ -148,6 +178,7 @@ impl Presentation {
             server,
             tracks: &tracks,
             extent,
+            group,
         };
         Ok(description.to_bytes())
     }

@@ -130,6 +130,9 @@ pub(super) struct Scanner {
     trouble: Option<String>,
     movie: Option<Movie>,
     parts: PartReader,
+    /// The tracks whose samples are read no further, each once, and why. Told behind what else is
+    /// wrong with a track, because that is found sooner or later as the file is read.
+    broken: Vec<(usize, String)>,
     /// Of a file of fragments, where it ends.
     ending: Ending,
     probes: Probes,
@@ -222,12 +225,9 @@ impl Scanner {
         self.probes.add(at, bytes);
         self.asked = Asked::Parts(at + bytes.len() as u64);
         if let Err((number, error)) = self.parts.push(&mut movie.tracks, bytes) {
-            let track = &mut movie.tracks[number];
-            let sample = track.samples.with_parts();
-            note(
-                &mut track.facts.problems,
-                format!("sample {sample}: {error}"),
-            );
+            let sample = movie.tracks[number].samples.with_parts();
+            self.broken
+                .push((number, format!("sample {sample}: {error}")));
         }
     }
 
@@ -342,8 +342,10 @@ impl Scanner {
         let end = &inside[inside.len().saturating_sub(64)..];
         self.probes.add(at + (inside.len() - end.len()) as u64, end);
         let movie = Movie::read(inside, self.file_bytes).map_err(Mp4Error::Unsupported)?;
-        if movie.tracks.is_empty() {
-            return Err(Mp4Error::Nothing(reasons(&movie.left_out)));
+        if movie.tracks.iter().all(SampledTrack::is_text) {
+            let texts = movie.tracks.iter().map(unaccompanied);
+            let left_out: Vec<_> = movie.left_out.iter().cloned().chain(texts).collect();
+            return Err(Mp4Error::Nothing(reasons(&left_out)));
         }
         self.is_over = !movie.is_fragmented;
         self.movie = Some(movie);
@@ -371,7 +373,9 @@ impl Scanner {
         let is_waiting = |(number, track): (usize, &SampledTrack)| {
             self.playable(number, track).0 == 0 && !self.parts.has_ended(number)
         };
-        let mut tracks = movie.tracks.iter().enumerate();
+        let tracks = movie.tracks.iter().enumerate();
+        // Subtitles hold nothing up.
+        let mut tracks = tracks.filter(|(_, track)| !track.is_text());
         // Which tracks there are may not change later. Of fragments that is all that are told of;
         // else it is those whose first sample can be sent.
         let is_too_early = match movie.is_fragmented {
@@ -421,6 +425,9 @@ impl Scanner {
             if playable < kept {
                 track.samples = track.samples.first(playable);
             }
+            if let Some(reason) = self.reason(number) {
+                note(&mut track.facts.problems, reason.to_owned());
+            }
             if is_whole && playable < all {
                 let why = why.unwrap_or_else(|| "the rest is not read".to_owned());
                 let problem = format!("{playable} of {all} samples can be played: {why}");
@@ -431,11 +438,15 @@ impl Scanner {
             }
             tracks.push(track);
         }
-        if tracks.iter().all(|track| track.playable() == 0) {
-            let of = |track: SampledTrack| LeftOut {
-                id: track.facts.id,
-                what: track.codec.codec_string,
-                reason: track.facts.problems.join("; "),
+        let is_played = |track: &SampledTrack| !track.is_text() && track.playable() > 0;
+        if !tracks.iter().any(is_played) {
+            let of = |track: SampledTrack| match track.is_text() {
+                true => unaccompanied(&track),
+                false => LeftOut {
+                    id: track.facts.id,
+                    what: track.codec.codec_string,
+                    reason: track.facts.problems.join("; "),
+                },
             };
             left_out.extend(tracks.into_iter().map(of));
             return Err(Mp4Error::Nothing(reasons(&left_out)));
@@ -476,12 +487,18 @@ impl Scanner {
         Some(self.ending.duration_ns(told_ns, read, self.file_bytes))
     }
 
+    /// Why the samples of a track are read no further, if they are not.
+    fn reason(&self, number: usize) -> Option<&str> {
+        let mut broken = self.broken.iter();
+        broken.find_map(|(it, reason)| (*it == number).then_some(reason.as_str()))
+    }
+
     /// How many samples of a track can be played of the file as it is, and why not all.
     fn playable(&self, number: usize, track: &SampledTrack) -> (usize, Option<String>) {
         let movie = self.movie.as_ref().expect("it has tracks");
         let mut playable = track.playable();
-        if self.parts.has_ended(number) {
-            return (playable, track.facts.problems.last().cloned());
+        if let Some(reason) = self.reason(number) {
+            return (playable, Some(reason.to_owned()));
         }
         if movie.fillers[number].end_offset <= self.file_bytes {
             return (playable, None);
@@ -492,6 +509,15 @@ impl Scanner {
         }
         let why = format!("the file ends at byte {}", self.file_bytes);
         (playable, Some(why))
+    }
+}
+
+/// Subtitles of nothing.
+fn unaccompanied(track: &SampledTrack) -> LeftOut {
+    LeftOut {
+        id: track.facts.id,
+        what: format!("subtitles ({})", track.codec.codec_string),
+        reason: "neither pictures nor sound".to_owned(),
     }
 }
 
