@@ -223,7 +223,10 @@ fn other_codecs_are_passed_through() {
     ] {
         let mut source = ffmpeg(&site, "tcp", codec);
         channel(&site, name, |it| it["received"]["rtp"].as_u64() > Some(30));
-        assert_shows(&site, name, watch(&site, "tcp", 30));
+        for transport in ["tcp", "udp", "http"] {
+            let what = format!("{name} by {transport}");
+            assert_shows(&site, &what, watch(&site, transport, 30));
+        }
         source.interrupt(LONG).unwrap();
         channel(&site, "the end", serde_json::Value::is_null);
     }

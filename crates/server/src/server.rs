@@ -30,7 +30,7 @@ use crate::downloads::{Listening, Running};
 use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
-use crate::rtsp::{Content, Control, Files, accept_tunnelled};
+use crate::rtsp::{Content, Control, Sending, accept_tunnelled};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
 use crate::tunnelling::{TunnelQueue, Tunnels, tunnels};
@@ -134,7 +134,7 @@ impl Server {
         let runtime = runtime.map_err(control_error)?;
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
-        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
         let watched = watched(
@@ -148,19 +148,25 @@ impl Server {
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
-        let ends = (stopped, wished, tunnelled);
         let run = move || {
             let pulls = Pulls::start(&config.channels.pulls, &published);
             // In here, because nothing of it may leave the thread.
             let content = Content {
-                files: Some(Files { library, data }),
+                library: Some(library),
+                sending: Sending::by(data),
                 channels: upkeep.channels(),
                 published,
                 pulls: Arc::clone(&pulls),
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            serve(runtime, control, (upkeep, api), listeners, ends);
+            serve(
+                runtime,
+                control,
+                (upkeep, api),
+                listeners,
+                (stopped, wished, tunnelled),
+            );
             pulls.stop();
         };
         let thread = thread::Builder::new().name("onrush-control".to_owned());
