@@ -27,6 +27,7 @@ use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
+use crate::hls_live::{LiveChannels, LiveHls};
 use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
@@ -124,7 +125,8 @@ impl Server {
         let library = Arc::new(Library::new(&config)?);
         let users = Arc::clone(&statistics.users);
         let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
-        let shared = (&statistics, &authorizer);
+        let live = LiveHls::new(config.downloads.hls, config.channels.in_kernel);
+        let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
         let data = Data::start(&config)?;
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
@@ -149,6 +151,11 @@ impl Server {
         let ends = (stopped, wished);
         let run = move || {
             let pulls = Pulls::start(&config.channels.pulls, &published);
+            live.set_channels(LiveChannels {
+                channels: upkeep.channels(),
+                published: Arc::clone(&published),
+                pulls: Arc::clone(&pulls),
+            });
             // In here, because nothing of it may leave the thread.
             let content = Content {
                 files: Some(Files { library, data }),
@@ -159,6 +166,7 @@ impl Server {
             };
             let control = Control::new(config, content, counted);
             serve(runtime, control, (upkeep, api), listeners, ends);
+            live.stop();
             pulls.stop();
         };
         let thread = thread::Builder::new().name("onrush-control".to_owned());
@@ -371,7 +379,7 @@ fn download(
     config: &Config,
     library: &Arc<Library>,
     rtsp_addresses: &[SocketAddr],
-    (statistics, authorizer): (&Arc<Statistics>, &Arc<Authorizer>),
+    (statistics, authorizer, live): (&Arc<Statistics>, &Arc<Authorizer>, &Arc<LiveHls>),
     listening: Listening,
 ) -> Result<Option<Running>, StartError> {
     if listening.http.is_empty() && listening.https.is_empty() && listening.ftp.is_empty() {
@@ -380,14 +388,7 @@ fn download(
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
     let shared = (Arc::clone(statistics), Arc::clone(authorizer));
-    // Which of them somebody may play is not known of a page: where not everybody may play all,
-    // none is named.
-    let sources = config
-        .channels
-        .sources
-        .iter()
-        .filter(|_| authorizer.is_open());
-    let live = (rtsp_port, sources.map(|it| it.name.clone()).collect());
+    let live = (rtsp_port, Arc::clone(live));
     Running::start(settings, Arc::clone(library), live, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::cycles::Deliveries;
 use super::input::Input;
 use super::members::{Change, MemberError, Members, Origin};
+use super::tap::Tap;
 
 /// Changes of more members than this replace the list; fewer are made one by one.
 pub const CHANGES_MAX: usize = 16;
@@ -53,6 +54,8 @@ pub(super) enum Command {
     AddPlayer(IpAddr, SocketAddr),
     /// No longer.
     RemovePlayer(IpAddr, SocketAddr),
+    /// What comes goes there, too.
+    Tap(Arc<Tap>),
     /// Count what each member was sent.
     CountMembers(oneshot::Sender<Vec<MemberCounts>>),
     /// End.
@@ -322,6 +325,11 @@ impl Channel {
         self.send(Command::RemovePlayer(local, player));
     }
 
+    /// What comes goes to `tap`, too, until that is closed.
+    pub(crate) fn tap(&self, tap: Arc<Tap>) {
+        self.send(Command::Tap(tap));
+    }
+
     pub(super) fn send(&self, command: Command) {
         lock(&self.commands).push(command);
         self.waker.wake();
@@ -373,6 +381,7 @@ impl fmt::Debug for Command {
             Self::OpenPlayers(..) => "OpenPlayers",
             Self::AddPlayer(..) => "AddPlayer",
             Self::RemovePlayer(..) => "RemovePlayer",
+            Self::Tap(_) => "Tap",
             Self::CountMembers(_) => "CountMembers",
             Self::Stop => "Stop",
         })

@@ -157,6 +157,8 @@ impl KernelWorker {
                 }
             }
             Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            // No packet comes here.
+            Command::Tap(tap) => tap.close(),
             Command::CountMembers(answer) => {
                 let outlets = self.members.values();
                 let all = outlets.flat_map(|&outlet| self.ingress.member_counters(outlet));

@@ -25,6 +25,7 @@ mod outlet;
 mod players;
 pub mod published;
 pub mod pull_url;
+pub(crate) mod tap;
 mod worker;
 
 use std::io;
@@ -47,6 +48,7 @@ pub use self::channel::{
 };
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
+pub use self::tap::TAP_BYTES_MAX;
 
 use self::channel::Command;
 use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};

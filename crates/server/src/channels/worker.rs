@@ -15,7 +15,7 @@ use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::Receiver;
 use onrush_wire::live::{Follower, Kind, Note, Stamper};
-use onrush_wire::rtp::{Header, StaticPayload};
+use onrush_wire::rtp::{Header, PAYLOAD_TYPE_MP2T, StaticPayload, payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -25,6 +25,7 @@ use super::config::ChannelsConfig;
 use super::lane::Lane;
 use super::outlet::{Outlet, wildcard};
 use super::players::Players;
+use super::tap::{Tap, Tapped};
 
 /// Receives a stream and sends it to its members.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(super) struct Worker {
     /// The same as RTP.
     players: Lane,
     sessions: Players,
+    /// Where transport packets go, too.
+    taps: Vec<Arc<Tap>>,
     playable: Option<Playable>,
     anomalies: Anomalies,
     stats: Stats,
@@ -90,6 +93,7 @@ impl Worker {
             plain: Lane::new(),
             players: Lane::new(),
             sessions: Players::default(),
+            taps: Vec::new(),
             playable: None,
             anomalies: Anomalies::default(),
             stats: Stats::default(),
@@ -133,6 +137,7 @@ impl Worker {
             stamper,
             plain,
             players,
+            taps,
             playable,
             anomalies,
             stats,
@@ -154,6 +159,11 @@ impl Worker {
                     Kind::Rtp(header) => {
                         *playable = Some(playable_rtp(&header, now_ns));
                         players.push(&[], datagram, arrived_ns);
+                        if header.payload_type == PAYLOAD_TYPE_MP2T
+                            && let Some(payload) = payload(datagram)
+                        {
+                            give(taps, payload, now_ns);
+                        }
                     }
                     Kind::TransportStream => {
                         let head = stamper.stamp(now_ns);
@@ -161,6 +171,7 @@ impl Worker {
                             *playable = Some(playable_rtp(&header, now_ns));
                         }
                         players.push(&head, datagram, arrived_ns);
+                        give(taps, datagram, now_ns);
                     }
                     Kind::Other => {}
                 }
@@ -229,6 +240,7 @@ impl Worker {
             self.anomalies.note(name, note);
         }
         self.anomalies.log(name, now_ns);
+        self.taps.retain(|tap| !tap.is_closed());
     }
 
     /// Does what was asked; `false` to end.
@@ -277,6 +289,7 @@ impl Worker {
                 }
             }
             Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            Command::Tap(tap) => self.taps.push(tap),
             Command::CountMembers(answer) => {
                 let outlets = self.plain.outlets.values();
                 // Who asked may be gone.
@@ -374,6 +387,14 @@ impl Anomalies {
             );
             (self.missing, self.behind, self.logged_ns) = (0, 0, now_ns);
         }
+    }
+}
+
+fn give(taps: &[Arc<Tap>], packets: &[u8], now_ns: u64) {
+    if !taps.is_empty() {
+        let packets = Arc::<[u8]>::from(packets);
+        let tapped = Tapped::Transport(packets, now_ns);
+        taps.iter().for_each(|tap| tap.push(tapped.clone()));
     }
 }
 

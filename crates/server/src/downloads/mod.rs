@@ -38,9 +38,12 @@ pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
-pub use self::http::{INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
+pub use self::http::{
+    FIRST_SEGMENT_WAIT_MAX, INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX,
+};
 use self::log::Log;
 use crate::engine::shared::bump;
+use crate::hls_live::LiveHls;
 use crate::library::Library;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
@@ -66,8 +69,8 @@ pub(crate) struct Site {
     pub(crate) boundary: String,
     /// Where RTSP plays the same files.
     pub(crate) rtsp_port: Option<u16>,
-    /// Live channels, by their names, that the first page shows.
-    pub(crate) channels: Vec<String>,
+    /// Live channels.
+    pub(crate) live: Arc<LiveHls>,
     /// When the server was started, in seconds since 1970.
     pub(crate) started_s: i64,
     /// What there is of everything in this process.
@@ -118,7 +121,7 @@ impl Running {
     pub(crate) fn start(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, channels): (Option<u16>, Vec<String>),
+        (rtsp_port, live): (Option<u16>, Arc<LiveHls>),
         shared: (Arc<Statistics>, Arc<Authorizer>),
         listening: Listening,
     ) -> io::Result<Self> {
@@ -136,7 +139,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let live = (rtsp_port, channels);
+            let live = (rtsp_port, live);
             let site = Site::new(settings, library, live, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
@@ -186,7 +189,7 @@ impl Site {
     fn new(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, channels): (Option<u16>, Vec<String>),
+        (rtsp_port, live): (Option<u16>, Arc<LiveHls>),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
@@ -217,7 +220,7 @@ impl Site {
             clock: Clock::default(),
             boundary: boundary(),
             rtsp_port,
-            channels,
+            live,
             started_s: started_s(),
             statistics,
             files_max,
@@ -233,6 +236,9 @@ impl Site {
             ticks.tick().await;
             self.files.sweep();
             self.admission.sweep();
+            if self.live.is_always() {
+                self.live.start_all();
+            }
             self.log.flush();
         }
     }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::FRAMES_WAITING_BYTES_MAX;
 use super::intake::Reception;
 use super::receiving::TrackSockets;
+use crate::channels::tap::Tap;
 use crate::channels::{Played, Stats};
 use crate::engine::InterleavedConnection;
 
@@ -82,6 +83,8 @@ pub(super) enum Command {
     /// Viewers of a track that come to this address of ours are sent to from there: the first is
     /// the group's, from the second single ones are sent to.
     Open(usize, IpAddr, [UdpSocket; 2]),
+    /// What comes goes there, too, and before it what is kept for those who join.
+    Tap(Arc<Tap>),
     /// Somebody will watch.
     Prepare(u64, Vec<ViewerTrack>, oneshot::Sender<Vec<Start>>),
     /// It watches from now on.
@@ -260,6 +263,16 @@ impl PublishedChannel {
         let (answer, starts) = oneshot::channel();
         self.send(Command::Prepare(viewer, tracks, answer));
         starts.await.ok()
+    }
+
+    /// What comes goes to `tap`, too, until that is closed.
+    pub(crate) fn tap(&self, tap: Arc<Tap>) {
+        self.send(Command::Tap(tap));
+    }
+
+    /// A timestamp of a track, and when that was by the monotonic clock, in ns.
+    pub(crate) fn timestamp_and_time(&self, track: usize) -> Option<(u32, u64)> {
+        self.line(track).map(|line| (line.timestamp, line.at_ns))
     }
 
     /// Begins to send.

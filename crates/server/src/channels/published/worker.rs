@@ -21,6 +21,7 @@ use super::viewer::{Bounds, Sent, Viewer, Watched};
 use super::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX};
 use crate::channels::lane::Lane;
 use crate::channels::outlet::Outlet;
+use crate::channels::tap::{Tap, Tapped};
 use crate::channels::{Played, Stats};
 
 /// What all published channels are sent by.
@@ -51,6 +52,7 @@ struct Core {
     settings: Settings,
     tracks: Vec<TrackState>,
     viewers: Vec<Viewer>,
+    taps: Vec<Arc<Tap>>,
     /// The next packet's number among all.
     order: u64,
     /// What is to be added to the publisher's clock to make it ours, once it has reported.
@@ -92,6 +94,7 @@ impl Worker {
                 channel,
                 settings,
                 viewers: Vec::new(),
+                taps: Vec::new(),
                 order: 0,
                 clock_offset_ns: None,
                 is_held: false,
@@ -153,6 +156,7 @@ impl Worker {
                 // Who asked may be gone.
                 drop(answer.send(starts));
             }
+            Command::Tap(tap) => self.core.tap(tap),
             Command::Start(id) => {
                 let mut viewers = self.core.viewers.iter_mut();
                 if let Some(viewer) = viewers.find(|viewer| viewer.id == id) {
@@ -228,6 +232,7 @@ impl Core {
     fn begin(&mut self) {
         self.clock_offset_ns = None;
         self.is_held = false;
+        self.taps.iter().for_each(|tap| tap.push(Tapped::Begin));
         for track in &mut self.tracks {
             track.intake.begin();
             // What was before cannot be decoded with what comes.
@@ -312,6 +317,8 @@ impl Core {
             let dropped = watched.take(&packet, recent, (is_everywhere, bounds, now_ns));
             self.stats.dropped += dropped;
         }
+        let tapped = || Tapped::Packet(track, Arc::clone(&packet.bytes), now_ns);
+        self.taps.iter().for_each(|tap| tap.push(tapped()));
         self.channel.count(track, packet.bytes.len());
         let state = &mut self.tracks[track];
         if !state.lane.push(&[], &packet.bytes, now_ns) {
@@ -359,6 +366,21 @@ impl Core {
             is_reported: true,
         };
         self.channel.set_line(track, line);
+    }
+
+    /// Begins with what who joins is sent first.
+    fn tap(&mut self, tap: Arc<Tap>) {
+        let kept = self.tracks.iter().enumerate();
+        let kept = kept.filter_map(|(number, track)| Some((number, track.recent.packets()?)));
+        let mut kept: Vec<_> = kept
+            .flat_map(|(number, packets)| packets.iter().map(move |packet| (number, packet)))
+            .collect();
+        kept.sort_by_key(|(_, packet)| packet.order);
+        let now_ns = monotonic_ns();
+        for (track, packet) in kept {
+            tap.push(Tapped::Packet(track, Arc::clone(&packet.bytes), now_ns));
+        }
+        self.taps.push(tap);
     }
 
     fn open(&mut self, track: usize, local: IpAddr, [of_group, single]: [UdpSocket; 2]) {
@@ -500,6 +522,7 @@ impl Core {
 
     /// Notes silences, and logs what is missing.
     fn look(&mut self, now_ns: u64) {
+        self.taps.retain(|tap| !tap.is_closed());
         let path = self.channel.path();
         for (number, track) in (1..).zip(&mut self.tracks) {
             if let Some(note) = track.intake.look(now_ns) {

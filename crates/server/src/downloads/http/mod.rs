@@ -4,10 +4,12 @@
 mod assets;
 mod connection;
 mod film;
+mod live;
 mod made;
 mod several;
 
 pub use film::INDEX_WAIT_MAX;
+pub use live::FIRST_SEGMENT_WAIT_MAX;
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 
 use std::io;
