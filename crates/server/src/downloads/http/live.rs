@@ -9,7 +9,7 @@ use std::time::Duration;
 use onrush_wire::auth::Grant;
 use onrush_wire::hls::live::{BadReload, Found, Reload};
 use onrush_wire::hls::{self, Resource as Asked};
-use onrush_wire::http::{Coding, Codings, PAGE_POLICY, Status, assets_from};
+use onrush_wire::http::{ASSETS, Coding, Codings, PAGE_POLICY, Status, assets_from};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::Format;
 use tokio::sync::watch;
@@ -60,6 +60,9 @@ async fn make(
         Asked::Page => {
             let assets = assets_from(&format!("{name}/hls"));
             let page = include_str!("page/player.html").replace("{assets}", &assets);
+            // Channels lie in no folder that could be gone back to.
+            let root = assets.trim_end_matches(ASSETS);
+            let page = page.replace("href=\"../../\"", &format!("href=\"{root}\""));
             Ok(Made::live_page(page, now_s(site), PAGE_POLICY))
         }
         Asked::Init { rendition, version } => {

@@ -216,6 +216,18 @@ impl TracksCutter {
     }
 
     fn hold(&mut self, track: usize, unit: AccessUnit, init: Option<Arc<InitSegment>>, at_ns: u64) {
+        // Units between which its clock jumps have no times that are tied to each other.
+        let mut own = self.held.iter().filter(|held| held.track == track);
+        let jumps = own.next_back().is_some_and(|last| {
+            let step = unit.timestamp.wrapping_sub(last.unit.timestamp);
+            let of = self.tracks[track].as_ref();
+            let ns = of.map_or(0, |of| of.lane.ns(step.cast_signed().into()));
+            ns.abs() > JUMP_NS
+        });
+        if jumps {
+            self.held.clear();
+            self.held_bytes = 0;
+        }
         let is_picture = self.pictures == Some(track);
         let has_begun = self.held.iter().any(|held| held.track == track);
         let mut init = init;
