@@ -137,12 +137,8 @@ impl Server {
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
-        let watched = watched(
-            &statistics,
-            (&data, library.counters()),
-            all,
-            downloads.as_ref(),
-        );
+        let running = downloads.as_ref();
+        let watched = watched(&statistics, (&data, library.counters()), all, running);
         let (office, wished) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
@@ -151,11 +147,7 @@ impl Server {
         let ends = (stopped, wished);
         let run = move || {
             let pulls = Pulls::start(&config.channels.pulls, &published);
-            live.set_channels(LiveChannels {
-                channels: upkeep.channels(),
-                published: Arc::clone(&published),
-                pulls: Arc::clone(&pulls),
-            });
+            live.set_channels(LiveChannels::new(upkeep.channels(), &published, &pulls));
             // In here, because nothing of it may leave the thread.
             let content = Content {
                 files: Some(Files { library, data }),

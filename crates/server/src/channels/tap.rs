@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use onrush_wire::live::RecentPacket;
+
 /// Bytes of packets that wait at the most; more are dropped, and what is made has a gap.
 pub const TAP_BYTES_MAX: usize = 24 << 20;
 
@@ -48,6 +50,18 @@ impl Tap {
             queue.all.push_back(tapped);
             drop(queue);
             self.ready.notify_one();
+        }
+    }
+
+    /// Takes what each track keeps for those who join, in the order in which it came.
+    pub(super) fn push_kept(&self, tracks: Vec<Option<&VecDeque<RecentPacket>>>, now_ns: u64) {
+        let tracks = tracks.into_iter().enumerate();
+        let tracks = tracks.filter_map(|(number, packets)| Some((number, packets?)));
+        let all = tracks.flat_map(|(number, packets)| packets.iter().map(move |it| (number, it)));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(_, packet)| packet.order);
+        for (track, packet) in all {
+            self.push(Tapped::Packet(track, Arc::clone(&packet.bytes), now_ns));
         }
     }
 

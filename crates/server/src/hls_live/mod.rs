@@ -62,9 +62,23 @@ pub(crate) struct LiveHls {
 /// Where channels are to be found.
 #[derive(Debug)]
 pub(crate) struct LiveChannels {
-    pub(crate) channels: Vec<Arc<Channel>>,
-    pub(crate) published: Arc<PublishedChannels>,
-    pub(crate) pulls: Arc<Pulls>,
+    channels: Vec<Arc<Channel>>,
+    published: Arc<PublishedChannels>,
+    pulls: Arc<Pulls>,
+}
+
+impl LiveChannels {
+    pub(crate) fn new(
+        channels: Vec<Arc<Channel>>,
+        published: &Arc<PublishedChannels>,
+        pulls: &Arc<Pulls>,
+    ) -> Self {
+        Self {
+            channels,
+            published: Arc::clone(published),
+            pulls: Arc::clone(pulls),
+        }
+    }
 }
 
 impl LiveHls {

@@ -317,8 +317,9 @@ impl Core {
             let dropped = watched.take(&packet, recent, (is_everywhere, bounds, now_ns));
             self.stats.dropped += dropped;
         }
-        let tapped = || Tapped::Packet(track, Arc::clone(&packet.bytes), now_ns);
-        self.taps.iter().for_each(|tap| tap.push(tapped()));
+        for tap in &self.taps {
+            tap.push(Tapped::Packet(track, Arc::clone(&packet.bytes), now_ns));
+        }
         self.channel.count(track, packet.bytes.len());
         let state = &mut self.tracks[track];
         if !state.lane.push(&[], &packet.bytes, now_ns) {
@@ -370,16 +371,8 @@ impl Core {
 
     /// Begins with what who joins is sent first.
     fn tap(&mut self, tap: Arc<Tap>) {
-        let kept = self.tracks.iter().enumerate();
-        let kept = kept.filter_map(|(number, track)| Some((number, track.recent.packets()?)));
-        let mut kept: Vec<_> = kept
-            .flat_map(|(number, packets)| packets.iter().map(move |packet| (number, packet)))
-            .collect();
-        kept.sort_by_key(|(_, packet)| packet.order);
-        let now_ns = monotonic_ns();
-        for (track, packet) in kept {
-            tap.push(Tapped::Packet(track, Arc::clone(&packet.bytes), now_ns));
-        }
+        let kept = self.tracks.iter().map(|track| track.recent.packets());
+        tap.push_kept(kept.collect(), monotonic_ns());
         self.taps.push(tap);
     }
 

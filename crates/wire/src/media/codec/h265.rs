@@ -132,7 +132,7 @@ fn picture_format(sps: &[u8]) -> Option<(u8, [u8; 3])> {
     if chroma == 3 {
         bits.skip(1)?;
     }
-    (bits.unsigned()?, bits.unsigned()?);
+    let _width_and_height = (bits.unsigned()?, bits.unsigned()?);
     if bits.flag()? {
         (0..4).try_for_each(|_| bits.unsigned().map(drop))?;
     }

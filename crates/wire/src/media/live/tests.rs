@@ -56,6 +56,10 @@ fn stap(units: &[&[u8]]) -> Vec<u8> {
     out
 }
 
+fn ticks(all: u64) -> u32 {
+    u32::try_from(all % (1 << 32)).unwrap()
+}
+
 /// Gives a cutter pictures of 40 ms and sound, by their numbers from 0 on.
 struct Sender {
     cutter: LiveCutter,
@@ -85,7 +89,7 @@ impl Sender {
         // Timestamps wrap on the way.
         let timestamp = u32::MAX
             .wrapping_sub(90_000 * 3)
-            .wrapping_add((at * 3600) as u32);
+            .wrapping_add(ticks(at * 3600));
         let now_ns = 1_000_000_000 + at * 40_000_000;
         let payload = match is_sync {
             true => stap(&[SPS, self.pps, &[0x65, 0x88, 0x84]]),
@@ -104,7 +108,7 @@ impl Sender {
             let from = (self.frame - 1) * 1920 / 1024;
             for frame in (from..until).filter(|_| has_sound) {
                 let payload = [&[0, 16, 0, 5 << 3][..], &[1, 2, 3, 4, 5]].concat();
-                let timestamp = (frame * 1024) as u32;
+                let timestamp = ticks(frame * 1024);
                 let packet = packet(self.number(1), timestamp, true, &payload);
                 let now_ns = 1_000_000_000 + self.frame * 40_000_000;
                 self.cutter.push(1, &packet, now_ns, &mut self.out);
@@ -361,7 +365,10 @@ proptest! {
 
     #[test]
     fn no_transport_packets_are_too_odd(
-        heads in prop::collection::vec((prop::collection::vec(any::<u8>(), 4..40), 0..3_u8), 0..200),
+        heads in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 4..40), 0..3_u8),
+            0..200,
+        ),
     ) {
         let mut cutter = LiveCutter::transport(0);
         let mut out = Vec::new();
