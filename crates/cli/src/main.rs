@@ -12,6 +12,7 @@ mod hls_options;
 mod inspect;
 mod limit_options;
 mod limits;
+mod multicast_options;
 mod relay;
 mod remedy;
 mod serve;

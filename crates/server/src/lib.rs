@@ -20,6 +20,7 @@ mod filling;
 pub mod hls_live;
 pub mod library;
 mod listening;
+pub mod multicast;
 mod random;
 pub mod relay;
 pub mod rtsp;
@@ -28,6 +29,7 @@ mod statistics;
 pub mod store;
 pub mod tls;
 pub mod transfer;
+pub mod tunnelling;
 pub mod users;
 pub mod watching;
 

@@ -39,7 +39,8 @@ use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
-    FIRST_SEGMENT_WAIT_MAX, INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX,
+    FIRST_SEGMENT_WAIT_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
+    INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
 use crate::engine::shared::bump;
@@ -49,6 +50,7 @@ use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::transfer;
 use crate::transfer::{Settings, Transfers};
+use crate::tunnelling::Tunnels;
 use crate::users::Authorizer;
 
 /// What all connections share.
@@ -69,6 +71,8 @@ pub(crate) struct Site {
     pub(crate) boundary: String,
     /// Where RTSP plays the same files.
     pub(crate) rtsp_port: Option<u16>,
+    /// Where connections go that turn out to speak RTSP.
+    pub(crate) tunnels: Tunnels,
     /// Live channels.
     pub(crate) live: Arc<LiveHls>,
     /// When the server was started, in seconds since 1970.
@@ -110,6 +114,8 @@ pub(crate) struct Listening {
     /// What the latter are served with.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) ftp: Vec<TcpListener>,
+    /// Where connections go that turn out to speak RTSP.
+    pub(crate) tunnels: Tunnels,
 }
 
 impl Running {
@@ -139,7 +145,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let live = (rtsp_port, live);
+            let live = (rtsp_port, live, listening.tunnels.clone());
             let site = Site::new(settings, library, live, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
@@ -189,7 +195,7 @@ impl Site {
     fn new(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, live): (Option<u16>, Arc<LiveHls>),
+        (rtsp_port, live, tunnels): (Option<u16>, Arc<LiveHls>, Tunnels),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
@@ -221,6 +227,7 @@ impl Site {
             boundary: boundary(),
             rtsp_port,
             live,
+            tunnels,
             started_s: started_s(),
             statistics,
             files_max,

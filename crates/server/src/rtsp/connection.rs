@@ -19,9 +19,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
 use super::authorize::{GrantedPath, authorize};
+use super::choosing::choose;
 use super::client::Client;
 use super::connection_slot::ConnectionSlot;
-use super::delivery::Delivery;
+use super::groups;
 use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
 use super::presentation::{Presentation, find_track};
 use super::publisher::{self, Publisher};
@@ -115,6 +116,9 @@ impl Connection {
         let mut is_begun = false;
         let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
+            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+                return Ok(None);
+            }
             if let Some(received) = self.next() {
                 return Ok(Some(received));
             }
@@ -218,6 +222,13 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             read => read?,
         };
+        self.push(&bytes[..read]);
+        self.keep_key()?;
+        Ok(Some(read))
+    }
+
+    /// Takes what has come.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let limits = &self.place.control.config.limits;
         let decoder = self.decoder.get_or_insert_with(|| {
             Box::new(Decoder::new(rtsp::Limits {
@@ -231,9 +242,7 @@ impl Connection {
                 },
             }))
         });
-        decoder.push(&bytes[..read]);
-        self.keep_key()?;
-        Ok(Some(read))
+        decoder.push(bytes);
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.
@@ -401,7 +410,9 @@ impl Connection {
 
     async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
         let presentation = Presentation::open(self.control(), path).await?;
-        let description = presentation.describe(self.local().ip())?;
+        let (local, uri) = (self.local(), &request.uri);
+        let group = groups::described(self.control(), &presentation, uri, local)?;
+        let description = presentation.describe(local.ip(), group)?;
         Ok(Reply::description(&self.base(request), description))
     }
 
@@ -431,7 +442,9 @@ impl Connection {
         };
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
-        let transport = Delivery::choose(control, &presentation, transports, allows_udp)?;
+        let offered = (&presentation, session.is_none());
+        let way = (self.local(), allows_udp);
+        let transport = choose(control, offered, transports, way)?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -440,6 +453,12 @@ impl Connection {
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
+        let presentation = match transport.lower {
+            LowerTransport::Multicast if session.is_none() => {
+                Presentation::Multicast(groups::join(control, &presentation, self.local())?)
+            }
+            _ => presentation,
+        };
         let client = self.client(transport)?;
         let of = (&presentation, track);
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
@@ -460,7 +479,7 @@ impl Connection {
     fn client(&mut self, transport: &Transport) -> Result<Client, Reply> {
         let between = (self.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
-            (LowerTransport::Udp { .. }, _) => None,
+            (LowerTransport::Udp { .. } | LowerTransport::Multicast, _) => None,
             (LowerTransport::Tcp { .. }, Some(interleaving)) => Some(Rc::clone(interleaving)),
             (LowerTransport::Tcp { .. }, None) => {
                 let opened = Interleaving::open(self.control(), &self.socket, between)?;

@@ -106,9 +106,11 @@ async fn make(
             let media_type = media_type_of(format, rendition);
             Ok(Made::live(bytes.await?, etag, media_type, now_s(site)))
         }
-        Asked::Pictures { .. } | Asked::Picture { .. } | Asked::Poster | Asked::Manifest => {
-            Err(nothing())
-        }
+        Asked::Pictures { .. }
+        | Asked::Picture { .. }
+        | Asked::Text { .. }
+        | Asked::Poster
+        | Asked::Manifest => Err(nothing()),
     }
 }
 
