@@ -8,6 +8,7 @@ mod args;
 mod channels;
 mod doctor;
 mod downloads;
+mod hls_options;
 mod inspect;
 mod limit_options;
 mod limits;

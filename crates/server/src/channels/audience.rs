@@ -4,7 +4,7 @@
 //! and is a member of the group from then on. One that has paused gets numbers of its own, which go
 //! on where they have ended, and so all of its packets for itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,6 +156,11 @@ impl Audience {
             self.cut();
         }
         fits
+    }
+
+    /// What each track keeps for those who join, in the order in which it came.
+    pub(super) fn kept(&self) -> impl Iterator<Item = Option<&VecDeque<RecentPacket>>> {
+        self.tracks.iter().map(|track| track.recent.packets())
     }
 
     /// Tracks without sync samples keep what came since those with some begin.

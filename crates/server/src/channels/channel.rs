@@ -19,6 +19,7 @@ use super::cycles::Deliveries;
 use super::input::Input;
 use super::members::{Change, MemberError, Members, Origin};
 use super::played::Played;
+use super::tap::Tap;
 use super::viewing::{Given, LiveChannel, ViewerCommand};
 
 /// Changes of more members than this replace the list; fewer are made one by one.
@@ -55,6 +56,8 @@ pub(super) enum Command {
     RemoveMembers(Vec<SocketAddr>),
     /// Something for players.
     Viewer(ViewerCommand),
+    /// What comes goes there, too.
+    Tap(Arc<Tap>),
     /// Count what each member was sent.
     CountMembers(oneshot::Sender<Vec<MemberCounts>>),
     /// End.
@@ -319,6 +322,11 @@ impl Channel {
         &self.waker
     }
 
+    /// What comes goes to `tap`, too, until that is closed.
+    pub(crate) fn tap(&self, tap: Arc<Tap>) {
+        self.send(Command::Tap(tap));
+    }
+
     /// For the thread: what it has been asked to do. Nothing while somebody adds a command: the
     /// thread is woken after that.
     pub(super) fn commands(&self) -> Vec<Command> {
@@ -400,6 +408,7 @@ impl fmt::Debug for Command {
             Self::AddMembers(_) => "AddMembers",
             Self::RemoveMembers(_) => "RemoveMembers",
             Self::Viewer(_) => "Viewer",
+            Self::Tap(_) => "Tap",
             Self::CountMembers(_) => "CountMembers",
             Self::Stop => "Stop",
         })

@@ -152,6 +152,8 @@ impl KernelWorker {
                 }
             }
             Command::Viewer(command) => self.apply_for_viewers(command)?,
+            // No packet comes here.
+            Command::Tap(tap) => tap.close(),
             Command::CountMembers(answer) => {
                 let outlets = self.members.values();
                 let all = outlets.flat_map(|&outlet| self.ingress.member_counters(outlet));

@@ -27,6 +27,7 @@ mod played;
 mod players;
 pub mod published;
 pub mod pull_url;
+pub(crate) mod tap;
 mod viewer;
 mod viewing;
 mod worker;
@@ -52,6 +53,7 @@ pub use self::channel::{
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
 pub use self::played::Played;
+pub use self::tap::TAP_BYTES_MAX;
 pub(crate) use self::viewing::{LiveChannel, ViewerCommand, ViewerTrack, Viewing, Way};
 
 use self::audience::AudienceSettings;

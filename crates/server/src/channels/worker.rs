@@ -15,7 +15,7 @@ use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::Receiver;
 use onrush_wire::live::{Follower, Kind, Note, Stamper, SyncRule};
-use onrush_wire::rtp::{Header, StaticPayload};
+use onrush_wire::rtp::{Header, PAYLOAD_TYPE_MP2T, StaticPayload, payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -25,6 +25,7 @@ use super::channel::{CLOCK_HZ, Channel, Command, Playable, Stats};
 use super::config::ChannelsConfig;
 use super::lane::Lane;
 use super::outlet::{Outlet, wildcard};
+use super::tap::{Tap, Tapped};
 use super::viewing::ViewerCommand;
 
 /// Receives a stream and sends it to its members.
@@ -41,6 +42,8 @@ pub(super) struct Worker {
     plain: Lane,
     /// Those who get the same as RTP.
     players: Audience,
+    /// Where transport packets go, too.
+    taps: Vec<Arc<Tap>>,
     playable: Option<Playable>,
     anomalies: Anomalies,
     stats: Stats,
@@ -91,6 +94,7 @@ impl Worker {
             stamper,
             plain: Lane::new(),
             players: Audience::new([track].into_iter(), audience),
+            taps: Vec::new(),
             playable: None,
             anomalies: Anomalies::default(),
             stats: Stats::default(),
@@ -136,6 +140,7 @@ impl Worker {
             plain,
             players,
             playable,
+            taps,
             anomalies,
             stats,
             ..
@@ -159,6 +164,11 @@ impl Worker {
                 };
                 if let Some(header) = Header::read(&packet) {
                     follow(playable, players, playable_rtp(&header, now_ns));
+                }
+                if let Kind::TransportStream = kind {
+                    give(taps, datagram, now_ns);
+                } else if let Some(packets) = transport_packets(&packet) {
+                    give(taps, packets, now_ns);
                 }
                 players.give(0, packet, (arrived_ns, now_ns));
             }
@@ -227,6 +237,7 @@ impl Worker {
             self.anomalies.note(name, note);
         }
         self.anomalies.log(name, now_ns);
+        self.taps.retain(|tap| !tap.is_closed());
     }
 
     /// Does what was asked; `false` to end.
@@ -273,6 +284,7 @@ impl Worker {
             }
             Command::Viewer(ViewerCommand::Start(id)) => self.players.start(id),
             Command::Viewer(ViewerCommand::Leave(id)) => self.players.leave(id),
+            Command::Tap(tap) => self.taps.push(tap),
             Command::CountMembers(answer) => {
                 let outlets = self.plain.outlets.values();
                 // Who asked may be gone.
@@ -374,6 +386,21 @@ fn follow(playable: &mut Option<Playable>, players: &mut Audience, now: Playable
         };
         players.change(0, rule, clock_hz);
     }
+}
+
+fn give(taps: &[Arc<Tap>], packets: &[u8], now_ns: u64) {
+    if !taps.is_empty() {
+        let packets = Arc::<[u8]>::from(packets);
+        let tapped = Tapped::Transport(packets, now_ns);
+        taps.iter().for_each(|tap| tap.push(tapped.clone()));
+    }
+}
+
+/// The transport packets that a packet of RTP carries, if it does.
+fn transport_packets(packet: &[u8]) -> Option<&[u8]> {
+    let header = Header::read(packet)?;
+    let packets = payload(packet)?;
+    (header.payload_type == PAYLOAD_TYPE_MP2T).then_some(packets)
 }
 
 fn playable_rtp(header: &Header, now_ns: u64) -> Playable {

@@ -16,8 +16,12 @@
 //! | `FILM/hls/poster.mp4` | its first picture that can be shown alone |
 //! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
 //!
+//! A live channel has the same, of [what is kept of it](live), and `RENDITION/VERSION/N.P.m4s` or
+//! `N.P.ts`: part `P` of segment `N`, from 0 on.
+//!
 //! `VERSION` names the bytes of the file: what has it in its URL never changes.
 
+pub mod live;
 mod playlist;
 mod presentation;
 mod route;

@@ -13,6 +13,7 @@ use super::FRAMES_WAITING_BYTES_MAX;
 use super::intake::Reception;
 use super::receiving::TrackSockets;
 use crate::channels::Stats;
+use crate::channels::tap::Tap;
 use crate::channels::viewing::{Given, LiveChannel, ViewerCommand};
 
 /// A channel of several tracks.
@@ -80,6 +81,8 @@ pub(super) enum Command {
     EndPublisher,
     /// Something for viewers.
     Viewer(ViewerCommand),
+    /// What comes goes there, too, and before it what is kept for those who join.
+    Tap(Arc<Tap>),
     /// End.
     Stop,
 }
@@ -216,6 +219,11 @@ impl PublishedChannel {
             commands.push(command);
             self.waker.wake();
         }
+    }
+
+    /// What comes goes to `tap`, too, until that is closed.
+    pub(crate) fn tap(&self, tap: Arc<Tap>) {
+        self.send(Command::Tap(tap));
     }
 
     /// For the thread: what it has been asked to do.

@@ -16,6 +16,7 @@ use super::channel::{Command, Line, PublishedChannel};
 use super::intake::Intake;
 use super::receiving::Input;
 use crate::channels::audience::{Audience, AudienceSettings};
+use crate::channels::tap::{Tap, Tapped};
 use crate::channels::viewing::ViewerCommand;
 use crate::channels::{Played, Stats};
 
@@ -42,6 +43,7 @@ struct Core {
     /// By track.
     intakes: Vec<Intake>,
     audience: Audience,
+    taps: Vec<Arc<Tap>>,
     /// Packets leave as they come, and do not wait for others.
     is_prompt: bool,
     /// What is to be added to the publisher's clock to make it ours, once it has reported.
@@ -72,6 +74,7 @@ impl Worker {
             core: Core {
                 intakes,
                 audience,
+                taps: Vec::new(),
                 is_prompt: settings.audience.delay_ns == 0,
                 channel,
                 clock_offset_ns: None,
@@ -131,6 +134,7 @@ impl Worker {
             Command::EndPublisher => self.inputs.clear(),
             Command::Hold(is_held) => self.core.is_held = is_held,
             Command::Viewer(command) => self.core.apply(command),
+            Command::Tap(tap) => self.core.tap(tap),
             Command::Stop => {}
         }
     }
@@ -200,6 +204,7 @@ impl Core {
         self.is_held = false;
         self.intakes.iter_mut().for_each(Intake::begin);
         self.audience.forget();
+        self.taps.iter().for_each(|tap| tap.push(Tapped::Begin));
         self.channel
             .arrived_ns
             .store(monotonic_ns(), Ordering::Relaxed);
@@ -251,6 +256,9 @@ impl Core {
             };
             self.channel.set_line(track, line);
         }
+        for tap in &self.taps {
+            tap.push(Tapped::Packet(track, Arc::clone(&taken.bytes), now_ns));
+        }
         if !self.audience.give(track, taken.bytes, (now_ns, now_ns)) {
             self.stats.too_long += 1;
         }
@@ -301,8 +309,15 @@ impl Core {
         self.channel.set_line(track, line);
     }
 
+    /// Begins with what who joins is sent first.
+    fn tap(&mut self, tap: Arc<Tap>) {
+        tap.push_kept(self.audience.kept().collect(), monotonic_ns());
+        self.taps.push(tap);
+    }
+
     /// Notes silences, and logs what is missing.
     fn look(&mut self, now_ns: u64) {
+        self.taps.retain(|tap| !tap.is_closed());
         let path = self.channel.path();
         for (number, intake) in (1..).zip(&mut self.intakes) {
             if let Some(note) = intake.look(now_ns) {

@@ -27,6 +27,7 @@ use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
+use crate::downloads::http::live;
 use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::{To, abort};
 use crate::transfer::{Control, Limit, Policy, TransferError};
@@ -310,6 +311,12 @@ impl Responder {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
+                if !is_folder
+                    && let Some(found) =
+                        live::find(&self.site, name, request.query, request.codings).await
+                {
+                    return self.film(request, found, keeps_alive).await;
+                }
                 if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
                 {
                     return self.film(request, found, keeps_alive).await;
@@ -416,17 +423,14 @@ impl Responder {
         match folder::list(&self.site.root, name).await {
             Ok((entries, is_cut)) => {
                 let rtsp_host = self.rtsp_host(request.host);
+                let channels = self.channels(name);
                 let listing = Listing {
                     folder: name,
                     entries: &entries,
                     is_cut,
                     http_host: request.host,
                     rtsp_host: &rtsp_host,
-                    channels: if name.is_empty() {
-                        &self.site.channels
-                    } else {
-                        &[]
-                    },
+                    channels: &channels,
                 };
                 let html = listing.to_html();
                 self.with_context(request, keeps_alive, |c| Answer::page(html, c))
@@ -437,6 +441,15 @@ impl Responder {
                 let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
                 self.with_context(request, keeps_alive, answer)
             }
+        }
+    }
+
+    /// The channels that the page of a folder shows. Which of them somebody may play is not known
+    /// of a page: where not everybody may play all, none is named.
+    fn channels(&self, folder: &str) -> Vec<String> {
+        match folder.is_empty() && self.site.authorizer.is_open() {
+            true => self.site.live.names(),
+            false => Vec::new(),
         }
     }
 

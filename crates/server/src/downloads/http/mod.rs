@@ -5,12 +5,14 @@ mod assets;
 mod connection;
 mod film;
 mod http2;
+mod live;
 mod made;
 mod several;
 mod texts;
 
 pub use film::INDEX_WAIT_MAX;
 pub use http2::{HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX};
+pub use live::FIRST_SEGMENT_WAIT_MAX;
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 pub use texts::TEXTS_MAX;
 
