@@ -311,10 +311,8 @@ impl Responder {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
-                if !is_folder
-                    && let Some(found) =
-                        live::find(&self.site, name, request.query, request.codings).await
-                {
+                let asked = (name.as_str(), request.query, request.codings);
+                if !is_folder && let Some(found) = live::find(&self.site, asked).await {
                     return self.film(request, found, keeps_alive).await;
                 }
                 if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
@@ -423,7 +421,7 @@ impl Responder {
         match folder::list(&self.site.root, name).await {
             Ok((entries, is_cut)) => {
                 let rtsp_host = self.rtsp_host(request.host);
-                let channels = self.channels(name);
+                let channels = live::listed(&self.site, name);
                 let listing = Listing {
                     folder: name,
                     entries: &entries,
@@ -441,15 +439,6 @@ impl Responder {
                 let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
                 self.with_context(request, keeps_alive, answer)
             }
-        }
-    }
-
-    /// The channels that the page of a folder shows. Which of them somebody may play is not known
-    /// of a page: where not everybody may play all, none is named.
-    fn channels(&self, folder: &str) -> Vec<String> {
-        match folder.is_empty() && self.site.authorizer.is_open() {
-            true => self.site.live.names(),
-            false => Vec::new(),
         }
     }
 

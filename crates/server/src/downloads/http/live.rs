@@ -33,9 +33,7 @@ type Refusal = (Status, String);
 /// something else.
 pub(super) async fn find(
     site: &Site,
-    path: &str,
-    query: Option<&str>,
-    codings: Codings,
+    (path, query, codings): (&str, Option<&str>, Codings),
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
     let stream = match site.live.find(name).await? {
@@ -43,6 +41,15 @@ pub(super) async fn find(
         Err(note) => return Some(Err((Status::NotFound, note))),
     };
     Some(make(site, &stream, name, asked, query, codings).await)
+}
+
+/// The channels that the page of a folder shows. Which of them somebody may play is not known of a
+/// page: where not everybody may play all, none is named.
+pub(super) fn listed(site: &Site, folder: &str) -> Vec<String> {
+    match folder.is_empty() && site.authorizer.is_open() {
+        true => site.live.names(),
+        false => Vec::new(),
+    }
 }
 
 async fn make(
