@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::LiveHlsConfig;
-use crate::channels::Channel;
 use crate::channels::published::PublishedChannel;
 use crate::channels::tap::{Tap, Tapped};
+use crate::channels::{Channel, LiveChannel};
 use crate::random::random;
 
 /// What is cut.
@@ -186,7 +186,7 @@ impl Cutting {
         match &self.source {
             Source::Published(channel) => {
                 // So that it is not taken for one that nobody watches.
-                channel.count_in();
+                channel.count_viewer(true);
                 channel.tap(Arc::clone(&self.stream.tap));
             }
             Source::Transport(channel) => channel.tap(Arc::clone(&self.stream.tap)),
@@ -218,7 +218,7 @@ impl Cutting {
         // Who waits sees that it is closed.
         self.stream.changed.send_modify(|changes| *changes += 1);
         if let Source::Published(channel) = &self.source {
-            channel.count_out();
+            channel.count_viewer(false);
         }
         info!("channel {}: segments are made of it no longer", self.path);
     }

@@ -284,6 +284,11 @@ impl PublishedChannel {
     pub(super) fn line(&self, track: usize) -> Option<Line> {
         *lock(&self.facts[track].line)
     }
+
+    /// A timestamp of a track, and when that was by the monotonic clock, in ns.
+    pub(crate) fn timestamp_and_time(&self, track: usize) -> Option<(u32, u64)> {
+        self.line(track).map(|line| (line.timestamp, line.at_ns))
+    }
 }
 
 impl LiveChannel for PublishedChannel {
