@@ -14,6 +14,7 @@ mod datagrams;
 mod file;
 mod ftp;
 mod http;
+mod mikey;
 mod plan;
 mod rtsp;
 
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -68,6 +69,11 @@ pub const TARGETS: [Target; 8] = [
     Target {
         name: "rtcp",
         run: datagrams::rtcp,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "mikey",
+        run: mikey::check,
         mutate: mutate::bytes,
     },
 ];
