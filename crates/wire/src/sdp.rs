@@ -11,6 +11,7 @@ pub use self::announced::{AnnouncedError, AnnouncedTrack, FORMAT_PARAMETERS_BYTE
 
 use crate::media::{Medium, Track};
 use crate::rtsp::{npt, track_name};
+use crate::srtp::{MikeyMessage, crypto_attribute};
 
 /// What a client is told about a stream before it asks for it.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,8 @@ pub struct Description<'a> {
     pub tracks: &'a [Track],
     /// How much of it there is.
     pub extent: Extent,
+    /// What each track is encrypted with; nothing if they are not.
+    pub keys: &'a [MikeyMessage],
 }
 
 /// How much of a stream can be played.
@@ -64,7 +67,8 @@ impl Description<'_> {
         session.add_attribute(Attribute::with_value("range", range));
         session.add_attribute(Attribute::with_value("control", "*"));
         for (track, number) in self.tracks.iter().zip(1..) {
-            session.add_media(media(track, number));
+            let key = self.keys.get(session.medias.len());
+            session.add_media(media(track, number, key));
         }
         let mut bytes = Vec::new();
         session
@@ -75,14 +79,18 @@ impl Description<'_> {
 }
 
 /// How a track is described that has this number among those of its presentation, from 1 on.
-fn media(track: &Track, number: u32) -> Media {
+fn media(track: &Track, number: u32, key: Option<&MikeyMessage>) -> Media {
     let payload_type = track.payload_type.to_string();
     let medium = match track.medium {
         Medium::Video => MediaType::Video,
         Medium::Audio => MediaType::Audio,
         Medium::Application => MediaType::Application,
     };
-    let mut media = Media::new(medium, 0, TransportProto::RtpAvp, &payload_type);
+    let protocol = match key {
+        Some(_) => TransportProto::RtpSavp,
+        None => TransportProto::RtpAvp,
+    };
+    let mut media = Media::new(medium, 0, protocol, &payload_type);
     let (encoding, clock_hz) = (&track.encoding, track.clock_hz);
     let channels = track.channels.map(|channels| format!("/{channels}"));
     let channels = channels.unwrap_or_default();
@@ -92,6 +100,13 @@ fn media(track: &Track, number: u32) -> Media {
         let fmtp = format!("{payload_type} {parameters}");
         media.add_attribute(Attribute::with_value("fmtp", fmtp));
     }
+    if let Some(message) = key {
+        media.add_attribute(Attribute::with_value("key-mgmt", message.to_string()));
+        media.add_attribute(Attribute::with_value(
+            "crypto",
+            crypto_attribute(&message.key),
+        ));
+    }
     media.add_attribute(Attribute::with_value("control", track_name(number)));
     media
 }
@@ -100,6 +115,7 @@ fn media(track: &Track, number: u32) -> Media {
 mod tests {
     use super::*;
     use crate::rtp::StaticPayload;
+    use crate::srtp::{MasterKey, Suite};
 
     fn text(name: &str, server: &str) -> String {
         let server = server.parse().unwrap();
@@ -109,6 +125,7 @@ mod tests {
             server,
             tracks: &[StaticPayload::MP2T.into()],
             extent: Extent::Whole(12_345_678_901),
+            keys: &[],
         };
         String::from_utf8(description.to_bytes()).unwrap()
     }
@@ -134,6 +151,7 @@ mod tests {
             server: "::1".parse().unwrap(),
             tracks: &[StaticPayload::of(10).unwrap().into()],
             extent: Extent::Live,
+            keys: &[],
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
         assert!(text.contains("\r\na=range:npt=now-\r\n"), "{text}");
@@ -168,12 +186,40 @@ mod tests {
             server: "::1".parse().unwrap(),
             tracks: &[video, audio],
             extent: Extent::Growing,
+            keys: &[],
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
         let media = "a=control:*\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n\
                      a=fmtp:96 packetization-mode=1\r\na=control:track1\r\n\
                      m=audio 0 RTP/AVP 97\r\na=rtpmap:97 L16/48000/2\r\na=control:track2\r\n";
         assert!(text.ends_with(media), "{text}");
+    }
+
+    #[test]
+    fn what_is_encrypted_has_its_key_twice() {
+        let key = MasterKey::new(Suite::default(), &[7; 30]).unwrap();
+        let message = MikeyMessage {
+            bundle: 1,
+            sessions: Vec::new(),
+            ntp: 2,
+            random: vec![3; 16],
+            key,
+        };
+        let description = Description {
+            name: "film",
+            id: 1,
+            server: "::1".parse().unwrap(),
+            tracks: &[StaticPayload::MP2T.into()],
+            extent: Extent::Growing,
+            keys: std::slice::from_ref(&message),
+        };
+        let text = String::from_utf8(description.to_bytes()).unwrap();
+        let media = format!(
+            "m=video 0 RTP/SAVP 33\r\na=rtpmap:33 MP2T/90000\r\na=key-mgmt:{message}\r\n\
+             a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH\r\n\
+             a=control:track1\r\n"
+        );
+        assert!(text.ends_with(&media), "{text}");
     }
 
     #[test]

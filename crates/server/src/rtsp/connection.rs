@@ -12,8 +12,8 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::rtsp::{
-    self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId, State,
-    StatusCode, Transport, TunnelSide, headers,
+    self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId,
+    SrtpParameter, State, StatusCode, Transport, TunnelSide, headers,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
@@ -26,6 +26,7 @@ use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
 use super::presentation::{Presentation, find_track};
 use super::publisher::{self, Publisher};
 use super::session::{End, Session};
+use super::srtp::{AgreedKeys, Wish};
 use super::track_session::TrackSession;
 use super::tracks::no_range;
 use super::tunnel::Tunnel;
@@ -364,15 +365,16 @@ impl Connection {
         match intent {
             Intent::Options { session } => Ok(self.of_any(Reply::options(), session)),
             Intent::KeepAlive { session } => Ok(self.of_any(Reply::ok(), session)),
-            Intent::Describe { path } => self.describe(request, &path).await,
+            Intent::Describe { path, srtp } => self.describe(request, &path, srtp).await,
             Intent::Setup {
                 path,
+                srtp,
                 transports,
                 session,
                 track,
             } => {
-                let of = (path.as_str(), track);
-                let reply = self.set_up(request, of, &transports, session).await?;
+                let (of, transports) = ((path.as_str(), track), (&*transports, srtp));
+                let reply = self.set_up(request, of, transports, session).await?;
                 // Who names no track makes its next URLs from this: VLC appends `stream=0`.
                 Ok(match track {
                     None => reply.with(headers::CONTENT_BASE, self.base(request)),
@@ -399,10 +401,35 @@ impl Connection {
         }
     }
 
-    async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
-        let presentation = Presentation::open(self.control(), path).await?;
-        let description = presentation.describe(self.local().ip())?;
-        Ok(Reply::description(&self.base(request), description))
+    async fn describe(
+        &self,
+        request: &Request,
+        path: &str,
+        srtp: Option<SrtpParameter>,
+    ) -> Result<Reply, Reply> {
+        let control = self.control();
+        let presentation = Presentation::open(control, path).await?;
+        let srtp = self
+            .wish(srtp)
+            .describe(&presentation, (&control.secret, control.config.tls.srtp))?;
+        let (base, server) = (self.base(request), self.local().ip());
+        let Some((parameter, keys)) = srtp else {
+            return Ok(Reply::description(
+                &base,
+                presentation.describe(server, &[])?,
+            ));
+        };
+        let (base, _) = rtsp::take_srtp(&base);
+        let base = format!("{}/{parameter}/", base.trim_end_matches('/'));
+        Ok(Reply::description(
+            &base,
+            presentation.describe(server, &keys)?,
+        ))
+    }
+
+    fn wish(&self, parameter: Option<SrtpParameter>) -> Wish {
+        let offer = self.control().config.tls.srtp;
+        Wish::new(parameter, self.is_encrypted(), offer)
     }
 
     /// The URL that those of a presentation's parts are relative to.
@@ -421,7 +448,7 @@ impl Connection {
         &mut self,
         request: &Request,
         (path, track): (&str, Option<usize>),
-        transports: &[Transport],
+        (transports, srtp): (&[Transport], Option<SrtpParameter>),
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
         let control = &Rc::clone(self.control());
@@ -431,7 +458,8 @@ impl Connection {
         };
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
-        let transport = Delivery::choose(control, &presentation, transports, allows_udp)?;
+        let srtp = self.wish(srtp);
+        let transport = Delivery::choose(control, &presentation, transports, (allows_udp, srtp))?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -440,10 +468,16 @@ impl Connection {
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
-        let client = self.client(transport)?;
         let of = (&presentation, track);
+        let keys = srtp.agree(&control.secret, of, (transport, request))?;
+        let client = self.client(transport, keys)?;
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
-        let answer = transport.answer(track.served());
+        let served = track.served();
+        let mut reply = Reply::ok().with(headers::TRANSPORT, transport.answer(served));
+        let answer = client.srtp.and_then(|keys| keys.answer(served.ssrc));
+        if let Some(message) = answer {
+            reply = reply.with_key(&message, &request.uri);
+        }
         let session = if let Some(session) = session {
             session.add(track);
             session
@@ -453,11 +487,15 @@ impl Connection {
             self.join(&session);
             session
         };
-        Ok(self.of_session(Reply::ok().with(headers::TRANSPORT, answer), &session))
+        Ok(self.of_session(reply, &session))
     }
 
     /// Who asks for packets by that transport, with its connection if they go there.
-    fn client(&mut self, transport: &Transport) -> Result<Client, Reply> {
+    fn client(
+        &mut self,
+        transport: &Transport,
+        srtp: Option<Box<AgreedKeys>>,
+    ) -> Result<Client, Reply> {
         let between = (self.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
             (LowerTransport::Udp { .. }, _) => None,
@@ -467,7 +505,7 @@ impl Connection {
                 Some(Rc::clone(self.interleaving.insert(opened)))
             }
         };
-        Ok(Client::new(between, interleaving))
+        Ok(Client::new(between, interleaving, srtp))
     }
 
     /// The session that a request names, if it exists and may be used from here. Naming it is a

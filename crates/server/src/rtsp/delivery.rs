@@ -24,10 +24,12 @@ use super::presentation::{Presentation, playable};
 use super::published_player::PublishedPlayer;
 use super::refusals::refusal;
 use super::reports::Reports;
+use super::srtp::{AgreedKeys, Wish};
+use super::summary::describe;
 use super::{Control, Escaped, Files};
 use crate::channels::published::{PublishedChannel, Way};
 use crate::channels::{Channel, Played};
-use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot};
+use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot, StreamSrtp};
 use crate::library::Media;
 use crate::store::Source;
 
@@ -84,19 +86,25 @@ impl Delivery {
         control: &Control,
         presentation: &Presentation,
         transports: &'a [Transport],
-        allows_udp: bool,
+        (allows_udp, srtp): (bool, Wish),
     ) -> Result<&'a Transport, Reply> {
         let has_engines = control.content.files.is_some();
         let is_served = |transport: &&Transport| {
             let is_udp = matches!(transport.lower, LowerTransport::Udp { .. });
             match presentation {
+                _ if srtp.is_for(transport) => srtp.refusal(presentation).is_none(),
+                // The description says that packets are encrypted.
+                _ if srtp.parameter.is_some() => false,
                 Presentation::Stored(_) => allows_udp || !is_udp,
                 Presentation::Published(_) if has_engines => allows_udp || !is_udp,
                 Presentation::Live(_) | Presentation::Published(_) => allows_udp && is_udp,
             }
         };
         transports.iter().find(is_served).ok_or_else(|| {
+            let is_encrypted = transports.iter().any(|it| srtp.is_for(it));
             let note = match presentation {
+                _ if is_encrypted => srtp.refusal(presentation).unwrap_or_default(),
+                _ if srtp.parameter.is_some() => "SRTP is sent over UDP; ask without srtp for TCP",
                 Presentation::Published(_) if !has_engines => UDP_ALONE,
                 Presentation::Live(_) => UDP_ALONE,
                 _ => "over TLS packets are interleaved, not sent over UDP",
@@ -395,7 +403,15 @@ fn stored(
     let placed = control.ports.place(local, rtp_port, reports);
     let (socket, ports) = placed.map_err(|error| no_ports(&error))?;
     let mtu_bytes = onrush_sys::socket::path_mtu(&socket).map_err(|error| unavailable(&error))?;
-    let (to, reports) = (socket.into(), Reports::Ports(ports));
+    let reports = Reports::Ports(ports);
+    let Some(keys) = &client.srtp else {
+        return open_stream(control, of, (mtu_bytes, client), socket.into(), reports);
+    };
+    let to = Destination::Encrypted {
+        socket: socket.into(),
+        srtp: Arc::new(StreamSrtp::new(&keys.server)),
+    };
+    let mtu_bytes = AgreedKeys::mtu_bytes(mtu_bytes);
     open_stream(control, of, (mtu_bytes, client), to, reports)
 }
 
@@ -559,31 +575,6 @@ fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
 fn unavailable(error: &io::Error) -> Reply {
     let note = format!("no UDP socket: {error}");
     Reply::refusal(StatusCode::ServiceUnavailable, &note)
-}
-
-fn describe(snapshot: &StreamSnapshot) -> String {
-    let StreamSnapshot {
-        packets,
-        bytes,
-        packets_refused,
-        lateness_mean_ns,
-        lateness_max_ns,
-        ..
-    } = *snapshot;
-    format!(
-        "{packets} packets, {bytes} bytes, {packets_refused} refused, lateness mean {:.3} ms, \
-         worst {:.3} ms",
-        ms(lateness_mean_ns),
-        ms(lateness_max_ns),
-    )
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "for people; 2^53 ns are 104 days"
-)]
-fn ms(time_ns: i64) -> f64 {
-    time_ns as f64 / 1e6
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ mod refusals;
 mod reports;
 mod roster;
 mod session;
+mod srtp;
+mod summary;
 mod track_session;
 mod tracks;
 mod tunnel;
@@ -80,6 +82,8 @@ pub(crate) struct Control {
     ports: Ports,
     live_ports: LivePorts,
     published_ports: PublishedPorts,
+    /// Of the keys of SRTP.
+    secret: srtp::Secret,
     /// By half of their names, so that the table is small.
     sessions: RefCell<HashMap<u64, Rc<Session>>>,
     /// A session has left.
@@ -122,6 +126,7 @@ impl Control {
             }),
             live_ports: LivePorts::default(),
             published_ports: PublishedPorts::default(),
+            secret: srtp::Secret::new(),
             config,
             content,
             sessions: RefCell::default(),

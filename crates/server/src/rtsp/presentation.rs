@@ -8,6 +8,7 @@ use std::time::Duration;
 use onrush_wire::name::shown;
 use onrush_wire::rtsp::{ELEMENTARY, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
+use onrush_wire::srtp::MikeyMessage;
 use tokio::time::{Instant, sleep};
 
 use super::Control;
@@ -113,8 +114,9 @@ impl Presentation {
         }
     }
 
-    /// What a client at the other end of `server` is told of it.
-    pub(super) fn describe(&self, server: IpAddr) -> Result<Vec<u8>, Reply> {
+    /// What a client at the other end of `server` is told of it, with what its tracks are encrypted
+    /// with, if they are.
+    pub(super) fn describe(&self, server: IpAddr, keys: &[MikeyMessage]) -> Result<Vec<u8>, Reply> {
         let (ssrc, tracks, extent) = match self {
             Self::Stored(media) => {
                 let index = media.index();
@@ -144,6 +146,7 @@ impl Presentation {
             server,
             tracks: &tracks,
             extent,
+            keys,
         };
         Ok(description.to_bytes())
     }

@@ -19,6 +19,8 @@ pub struct Transport {
     pub lower: LowerTransport,
     /// How the client spelt `RTP/AVP`; it gets the same back, because some compare.
     spelling: &'static str,
+    /// Its packets are to be encrypted: `RTP/SAVP`.
+    is_secure: bool,
     /// The client's address, if it named it.
     destination: Option<IpAddr>,
 }
@@ -47,7 +49,8 @@ pub enum TransportError {
     /// None can be understood.
     #[error("bad Transport header")]
     Syntax,
-    /// The last one that was understood: not RTP/AVP over UDP or TCP.
+    /// The last one that was understood: not RTP/AVP over UDP or TCP, nor RTP/SAVP over UDP for who
+    /// plays.
     #[error("only RTP/AVP over unicast UDP, or interleaved over TCP, is served")]
     Protocol,
     /// It asked for another mode than that of its session.
@@ -128,6 +131,12 @@ impl Transport {
         Ok(served)
     }
 
+    /// Whether its packets are to be encrypted (RFC 3711): `RTP/SAVP`.
+    #[must_use]
+    pub const fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
     /// The answer's Transport header.
     #[must_use]
     pub fn answer(&self, served: Served) -> impl fmt::Display {
@@ -166,6 +175,7 @@ impl Transport {
         let protocol = parts.next().unwrap_or("");
         let spelling = ["RTP/AVP", "RTP/AVP/UDP", TCP]
             .into_iter()
+            .chain(SECURE)
             .find(|known| known.eq_ignore_ascii_case(protocol));
         let is_tcp = spelling == Some(TCP);
         let (mut ports, mut channels) = (None, None);
@@ -199,6 +209,10 @@ impl Transport {
             None if protocol.contains('/') => return Err(TransportError::Protocol),
             None => return Err(TransportError::Syntax),
         };
+        let is_secure = SECURE.contains(&spelling);
+        if is_secure && mode != "PLAY" {
+            return Err(TransportError::Protocol);
+        }
         if let Some(refused) = refused {
             return Err(refused);
         }
@@ -217,10 +231,14 @@ impl Transport {
         Ok(Self {
             lower,
             spelling,
+            is_secure,
             destination,
         })
     }
 }
+
+/// What packets that are encrypted are called, over UDP (RFC 3711, section 12).
+const SECURE: [&str; 2] = ["RTP/SAVP", "RTP/SAVP/UDP"];
 
 /// What interleaving is called (RFC 2326, section 12.39).
 const TCP: &str = "RTP/AVP/TCP";
@@ -336,6 +354,24 @@ mod tests {
     }
 
     #[test]
+    fn encrypted_packets_go_over_udp_to_who_plays() {
+        let offers = "RTP/SAVP/TCP;interleaved=0-1,RTP/SAVP;unicast;client_port=6-7,\
+                      rtp/savp/udp;client_port=8-9,RTP/AVP;client_port=10-11";
+        let transports = Transport::negotiate([offers].into_iter(), PEER).unwrap();
+        let found = transports.iter().map(|it| (it.lower, it.is_secure()));
+        let expected = [(udp(6, 7), true), (udp(8, 9), true), (udp(10, 11), false)];
+        assert!(found.eq(expected));
+        let answer = transports[0].answer(Served {
+            at: ServedAt::Port(20_000),
+            ssrc: 1,
+        });
+        assert!(answer.to_string().starts_with("RTP/SAVP;unicast;"));
+        let record = ["RTP/SAVP;unicast;client_port=6-7;mode=record"];
+        let refused = Transport::negotiate_record(record.into_iter(), PEER);
+        assert_eq!(refused, Err(TransportError::Protocol));
+    }
+
+    #[test]
     fn roads_that_are_not() {
         use TransportError::{Channels, Destination, Mode, Ports, Protocol, Syntax};
         for (offer, error) in [
@@ -360,7 +396,8 @@ mod tests {
             ("RTP/AVP/TCP;destination=192.0.2.8", Destination),
             ("RTP/AVP;unicast;client_port=5-6;interleaved=0-1", Protocol),
             ("RTP/AVP;multicast;client_port=5-6", Protocol),
-            ("RTP/SAVP;unicast;client_port=5-6", Protocol),
+            ("RTP/SAVPF;unicast;client_port=5-6", Protocol),
+            ("RTP/SAVP;unicast", Ports),
             ("RTP/AVPF;unicast;client_port=5-6", Protocol),
             ("MP2T/H2221/UDP;unicast;client_port=5-6", Protocol),
             ("RTP/AVP;unicast;client_port=5-6;mode=RECORD", Mode),
