@@ -54,9 +54,9 @@ impl StreamSrtp {
         images_per_train(bytes).min(fitting)
     }
 
-    /// Numbers of its own, where the images' begin with `first_sequence`. The first are in the lower half,
-    /// so that a client which misses some of them knows whether they have wrapped (RFC 3711,
-    /// section 3.3.1).
+    /// Numbers of its own, where the images' begin with `first_sequence`. The first are in the
+    /// lower half, so that a client which misses some of them knows whether they have wrapped (RFC
+    /// 3711, section 3.3.1).
     pub(super) fn numbering(first_sequence: u16) -> Numbering {
         let [a, b, c, d, e, f, g, h, i, j] = random();
         let sequence = u16::from_be_bytes([a & 0x7f, b]);

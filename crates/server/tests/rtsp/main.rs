@@ -7,6 +7,7 @@ mod files;
 mod interleaved;
 mod requests;
 mod sessions;
+mod srtp;
 mod tls;
 
 use std::fs;

@@ -77,9 +77,9 @@ impl PacketSlab {
         let start = self.pool.area.base().as_ptr().wrapping_add(offset);
         // SAFETY: the slot lies within a chunk, and so within the area, which `self.pool` keeps.
         // The chunk was claimed by `room_for` and is never given back, so no pin and no other claim
-        // refers to it. Slots do not overlap, this one was free, so the kernel has let go of it, and
-        // `&mut self` keeps other calls out. Any byte is a valid u8, and an array of them needs no
-        // alignment.
+        // refers to it. Slots do not overlap, this one was free, so the kernel has let go of it,
+        // and `&mut self` keeps other calls out. Any byte is a valid u8, and an array of them needs
+        // no alignment.
         write(unsafe { &mut *start.cast::<[u8; PACKETS_BYTES]>() });
         PacketSlot { offset }
     }

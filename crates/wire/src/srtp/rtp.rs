@@ -97,8 +97,8 @@ impl RtpKeys {
         Ok(&mut packet[..bytes])
     }
 
-    /// What is authenticated behind a packet: how often numbers have wrapped. In Galois/counter mode
-    /// that is in the IV alone.
+    /// What is authenticated behind a packet: how often numbers have wrapped. In Galois/counter
+    /// mode that is in the IV alone.
     fn more(&self, index: u64) -> ([u8; 4], usize) {
         let wraps = u32::try_from(index >> 16 & 0xffff_ffff).expect("32 bits");
         let bytes = if self.cipher.is_aead() { 0 } else { 4 };

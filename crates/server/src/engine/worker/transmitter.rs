@@ -185,7 +185,7 @@ impl Transmitter {
     /// for it alone.
     pub(super) fn own_trains_max(&self, stream: &StreamEntry) -> Option<usize> {
         match stream.srtp() {
-            Some(_) => Some(self.packets.slots_of_chunk()),
+            Some(_) => Some(self.packets.slots_of_chunk().max(1)),
             None if stream.has_own_headers() => self.slab.as_ref().map(HeaderSlab::slots),
             None => None,
         }
