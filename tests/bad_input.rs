@@ -240,6 +240,7 @@ fn senseless_ranges_are_refused_and_the_session_lives_on() {
     });
 }
 
+// SPECIFICATION.md: 40
 #[test]
 fn nothing_but_media_under_the_root_is_served() {
     require_root!();
@@ -299,6 +300,7 @@ fn nothing_but_media_under_the_root_is_served() {
     });
 }
 
+// SPECIFICATION.md: 24
 #[test]
 fn half_a_request_and_silence_are_cut_off_in_time() {
     require_root!();
@@ -323,6 +325,7 @@ fn half_a_request_and_silence_are_cut_off_in_time() {
     });
 }
 
+// SPECIFICATION.md: 23
 #[test]
 fn ten_thousand_silent_connections_do_no_harm() {
     require_root!();
@@ -345,6 +348,7 @@ fn ten_thousand_silent_connections_do_no_harm() {
     });
 }
 
+// SPECIFICATION.md: 21
 #[test]
 fn connections_and_sessions_beyond_their_limits_are_refused() {
     require_root!();
@@ -383,6 +387,7 @@ fn connections_and_sessions_beyond_their_limits_are_refused() {
 }
 
 /// By default it has a quarter of all connections.
+// SPECIFICATION.md: 22
 #[test]
 fn one_address_does_not_take_all_connections() {
     require_root!();
@@ -401,6 +406,7 @@ fn one_address_does_not_take_all_connections() {
     });
 }
 
+// SPECIFICATION.md: 29
 #[test]
 fn a_client_that_died_stops_receiving_within_the_time_out() {
     require_root!();

@@ -35,6 +35,7 @@ fn cache(status: &Status) -> &Cache {
     status.cache.as_ref().expect("it serves files")
 }
 
+// SPECIFICATION.md: 60
 #[test]
 fn a_film_plays_while_the_cache_becomes_ready() {
     require_root!();

@@ -308,6 +308,7 @@ fn every_codec_of_the_document_has_films() {
     assert!(films > 80, "{films}");
 }
 
+// SPECIFICATION.md: 2
 #[test]
 fn ffmpeg_gets_the_pictures_and_sound_of_mp4() {
     ffmpeg_gets(&[MP4]);

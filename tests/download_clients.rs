@@ -281,6 +281,7 @@ f.quit()
 }
 
 /// All of it, compared byte for byte, by HTTP and by FTP.
+// SPECIFICATION.md: 9
 #[test]
 fn more_than_four_gib_arrive_whole() {
     let site = site(&[]);

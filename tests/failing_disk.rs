@@ -66,6 +66,7 @@ impl Drop for Mounted {
     }
 }
 
+// SPECIFICATION.md: 30
 #[test]
 fn a_disk_that_fails_ends_only_what_it_fails() {
     require_root!();

@@ -67,6 +67,7 @@ impl Ordinary {
     }
 }
 
+// SPECIFICATION.md: 38
 #[test]
 fn an_ordinary_user_with_8_mb_of_lockable_memory_serves() {
     require_root!();

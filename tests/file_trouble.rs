@@ -71,6 +71,7 @@ fn a_truncated_file_ends_its_session() {
     assert!(reason.contains("truncated"), "{reason}");
 }
 
+// SPECIFICATION.md: 32
 #[test]
 fn a_file_written_over_ends_its_session() {
     require_root!();
@@ -84,6 +85,7 @@ fn a_file_written_over_ends_its_session() {
 
 /// What becomes of its name does not matter to those who play a file: they get all of it, from the
 /// disk.
+// SPECIFICATION.md: 31
 #[test]
 fn a_file_that_loses_its_name_is_played_to_its_end() {
     require_root!();

@@ -276,6 +276,7 @@ fn a_file_that_is_cut_is_not_taken_for_a_whole_one() {
     assert_eq!(raw.command("NOOP"), 200);
 }
 
+// SPECIFICATION.md: 41
 #[test]
 fn nothing_outside_is_ever_reached() {
     let site = Site::plain(&[]);

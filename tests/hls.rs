@@ -323,6 +323,7 @@ fn what_there_is_not_is_404() {
     assert_eq!(text(&own), "of somebody else");
 }
 
+// SPECIFICATION.md: 10
 #[test]
 fn a_changed_film_never_sends_bytes_for_the_old_one() {
     require_programs!("ffmpeg");

@@ -6,6 +6,7 @@ use super::*;
 
 /// Each of these, passed on by a proxy that reads it otherwise, would smuggle the second request
 /// in.
+// SPECIFICATION.md: 48
 #[test]
 fn smuggling_is_refused() {
     let site = Site::plain(&[]);
@@ -62,6 +63,7 @@ fn smuggling_is_refused() {
     }
 }
 
+// SPECIFICATION.md: 27
 #[test]
 fn bounds_of_heads() {
     let site = Site::plain(&[]);

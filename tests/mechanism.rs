@@ -251,6 +251,7 @@ fn arrived(sink: &Sink, packets: u64) -> Counts {
     }
 }
 
+// SPECIFICATION.md: 16
 #[test]
 fn every_path_in_uso_goes_its_own_road() {
     require_root!();
@@ -295,6 +296,7 @@ fn every_path_in_uso_goes_its_own_road() {
 
 /// A session that has jumped: headers from the slab, payloads from the shared images, and still
 /// trains, no copy, and one crossing a tick.
+// SPECIFICATION.md: 13
 #[test]
 fn after_a_jump_trains_of_eight_leave_without_a_copy() {
     require_root!();
@@ -465,6 +467,7 @@ fn software_gso_makes_singles_of_the_same_trains() {
     }
 }
 
+// SPECIFICATION.md: 11
 #[test]
 fn crossings_do_not_grow_with_the_streams() {
     require_root!();
@@ -717,6 +720,7 @@ fn a_set_up_takes_so_many_system_calls() {
 /// the debug build's, which asks of each descriptor whether it is open before it closes it.
 const SET_UP_CALLS_MAX: u64 = 41;
 
+// SPECIFICATION.md: 12
 #[test]
 fn what_a_player_gets_was_sent_in_trains() {
     require_root!();

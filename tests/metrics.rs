@@ -302,6 +302,7 @@ fn check_histograms(page: &Page, core: usize) {
     }
 }
 
+// SPECIFICATION.md: 56
 #[test]
 fn the_document_lists_every_metric_and_no_other() {
     let (_site, metrics) = site();
@@ -416,6 +417,7 @@ fn end(server: &mut Process, signal: Signal, file: &Path) -> serde_json::Value {
     serde_json::from_str(&fs::read_to_string(file).expect("a status")).unwrap()
 }
 
+// SPECIFICATION.md: 57
 #[test]
 fn a_server_leaves_its_last_status_behind() {
     for signal in [Signal::INT, Signal::TERM] {

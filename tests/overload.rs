@@ -21,6 +21,7 @@ const LOAD_MAX: &str = "--load-max=0.2";
 /// As many fewer if the engine's waking up for commands is dear.
 const LET_IN: RangeInclusive<usize> = 25..=30;
 
+// SPECIFICATION.md: 18
 #[test]
 fn too_many_are_refused_and_those_who_play_miss_nothing() {
     require_root!();
@@ -74,6 +75,7 @@ fn let_in_and_play() -> Option<()> {
     Some(())
 }
 
+// SPECIFICATION.md: 17
 #[test]
 fn a_server_stopped_for_a_second_sends_no_flood_and_says_so() {
     require_root!();

@@ -74,6 +74,7 @@ fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
     });
 }
 
+// SPECIFICATION.md: 1
 #[test]
 fn every_byte_comes_from_the_start_and_from_seek_points() {
     require_root!();
@@ -103,6 +104,7 @@ fn every_byte_comes_from_the_start_and_from_seek_points() {
     site.stop();
 }
 
+// SPECIFICATION.md: 3
 #[test]
 fn a_seek_lands_on_the_last_random_access_point_before_it() {
     require_root!();

@@ -230,6 +230,7 @@ fn other_codecs_are_passed_through() {
     site.stop();
 }
 
+// SPECIFICATION.md: 7
 #[test]
 fn a_viewer_starts_at_the_last_sync_sample_without_a_gap() {
     require_root!();
@@ -330,6 +331,7 @@ fn a_publisher_that_misbehaves_is_answered_and_counted() {
     site.stop();
 }
 
+// SPECIFICATION.md: 46
 #[test]
 fn only_who_may_publishes_from_elsewhere() {
     require_root!();
@@ -370,6 +372,7 @@ fn only_who_may_publishes_from_elsewhere() {
     assert!(!log.contains("secret"), "{log}");
 }
 
+// SPECIFICATION.md: 34
 #[test]
 fn a_channel_is_pulled_and_comes_back() {
     require_root!();

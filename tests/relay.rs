@@ -13,6 +13,7 @@ use relay_site::{INPUT_PORT, MembersFile, Site, assert_silent, received, rtp, se
 mod common;
 mod relay_site;
 
+// SPECIFICATION.md: 8
 #[test]
 fn every_member_gets_every_datagram_once_and_unchanged() {
     require_root!();
@@ -314,6 +315,7 @@ fn a_group_is_joined_and_of_one_source_only_if_so_said() {
     }
 }
 
+// SPECIFICATION.md: 36
 #[test]
 fn after_a_kill_nothing_is_left_and_a_second_relay_starts() {
     require_root!();

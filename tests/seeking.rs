@@ -503,6 +503,7 @@ fn travel(journey: &mut Journey) {
     journey.jump(20.0).jump(4.0).watch(SECOND);
 }
 
+// SPECIFICATION.md: 4
 #[test]
 fn jumps_are_one_stream_to_a_strict_player() {
     require_root!();

@@ -17,6 +17,7 @@ use common::{LONG, Site, Viewer, clip, watch, watch_from};
 
 mod common;
 
+// SPECIFICATION.md: 35
 #[test]
 fn sessions_opened_and_killed_at_random_leave_nothing_behind() {
     require_root!();

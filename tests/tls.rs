@@ -347,6 +347,7 @@ fn a_client_may_ask_for_new_keys_and_not_negotiate_anew() {
     assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
 }
 
+// SPECIFICATION.md: 47
 #[test]
 fn udp_is_refused_over_tls_unless_it_is_allowed() {
     require_programs!("openssl");

@@ -452,6 +452,7 @@ fn a_changed_file_of_users_counts_at_once() {
     }
 }
 
+// SPECIFICATION.md: 43
 #[test]
 fn passwords_in_the_clear_are_for_loopback_and_tls() {
     require_root!();
@@ -574,6 +575,7 @@ impl Viewer {
     }
 }
 
+// SPECIFICATION.md: 44
 #[test]
 fn ten_thousand_wrong_passwords_disturb_nobody() {
     let (site, _folder, metrics) = site(&[]);

@@ -44,6 +44,7 @@ fn short_help_fits_a_screen_and_long_help_is_a_manual() {
     }
 }
 
+// SPECIFICATION.md: 59
 #[test]
 fn what_cannot_run_ends_with_2_and_says_why() {
     PROGRAM.check_refusals(&[

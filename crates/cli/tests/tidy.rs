@@ -162,6 +162,70 @@ fn links_in_documents_lead_somewhere() {
     assert_none(&found);
 }
 
+/// Each promise names a test that names it, or says that it has none; they are counted in the first
+/// lines, and without a gap.
+#[test]
+fn promises_and_tests_name_each_other() {
+    let mut found = Vec::new();
+    let (mut promises, mut tested) = (0, Vec::new());
+    for (line_number, line) in lines_of(Path::new("SPECIFICATION.md")) {
+        let Some((number, test)) = promise(&line) else {
+            continue;
+        };
+        promises += 1;
+        if number != promises {
+            found.push(format!("SPECIFICATION.md:{line_number}: not {promises}"));
+        }
+        if let Some((file, name)) = test {
+            tested.push(number);
+            if !names_promise(Path::new(file), name, number) {
+                let problem = format!("{file} has no test {name} that names promise {number}");
+                found.push(format!("SPECIFICATION.md:{line_number}: {problem}"));
+            }
+        }
+    }
+    for path in rust_files() {
+        for (line_number, line) in lines_of(&path) {
+            for number in named_promises(&line).filter(|number| !tested.contains(number)) {
+                let problem = format!("promise {number} names no test");
+                found.push(format!("{}:{line_number}: {problem}", path.display()));
+            }
+        }
+    }
+    let main_figure = format!("{promises} promises, {} of them with a test", tested.len());
+    let text = fs::read_to_string(root().join("SPECIFICATION.md")).unwrap();
+    if !text.contains(&main_figure) {
+        found.push(format!("SPECIFICATION.md: there are {main_figure}"));
+    }
+    assert_none(&found);
+}
+
+/// A row of the specification: its number, and the file and the name of its test, if it has one.
+fn promise(line: &str) -> Option<(usize, Option<(&str, &str)>)> {
+    let cells: Vec<_> = line.split('|').map(str::trim).collect();
+    let number = cells.get(1)?.parse().ok()?;
+    let mut quoted = cells.get(3)?.split('`').skip(1).step_by(2);
+    Some((number, quoted.next().zip(quoted.next())))
+}
+
+/// Whether a test says in front of its attributes that it stands for that promise.
+fn names_promise(file: &Path, test: &str, number: usize) -> bool {
+    let (lines, head) = (lines_of(file), format!("fn {test}("));
+    let Some(at) = lines.iter().position(|(_, line)| line.contains(&head)) else {
+        return false;
+    };
+    let before = lines[..at].iter().rev();
+    let mut before = before.take_while(|(_, line)| !line.trim().is_empty());
+    before.any(|(_, line)| named_promises(line).any(|it| it == number))
+}
+
+/// The promises that a line of a test names.
+fn named_promises(line: &str) -> impl Iterator<Item = usize> {
+    let rest = line.trim().strip_prefix("// SPECIFICATION.md: ");
+    let numbers = rest.into_iter().flat_map(|rest| rest.split(", "));
+    numbers.filter_map(|number| number.parse().ok())
+}
+
 /// What a document calls a file by its path is there.
 #[test]
 fn paths_in_documents_exist() {

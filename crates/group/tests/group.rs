@@ -170,6 +170,7 @@ const OFFLOADS: [&[&str]; 3] = [
 
 /// All ways, both families, each way a device may offload: the checksum means something else in
 /// each.
+// SPECIFICATION.md: 54
 #[test]
 fn every_member_gets_every_datagram_with_a_right_checksum() {
     onrush_testkit::require_root!();
@@ -456,6 +457,7 @@ fn a_wrong_checksum_is_noticed() {
 }
 
 /// A process that is killed leaves no program behind, and those of others stay.
+// SPECIFICATION.md: 55
 #[test]
 fn sigkill_leaves_nothing() {
     onrush_testkit::require_root!();

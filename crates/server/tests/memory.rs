@@ -125,6 +125,7 @@ fn bytes_per_place(root: &Path) -> i64 {
     (many - few) / i64::try_from(MORE).expect("a few")
 }
 
+// SPECIFICATION.md: 19
 #[test]
 #[allow(clippy::print_stdout, reason = "for who looks where bytes go")]
 fn a_viewer_takes_so_much_with_all_that_the_allocator_adds() {

@@ -129,6 +129,7 @@ fn assert_steady(file: &Path, (scale, speed): (Scale, Speed), packets_counted: u
 const PAYLOAD_BYTES: usize = 1460;
 
 /// One test, since its allocator counts for the whole process.
+// SPECIFICATION.md: 14
 #[test]
 fn streams_that_play_allocate_nothing() {
     let folder = tempfile::tempdir().expect("a directory");

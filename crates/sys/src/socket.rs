@@ -15,7 +15,7 @@ use crate::receive::address;
 ///
 /// ENOTCONN if it is not connected.
 pub fn path_mtu(socket: &impl AsFd) -> io::Result<u32> {
-    // The family is not asked for first: most sockets are of IPv4, and this is done for each viewer.
+    // The family is not asked for first: most sockets are of IPv4, and each viewer has this done.
     let mtu_bytes = match whole_number(socket, libc::IPPROTO_IP, libc::IP_MTU) {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
             whole_number(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)

@@ -66,6 +66,7 @@ fn replay(name: &str) {
     }
 }
 
+// SPECIFICATION.md: 28
 #[test]
 fn mp4_keeps_its_promises() {
     replay("mp4");

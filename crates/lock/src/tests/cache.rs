@@ -290,6 +290,7 @@ fn nothing_is_pinned_or_watched_when_a_cache_is_gone() {
 }
 
 /// Strict seccomp kills who enters the kernel other than to read, write or leave.
+// SPECIFICATION.md: 53
 #[test]
 fn a_hit_enters_no_kernel() {
     if !alone() {

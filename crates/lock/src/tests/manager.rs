@@ -292,6 +292,7 @@ fn frames_and_blocks_say_where_pages_are() {
 
 /// The paper's distinction, as far as one process can show it: who writes after a fork gets other
 /// frames, unless they are pinned.
+// SPECIFICATION.md: 50
 #[test]
 fn a_fork_and_a_write_move_resident_pages_and_not_pinned_ones() {
     let moved = |kind| {

@@ -201,6 +201,7 @@ fn two_processes_pin_the_same_frames() {
     }
 }
 
+// SPECIFICATION.md: 51
 #[test]
 fn one_processs_unlock_exit_or_kill_releases_only_its_own() {
     if !alone() {

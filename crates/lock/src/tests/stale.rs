@@ -131,6 +131,7 @@ fn wrong_send(event: Event, part: Range<usize>) -> Option<String> {
     None
 }
 
+// SPECIFICATION.md: 52
 #[test]
 fn after_every_event_the_new_bytes_are_sent_or_none() {
     if !alone() {

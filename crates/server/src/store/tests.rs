@@ -137,6 +137,7 @@ impl Backing for Cursed {
     }
 }
 
+// SPECIFICATION.md: 37
 #[test]
 fn a_builder_that_panics_fails_that_file_and_serves_others() {
     let test = TestSource::lasting(500);

@@ -334,6 +334,7 @@ fn plain_bytes_get_an_alert_and_no_connection() {
     );
 }
 
+// SPECIFICATION.md: 25
 #[test]
 fn handshakes_are_bounded_in_number_and_time() {
     let (_folder, mut config) = pairs(&["localhost"]);
@@ -370,6 +371,7 @@ fn handshakes_are_bounded_in_number_and_time() {
     });
 }
 
+// SPECIFICATION.md: 58
 #[test]
 fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
     let (folder, config) = pairs(&["localhost"]);

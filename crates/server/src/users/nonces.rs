@@ -248,6 +248,7 @@ mod tests {
     }
 
     proptest! {
+        // SPECIFICATION.md: 45
         #[test]
         fn no_count_is_taken_twice(counts in prop::collection::vec(1_u32..200, 1..200)) {
             let mut taken = HashSet::new();

@@ -260,6 +260,7 @@ pub(super) fn fast_film() -> Vec<u8> {
     constant_rate(4 * 10_640, 0, 2_538)
 }
 
+// SPECIFICATION.md: 20
 #[test]
 fn a_client_that_reads_nothing_holds_up_itself_alone() {
     let fixture = Fixture::limited(|limits| {
@@ -311,6 +312,7 @@ fn what_is_stored_waits_for_a_client_that_rests() {
 
 /// The mechanism: all that is due leaves in few crossings, several connections in each, without a
 /// copy of ours and without a call a packet.
+// SPECIFICATION.md: 15
 #[test]
 fn many_connections_leave_in_one_crossing() {
     const WATCHERS: usize = 40;

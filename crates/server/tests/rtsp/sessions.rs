@@ -22,6 +22,7 @@ fn there_are_no_more_sessions_than_there_may_be() {
     wait_until("a free place", || third().status == 200);
 }
 
+// SPECIFICATION.md: 42
 #[test]
 fn a_session_belongs_to_the_address_that_made_it() {
     let fixture = Fixture::new();
@@ -203,6 +204,7 @@ fn a_seek_while_playing_goes_on_from_the_new_place() {
     assert_eq!(response.header("Scale"), Some("1"));
 }
 
+// SPECIFICATION.md: 5
 #[test]
 fn after_a_pause_comes_exactly_the_next_packet() {
     let fixture = Fixture::new();
@@ -432,6 +434,7 @@ fn a_session_that_does_not_play_takes_another_transport() {
     assert_eq!(fixture.server.sessions(), 1);
 }
 
+// SPECIFICATION.md: 39
 #[test]
 fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
     let fixture = Fixture::new();

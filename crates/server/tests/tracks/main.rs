@@ -409,6 +409,7 @@ fn tracks_play_by_every_path_and_with_headers_of_their_own() {
 
 /// The timestamps that RTP-Info tells are those of where the range begins, by each track's clock:
 /// with the first report after any jump they say one time.
+// SPECIFICATION.md: 6
 #[test]
 fn rtp_info_and_reports_tell_one_clock_after_any_jump() {
     require_root!();

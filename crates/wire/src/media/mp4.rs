@@ -130,6 +130,9 @@ pub(super) struct Scanner {
     trouble: Option<String>,
     movie: Option<Movie>,
     parts: PartReader,
+    /// The tracks whose samples are read no further, each once, and why. Told behind what else is
+    /// wrong with a track, because that is found sooner or later as the file is read.
+    broken: Vec<(usize, String)>,
     /// Of a file of fragments, where it ends.
     ending: Ending,
     probes: Probes,
@@ -222,12 +225,9 @@ impl Scanner {
         self.probes.add(at, bytes);
         self.asked = Asked::Parts(at + bytes.len() as u64);
         if let Err((number, error)) = self.parts.push(&mut movie.tracks, bytes) {
-            let track = &mut movie.tracks[number];
-            let sample = track.samples.with_parts();
-            note(
-                &mut track.facts.problems,
-                format!("sample {sample}: {error}"),
-            );
+            let sample = movie.tracks[number].samples.with_parts();
+            self.broken
+                .push((number, format!("sample {sample}: {error}")));
         }
     }
 
@@ -421,6 +421,9 @@ impl Scanner {
             if playable < kept {
                 track.samples = track.samples.first(playable);
             }
+            if let Some(reason) = self.reason(number) {
+                note(&mut track.facts.problems, reason.to_owned());
+            }
             if is_whole && playable < all {
                 let why = why.unwrap_or_else(|| "the rest is not read".to_owned());
                 let problem = format!("{playable} of {all} samples can be played: {why}");
@@ -476,12 +479,18 @@ impl Scanner {
         Some(self.ending.duration_ns(told_ns, read, self.file_bytes))
     }
 
+    /// Why the samples of a track are read no further, if they are not.
+    fn reason(&self, number: usize) -> Option<&str> {
+        let mut broken = self.broken.iter();
+        broken.find_map(|(it, reason)| (*it == number).then_some(reason.as_str()))
+    }
+
     /// How many samples of a track can be played of the file as it is, and why not all.
     fn playable(&self, number: usize, track: &SampledTrack) -> (usize, Option<String>) {
         let movie = self.movie.as_ref().expect("it has tracks");
         let mut playable = track.playable();
-        if self.parts.has_ended(number) {
-            return (playable, track.facts.problems.last().cloned());
+        if let Some(reason) = self.reason(number) {
+            return (playable, Some(reason.to_owned()));
         }
         if movie.fillers[number].end_offset <= self.file_bytes {
             return (playable, None);

@@ -286,6 +286,7 @@ fn a_film_written_over_with_its_time_put_back_is_read() {
     }
 }
 
+// SPECIFICATION.md: 33
 #[test]
 fn what_is_damaged_is_thrown_away_and_made_anew() {
     let fixture = Fixture::new();
@@ -365,6 +366,7 @@ proptest! {
     }
 }
 
+// SPECIFICATION.md: 26
 #[test]
 fn the_state_directory_takes_no_more_than_allowed() {
     let mut fixture = Fixture::new();

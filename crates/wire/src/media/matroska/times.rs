@@ -93,7 +93,11 @@ impl Grid {
     }
 
     fn ticks_of_ns(&self, ns: i128) -> i64 {
-        let ticks = (ns * i128::from(self.hz) + 500_000_000).div_euclid(1_000_000_000);
+        // A file may say that its unit is centuries: what is cut is far beyond the limit.
+        let scaled = ns
+            .saturating_mul(self.hz.into())
+            .saturating_add(500_000_000);
+        let ticks = scaled.div_euclid(1_000_000_000);
         let limit = i128::from(TICKS_MAX);
         i64::try_from(ticks.clamp(-limit, limit)).unwrap_or(TICKS_MAX)
     }
