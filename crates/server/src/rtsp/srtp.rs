@@ -149,7 +149,9 @@ impl Wish {
         let told = told.map(|message| message.key);
         // Who has no description is given a key of the kind that it has itself.
         let suite = self.parameter.map(|it| it.suite);
-        let suite = suite.or(told.map(|key| key.suite())).unwrap_or_default();
+        let suite = suite
+            .or_else(|| told.map(|key| key.suite()))
+            .unwrap_or_default();
         let (suite, nonce) = known.unwrap_or_else(|| (suite, random()));
         let server = secret.key(suite, nonce, (&presentation.path(), track));
         Ok(Some(Box::new(AgreedKeys {
