@@ -11,6 +11,7 @@ mod downloads;
 mod inspect;
 mod limit_options;
 mod limits;
+mod multicast_options;
 mod relay;
 mod remedy;
 mod serve;

@@ -17,6 +17,7 @@ use onrush_sys::path::PathName;
 use crate::channels::{ChannelArg, ChannelOptions, channel_or_pull};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
+use crate::multicast_options::MulticastOptions;
 use crate::state::StateOption;
 use crate::tls_options::TlsOptions;
 use crate::user_options::UserOptions;
@@ -232,6 +233,9 @@ pub(crate) struct Serve {
     #[command(flatten, next_help_heading = CHANNELS_HEADING)]
     pub(crate) of_channels: ChannelOptions,
 
+    #[command(flatten, next_help_heading = "Multicast")]
+    pub(crate) multicast: MulticastOptions,
+
     #[command(
         flatten,
         next_help_heading = "Limits (what peers and files can make the server hold)"
@@ -290,6 +294,7 @@ impl Serve {
                     .of_channels
                     .with_pulls(&self.channels, self.on_demand)?
             },
+            multicast: self.multicast.settings(),
             metrics_address: match self.metrics {
                 None => self.rtsp.is_empty().then_some(METRICS_ADDRESS),
                 Some(listen) => listen.address(),
@@ -445,6 +450,29 @@ mod tests {
         assert_eq!(at(&["--metrics", "[::]:99"]), address("[::]:99"));
         assert_eq!(at(&["--metrics", "192.0.2.7"]), address("192.0.2.7:9554"));
         assert!(at(&["--metrics", "here"]).is_err());
+    }
+
+    #[test]
+    fn groups_come_from_ranges_and_what_is_always_sent_has_an_address() {
+        let none = serve(&[]).unwrap().multicast;
+        assert!(none.ranges.is_empty() && none.ttl == 1 && none.groups_max == 16);
+        let options = "--multicast 239.1.2.0/24:6000 --multicast [ff15::/120] --multicast-ttl 7 \
+            --multicast-from 192.0.2.1 --multicast-always live/tv --multicast-groups-max 2";
+        let options: Vec<_> = options.split_whitespace().collect();
+        let set = serve(&options).unwrap().multicast;
+        assert_eq!((set.ranges.len(), set.ranges[0].port), (2, 6000));
+        assert_eq!((set.ttl, set.groups_max), (7, 2));
+        assert_eq!(
+            (set.from.len(), &*set.always),
+            (1, &["live/tv".to_owned()][..])
+        );
+        for wrong in [
+            &["--multicast", "192.0.2.0/24"][..],
+            &["--multicast-ttl", "0"],
+            &["--multicast", "239.1.2.3", "--multicast-always", "live/tv"],
+        ] {
+            assert!(serve(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
+use crate::multicast::MulticastConfig;
 use crate::tls::config::TlsConfig;
 use crate::users::UsersConfig;
 
@@ -73,6 +74,8 @@ pub struct Config {
     /// Live channels beside the files: by default none. Each has a thread, and takes what comes to
     /// its input from the first who sends; [`ChannelsConfig::from_anybody`] lets others replace it.
     pub channels: ChannelsConfig,
+    /// What may be sent to multicast groups: by default nothing.
+    pub multicast: MulticastConfig,
     /// Where metrics and status are served: by default nowhere. Whoever can connect can read them,
     /// without a password, so this is best an address on loopback.
     pub metrics_address: Option<SocketAddr>,
@@ -212,6 +215,7 @@ impl Default for Config {
             limits: Limits::default(),
             downloads: Downloads::default(),
             channels: ChannelsConfig::default(),
+            multicast: MulticastConfig::default(),
             metrics_address: None,
             fallback_bitrate: 4_000_000,
             path: PathName::UringRegisteredZc,

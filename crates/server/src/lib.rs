@@ -19,6 +19,7 @@ pub mod experiments;
 mod filling;
 pub mod library;
 mod listening;
+pub mod multicast;
 mod random;
 pub mod relay;
 pub mod rtsp;
@@ -27,6 +28,7 @@ mod statistics;
 pub mod store;
 pub mod tls;
 pub mod transfer;
+pub mod tunnelling;
 pub mod users;
 pub mod watching;
 

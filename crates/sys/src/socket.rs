@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
@@ -211,6 +211,26 @@ fn storage(ip: IpAddr) -> libc::sockaddr_storage {
     storage
 }
 
+/// The number of the interface that has this address: its scope's, or as the kernel lists it.
+///
+/// # Errors
+///
+/// `AddrNotAvailable` if no interface has it; what the system says about /proc/net/if_inet6.
+pub fn interface_of(address: SocketAddrV6) -> io::Result<u32> {
+    if address.scope_id() != 0 {
+        return Ok(address.scope_id());
+    }
+    // Address, number, prefix, scope, flags and name, all but the last in hexadecimal.
+    let listed = std::fs::read_to_string("/proc/net/if_inet6")?;
+    let interface = listed.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let ip = u128::from_str_radix(fields.next()?, 16).ok()?;
+        let interface = u32::from_str_radix(fields.next()?, 16).ok()?;
+        (Ipv6Addr::from(ip) == *address.ip()).then_some(interface)
+    });
+    interface.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
 /// Bytes that a TCP socket was given and its peer has not acknowledged (SIOCOUTQ, tcp(7)).
 ///
 /// # Errors
@@ -247,6 +267,15 @@ mod tests {
             let error = join_group(&socket, own.parse().unwrap(), source, lo).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{own}");
         }
+    }
+
+    #[test]
+    fn an_ipv6_address_has_an_interface_and_others_none() {
+        let of = |address: &str| interface_of(address.parse().unwrap());
+        assert_eq!(of("[::1]:5").unwrap(), 1);
+        assert_eq!(of("[fe80::1%7]:5").unwrap(), 7);
+        let error = of("[2001:db8::77]:5").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sdp_types::{Attribute, Connection, Media, MediaType, Origin, Session, Time, 
 pub use self::announced::{AnnouncedError, AnnouncedTrack, FORMAT_PARAMETERS_BYTES_MAX, announced};
 
 use crate::media::{Medium, Track};
-use crate::rtsp::{npt, track_name};
+use crate::rtsp::{Group, npt, track_name};
 use crate::srtp::{MikeyMessage, crypto_attribute};
 
 /// What a client is told about a stream before it asks for it.
@@ -26,6 +26,9 @@ pub struct Description<'a> {
     pub tracks: &'a [Track],
     /// How much of it there is.
     pub extent: Extent,
+    /// The multicast group that it is sent to, with the port of its first track; the others have
+    /// the even ports above. `None` where a client says in SETUP where it wants it.
+    pub group: Option<Group>,
     /// What each track is encrypted with; nothing if they are not.
     pub keys: &'a [MikeyMessage],
 }
@@ -55,7 +58,11 @@ impl Description<'_> {
         let name: String = self.name.chars().filter(|c| !c.is_control()).collect();
         let name = if name.is_empty() { "-" } else { &name };
         let mut session = Session::new(Origin::with_ip_addr(self.id, 1, server), name);
-        session.set_connection(Connection::from_ip_addr(anywhere));
+        session.set_connection(match self.group {
+            None => Connection::from_ip_addr(anywhere),
+            // The TTL stands there for IPv4 alone (RFC 8866, section 5.7).
+            Some(Group { ip, ttl, .. }) => Connection::from_ip_addr_ttl(ip, Some(ttl)),
+        });
         session.add_time(Time::new(0, 0));
         let tool = concat!("onrush ", env!("CARGO_PKG_VERSION"));
         session.add_attribute(Attribute::with_value("tool", tool));
@@ -66,9 +73,17 @@ impl Description<'_> {
         };
         session.add_attribute(Attribute::with_value("range", range));
         session.add_attribute(Attribute::with_value("control", "*"));
+        if let Some(Group { ip, source, .. }) = self.group {
+            // "incl" names all that send to it (RFC 4570, section 3).
+            let filter = format!(" incl IN {} {ip} {source}", family(ip));
+            session.add_attribute(Attribute::with_value("source-filter", filter));
+        }
         for (track, number) in self.tracks.iter().zip(1..) {
+            let below = u16::try_from(2 * (number - 1)).unwrap_or(u16::MAX);
+            let port = |group: Group| group.rtp_port.saturating_add(below);
             let key = self.keys.get(session.medias.len());
-            session.add_media(media(track, number, key));
+            let port = self.group.map_or(0, port);
+            session.add_media(media(track, number, port, key));
         }
         let mut bytes = Vec::new();
         session
@@ -78,8 +93,16 @@ impl Description<'_> {
     }
 }
 
-/// How a track is described that has this number among those of its presentation, from 1 on.
-fn media(track: &Track, number: u32, key: Option<&MikeyMessage>) -> Media {
+const fn family(ip: IpAddr) -> &'static str {
+    match ip {
+        IpAddr::V4(_) => "IP4",
+        IpAddr::V6(_) => "IP6",
+    }
+}
+
+/// How a track is described that has this number among those of its presentation, from 1 on, goes
+/// to that port, or one of the client's choice (0), and is encrypted with that key, if it is.
+fn media(track: &Track, number: u32, port: u16, key: Option<&MikeyMessage>) -> Media {
     let payload_type = track.payload_type.to_string();
     let medium = match track.medium {
         Medium::Video => MediaType::Video,
@@ -90,7 +113,7 @@ fn media(track: &Track, number: u32, key: Option<&MikeyMessage>) -> Media {
         Some(_) => TransportProto::RtpSavp,
         None => TransportProto::RtpAvp,
     };
-    let mut media = Media::new(medium, 0, protocol, &payload_type);
+    let mut media = Media::new(medium, port, protocol, &payload_type);
     let (encoding, clock_hz) = (&track.encoding, track.clock_hz);
     let channels = track.channels.map(|channels| format!("/{channels}"));
     let channels = channels.unwrap_or_default();
@@ -125,6 +148,7 @@ mod tests {
             server,
             tracks: &[StaticPayload::MP2T.into()],
             extent: Extent::Whole(12_345_678_901),
+            group: None,
             keys: &[],
         };
         String::from_utf8(description.to_bytes()).unwrap()
@@ -151,6 +175,7 @@ mod tests {
             server: "::1".parse().unwrap(),
             tracks: &[StaticPayload::of(10).unwrap().into()],
             extent: Extent::Live,
+            group: None,
             keys: &[],
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
@@ -186,6 +211,7 @@ mod tests {
             server: "::1".parse().unwrap(),
             tracks: &[video, audio],
             extent: Extent::Growing,
+            group: None,
             keys: &[],
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
@@ -193,6 +219,46 @@ mod tests {
                      a=fmtp:96 packetization-mode=1\r\na=control:track1\r\n\
                      m=audio 0 RTP/AVP 97\r\na=rtpmap:97 L16/48000/2\r\na=control:track2\r\n";
         assert!(text.ends_with(media), "{text}");
+    }
+
+    /// RFC 8866, section 5.7, and RFC 4570.
+    #[test]
+    fn a_group_has_its_ttl_ports_and_source() {
+        let tracks = [StaticPayload::MP2T.into(), StaticPayload::MP2T.into()];
+        let text = |group: &str, source: &str| {
+            let group = Group {
+                ip: group.parse().unwrap(),
+                rtp_port: 5004,
+                ttl: 16,
+                source: source.parse().unwrap(),
+            };
+            let description = Description {
+                name: "film",
+                id: 1,
+                server: group.source,
+                tracks: &tracks,
+                extent: Extent::Live,
+                group: Some(group),
+                keys: &[],
+            };
+            String::from_utf8(description.to_bytes()).unwrap()
+        };
+        let v4 = text("232.1.2.3", "192.0.2.1");
+        for line in [
+            "c=IN IP4 232.1.2.3/16\r\n",
+            "a=source-filter: incl IN IP4 232.1.2.3 192.0.2.1\r\n",
+            "m=video 5004 RTP/AVP 33\r\n",
+            "m=video 5006 RTP/AVP 33\r\n",
+        ] {
+            assert!(v4.contains(line), "{line} is not in {v4}");
+        }
+        let v6 = text("ff35::1", "2001:db8::1");
+        for line in [
+            "c=IN IP6 ff35::1\r\n",
+            "a=source-filter: incl IN IP6 ff35::1 2001:db8::1\r\n",
+        ] {
+            assert!(v6.contains(line), "{line} is not in {v6}");
+        }
     }
 
     #[test]
@@ -211,6 +277,7 @@ mod tests {
             server: "::1".parse().unwrap(),
             tracks: &[StaticPayload::MP2T.into()],
             extent: Extent::Growing,
+            group: None,
             keys: std::slice::from_ref(&message),
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();

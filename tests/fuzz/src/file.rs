@@ -200,6 +200,7 @@ fn check_description(index: &Index) {
         server: IpAddr::V4(Ipv4Addr::LOCALHOST),
         tracks,
         extent: Extent::Whole(index.duration_ns()),
+        group: None,
     };
     let bytes = description.to_bytes();
     let parsed = sdp_types::Session::parse(&bytes).expect("a description is one");

@@ -10,6 +10,7 @@ pub mod memory;
 pub mod mutate;
 pub mod random;
 
+mod auth;
 mod datagrams;
 mod file;
 mod ftp;
@@ -17,6 +18,7 @@ mod http;
 mod mikey;
 mod plan;
 mod rtsp;
+mod sdp;
 
 /// One thing that is fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -75,6 +77,16 @@ pub const TARGETS: [Target; 9] = [
         name: "mikey",
         run: mikey::check,
         mutate: mutate::bytes,
+    },
+    Target {
+        name: "auth",
+        run: auth::check,
+        mutate: mutate::text,
+    },
+    Target {
+        name: "sdp",
+        run: sdp::check,
+        mutate: mutate::text,
     },
 ];
 

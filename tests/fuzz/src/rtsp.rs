@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use onrush_wire::media::{FrameRate, Scale};
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
-    AskedRange, Channels, Decoder, Event, Intent, Known, Limits, LowerTransport, Refused, Reply,
-    Request, RtpInfo, Served, ServedAt, SessionId, State, TUNNEL_COOKIE_BYTES_MAX, Transport,
-    Units,
+    AskedRange, Channels, Decoder, Event, Group, Intent, Known, Limits, LowerTransport, Refused,
+    Reply, Request, RtpInfo, Served, ServedAt, SessionId, State, TUNNEL_COOKIE_BYTES_MAX,
+    Transport, Units,
 };
 
 use crate::memory::bounded;
@@ -156,6 +156,12 @@ fn served(transport: &Transport) -> String {
         LowerTransport::Tcp { channels } => {
             ServedAt::Channels(channels.unwrap_or(Channels { rtp: 0, rtcp: 1 }))
         }
+        LowerTransport::Multicast => ServedAt::Group(Group {
+            ip: [239, 1, 2, 3].into(),
+            rtp_port: 5004,
+            ttl: 1,
+            source: [127, 0, 0, 1].into(),
+        }),
     };
     transport.answer(Served { at, ssrc: 1 }).to_string()
 }

@@ -1,6 +1,7 @@
 //! One connection: requests in, what they ask for carried out, replies out, one after the other.
 
 mod carriage;
+mod describing;
 mod playing;
 
 use std::future::poll_fn;
@@ -19,14 +20,15 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
 use super::authorize::{GrantedPath, authorize};
+use super::choosing::choose;
 use super::client::Client;
 use super::connection_slot::ConnectionSlot;
-use super::delivery::Delivery;
+use super::groups;
 use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
 use super::presentation::{Presentation, find_track};
 use super::publisher::{self, Publisher};
 use super::session::{End, Session};
-use super::srtp::{AgreedKeys, Wish};
+use super::srtp::AgreedKeys;
 use super::track_session::TrackSession;
 use super::tracks::no_range;
 use super::tunnel::Tunnel;
@@ -116,6 +118,9 @@ impl Connection {
         let mut is_begun = false;
         let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
+            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+                return Ok(None);
+            }
             if let Some(received) = self.next() {
                 return Ok(Some(received));
             }
@@ -219,6 +224,13 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             read => read?,
         };
+        self.push(&bytes[..read]);
+        self.keep_key()?;
+        Ok(Some(read))
+    }
+
+    /// Takes what has come.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let limits = &self.place.control.config.limits;
         let decoder = self.decoder.get_or_insert_with(|| {
             Box::new(Decoder::new(rtsp::Limits {
@@ -232,9 +244,7 @@ impl Connection {
                 },
             }))
         });
-        decoder.push(&bytes[..read]);
-        self.keep_key()?;
-        Ok(Some(read))
+        decoder.push(bytes);
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.
@@ -401,37 +411,6 @@ impl Connection {
         }
     }
 
-    async fn describe(
-        &self,
-        request: &Request,
-        path: &str,
-        srtp: Option<SrtpParameter>,
-    ) -> Result<Reply, Reply> {
-        let control = self.control();
-        let presentation = Presentation::open(control, path).await?;
-        let srtp = self
-            .wish(srtp)
-            .describe(&presentation, (&control.secret, control.config.tls.srtp))?;
-        let (base, server) = (self.base(request), self.local().ip());
-        let Some((parameter, keys)) = srtp else {
-            return Ok(Reply::description(
-                &base,
-                presentation.describe(server, &[])?,
-            ));
-        };
-        let (base, _) = rtsp::take_srtp(&base);
-        let base = format!("{}/{parameter}/", base.trim_end_matches('/'));
-        Ok(Reply::description(
-            &base,
-            presentation.describe(server, &keys)?,
-        ))
-    }
-
-    fn wish(&self, parameter: Option<SrtpParameter>) -> Wish {
-        let offer = self.control().config.tls.srtp;
-        Wish::new(parameter, self.is_encrypted(), offer)
-    }
-
     /// The URL that those of a presentation's parts are relative to.
     fn base(&self, request: &Request) -> String {
         let url = rtsp::base(&request.uri);
@@ -458,8 +437,9 @@ impl Connection {
         };
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
-        let srtp = self.wish(srtp);
-        let transport = Delivery::choose(control, &presentation, transports, (allows_udp, srtp))?;
+        let offered = (&presentation, session.is_none());
+        let (way, srtp) = ((self.local(), allows_udp), self.wish(srtp));
+        let transport = choose(control, offered, transports, (way, srtp))?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -468,6 +448,12 @@ impl Connection {
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
+        let presentation = match transport.lower {
+            LowerTransport::Multicast if session.is_none() => {
+                Presentation::Multicast(groups::join(control, &presentation, self.local())?)
+            }
+            _ => presentation,
+        };
         let of = (&presentation, track);
         let keys = srtp.agree(&control.secret, of, (transport, request))?;
         let client = self.client(transport, keys)?;
@@ -498,7 +484,7 @@ impl Connection {
     ) -> Result<Client, Reply> {
         let between = (self.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
-            (LowerTransport::Udp { .. }, _) => None,
+            (LowerTransport::Udp { .. } | LowerTransport::Multicast, _) => None,
             (LowerTransport::Tcp { .. }, Some(interleaving)) => Some(Rc::clone(interleaving)),
             (LowerTransport::Tcp { .. }, None) => {
                 let opened = Interleaving::open(self.control(), &self.socket, between)?;

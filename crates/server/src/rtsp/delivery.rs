@@ -1,13 +1,13 @@
 //! How one track reaches one client: the only file that knows all the ways.
 //!
-//! A way more (a multicast group) is one more variant of [`Delivery`], opened by
+//! A way more is one more variant of [`Delivery`], opened by
 //! [`Delivery::open`]; the sessions above ask it what they need and do not look inside. What
 //! belongs to files alone, ranges and chunks, they find in [`StoredDelivery`]: a stream of an
 //! engine, which sends datagrams or frames of the client's connection.
 
 use std::cell::Cell;
-use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +17,15 @@ use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, 
 use tokio::time::timeout;
 
 use super::client::Client;
+use super::group::GroupSlot;
 use super::interleaving::ChannelSlot;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
-use super::presentation::{Presentation, playable};
+use super::presentation::{OnGroup, Presentation, playable};
 use super::published_player::PublishedPlayer;
-use super::refusals::refusal;
+use super::refusals::{no_ports, refusal, unavailable};
 use super::reports::Reports;
-use super::srtp::{AgreedKeys, Wish};
+use super::srtp::AgreedKeys;
 use super::summary::describe;
 use super::{Control, Escaped, Files};
 use crate::channels::published::{PublishedChannel, Way};
@@ -42,6 +43,16 @@ pub(super) enum Delivery {
     Live(LivePlayer),
     /// A track of what somebody publishes, likewise, or as frames of the client's connection.
     Published(Box<PublishedPlayer>),
+    /// From whoever sends it to a multicast group, to all who hear that.
+    Group(GroupPlayer),
+}
+
+/// A track of what is sent to a multicast group.
+#[derive(Debug)]
+pub(super) struct GroupPlayer {
+    on: Rc<OnGroup>,
+    track: u8,
+    clock_hz: u32,
 }
 
 /// A track of a file, sent by an engine.
@@ -58,9 +69,6 @@ pub(super) struct StoredDelivery {
     /// There is nothing of it at the scale that is played.
     pub(super) is_silent: Cell<bool>,
 }
-
-/// Why a live channel has nothing else.
-const UDP_ALONE: &str = "this live channel is sent over UDP only";
 
 /// A delivery, and what the client is told of it.
 pub(super) struct Opened {
@@ -80,40 +88,7 @@ pub(super) struct Sent {
 }
 
 impl Delivery {
-    /// Which of the transports that a client takes it gets. Packets over UDP are not encrypted, and
-    /// whoever asks over TLS wants them to be (RFC 7826, section 19.2).
-    pub(super) fn choose<'a>(
-        control: &Control,
-        presentation: &Presentation,
-        transports: &'a [Transport],
-        (allows_udp, srtp): (bool, Wish),
-    ) -> Result<&'a Transport, Reply> {
-        let has_engines = control.content.files.is_some();
-        let is_served = |transport: &&Transport| {
-            let is_udp = matches!(transport.lower, LowerTransport::Udp { .. });
-            match presentation {
-                _ if srtp.is_for(transport) => srtp.refusal(presentation).is_none(),
-                // The description says that packets are encrypted.
-                _ if srtp.parameter.is_some() => false,
-                Presentation::Stored(_) => allows_udp || !is_udp,
-                Presentation::Published(_) if has_engines => allows_udp || !is_udp,
-                Presentation::Live(_) | Presentation::Published(_) => allows_udp && is_udp,
-            }
-        };
-        transports.iter().find(is_served).ok_or_else(|| {
-            let is_encrypted = transports.iter().any(|it| srtp.is_for(it));
-            let note = match presentation {
-                _ if is_encrypted => srtp.refusal(presentation).unwrap_or_default(),
-                _ if srtp.parameter.is_some() => "SRTP is sent over UDP; ask without srtp for TCP",
-                Presentation::Published(_) if !has_engines => UDP_ALONE,
-                Presentation::Live(_) => UDP_ALONE,
-                _ => "over TLS packets are interleaved, not sent over UDP",
-            };
-            Reply::refusal(StatusCode::UnsupportedTransport, note)
-        })
-    }
-
-    /// Opens what `transport` asks for of a track, which was [chosen](Self::choose).
+    /// Opens what `transport` asks for of a track, which was [chosen](super::choosing::choose).
     ///
     /// # Panics
     ///
@@ -142,7 +117,12 @@ impl Delivery {
                     rtcp_port,
                 },
             ) => live(control, channel, [rtp_port, rtcp_port], client),
-            (Presentation::Live(_), LowerTransport::Tcp { .. }) => {
+            (Presentation::Multicast(on), LowerTransport::Multicast) => {
+                Ok(on_group(on, track, client))
+            }
+            (_, LowerTransport::Multicast)
+            | (Presentation::Multicast(_), _)
+            | (Presentation::Live(_), LowerTransport::Tcp { .. }) => {
                 unreachable!("it is not among what is chosen from")
             }
             (Presentation::Published(channel), lower) => {
@@ -155,7 +135,7 @@ impl Delivery {
     pub(super) fn stored(&self) -> Option<&StoredDelivery> {
         match self {
             Self::Stored(delivery) => Some(delivery),
-            Self::Live(_) | Self::Published(_) => None,
+            Self::Live(_) | Self::Published(_) | Self::Group(_) => None,
         }
     }
 
@@ -163,7 +143,7 @@ impl Delivery {
     pub(super) fn published(&self) -> Option<&PublishedPlayer> {
         match self {
             Self::Published(player) => Some(player),
-            Self::Stored(_) | Self::Live(_) => None,
+            Self::Stored(_) | Self::Live(_) | Self::Group(_) => None,
         }
     }
 
@@ -173,6 +153,7 @@ impl Delivery {
             Self::Stored(delivery) => delivery.track,
             Self::Live(_) => 0,
             Self::Published(player) => u8::try_from(player.track()).unwrap_or(u8::MAX),
+            Self::Group(player) => player.track,
         }
     }
 
@@ -180,7 +161,7 @@ impl Delivery {
     pub(super) fn belongs_to(&self, session: u64) {
         match self {
             Self::Stored(delivery) => delivery.stream.belongs_to(session),
-            Self::Live(_) => {}
+            Self::Live(_) | Self::Group(_) => {}
             Self::Published(player) => player.belongs_to(session),
         }
     }
@@ -204,6 +185,8 @@ impl Delivery {
                 player.leave();
                 Ok(None)
             }
+            // The others go on.
+            Self::Group(_) => Ok(None),
         }
     }
 
@@ -227,6 +210,7 @@ impl Delivery {
     pub(super) fn ssrc(&self, first: u32) -> u32 {
         match self {
             Self::Stored(_) | Self::Published(_) => first,
+            Self::Group(_) => first,
             Self::Live(player) => player.playable().map_or(first, |playable| playable.ssrc),
         }
     }
@@ -240,6 +224,7 @@ impl Delivery {
                 payload.map_or(90_000, |payload| payload.clock_hz)
             }
             Self::Published(player) => player.clock_hz(),
+            Self::Group(player) => player.clock_hz,
         }
     }
 
@@ -249,6 +234,8 @@ impl Delivery {
             Self::Stored(delivery) => delivery.sent(at),
             Self::Live(player) => Sent::of(player.timestamp(at), player.sent()),
             Self::Published(player) => Sent::of(player.timestamp(at), player.sent()),
+            // Its leader counts.
+            Self::Group(_) => Sent::of(0, Played::default()),
         }
     }
 
@@ -262,6 +249,10 @@ impl Delivery {
             Self::Stored(delivery) => Escaped(delivery.media.name()).to_string(),
             Self::Live(player) => Escaped(player.name()).to_string(),
             Self::Published(player) => player.name(),
+            Self::Group(GroupPlayer { on, track, .. }) => {
+                let track = track_name(u32::from(*track) + 1);
+                format!("{} {track}", Escaped(on.presentation.name()))
+            }
         }
     }
 
@@ -273,6 +264,7 @@ impl Delivery {
                 format!("packets of up to {bytes} bytes")
             }
             Self::Live(_) | Self::Published(_) => "live".to_owned(),
+            Self::Group(player) => format!("group {}", player.on.group.address().ip),
         }
     }
 
@@ -283,6 +275,7 @@ impl Delivery {
             Self::Stored(_) => of_files,
             Self::Published(player) if player.is_interleaved() => "interleaved",
             Self::Live(_) | Self::Published(_) => "relay",
+            Self::Group(_) => "multicast",
         }
     }
 
@@ -292,6 +285,7 @@ impl Delivery {
             Self::Stored(delivery) => describe(&delivery.stream.snapshot()),
             Self::Live(player) => format!("about {} packets", player.sent().packets),
             Self::Published(player) => format!("about {} packets", player.sent().packets),
+            Self::Group(_) => "what its group was sent".to_owned(),
         }
     }
 }
@@ -517,6 +511,7 @@ fn published(
             let reports = Reports::Ports(pair.place(at(peer, rtcp_port)));
             (Way::Datagrams(local.ip(), player), reports)
         }
+        LowerTransport::Multicast => unreachable!("its presentation would be another"),
         LowerTransport::Tcp { channels } => {
             let slot = take_channels(client, channels)?;
             let connection = Arc::clone(&slot.interleaving.connection);
@@ -531,6 +526,21 @@ fn published(
         reports,
         ssrc: channel.ssrc(track),
     })
+}
+
+/// One who watches what is sent to a group.
+fn on_group(on: &Rc<OnGroup>, track: usize, client: &Client) -> Opened {
+    let slot = GroupSlot::new(&on.group, track, client.peer.ip());
+    let player = GroupPlayer {
+        on: Rc::clone(on),
+        track: slot.track(),
+        clock_hz: slot.clock_hz(),
+    };
+    Opened {
+        ssrc: slot.ssrc(),
+        delivery: Delivery::Group(player),
+        reports: Reports::Group(slot),
+    }
 }
 
 /// Channels of the client's connection.
@@ -549,32 +559,11 @@ fn at(mut peer: SocketAddr, port: u16) -> SocketAddr {
     peer
 }
 
-fn no_ports(error: &io::Error) -> Reply {
-    let note = match error.raw_os_error() {
-        None if error.kind() == io::ErrorKind::AddrInUse => {
-            "no pair of UDP ports is free".to_owned()
-        }
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-            return unavailable(error);
-        }
-        _ => {
-            let note = format!("your UDP ports cannot be reached: {error}");
-            return Reply::refusal(StatusCode::UnsupportedTransport, &note);
-        }
-    };
-    Reply::refusal(StatusCode::ServiceUnavailable, &note)
-}
-
 /// How many bytes a packet may carry behind its RTP header so that it goes unfragmented.
 fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
     let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
     mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
-}
-
-fn unavailable(error: &io::Error) -> Reply {
-    let note = format!("no UDP socket: {error}");
-    Reply::refusal(StatusCode::ServiceUnavailable, &note)
 }
 
 #[cfg(test)]

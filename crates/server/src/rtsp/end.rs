@@ -19,6 +19,8 @@ pub(super) enum End {
     Stopped,
     /// Whoever runs the server has ended it.
     Dismissed,
+    /// Nobody watches what it sends to a group.
+    Unwatched,
     /// It has met a bug of the server.
     Bug,
 }
@@ -34,6 +36,7 @@ impl End {
             Self::Send(_) => "sending failed",
             Self::Stopped => "the server stops",
             Self::Dismissed => "ended by the server",
+            Self::Unwatched => "nobody watches",
             Self::Bug => "server error",
         }
     }
@@ -48,6 +51,7 @@ impl std::fmt::Display for End {
             Self::Media(reason) | Self::Channel(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
             Self::Dismissed => f.write_str("it was ended from the dashboard"),
+            Self::Unwatched => f.write_str("nobody watches its group"),
             Self::Bug => f.write_str("a bug of the server"),
         }
     }

@@ -9,11 +9,15 @@
 
 mod authorize;
 mod balance;
+mod choosing;
 mod client;
 pub(crate) mod connection;
 mod connection_slot;
 mod delivery;
 mod end;
+mod group;
+mod group_socket;
+mod groups;
 mod interleaving;
 mod listen;
 mod live_player;
@@ -26,6 +30,7 @@ mod refusals;
 mod reports;
 mod roster;
 mod session;
+mod session_live;
 mod srtp;
 mod summary;
 mod track_session;
@@ -42,15 +47,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
-use onrush_wire::rtsp::SessionId;
+use onrush_wire::rtsp::{SessionId, State};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
+pub use self::group::GROUP_REPORT_SESSIONS_MAX;
+use self::group::Group;
+use self::groups::Groups;
+pub(crate) use self::listen::accept_tunnelled;
 use self::live_player::LivePorts;
-use self::ports::Ports;
+use self::ports::{Hear, Ports};
 pub(crate) use self::presentation::{Content, Files};
 use self::published_player::PublishedPorts;
 use self::session::{End, Session};
@@ -84,6 +93,7 @@ pub(crate) struct Control {
     published_ports: PublishedPorts,
     /// Of the keys of SRTP.
     secret: srtp::Secret,
+    groups: Groups,
     /// By half of their names, so that the table is small.
     sessions: RefCell<HashMap<u64, Rc<Session>>>,
     /// A session has left.
@@ -115,15 +125,11 @@ struct Trouble {
 
 impl Control {
     pub(crate) fn new(config: Config, content: Content, statistics: Arc<Statistics>) -> Rc<Self> {
+        let multicast = &config.multicast;
+        let group_ttl = (!multicast.ranges.is_empty()).then_some(multicast.ttl);
         Rc::new_cyclic(|control: &Weak<Self>| Self {
-            ports: Ports::new(config.rtp_ports, {
-                let control = Weak::clone(control);
-                Rc::new(move |session, said| {
-                    if let Some(control) = control.upgrade() {
-                        control.tell(session, |session| session.heard(said));
-                    }
-                })
-            }),
+            ports: Ports::new(config.rtp_ports, group_ttl, hear(control)),
+            groups: Groups::new(config.multicast.clone(), hear(control)),
             live_ports: LivePorts::default(),
             published_ports: PublishedPorts::default(),
             secret: srtp::Secret::new(),
@@ -154,6 +160,9 @@ impl Control {
             accepting.spawn_local(listen::accept(Rc::clone(&self), listener, tls));
         }
         accepting.spawn_local(Rc::clone(&self).keep_time());
+        for path in self.config.multicast.always.clone() {
+            accepting.spawn_local(groups::send_always(Rc::clone(&self), path));
+        }
         if let Some(Files { library, .. }) = &self.content.files {
             accepting.spawn_local(Rc::clone(&self).housekeeping(Arc::clone(library)));
             accepting.spawn_local(Rc::clone(&self).keep_ends());
@@ -168,6 +177,7 @@ impl Control {
         self.tell_all(|session| {
             session.end(End::Stopped);
         });
+        self.groups.clear();
         while !self.sessions.borrow().is_empty() {
             self.left.notified().await;
         }
@@ -182,6 +192,7 @@ impl Control {
             let now = Instant::now();
             self.tell_all(|session| session.look(now));
             self.content.published.sweep();
+            self.groups.look(&self);
         }
     }
 
@@ -320,6 +331,12 @@ impl Control {
         session.filter(|session| session.id() == id && session.peer_ip() == peer)
     }
 
+    /// The session that sends to a group, unless it has ended.
+    fn leader(&self, group: &Group) -> Option<Rc<Session>> {
+        let leader = self.sessions.borrow().get(&group.leader()).cloned();
+        leader.filter(|leader| leader.state() != State::Init)
+    }
+
     /// Why there can be no session more, if so.
     fn full(&self) -> Option<String> {
         let (sessions, most) = (
@@ -413,6 +430,16 @@ impl Control {
         let sessions = self.sessions.borrow().len();
         self.statistics.sessions.store(sessions, Ordering::Relaxed);
     }
+}
+
+/// Tells sessions what is heard of them.
+fn hear(control: &Weak<Control>) -> Rc<Hear> {
+    let control = Weak::clone(control);
+    Rc::new(move |session, said| {
+        if let Some(control) = control.upgrade() {
+            control.tell(session, |session| session.heard(said));
+        }
+    })
 }
 
 /// Tells something to a session. Should that show a bug of ours, it ends this session and no other.

@@ -19,6 +19,7 @@ use tokio::net::UdpSocket;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 use super::CLIENTS_PER_PAIR_MAX;
+use super::group_socket::send_to_groups;
 use crate::listening::PortRange;
 
 /// Bytes of a report that are read; more than a path without jumbo frames carries.
@@ -42,6 +43,8 @@ pub(super) struct Ports {
     pairs: u16,
     next: Cell<u16>,
     open: RefCell<Vec<Weak<Pair>>>,
+    /// That of what is sent to multicast groups, if that may be.
+    group_ttl: Option<u8>,
     hear: Rc<Hear>,
 }
 
@@ -52,6 +55,7 @@ pub(super) struct Pair {
     pub(super) rtp_port: u16,
     rtcp: Rc<UdpSocket>,
     clients: Rc<RefCell<Clients>>,
+    group_ttl: Option<u8>,
     listening: AbortHandle,
 }
 
@@ -78,8 +82,9 @@ pub(super) struct PortPairSlot {
 }
 
 impl Ports {
-    /// Those from `first` to `last`, both included.
-    pub(super) fn new(range: PortRange, hear: Rc<Hear>) -> Self {
+    /// Those from `first` to `last`, both included. Their sockets send to multicast groups, too, if
+    /// there is a TTL for that.
+    pub(super) fn new(range: PortRange, group_ttl: Option<u8>, hear: Rc<Hear>) -> Self {
         let PortRange { first, last } = range;
         // An odd first port is left out, and so is an even last one, which has none above it.
         let first = first.saturating_add(first % 2);
@@ -89,6 +94,7 @@ impl Ports {
             pairs: pairs.expect("half of 65536"),
             next: Cell::new(0),
             open: RefCell::default(),
+            group_ttl,
             hear,
         }
     }
@@ -183,7 +189,7 @@ impl Ports {
         for _ in 0..self.pairs {
             let pair = self.next.get();
             self.next.set((pair + 1) % self.pairs);
-            match Pair::bind(local, self.first + 2 * pair, &self.hear) {
+            match Pair::bind(local, self.first + 2 * pair, self.group_ttl, &self.hear) {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 bound => return bound,
             }
@@ -193,11 +199,19 @@ impl Ports {
 }
 
 impl Pair {
-    fn bind(local: SocketAddr, rtp_port: u16, hear: &Rc<Hear>) -> io::Result<Self> {
+    fn bind(
+        local: SocketAddr,
+        rtp_port: u16,
+        group_ttl: Option<u8>,
+        hear: &Rc<Hear>,
+    ) -> io::Result<Self> {
         // This one alone: who else wants the pair meets it. The RTP port is tried, and then held by
         // none but those who use it.
         let rtcp: std::net::UdpSocket = bind_one(local, rtp_port + 1, false)?.into();
         drop(bind_one(local, rtp_port, false)?);
+        if let Some(ttl) = group_ttl {
+            send_to_groups(SockRef::from(&rtcp), local, ttl)?;
+        }
         keep_errors(&rtcp)?;
         let rtcp = Rc::new(UdpSocket::from_std(rtcp)?);
         let clients = Rc::<RefCell<Clients>>::default();
@@ -211,6 +225,7 @@ impl Pair {
             rtp_port,
             rtcp,
             clients,
+            group_ttl,
             listening: listening.abort_handle(),
         })
     }
@@ -220,6 +235,9 @@ impl Pair {
         let rtp = bind_one(self.local, self.rtp_port, true)?;
         // What clients send to the RTP port (to open their firewalls) is never read.
         rtp.set_recv_buffer_size(1)?;
+        if let Some(ttl) = self.group_ttl {
+            send_to_groups(SockRef::from(&rtp), self.local, ttl)?;
+        }
         Ok(rtp.into())
     }
 
@@ -413,10 +431,11 @@ mod tests {
             ((0, 65_535), 0, 32_768),
             ((65_535, 65_535), 65_535, 0),
         ] {
-            let ports = Ports::new(range(from, to), deaf());
+            let ports = Ports::new(range(from, to), None, deaf());
             assert_eq!((ports.first, ports.pairs), (first, pairs), "{from}-{to}");
         }
-        let none = with_tasks(async { Ports::new(range(20_000, 20_000), deaf()).pair(local()) });
+        let none =
+            with_tasks(async { Ports::new(range(20_000, 20_000), None, deaf()).pair(local()) });
         assert_eq!(none.unwrap_err().kind(), ErrorKind::AddrInUse);
     }
 
@@ -425,7 +444,7 @@ mod tests {
         with_tasks(async {
             // Somewhere in the range other tests may hold a port; then the search goes on, as it
             // should.
-            let ports = Ports::new(range(61_000, 61_007), deaf());
+            let ports = Ports::new(range(61_000, 61_007), None, deaf());
             let mut held: Vec<_> = (0..4).map_while(|_| ports.pair(local()).ok()).collect();
             assert!(!held.is_empty());
             assert!(held.iter().all(|pair| pair.rtp_port % 2 == 0));
@@ -440,7 +459,7 @@ mod tests {
     #[test]
     fn a_pair_serves_no_two_clients_of_the_same_address() {
         with_tasks(async {
-            let ports = Ports::new(range(61_100, 61_199), deaf());
+            let ports = Ports::new(range(61_100, 61_199), None, deaf());
             let mut places = Vec::new();
             for i in 0..=u16::try_from(CLIENTS_PER_PAIR_MAX).unwrap() {
                 let (player, reports) = (30_000 + 2 * i, at(30_001 + 2 * i));
@@ -466,7 +485,7 @@ mod tests {
     fn reports_and_errors_come_to_whom_they_concern() {
         with_tasks(async {
             let (hear, mut heard) = ears();
-            let ports = Ports::new(range(61_200, 61_299), hear);
+            let ports = Ports::new(range(61_200, 61_299), None, hear);
             let clients = [client(), client()];
             let [one, two] = [0, 1].map(|i: usize| {
                 let [player, reports] = addresses(&clients[i]);
@@ -502,7 +521,7 @@ mod tests {
     fn of_two_who_report_from_one_address_the_later_is_heard() {
         with_tasks(async {
             let (hear, mut heard) = ears();
-            let pair = Ports::new(range(61_300, 61_399), hear)
+            let pair = Ports::new(range(61_300, 61_399), None, hear)
                 .pair(local())
                 .unwrap();
             let client = client();
@@ -530,7 +549,7 @@ mod tests {
         const FLOOD: usize = 3 * HEARD_PER_TURN_MAX;
         with_tasks(async {
             let (hear, mut heard) = ears();
-            let ports = Ports::new(range(61_400, 61_499), hear);
+            let ports = Ports::new(range(61_400, 61_499), None, hear);
             let client = client();
             let [player, reports] = addresses(&client);
             let (_, place) = ports.place(local(), player.port(), reports).unwrap();

@@ -2,16 +2,18 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{ELEMENTARY, Reply, StatusCode, Units};
+use onrush_wire::rtsp::{ELEMENTARY, Group as GroupAddress, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
 use onrush_wire::srtp::MikeyMessage;
 use tokio::time::{Instant, sleep};
 
 use super::Control;
+use super::group::Group;
 use crate::channels::published::{PublishedChannel, PublishedChannels, Pulls};
 use crate::channels::{Channel, Playable};
 use crate::data::Data;
@@ -49,6 +51,15 @@ pub(super) enum Presentation {
     Live(Arc<Channel>),
     /// What somebody publishes.
     Published(Arc<PublishedChannel>),
+    /// One of these, as it is sent to a multicast group.
+    Multicast(Rc<OnGroup>),
+}
+
+/// What is sent to a multicast group, and the group.
+#[derive(Debug)]
+pub(super) struct OnGroup {
+    pub(super) presentation: Presentation,
+    pub(super) group: Rc<Group>,
 }
 
 impl Presentation {
@@ -79,6 +90,7 @@ impl Presentation {
             Self::Stored(media) => media.name(),
             Self::Live(channel) => channel.name(),
             Self::Published(channel) => channel.path(),
+            Self::Multicast(on) => on.presentation.name(),
         }
     }
 
@@ -88,6 +100,7 @@ impl Presentation {
             Self::Stored(media) => media.tracks(),
             Self::Live(_) => 1,
             Self::Published(channel) => channel.tracks().len(),
+            Self::Multicast(on) => on.presentation.tracks(),
         }
     }
 
@@ -101,7 +114,7 @@ impl Presentation {
                     wall_clock_start_ns: index.wall_clock_start_ns(),
                 }
             }
-            Self::Live(_) | Self::Published(_) => Units::default(),
+            Self::Live(_) | Self::Published(_) | Self::Multicast(_) => Units::default(),
         }
     }
 
@@ -111,12 +124,28 @@ impl Presentation {
             Self::Stored(media) => media.name().to_owned(),
             Self::Live(channel) => format!("{LIVE_FOLDER}{}", channel.name()),
             Self::Published(channel) => channel.path().to_owned(),
+            Self::Multicast(on) => on.presentation.path(),
         }
     }
 
-    /// What a client at the other end of `server` is told of it, with what its tracks are encrypted
-    /// with, if they are.
-    pub(super) fn describe(&self, server: IpAddr, keys: &[MikeyMessage]) -> Result<Vec<u8>, Reply> {
+    /// Whether both are the same film, as it was opened, or the same channel.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Stored(one), Self::Stored(other)) => Arc::ptr_eq(one, other),
+            (Self::Live(one), Self::Live(other)) => Arc::ptr_eq(one, other),
+            (Self::Published(one), Self::Published(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// What a client at the other end of `server` is told of it, of the group that it is sent to,
+    /// and of what its tracks are encrypted with.
+    pub(super) fn describe(
+        &self,
+        server: IpAddr,
+        group: Option<GroupAddress>,
+        keys: &[MikeyMessage],
+    ) -> Result<Vec<u8>, Reply> {
         let (ssrc, tracks, extent) = match self {
             Self::Stored(media) => {
                 let index = media.index();
@@ -138,6 +167,7 @@ impl Presentation {
                 (playable.ssrc, vec![payload.into()], Extent::Live)
             }
             Self::Published(channel) => (channel.ssrc(0), channel.tracks().to_vec(), Extent::Live),
+            Self::Multicast(on) => return on.presentation.describe(server, group, keys),
         };
         let name = self.name();
         let description = Description {
@@ -146,6 +176,7 @@ impl Presentation {
             server,
             tracks: &tracks,
             extent,
+            group,
             keys,
         };
         Ok(description.to_bytes())

@@ -202,6 +202,7 @@ impl Publisher {
                 let channels = channels.expect("eight tracks take few of 256 channels");
                 (Input::Channels(channels), ServedAt::Channels(channels))
             }
+            LowerTransport::Multicast => unreachable!("no offer of a publisher is that"),
         };
         self.inputs[track] = Some(input);
         Ok(Reply::ok().with(headers::TRANSPORT, transport.answer_record(at)))
@@ -247,6 +248,11 @@ impl Publisher {
     /// How long the connection is waited for before it is [asked](Self::is_silent).
     pub(super) fn patience(&self) -> Option<Duration> {
         self.is_recording.then_some(PUBLISHER_SILENCE_MAX / 2)
+    }
+
+    /// Whether it is to be let go.
+    pub(super) fn is_dismissed(&self) -> bool {
+        self.lease.channel().is_dismissed()
     }
 
     /// Whether it records, and nothing has come for too long; said in the log.

@@ -1,4 +1,6 @@
-//! What clients are told whom the engine cannot serve.
+//! What clients are told whom the engine or the network cannot serve.
+
+use std::io;
 
 use onrush_wire::rtsp::{Reply, StatusCode};
 use tracing::info;
@@ -22,4 +24,27 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
         info!("a session is refused: {error}");
     }
     Reply::refusal(status, &error.to_string())
+}
+
+/// What a client is told that no pair of ports reaches.
+pub(super) fn no_ports(error: &io::Error) -> Reply {
+    let note = match error.raw_os_error() {
+        None if error.kind() == io::ErrorKind::AddrInUse => {
+            "no pair of UDP ports is free".to_owned()
+        }
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            return unavailable(error);
+        }
+        _ => {
+            let note = format!("your UDP ports cannot be reached: {error}");
+            return Reply::refusal(StatusCode::UnsupportedTransport, &note);
+        }
+    };
+    Reply::refusal(StatusCode::ServiceUnavailable, &note)
+}
+
+/// What a client is told that there is no socket for.
+pub(super) fn unavailable(error: &io::Error) -> Reply {
+    let note = format!("no UDP socket: {error}");
+    Reply::refusal(StatusCode::ServiceUnavailable, &note)
 }

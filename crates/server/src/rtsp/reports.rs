@@ -1,10 +1,12 @@
-//! Where a track's reports go, and whose come back: two UDP ports, or a channel of the connection.
+//! Where a track's reports go, and whose come back: two UDP ports, a channel of the connection, or a
+//! multicast group, whose sender reports are its own.
 
 use std::io;
 use std::net::IpAddr;
 
 use onrush_wire::rtsp::ServedAt;
 
+use super::group::GroupSlot;
 use super::interleaving::ChannelSlot;
 use super::ports::PortPairSlot;
 
@@ -13,6 +15,7 @@ use super::ports::PortPairSlot;
 pub(super) enum Reports {
     Ports(PortPairSlot),
     Channel(ChannelSlot),
+    Group(GroupSlot),
 }
 
 impl Reports {
@@ -21,6 +24,7 @@ impl Reports {
         match self {
             Self::Ports(ports) => ports.belongs_to(owner),
             Self::Channel(channel) => channel.belongs_to(owner),
+            Self::Group(slot) => slot.belongs_to(owner),
         }
     }
 
@@ -29,6 +33,7 @@ impl Reports {
         match self {
             Self::Ports(ports) => ServedAt::Port(ports.rtp_port()),
             Self::Channel(channel) => ServedAt::Channels(channel.channels),
+            Self::Group(slot) => ServedAt::Group(slot.address()),
         }
     }
 
@@ -36,6 +41,7 @@ impl Reports {
         match self {
             Self::Ports(ports) => ports.local_ip(),
             Self::Channel(channel) => channel.local_ip(),
+            Self::Group(slot) => slot.address().source,
         }
     }
 
@@ -43,13 +49,14 @@ impl Reports {
         match self {
             Self::Ports(ports) => ports.peer_ip(),
             Self::Channel(channel) => channel.peer_ip(),
+            Self::Group(slot) => slot.peer_ip(),
         }
     }
 
     /// Whether it is known that nothing reaches the client any more.
     pub(super) fn is_cut_off(&self) -> bool {
         match self {
-            Self::Ports(_) => false,
+            Self::Ports(_) | Self::Group(_) => false,
             Self::Channel(channel) => channel.is_cut_off(),
         }
     }
@@ -63,6 +70,8 @@ impl Reports {
         match self {
             Self::Ports(ports) => ports.send(report),
             Self::Channel(channel) => channel.send(report),
+            // Whoever sends to the group reports there.
+            Self::Group(_) => Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtp::Position;
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
@@ -22,7 +22,6 @@ use tokio::time::Instant;
 use super::Control;
 pub(super) use super::end::End;
 use super::presentation::Presentation;
-use super::published_player::PublishedPlayer;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
@@ -68,6 +67,11 @@ pub(super) enum Start {
     /// Whatever comes next, of a published channel with the numbers of each track's first packet as
     /// far as they are known.
     Live(Vec<(Rc<TrackSession>, Option<Position>)>),
+    /// Likewise, of what is sent to a group; the session that sends is started, if it has to be.
+    Group {
+        tracks: Vec<(Rc<TrackSession>, Option<Position>)>,
+        start: Option<(Rc<Session>, Box<Start>)>,
+    },
 }
 
 impl Session {
@@ -103,6 +107,10 @@ impl Session {
         self.tracks.borrow()[0].peer_ip()
     }
 
+    pub(super) const fn control(&self) -> &Rc<Control> {
+        &self.control
+    }
+
     pub(super) const fn presentation(&self) -> &Presentation {
         &self.presentation
     }
@@ -111,7 +119,7 @@ impl Session {
     pub(super) const fn media(&self) -> Option<&Arc<Media>> {
         match &self.presentation {
             Presentation::Stored(media) => Some(media),
-            Presentation::Live(_) | Presentation::Published(_) => None,
+            Presentation::Live(_) | Presentation::Published(_) | Presentation::Multicast(_) => None,
         }
     }
 
@@ -214,7 +222,7 @@ impl Session {
         let is_playing = self.state() == State::Playing;
         let Some(media) = self.media() else {
             // Whatever part is asked for: there is only what comes now.
-            return self.prepare_live(tracks, is_playing).await;
+            return self.prepare_live(tracks, is_playing, range).await;
         };
         if media.grows() {
             // So that what is known is what is there.
@@ -276,25 +284,6 @@ impl Session {
         Ok(Some(Start::Stored { span, line, tracks }))
     }
 
-    /// Finds where tracks begin that come now; nothing if they play already.
-    async fn prepare_live(
-        &self,
-        tracks: Vec<Rc<TrackSession>>,
-        is_playing: bool,
-    ) -> Result<Option<Start>, Reply> {
-        let channel = match &self.presentation {
-            _ if is_playing => return Ok(None),
-            Presentation::Published(channel) => channel,
-            _ => return Ok(Some(Start::Live(Vec::new()))),
-        };
-        let wanted = tracks.iter().filter_map(|track| track.published());
-        let wanted = wanted.map(PublishedPlayer::wanted).collect();
-        let starts = channel.prepare(self.id.number(), wanted).await;
-        let starts =
-            starts.ok_or_else(|| Reply::refusal(StatusCode::Gone, "the channel has ended"))?;
-        Ok(Some(Start::Live(tracks.into_iter().zip(starts).collect())))
-    }
-
     /// Starts what was prepared. The answer must be on its way: packets follow at once.
     pub(super) fn start(self: &Rc<Self>, start: Start) {
         if self.state() == State::Init {
@@ -330,6 +319,16 @@ impl Session {
                 }
                 if let Presentation::Published(channel) = &self.presentation {
                     channel.start(self.id.number());
+                }
+            }
+            Start::Group { tracks, start } => {
+                tracks
+                    .iter()
+                    .for_each(|(track, _)| track.log_start(&id, "npt=now-", path_name));
+                // Somebody else may have been faster.
+                if let Some((leader, start)) = start.filter(|(it, _)| it.state() != State::Playing)
+                {
+                    leader.start(*start);
                 }
             }
         }
@@ -468,6 +467,7 @@ impl Session {
             self.end(End::Channel(why));
             return;
         }
+        self.look_at_group();
         if self.report_at.get().is_some_and(|at| at <= now) {
             self.report();
         }
@@ -574,6 +574,11 @@ impl Session {
         for track in self.tracks.borrow().iter().filter(|it| !it.is_silent()) {
             track.say_goodbye("end of media");
         }
+        self.set_state(State::Ended);
+    }
+
+    /// There is no more to come of what it plays.
+    pub(super) fn has_ended(&self) {
         self.set_state(State::Ended);
     }
 

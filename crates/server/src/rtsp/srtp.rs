@@ -102,6 +102,7 @@ impl Wish {
             Presentation::Live(_) | Presentation::Published(_) => {
                 Some("channels are not sent as SRTP; files are")
             }
+            Presentation::Multicast(_) => Some("groups are not sent as SRTP; files are"),
         }
     }
 

@@ -117,11 +117,17 @@ impl TrackSession {
         Some((reception, self.delivery.clock_hz()))
     }
 
+    /// Ticks a second of its timestamps.
+    pub(super) fn clock_hz(&self) -> u32 {
+        self.delivery.clock_hz()
+    }
+
     /// How its packets go.
     pub(super) fn transport(&self) -> &'static str {
         match self.delivery.path_name("udp") {
             "interleaved" => "tcp",
             "relay" => "live",
+            "multicast" => "multicast",
             _ if self.srtp.is_some() => "srtp",
             _ => "udp",
         }

@@ -5,6 +5,7 @@
 
 mod files;
 mod interleaved;
+mod multicast;
 mod requests;
 mod sessions;
 mod srtp;

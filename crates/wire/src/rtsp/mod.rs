@@ -6,8 +6,8 @@
 //! that the session's [`State`] allows, with everything in them understood. Carrying them out, and
 //! what only that can show (no such file, no port left), is the caller's.
 //!
-//! What publishers ask for is judged by [`Publish::of`] likewise. RTSP 2.0 and multicast are
-//! refused as the RFC says.
+//! What publishers ask for is judged by [`Publish::of`] likewise. RTSP 2.0 is refused as the RFC
+//! says.
 
 mod decode;
 mod incoming;
@@ -34,7 +34,7 @@ pub use self::range::{Range, RangeError, Span, npt};
 pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
-pub use self::transport::{LowerTransport, Served, ServedAt, Transport, TransportError};
+pub use self::transport::{Group, LowerTransport, Served, ServedAt, Transport, TransportError};
 pub use self::tunnel::{
     NotBase64, TUNNEL_COOKIE_BYTES_MAX, TUNNEL_OPEN, TUNNEL_REFUSED, TunnelDecoder, TunnelSide,
 };

@@ -1,8 +1,8 @@
 //! The Transport header (RFC 2326, section 12.39): which of the roads a client offers is taken.
 //!
-//! Two roads exist: RTP over unicast UDP, to the address that asks, and RTP interleaved with the
-//! requests in the connection that asks. A client lists what it would take, best first; the first
-//! that can be served is.
+//! Three roads exist: RTP over unicast UDP, to the address that asks, RTP interleaved with the
+//! requests in the connection that asks, and RTP over UDP to a multicast group, which the server
+//! chooses. A client lists what it would take, best first; the first that can be served is.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -40,6 +40,22 @@ pub enum LowerTransport {
         /// On these channels, if it has named any.
         channels: Option<Channels>,
     },
+    /// Datagrams to a multicast group. Which group, ports and TTL is the server's to say; what a
+    /// client names of these (`destination`, `port`, `ttl`, `layers`) is passed over.
+    Multicast,
+}
+
+/// A multicast group that a track is sent to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Group {
+    /// The group.
+    pub ip: IpAddr,
+    /// The port for RTP; that for RTCP is the one above.
+    pub rtp_port: u16,
+    /// How many routers its packets may pass, and one more: IPv4's time to live, IPv6's hop limit.
+    pub ttl: u8,
+    /// The only address that sends to it (RFC 4607).
+    pub source: IpAddr,
 }
 
 /// Why none of a client's roads is taken.
@@ -51,7 +67,7 @@ pub enum TransportError {
     Syntax,
     /// The last one that was understood: not RTP/AVP over UDP or TCP, nor RTP/SAVP over UDP for who
     /// plays.
-    #[error("only RTP/AVP over unicast UDP, or interleaved over TCP, is served")]
+    #[error("only RTP/AVP over UDP, or interleaved over TCP, is served")]
     Protocol,
     /// It asked for another mode than that of its session.
     #[error("mode is PLAY, or RECORD for what this connection has announced")]
@@ -83,6 +99,8 @@ pub enum ServedAt {
     Port(u16),
     /// The channels in the connection.
     Channels(Channels),
+    /// They go to this group.
+    Group(Group),
 }
 
 impl Transport {
@@ -137,14 +155,29 @@ impl Transport {
         self.is_secure
     }
 
+    /// Datagrams to these ports of whoever is meant, for RTP and RTCP.
+    #[must_use]
+    pub const fn to_ports([rtp_port, rtcp_port]: [u16; 2]) -> Self {
+        Self {
+            lower: LowerTransport::Udp {
+                rtp_port,
+                rtcp_port,
+            },
+            spelling: UDP,
+            is_secure: false,
+            destination: None,
+        }
+    }
+
     /// The answer's Transport header.
     #[must_use]
     pub fn answer(&self, served: Served) -> impl fmt::Display {
-        let ssrc = served.ssrc;
-        format!(
-            "{};ssrc={ssrc:08X};mode=\"PLAY\"",
-            self.both_ends(served.at)
-        )
+        let (at, ssrc) = (self.both_ends(served.at), served.ssrc);
+        match served.at {
+            // "This parameter is only valid for unicast transmission."
+            ServedAt::Group(_) => format!("{at};mode=\"PLAY\""),
+            _ => format!("{at};ssrc={ssrc:08X};mode=\"PLAY\""),
+        }
     }
 
     /// The same for a publisher, whose packets come in there.
@@ -154,17 +187,28 @@ impl Transport {
     }
 
     fn both_ends(&self, at: ServedAt) -> String {
+        if let ServedAt::Group(group) = at {
+            let (spelling, port) = (self.spelling, group.rtp_port);
+            let Group {
+                ip, ttl, source, ..
+            } = group;
+            let ports = format!("port={port}-{}", port + 1);
+            return format!(
+                "{spelling};multicast;destination={ip};source={source};{ports};ttl={ttl}"
+            );
+        }
         let destination = self.destination.map(|ip| format!(";destination={ip}"));
         let client = match self.lower {
             LowerTransport::Udp {
                 rtp_port,
                 rtcp_port,
             } => format!(";client_port={rtp_port}-{rtcp_port}"),
-            LowerTransport::Tcp { .. } => String::new(),
+            LowerTransport::Tcp { .. } | LowerTransport::Multicast => String::new(),
         };
         let server = match at {
             ServedAt::Port(port) => format!(";server_port={port}-{}", port + 1),
             ServedAt::Channels(Channels { rtp, rtcp }) => format!(";interleaved={rtp}-{rtcp}"),
+            ServedAt::Group(_) => String::new(),
         };
         let destination = destination.unwrap_or_default();
         format!("{};unicast{destination}{client}{server}", self.spelling)
@@ -173,17 +217,19 @@ impl Transport {
     fn parse(offer: &str, peer: IpAddr, mode: &str) -> Result<Self, TransportError> {
         let mut parts = split_outside_quotes(offer, ';').map(str::trim);
         let protocol = parts.next().unwrap_or("");
-        let spelling = ["RTP/AVP", "RTP/AVP/UDP", TCP]
+        let spelling = [UDP, "RTP/AVP/UDP", TCP]
             .into_iter()
             .chain(SECURE)
             .find(|known| known.eq_ignore_ascii_case(protocol));
         let is_tcp = spelling == Some(TCP);
         let (mut ports, mut channels) = (None, None);
         let (mut destination, mut refused) = (None, None);
+        let (mut is_multicast, mut is_elsewhere) = (false, false);
         for part in parts {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let value = value.trim().trim_matches('"');
             match name.trim().to_ascii_lowercase().as_str() {
+                "multicast" if !is_tcp && mode == "PLAY" => is_multicast = true,
                 "multicast" => refused = Some(TransportError::Protocol),
                 "interleaved" if is_tcp => match Channels::parse(value) {
                     None => refused = Some(TransportError::Channels),
@@ -199,7 +245,7 @@ impl Transport {
                 // same reason.
                 "destination" => match value.parse::<IpAddr>() {
                     Ok(ip) if ip.to_canonical() == peer.to_canonical() => destination = Some(ip),
-                    _ => refused = Some(TransportError::Destination),
+                    _ => is_elsewhere = true,
                 },
                 _ => {}
             }
@@ -210,11 +256,22 @@ impl Transport {
             None => return Err(TransportError::Syntax),
         };
         let is_secure = SECURE.contains(&spelling);
-        if is_secure && mode != "PLAY" {
+        if is_secure && (is_multicast || mode != "PLAY") {
             return Err(TransportError::Protocol);
         }
         if let Some(refused) = refused {
             return Err(refused);
+        }
+        if is_multicast {
+            return Ok(Self {
+                lower: LowerTransport::Multicast,
+                spelling,
+                is_secure,
+                destination: None,
+            });
+        }
+        if is_elsewhere {
+            return Err(TransportError::Destination);
         }
         // The RFC's default is multicast; but an offer with client_port means unicast, said or not,
         // and so does one of TCP.
@@ -240,7 +297,10 @@ impl Transport {
 /// What packets that are encrypted are called, over UDP (RFC 3711, section 12).
 const SECURE: [&str; 2] = ["RTP/SAVP", "RTP/SAVP/UDP"];
 
-/// What interleaving is called (RFC 2326, section 12.39).
+/// What datagrams are called (RFC 2326, section 12.39).
+const UDP: &str = "RTP/AVP";
+
+/// What interleaving is called.
 const TCP: &str = "RTP/AVP/TCP";
 
 /// `a-b`, or `a` for `a` and the one above. What is no port number at all is bad syntax; a pair
@@ -343,6 +403,37 @@ mod tests {
         }
     }
 
+    /// Nobody makes the server send to a group of its choice: what it names is not kept.
+    #[test]
+    fn a_group_is_the_servers_to_choose() {
+        for offer in [
+            "RTP/AVP;multicast",
+            "RTP/AVP/UDP;Multicast;mode=\"PLAY\"",
+            "RTP/AVP;multicast;client_port=5-6",
+            "RTP/AVP;destination=239.9.9.9;multicast;port=7000-7001;ttl=255;layers=2",
+        ] {
+            let group = Ok(vec![LowerTransport::Multicast]);
+            assert_eq!(negotiate(offer), group, "{offer}");
+        }
+        let offers = || ["RTP/AVP;multicast;mode=RECORD"].into_iter();
+        let record = Transport::negotiate_record(offers(), PEER);
+        assert_eq!(record, Err(TransportError::Protocol));
+        let offer = "RTP/AVP/UDP;destination=239.9.9.9;multicast;ttl=255";
+        let transports = Transport::negotiate([offer].into_iter(), PEER).unwrap();
+        let group = Group {
+            ip: "239.1.2.3".parse().unwrap(),
+            rtp_port: 5004,
+            ttl: 1,
+            source: "192.0.2.1".parse().unwrap(),
+        };
+        let at = ServedAt::Group(group);
+        assert_eq!(
+            transports[0].answer(Served { at, ssrc: 1 }).to_string(),
+            "RTP/AVP/UDP;multicast;destination=239.1.2.3;source=192.0.2.1;port=5004-5005;ttl=1;\
+             mode=\"PLAY\"",
+        );
+    }
+
     #[test]
     fn all_roads_that_can_be_taken_are_told_in_their_order() {
         let offer = "nonsense, RTP/AVP/TCP;interleaved=2-3,RTP/AVP;x=\"a,b;c\";client_port=6-7";
@@ -395,9 +486,9 @@ mod tests {
             ("RTP/AVP/TCP;unicast;interleaved=0-1;mode=RECORD", Mode),
             ("RTP/AVP/TCP;destination=192.0.2.8", Destination),
             ("RTP/AVP;unicast;client_port=5-6;interleaved=0-1", Protocol),
-            ("RTP/AVP;multicast;client_port=5-6", Protocol),
             ("RTP/SAVPF;unicast;client_port=5-6", Protocol),
             ("RTP/SAVP;unicast", Ports),
+            ("RTP/SAVP;multicast", Protocol),
             ("RTP/AVPF;unicast;client_port=5-6", Protocol),
             ("MP2T/H2221/UDP;unicast;client_port=5-6", Protocol),
             ("RTP/AVP;unicast;client_port=5-6;mode=RECORD", Mode),
@@ -445,7 +536,7 @@ mod tests {
         #[test]
         fn noise_never_panics(
             value in
-                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|interleaved|mode|[0-9]{1,6}|\\PC){0,30}"
+                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|multicast|interleaved|mode|[0-9]{1,6}|\\PC){0,30}"
         ) {
             for lower in negotiate(&value).unwrap_or_default() {
                 let is_fit = match lower {
@@ -455,6 +546,7 @@ mod tests {
                     LowerTransport::Tcp { channels } => {
                         channels.is_none_or(|channels| channels.rtp != channels.rtcp)
                     }
+                    LowerTransport::Multicast => true,
                 };
                 prop_assert!(is_fit, "{:?}", lower);
             }

@@ -47,7 +47,7 @@ pub(super) async fn play(
     let start = session.prepare(range, pace).await?;
     let Some(media) = session.media() else {
         let starts = match &start {
-            Some(Start::Live(starts)) => &starts[..],
+            Some(Start::Live(starts) | Start::Group { tracks: starts, .. }) => &starts[..],
             _ => &[],
         };
         let infos = starts.iter().filter_map(|(track, position)| {

@@ -1,0 +1,60 @@
+//! What is sent to multicast groups, as options of `onrush serve`.
+
+use std::net::IpAddr;
+
+use clap::{Args, value_parser};
+use onrush_server::multicast::{GroupRange, MulticastConfig};
+
+use crate::values::count;
+
+#[derive(Args, Debug)]
+pub(crate) struct MulticastOptions {
+    /// Groups that films and channels may be sent to; repeatable [default: none]
+    ///
+    /// GROUP/PREFIX or GROUP/PREFIX:PORT, as in 239.1.2.0/24:5004 or [ff15::/120]:5004. A client
+    /// that asks for multicast is told a group of these: one for a film or channel, whatever the
+    /// number of its viewers. The first track is at PORT (5004), each other two above.
+    #[arg(long, value_name = "RANGE", hide_short_help = true)]
+    multicast: Vec<GroupRange>,
+
+    /// TTL, or hop limit, of what is sent to groups
+    ///
+    /// 1 stays in the network; routers that forward groups need more.
+    #[arg(long, value_name = "N", hide_short_help = true,
+          default_value_t = MulticastConfig::default().ttl,
+          value_parser = value_parser!(u8).range(1..))]
+    multicast_ttl: u8,
+
+    /// An address of this machine that groups are sent from, one a family
+    ///
+    /// Its interface is the one that they leave by. Without it, it is the address that the client
+    /// has spoken to.
+    #[arg(long, value_name = "ADDR", hide_short_help = true)]
+    multicast_from: Vec<IpAddr>,
+
+    /// A film or channel that is always sent to a group; repeatable
+    ///
+    /// Its path in URLs: live/NAME for a channel. A film is sent in a loop. DESCRIBE tells the
+    /// group. It is sent from the first --multicast-from.
+    #[arg(long, value_name = "PATH", hide_short_help = true,
+          requires_all = ["multicast", "multicast_from"])]
+    multicast_always: Vec<String>,
+
+    /// Groups that are sent to at once; one more: 453
+    #[arg(long, value_name = "N", hide_short_help = true,
+          default_value_t = MulticastConfig::default().groups_max, value_parser = count)]
+    multicast_groups_max: usize,
+}
+
+impl MulticastOptions {
+    /// The settings.
+    pub(crate) fn settings(&self) -> MulticastConfig {
+        MulticastConfig {
+            ranges: self.multicast.clone(),
+            ttl: self.multicast_ttl,
+            from: self.multicast_from.clone(),
+            always: self.multicast_always.clone(),
+            groups_max: self.multicast_groups_max,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The multicast groups that are sent to: one for a film or channel and an address of ours, from
+//! the first SETUP until its last session has gone.
+//!
+//! What sends to a group is a session like any other, whose client is the group: its reports, its
+//! end and its place among the engines are nothing new. It has no connection and no requests; who
+//! watches makes it [play](super::session::Session::prepare), and this file ends it.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_wire::media::Scale;
+use onrush_wire::pace::Speed;
+use onrush_wire::rtsp::{Group as GroupAddress, Range, Reply, State, StatusCode, Transport};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use super::Control;
+use super::client::{Client, canonical};
+use super::group::{Group, GroupTrackSpec};
+use super::ports::Hear;
+use super::presentation::{OnGroup, Presentation};
+use super::session::{End, Session};
+use super::track_session::TrackSession;
+use crate::multicast::{GroupRange, MulticastConfig};
+
+/// How often it is tried to send what is always to be sent.
+const ALWAYS_EVERY: Duration = Duration::from_secs(1);
+
+/// The groups in use.
+pub(super) struct Groups {
+    config: MulticastConfig,
+    table: RefCell<Vec<Entry>>,
+    /// How many were given out, so that none is given out again at once.
+    given: Cell<usize>,
+    hear: Rc<Hear>,
+}
+
+struct Entry {
+    on: Rc<OnGroup>,
+    /// The address that it is sent from.
+    local: SocketAddr,
+    /// It stays as long though nobody watches.
+    kept_until: Cell<Option<Instant>>,
+    is_always: bool,
+}
+
+impl Groups {
+    pub(super) fn new(config: MulticastConfig, hear: Rc<Hear>) -> Self {
+        Self {
+            config,
+            table: RefCell::default(),
+            given: Cell::new(0),
+            hear,
+        }
+    }
+
+    /// Whether there are any for a client that has spoken to that address.
+    pub(super) fn serve(&self, local: SocketAddr) -> bool {
+        let ip = canonical(local).ip();
+        self.config.ranges.iter().any(|it| it.is_of_family(ip))
+    }
+
+    /// Whether what is at that path is always sent to a group.
+    pub(super) fn is_always(&self, path: &str) -> bool {
+        self.config.always.iter().any(|it| it == path)
+    }
+
+    /// The address that is sent from to clients of `local`.
+    fn from(&self, local: SocketAddr) -> SocketAddr {
+        let local = canonical(local);
+        let mut from = self.config.from.iter();
+        match from.find(|it| it.is_ipv4() == local.is_ipv4()) {
+            Some(&ip) => SocketAddr::new(ip, 0),
+            None => local,
+        }
+    }
+
+    fn find(&self, presentation: &Presentation, local: SocketAddr) -> Option<Rc<OnGroup>> {
+        let table = self.table.borrow();
+        let entry = table.iter().find(|entry| {
+            entry.local.ip() == local.ip() && entry.on.presentation.is_same(presentation)
+        });
+        entry.map(|entry| Rc::clone(&entry.on))
+    }
+
+    /// A group that nobody has.
+    fn free(&self, local: SocketAddr) -> Result<(IpAddr, u16), Reply> {
+        let table = self.table.borrow();
+        if table.len() >= self.config.groups_max {
+            let most = self.config.groups_max;
+            let note = format!("all {most} multicast groups are taken");
+            info!("a session is refused: {note}");
+            return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
+        }
+        let ranges = || self.config.ranges.iter();
+        let of_family = || ranges().filter(|range| range.is_of_family(local.ip()));
+        let all: usize = of_family().map(GroupRange::groups).sum();
+        let nth = |mut n: usize| {
+            of_family().find_map(|range| {
+                let group = range.group(n).map(|ip| (ip, range.port));
+                n = n.saturating_sub(range.groups());
+                group
+            })
+        };
+        let is_free = |(ip, _): &(IpAddr, u16)| {
+            let mut taken = table.iter().map(|entry| entry.on.group.address().ip);
+            !taken.any(|it| it == *ip)
+        };
+        // In turn: receivers that stay behind in one should not get another film. Of one more than
+        // are taken one is free.
+        let tried = 0..all.min(table.len() + 1);
+        let given = self.given.get();
+        let mut tried = tried.filter_map(|n| nth(given.wrapping_add(n) % all));
+        let group = tried.find(is_free).ok_or_else(|| {
+            let note = "all groups of the range are taken";
+            Reply::refusal(StatusCode::NotEnoughBandwidth, note)
+        })?;
+        self.given.set(self.given.get().wrapping_add(1));
+        Ok(group)
+    }
+
+    /// Nothing of them is kept any longer.
+    pub(super) fn clear(&self) {
+        self.table.borrow_mut().clear();
+    }
+}
+
+impl std::fmt::Debug for Groups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Groups").finish_non_exhaustive()
+    }
+}
+
+/// What is sent to a group of `presentation`, to those who have spoken to `local`; from now on, if
+/// it was to none.
+///
+/// # Errors
+///
+/// The reply that refuses it.
+pub(super) fn join(
+    control: &Rc<Control>,
+    presentation: &Presentation,
+    local: SocketAddr,
+) -> Result<Rc<OnGroup>, Reply> {
+    let groups = &control.groups;
+    let local = groups.from(local);
+    groups.sweep(control);
+    if let Some(on) = groups.find(presentation, local) {
+        return Ok(on);
+    }
+    let (ip, rtp_port) = groups.free(local)?;
+    let address = GroupAddress {
+        ip,
+        rtp_port,
+        ttl: groups.config.ttl,
+        source: local.ip(),
+    };
+    let leader = lead(control, presentation, (address, local))?;
+    let tracks = leader.tracks();
+    let specs: Vec<_> = tracks
+        .iter()
+        .map(|track| GroupTrackSpec {
+            ssrc: track.served().ssrc,
+            clock_hz: track.clock_hz(),
+        })
+        .collect();
+    let number = leader.id().number();
+    let group = Group::new(address, number, &specs, (local, &groups.hear));
+    let on = Rc::new(OnGroup {
+        presentation: presentation.clone(),
+        group: Rc::new(group),
+    });
+    let is_always = groups.is_always(&presentation.path());
+    groups.table.borrow_mut().push(Entry {
+        on: Rc::clone(&on),
+        local,
+        kept_until: Cell::new(None),
+        is_always,
+    });
+    Ok(on)
+}
+
+/// A session that sends all tracks to a group, once it plays.
+fn lead(
+    control: &Rc<Control>,
+    presentation: &Presentation,
+    (address, local): (GroupAddress, SocketAddr),
+) -> Result<Rc<Session>, Reply> {
+    let mut peer = SocketAddr::new(address.ip, 0);
+    if let (SocketAddr::V6(peer), SocketAddr::V6(local)) = (&mut peer, local) {
+        peer.set_scope_id(local.scope_id());
+    }
+    let client = Client::new((local, peer), None);
+    let mut tracks = Vec::new();
+    for (track, rtp_port) in (0..presentation.tracks()).zip((address.rtp_port..).step_by(2)) {
+        let transport = Transport::to_ports([rtp_port, rtp_port + 1]);
+        let of = (presentation, track);
+        tracks.push(TrackSession::open(control, of, &transport, "", &client)?);
+    }
+    let mut tracks = tracks.into_iter();
+    let first = tracks.next().ok_or_else(|| {
+        let note = "there is nothing in it to be sent";
+        Reply::refusal(StatusCode::UnsupportedMediaType, note)
+    })?;
+    let session = Session::new(control.name(), control, presentation.clone(), first);
+    tracks.for_each(|track| session.add(track));
+    control.add(&session);
+    Ok(session)
+}
+
+/// The group that a description is to tell of: one that it asks for, or that is always sent to.
+///
+/// # Errors
+///
+/// The reply that refuses it.
+pub(super) fn described(
+    control: &Rc<Control>,
+    presentation: &Presentation,
+    uri: &str,
+    local: SocketAddr,
+) -> Result<Option<GroupAddress>, Reply> {
+    let groups = &control.groups;
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    let asks = query.split('&').any(|it| it == "multicast");
+    if !groups.serve(local) || !(asks || groups.is_always(&presentation.path())) {
+        return Ok(None);
+    }
+    let on = join(control, presentation, local)?;
+    let kept_until = Instant::now() + control.config.limits.session_timeout;
+    let table = groups.table.borrow();
+    if let Some(entry) = table.iter().find(|entry| Rc::ptr_eq(&entry.on, &on)) {
+        entry.kept_until.set(Some(kept_until));
+    }
+    Ok(Some(on.group.address()))
+}
+
+impl Groups {
+    /// Ends what nobody watches, and keeps the rest alive.
+    pub(super) fn look(&self, control: &Control) {
+        self.sweep(control);
+        let now = Instant::now();
+        let mut table = self.table.borrow_mut();
+        table.retain(|entry| {
+            let Some(leader) = control.leader(&entry.on.group) else {
+                return false;
+            };
+            let is_kept = entry.kept_until.get().is_some_and(|until| now < until);
+            if Rc::strong_count(&entry.on) > 1 || is_kept || entry.is_always {
+                leader.touch();
+                return true;
+            }
+            leader.end(End::Unwatched);
+            false
+        });
+    }
+
+    /// Forgets what has ended by itself.
+    fn sweep(&self, control: &Control) {
+        let mut table = self.table.borrow_mut();
+        table.retain(|entry| control.leader(&entry.on.group).is_some());
+    }
+}
+
+/// Sends what is at `path` to a group for as long as the server runs: as soon as it can be had, and
+/// from its beginning again when it is over.
+pub(super) async fn send_always(control: Rc<Control>, path: String) {
+    let Some(&ip) = control.groups.config.from.first() else {
+        return;
+    };
+    loop {
+        if let Err(refused) = begin(&control, &path, SocketAddr::new(ip, 0)).await {
+            debug!("{path:?} is not sent to a group yet: {}", refused.status());
+        }
+        sleep(ALWAYS_EVERY).await;
+    }
+}
+
+async fn begin(control: &Rc<Control>, path: &str, local: SocketAddr) -> Result<(), Reply> {
+    let presentation = Presentation::open(control, path).await?;
+    let on = join(control, &presentation, local)?;
+    let Some(leader) = control.leader(&on.group) else {
+        return Ok(());
+    };
+    let _turn = leader.turn.lock().await;
+    if leader.state() == State::Playing {
+        return Ok(());
+    }
+    let pace = (Scale::NORMAL, Speed::NORMAL);
+    if let Some(start) = leader.prepare(Some(Range::default()), pace).await? {
+        leader.start(start);
+    }
+    Ok(())
+}
