@@ -225,7 +225,8 @@ fn suite_of(said: &[(u8, u8)]) -> Option<Suite> {
     let is_ours = said.iter().all(|&(name, value)| match name {
         is::KEY_BYTES => value == 16,
         is::MAC => is_gcm || value == 1,
-        is::MAC_KEY_BYTES => is_gcm || value == 20,
+        // GStreamer says here how long the tag is.
+        is::MAC_KEY_BYTES => is_gcm || value == 20 || value == 10,
         is::SALT_BYTES => value == salt_bytes,
         is::PRF | is::KEY_RATE => value == 0,
         is::ENCRYPTS_RTP | is::ENCRYPTS_RTCP => value == 1,
@@ -439,6 +440,17 @@ mod tests {
         apart.extend(&key[20..]);
         let parsed = MikeyMessage::parse(&apart).unwrap();
         assert_eq!(parsed.key, message(Suite::default()).key);
+    }
+
+    #[test]
+    fn what_gstreamer_tells_is_read() {
+        let header = "prot=mikey;uri=\"rtsp://127.0.0.1:18999/a/track1\";data=\"AQAFANkFEC4BAAAVTOhZ\
+                      AAAAAAsA7q4fyzabnX8KEClOChVmIOMVQ1QyjpZjQi4BAAAAFQABAQEBEAIBAQMBCgcBAQgBAQoBAQAA\
+                      ACIAIAAeXBIAW9oYdbEELjaTVtH8y2lDdA5sAumPJxRAg4l5AA==\"";
+        let message = parse_key_mgmt(header).unwrap();
+        assert_eq!(message.sessions[0].ssrc, 0x154c_e859);
+        assert_eq!(message.key.suite(), Suite::AesCm128HmacSha1);
+        assert_eq!(message.key.to_bytes()[..4], [0x5c, 0x12, 0x00, 0x5b]);
     }
 
     #[test]
