@@ -130,6 +130,43 @@ fn gstreamer_plays_over_tls() {
     }
 }
 
+/// It takes the key from the description (MIKEY), and tells its own in SETUP.
+#[test]
+fn gstreamer_plays_srtp() {
+    require_programs!("gst-launch-1.0");
+    let site = TlsSite::self_signed();
+    for query in ["srtp", "srtp=gcm"] {
+        let out = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new("gst-launch-1.0");
+        command.args(["-q", "rtspsrc", "tls-validation-flags=0", "protocols=udp"]);
+        let url = site.rtsps_url("demo.mp4");
+        command.arg(format!("location={url}?{query}"));
+        command.args(["!", "rtph264depay", "!", "filesink", "buffer-mode=2"]);
+        command.arg(format!("location={}", out.path().display()));
+        let mut player = Process::start(&mut command).unwrap();
+        let give_up = Instant::now() + LONG;
+        while out.as_file().metadata().unwrap().len() < 50_000 {
+            let is_running = player.is_running().unwrap();
+            let (tail, is_late) = (player.log_tail(), Instant::now() >= give_up);
+            assert!(is_running && !is_late, "{query}: {tail}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// FFmpeg takes `rtsps` for TCP, so over UDP it reads the key without TLS, as `a=crypto`.
+#[test]
+fn ffmpeg_decrypts_srtp() {
+    require_programs!("ffmpeg");
+    let site = TlsSite::new(&["--tls=self-signed", "--srtp=plain"]);
+    let url = site.site.rtsp_url("demo.mp4");
+    let expected = pictures(&["-rtsp_transport", "tcp", "-i", &url]);
+    let url = format!("{url}?srtp");
+    let decrypted = pictures(&["-rtsp_transport", "udp", "-i", &url]);
+    assert_eq!(decrypted, expected);
+    assert_eq!(decrypted.len(), PICTURES);
+}
+
 #[test]
 fn mpv_plays_over_tls() {
     require_programs!("mpv");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use onrush_server::tls::{CertificateFiles, TlsConfig, TlsLimits};
+use onrush_server::tls::{CertificateFiles, SrtpOffer, TlsConfig, TlsLimits};
 use onrush_sys::probe;
 
 use crate::values::{DAY, count, listening_address};
@@ -66,6 +66,19 @@ pub(crate) struct TlsOptions {
     #[arg(long, hide_short_help = true, requires = "shown")]
     pub(crate) tls_udp: bool,
 
+    /// When packets over UDP are encrypted (SRTP)
+    ///
+    /// Clients ask for it by URL (rtsps://HOST:8322/film.mp4?srtp, or ?srtp=gcm) or with RTP/SAVP in
+    /// SETUP. The key comes over the connection of RTSP, so it is given over TLS alone, unless this
+    /// is `plain`.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "WHEN",
+        default_value = "asked"
+    )]
+    pub(crate) srtp: Srtp,
+
     /// TLS handshakes at once; one more is closed
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = limits().tls_handshakes_max, value_parser = count)]
@@ -88,6 +101,17 @@ pub(crate) struct TlsOptions {
 pub(crate) enum Tls {
     /// The server signs it itself.
     SelfSigned,
+}
+
+/// When packets over UDP are encrypted.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Srtp {
+    /// When a client asks for it over TLS.
+    Asked,
+    /// All descriptions of files over TLS say so.
+    Always,
+    /// When a client asks for it, without TLS, too: who reads the connection reads the key.
+    Plain,
 }
 
 /// The settings, and where RTSP and HTTP listen for TLS.
@@ -115,6 +139,11 @@ impl TlsOptions {
             self_signed: self.tls.map(|Tls::SelfSigned| own_names()),
             client_ca: self.tls_client_ca.clone(),
             allows_udp: self.tls_udp,
+            srtp: match self.srtp {
+                Srtp::Asked => SrtpOffer::Asked,
+                Srtp::Always => SrtpOffer::Always,
+                Srtp::Plain => SrtpOffer::Plain,
+            },
             limits: TlsLimits {
                 tls_handshakes_max: self.tls_handshakes_max,
                 tls_handshakes_per_address_max: self.tls_handshakes_per_address_max,

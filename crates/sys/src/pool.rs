@@ -15,9 +15,11 @@ use std::sync::{Mutex, PoisonError};
 use growth::Growth;
 pub use growth::{PoolUser, Taken};
 use onrush_lock::memory::Area;
+pub use packets::{PACKETS_BYTES, PacketSlab, PacketSlot};
 pub use slab::{HeaderSlab, HeaderSlot, SLOT_BYTES, SLOTS_MAX};
 
 mod growth;
+mod packets;
 mod slab;
 
 /// Set in a chunk's state while it is claimed, or has never been published.

@@ -21,3 +21,4 @@ pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
 pub mod sdp;
+pub mod srtp;

@@ -11,6 +11,7 @@ pub use self::announced::{AnnouncedError, AnnouncedTrack, FORMAT_PARAMETERS_BYTE
 
 use crate::media::{Medium, Track};
 use crate::rtsp::{Group, npt, track_name};
+use crate::srtp::{MikeyMessage, crypto_attribute};
 
 /// What a client is told about a stream before it asks for it.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub struct Description<'a> {
     /// The multicast group that it is sent to, with the port of its first track; the others have
     /// the even ports above. `None` where a client says in SETUP where it wants it.
     pub group: Option<Group>,
+    /// What each track is encrypted with; nothing if they are not.
+    pub keys: &'a [MikeyMessage],
 }
 
 /// How much of a stream can be played.
@@ -78,7 +81,9 @@ impl Description<'_> {
         for (track, number) in self.tracks.iter().zip(1..) {
             let below = u16::try_from(2 * (number - 1)).unwrap_or(u16::MAX);
             let port = |group: Group| group.rtp_port.saturating_add(below);
-            session.add_media(media(track, number, self.group.map_or(0, port)));
+            let key = self.keys.get(session.medias.len());
+            let port = self.group.map_or(0, port);
+            session.add_media(media(track, number, port, key));
         }
         let mut bytes = Vec::new();
         session
@@ -95,16 +100,20 @@ const fn family(ip: IpAddr) -> &'static str {
     }
 }
 
-/// How a track is described that has this number among those of its presentation, from 1 on, and
-/// goes to that port, or one of the client's choice (0).
-fn media(track: &Track, number: u32, port: u16) -> Media {
+/// How a track is described that has this number among those of its presentation, from 1 on, goes
+/// to that port, or one of the client's choice (0), and is encrypted with that key, if it is.
+fn media(track: &Track, number: u32, port: u16, key: Option<&MikeyMessage>) -> Media {
     let payload_type = track.payload_type.to_string();
     let medium = match track.medium {
         Medium::Video => MediaType::Video,
         Medium::Audio => MediaType::Audio,
         Medium::Application => MediaType::Application,
     };
-    let mut media = Media::new(medium, port, TransportProto::RtpAvp, &payload_type);
+    let protocol = match key {
+        Some(_) => TransportProto::RtpSavp,
+        None => TransportProto::RtpAvp,
+    };
+    let mut media = Media::new(medium, port, protocol, &payload_type);
     let (encoding, clock_hz) = (&track.encoding, track.clock_hz);
     let channels = track.channels.map(|channels| format!("/{channels}"));
     let channels = channels.unwrap_or_default();
@@ -114,6 +123,13 @@ fn media(track: &Track, number: u32, port: u16) -> Media {
         let fmtp = format!("{payload_type} {parameters}");
         media.add_attribute(Attribute::with_value("fmtp", fmtp));
     }
+    if let Some(message) = key {
+        media.add_attribute(Attribute::with_value("key-mgmt", message.to_string()));
+        media.add_attribute(Attribute::with_value(
+            "crypto",
+            crypto_attribute(&message.key),
+        ));
+    }
     media.add_attribute(Attribute::with_value("control", track_name(number)));
     media
 }
@@ -122,6 +138,7 @@ fn media(track: &Track, number: u32, port: u16) -> Media {
 mod tests {
     use super::*;
     use crate::rtp::StaticPayload;
+    use crate::srtp::{MasterKey, Suite};
 
     fn text(name: &str, server: &str) -> String {
         let server = server.parse().unwrap();
@@ -132,6 +149,7 @@ mod tests {
             tracks: &[StaticPayload::MP2T.into()],
             extent: Extent::Whole(12_345_678_901),
             group: None,
+            keys: &[],
         };
         String::from_utf8(description.to_bytes()).unwrap()
     }
@@ -158,6 +176,7 @@ mod tests {
             tracks: &[StaticPayload::of(10).unwrap().into()],
             extent: Extent::Live,
             group: None,
+            keys: &[],
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
         assert!(text.contains("\r\na=range:npt=now-\r\n"), "{text}");
@@ -193,6 +212,7 @@ mod tests {
             tracks: &[video, audio],
             extent: Extent::Growing,
             group: None,
+            keys: &[],
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
         let media = "a=control:*\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n\
@@ -219,6 +239,7 @@ mod tests {
                 tracks: &tracks,
                 extent: Extent::Live,
                 group: Some(group),
+                keys: &[],
             };
             String::from_utf8(description.to_bytes()).unwrap()
         };
@@ -238,6 +259,34 @@ mod tests {
         ] {
             assert!(v6.contains(line), "{line} is not in {v6}");
         }
+    }
+
+    #[test]
+    fn what_is_encrypted_has_its_key_twice() {
+        let key = MasterKey::new(Suite::default(), &[7; 30]).unwrap();
+        let message = MikeyMessage {
+            bundle: 1,
+            sessions: Vec::new(),
+            ntp: 2,
+            random: vec![3; 16],
+            key,
+        };
+        let description = Description {
+            name: "film",
+            id: 1,
+            server: "::1".parse().unwrap(),
+            tracks: &[StaticPayload::MP2T.into()],
+            extent: Extent::Growing,
+            group: None,
+            keys: std::slice::from_ref(&message),
+        };
+        let text = String::from_utf8(description.to_bytes()).unwrap();
+        let media = format!(
+            "m=video 0 RTP/SAVP 33\r\na=rtpmap:33 MP2T/90000\r\na=key-mgmt:{message}\r\n\
+             a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH\r\n\
+             a=control:track1\r\n"
+        );
+        assert!(text.ends_with(&media), "{text}");
     }
 
     #[test]

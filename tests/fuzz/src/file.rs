@@ -194,6 +194,7 @@ pub(crate) fn any_time(index: &Index, random: &mut Random) -> u64 {
 fn check_description(index: &Index) {
     let tracks = index.tracks();
     let description = Description {
+        keys: &[],
         name: "film",
         id: 1,
         server: IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -15,6 +15,7 @@ mod datagrams;
 mod file;
 mod ftp;
 mod http;
+mod mikey;
 mod plan;
 mod rtsp;
 mod sdp;
@@ -31,7 +32,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -70,6 +71,11 @@ pub const TARGETS: [Target; 10] = [
     Target {
         name: "rtcp",
         run: datagrams::rtcp,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "mikey",
+        run: mikey::check,
         mutate: mutate::bytes,
     },
     Target {

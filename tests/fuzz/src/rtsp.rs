@@ -112,7 +112,7 @@ fn apply(request: &Request, intent: Intent<SessionId>) -> Reply {
     let timeout = Duration::from_secs(60);
     match intent {
         Intent::Options { .. } => Reply::options(),
-        Intent::Describe { path } => {
+        Intent::Describe { path, .. } => {
             assert_path(&path);
             Reply::description(&format!("{}/", request.uri), b"v=0\r\n".to_vec())
         }

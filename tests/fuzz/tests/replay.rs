@@ -103,6 +103,11 @@ fn ftp_keeps_its_promises() {
 }
 
 #[test]
+fn mikey_keeps_its_promises() {
+    replay("mikey");
+}
+
+#[test]
 fn rtcp_keeps_its_promises() {
     replay("rtcp");
 }

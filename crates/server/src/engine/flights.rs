@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use onrush_sys::path::{IN_FLIGHT_TRAINS_MAX, Sent};
-use onrush_sys::pool::{HeaderSlot, Pin};
+use onrush_sys::pool::{HeaderSlot, PacketSlot, Pin};
 
 use super::shared::bump;
 
@@ -29,6 +29,8 @@ pub(super) struct Flight {
     pub(super) pin: Option<Pin>,
     /// Headers of its own.
     pub(super) headers: Option<HeaderSlot>,
+    /// Packets of its own, in place of images.
+    pub(super) encrypted: Option<PacketSlot>,
 }
 
 /// What the kernel took of a train, in whole packets, and what it left.
@@ -124,6 +126,7 @@ mod tests {
             frame_bytes: 0,
             pin: None,
             headers: None,
+            encrypted: None,
         }
     }
 

@@ -16,6 +16,7 @@ use onrush_sys::socket::unacknowledged_bytes;
 
 use super::connection_shared::{ConnectionShared, Message};
 use super::remote::{Command, Remote};
+use super::srtp::StreamSrtp;
 use super::{EngineError, Engines};
 use crate::tls::record::{NewKey, Sealer};
 
@@ -28,6 +29,13 @@ pub const MESSAGES_WAITING_BYTES_MAX: usize = 16 << 10;
 pub enum Destination {
     /// Whom a datagram socket is connected to. Its path sets its options, and the engine closes it.
     Socket(OwnedFd),
+    /// Likewise, and nobody else can read what is sent.
+    Encrypted {
+        /// As above.
+        socket: OwnedFd,
+        /// What its packets are encrypted with, and no other's.
+        srtp: Arc<StreamSrtp>,
+    },
     /// Whoever is at the other end of a connection.
     Interleaved {
         /// Of the engines that are to have the stream.

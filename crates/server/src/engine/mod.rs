@@ -21,6 +21,7 @@ mod reader;
 mod remote;
 pub mod shared;
 mod shared_clock;
+mod srtp;
 mod stream;
 pub mod stream_end;
 mod trains;
@@ -53,6 +54,7 @@ use phase::Phase;
 pub use remote::COMMANDS_MAX;
 pub(crate) use remote::{Command, Framing, Outlet, Play, Remote};
 use shared::{StreamShared, WorkerShared};
+pub use srtp::StreamSrtp;
 pub(crate) use stream::EngineSlot;
 use stream::cache_full;
 pub use stream::{EndReason, PlayMoment, Stream, StreamSnapshot};
@@ -212,13 +214,19 @@ impl Engines {
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let StreamSpec { source, to } = spec;
         let remote = &Arc::clone(match &to {
-            Destination::Socket(_) => self.least_promised()?,
+            Destination::Socket(_) | Destination::Encrypted { .. } => self.least_promised()?,
             Destination::Interleaved { connection, .. } => connection.remote(),
         });
         let plan = source.plan();
         let segment_bytes = u16::try_from(plan.image_bytes_max());
-        let segment_bytes = segment_bytes.expect("a packet is below 64 KiB");
+        let mut segment_bytes = segment_bytes.expect("a packet is below 64 KiB");
+        let (to, srtp) = match to {
+            Destination::Encrypted { socket, srtp } => (Destination::Socket(socket), Some(srtp)),
+            to => (to, None),
+        };
+        segment_bytes = segment_bytes.saturating_add(srtp.as_ref().map_or(0, |it| it.tag_bytes()));
         let numbering = match remote.shared.has_own_headers.load(Ordering::Relaxed) {
+            _ if srtp.is_some() => StreamSrtp::numbering(source.origin().sequence),
             true => self.headers.start(),
             false => Numbering::default(),
         };
@@ -231,13 +239,14 @@ impl Engines {
             return Err(cache_full(self.store.pool()));
         }
         Self::admit(remote, demand)?;
-        let shared = StreamShared::new(
+        let mut shared = StreamShared::new(
             source,
             segment_bytes,
             numbering,
             demand,
             Arc::clone(&self.ends),
         );
+        shared.srtp = srtp;
         let opened = self.open_on(remote, Arc::new(shared), to);
         if opened.is_err() {
             remote.shared.admission.give_back(demand);
@@ -273,7 +282,7 @@ impl Engines {
         to: Destination,
     ) -> Result<Stream, EngineError> {
         let (outlet, connection) = match to {
-            Destination::Socket(socket) => {
+            Destination::Encrypted { socket, .. } | Destination::Socket(socket) => {
                 let (path, fd) = (remote.shared.path(), socket.as_raw_fd());
                 path::prepare_socket(path, fd, shared.segment_bytes)
                     .map_err(EngineError::Socket)?;
@@ -307,12 +316,14 @@ impl Engines {
         }
         // What one engine has room for, all have.
         let can_renumber = remote.shared.has_own_headers.load(Ordering::Relaxed);
+        let renumbers = can_renumber && self.headers != RtpHeaders::Shared;
+        let renumbers = renumbers || shared.srtp.is_some();
         let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
         Ok(Stream {
             slot: Mutex::new(Some(EngineSlot { remote, number })),
             store,
             shared: Mutex::new(shared),
-            renumbers: can_renumber && self.headers != RtpHeaders::Shared,
+            renumbers,
             connection,
             prepared: Mutex::new(None),
         })

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::admission::{Admission, Demand, LATE_NS};
 use super::numbering::SharedNumbering;
 use super::shared_clock::{SharedClocks, Side};
+use super::srtp::StreamSrtp;
 use super::stream_end::StreamEndQueue;
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
@@ -56,8 +57,10 @@ impl TrackClock {
 #[derive(Debug)]
 pub struct StreamShared {
     pub(crate) source: Arc<Source>,
-    /// What its socket cuts trains into: bytes of the largest image.
+    /// What its socket cuts trains into: bytes of the largest image, and of a tag behind it.
     pub(crate) segment_bytes: u16,
+    /// What its packets are encrypted with, if its client alone reads them.
+    pub(crate) srtp: Option<Arc<StreamSrtp>>,
     /// Told of every change of state by the worker. That takes locks: of the list of waiters, and
     /// of the runtime that wakes them. So it is not told of anything while the stream plays.
     pub(crate) changed: Notify,
@@ -196,6 +199,7 @@ impl StreamShared {
         Self {
             source,
             segment_bytes,
+            srtp: None,
             changed: Notify::new(),
             ends,
             owner: AtomicU64::new(0),
@@ -235,6 +239,7 @@ impl StreamShared {
         let line = MediaClock::through(at_ns, media_ns, before.speed());
         let ends = Arc::clone(&self.ends);
         let mut new = Self::new(source, self.segment_bytes, numbering, demand, ends);
+        new.srtp.clone_from(&self.srtp);
         new.owner = AtomicU64::new(self.owner.load(Ordering::Relaxed));
         new.plays_asked = AtomicU32::new(self.has_played().into());
         new.plays_taken = AtomicU32::new(self.has_played().into());

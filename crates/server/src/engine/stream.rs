@@ -288,7 +288,8 @@ impl Stream {
             .ok_or(EngineError::Busy)?;
         let plan = source.plan();
         // Larger ones would be cut by the kernel.
-        if plan.image_bytes_max() > before.segment_bytes.into() {
+        let tag_bytes = before.srtp.as_ref().map_or(0, |srtp| srtp.tag_bytes());
+        if plan.image_bytes_max() + usize::from(tag_bytes) > before.segment_bytes.into() {
             let reason = "its packets are larger than those of the track".to_owned();
             return Err(EngineError::Media { reason });
         }

@@ -13,6 +13,7 @@
 
 mod completing;
 mod connections;
+mod encrypting;
 mod entry;
 mod framing;
 mod leaving;

@@ -31,7 +31,7 @@ pub(super) async fn authorize(
     (request, intent): (&Request, &Intent<Rc<Session>>),
 ) -> Result<(), Reply> {
     let path = match intent {
-        Intent::Describe { path } => path,
+        Intent::Describe { path, .. } => path,
         Intent::Setup {
             path,
             session: None,

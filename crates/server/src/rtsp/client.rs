@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::interleaving::Interleaving;
+use super::srtp::AgreedKeys;
 
 /// Who asks for a track.
 pub(super) struct Client {
@@ -12,17 +13,21 @@ pub(super) struct Client {
     pub(super) peer: SocketAddr,
     /// Its connection, if it wants packets there.
     pub(super) interleaving: Option<Rc<Interleaving>>,
+    /// What its packets are encrypted with, if they are.
+    pub(super) srtp: Option<Box<AgreedKeys>>,
 }
 
 impl Client {
     pub(super) fn new(
         (local, peer): (SocketAddr, SocketAddr),
         interleaving: Option<Rc<Interleaving>>,
+        srtp: Option<Box<AgreedKeys>>,
     ) -> Self {
         Self {
             local: canonical(local),
             peer: canonical(peer),
             interleaving,
+            srtp,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One connection: requests in, what they ask for carried out, replies out, one after the other.
 
 mod carriage;
+mod describing;
 mod playing;
 
 use std::future::poll_fn;
@@ -13,8 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use onrush_sys::socket::unacknowledged_bytes;
 use onrush_wire::rtsp::{
-    self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId, State,
-    StatusCode, Transport, TunnelSide, headers,
+    self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId,
+    SrtpParameter, State, StatusCode, Transport, TunnelSide, headers,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
@@ -28,6 +29,7 @@ use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
 use super::presentation::{Presentation, find_track};
 use super::publisher::{self, Publisher};
 use super::session::{End, Session};
+use super::srtp::AgreedKeys;
 use super::track_session::TrackSession;
 use super::tracks::no_range;
 use super::tunnel::Tunnel;
@@ -392,15 +394,16 @@ impl Connection {
         match intent {
             Intent::Options { session } => Ok(self.of_any(Reply::options(), session)),
             Intent::KeepAlive { session } => Ok(self.of_any(Reply::ok(), session)),
-            Intent::Describe { path } => self.describe(request, &path).await,
+            Intent::Describe { path, srtp } => self.describe(request, &path, srtp).await,
             Intent::Setup {
                 path,
+                srtp,
                 transports,
                 session,
                 track,
             } => {
-                let of = (path.as_str(), track);
-                let reply = self.set_up(request, of, &transports, session).await?;
+                let (of, transports) = ((path.as_str(), track), (&*transports, srtp));
+                let reply = self.set_up(request, of, transports, session).await?;
                 // Who names no track makes its next URLs from this: VLC appends `stream=0`.
                 Ok(match track {
                     None => reply.with(headers::CONTENT_BASE, self.base(request)),
@@ -427,14 +430,6 @@ impl Connection {
         }
     }
 
-    async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
-        let presentation = Presentation::open(self.control(), path).await?;
-        let (local, uri) = (self.local(), &request.uri);
-        let group = groups::described(self.control(), &presentation, uri, local)?;
-        let description = presentation.describe(local.ip(), group)?;
-        Ok(Reply::description(&self.base(request), description))
-    }
-
     /// The URL that those of a presentation's parts are relative to.
     fn base(&self, request: &Request) -> String {
         let url = rtsp::base(&request.uri);
@@ -451,7 +446,7 @@ impl Connection {
         &mut self,
         request: &Request,
         (path, track): (&str, Option<usize>),
-        transports: &[Transport],
+        (transports, srtp): (&[Transport], Option<SrtpParameter>),
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
         let control = &Rc::clone(self.control());
@@ -462,8 +457,8 @@ impl Connection {
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
         let offered = (&presentation, session.is_none());
-        let way = (self.local(), allows_udp);
-        let transport = choose(control, offered, transports, way)?;
+        let (way, srtp) = ((self.local(), allows_udp), self.wish(srtp));
+        let transport = choose(control, offered, transports, (way, srtp))?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -478,10 +473,16 @@ impl Connection {
             }
             _ => presentation,
         };
-        let client = self.client(transport)?;
         let of = (&presentation, track);
+        let keys = srtp.agree(&control.secret, of, (transport, request))?;
+        let client = self.client(transport, keys)?;
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
-        let answer = transport.answer(track.served());
+        let served = track.served();
+        let mut reply = Reply::ok().with(headers::TRANSPORT, transport.answer(served));
+        let answer = client.srtp.and_then(|keys| keys.answer(served.ssrc));
+        if let Some(message) = answer {
+            reply = reply.with_key(&message, &request.uri);
+        }
         let session = if let Some(session) = session {
             session.add(track);
             session
@@ -491,11 +492,15 @@ impl Connection {
             self.join(&session);
             session
         };
-        Ok(self.of_session(Reply::ok().with(headers::TRANSPORT, answer), &session))
+        Ok(self.of_session(reply, &session))
     }
 
     /// Who asks for packets by that transport, with its connection if they go there.
-    fn client(&mut self, transport: &Transport) -> Result<Client, Reply> {
+    fn client(
+        &mut self,
+        transport: &Transport,
+        srtp: Option<Box<AgreedKeys>>,
+    ) -> Result<Client, Reply> {
         let between = (self.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
             (LowerTransport::Udp { .. } | LowerTransport::Multicast, _) => None,
@@ -505,7 +510,7 @@ impl Connection {
                 Some(Rc::clone(self.interleaving.insert(opened)))
             }
         };
-        Ok(Client::new(between, interleaving))
+        Ok(Client::new(between, interleaving, srtp))
     }
 
     /// The session that a request names, if it exists and may be used from here. Naming it is a

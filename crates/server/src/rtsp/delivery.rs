@@ -24,9 +24,11 @@ use super::moment::Moment;
 use super::presentation::{OnGroup, Presentation, playable};
 use super::refusals::{no_ports, refusal, unavailable};
 use super::reports::Reports;
+use super::srtp::AgreedKeys;
+use super::summary::describe;
 use super::{Control, Escaped};
 use crate::channels::{LiveChannel, Played, Way};
-use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot};
+use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot, StreamSrtp};
 use crate::library::Media;
 use crate::store::Source;
 
@@ -370,7 +372,15 @@ fn stored(
     let placed = control.ports.place(local, rtp_port, reports);
     let (socket, ports) = placed.map_err(|error| no_ports(&error))?;
     let mtu_bytes = onrush_sys::socket::path_mtu(&socket).map_err(|error| unavailable(&error))?;
-    let (to, reports) = (socket.into(), Reports::Ports(ports));
+    let reports = Reports::Ports(ports);
+    let Some(keys) = &client.srtp else {
+        return open_stream(control, of, (mtu_bytes, client), socket.into(), reports);
+    };
+    let to = Destination::Encrypted {
+        socket: socket.into(),
+        srtp: Arc::new(StreamSrtp::new(&keys.server)),
+    };
+    let mtu_bytes = AgreedKeys::mtu_bytes(mtu_bytes);
     open_stream(control, of, (mtu_bytes, client), to, reports)
 }
 
@@ -506,31 +516,6 @@ fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
     let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
     mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
-}
-
-fn describe(snapshot: &StreamSnapshot) -> String {
-    let StreamSnapshot {
-        packets,
-        bytes,
-        packets_refused,
-        lateness_mean_ns,
-        lateness_max_ns,
-        ..
-    } = *snapshot;
-    format!(
-        "{packets} packets, {bytes} bytes, {packets_refused} refused, lateness mean {:.3} ms, \
-         worst {:.3} ms",
-        ms(lateness_mean_ns),
-        ms(lateness_max_ns),
-    )
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "for people; 2^53 ns are 104 days"
-)]
-fn ms(time_ns: i64) -> f64 {
-    time_ns as f64 / 1e6
 }
 
 #[cfg(test)]

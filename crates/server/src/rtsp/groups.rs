@@ -191,7 +191,7 @@ fn lead(
     if let (SocketAddr::V6(peer), SocketAddr::V6(local)) = (&mut peer, local) {
         peer.set_scope_id(local.scope_id());
     }
-    let client = Client::new((local, peer), None);
+    let client = Client::new((local, peer), None, None);
     let mut tracks = Vec::new();
     for (track, rtp_port) in (0..presentation.tracks()).zip((address.rtp_port..).step_by(2)) {
         let transport = Transport::to_ports([rtp_port, rtp_port + 1]);

@@ -31,6 +31,8 @@ mod roster;
 mod sending;
 mod session;
 mod session_live;
+mod srtp;
+mod summary;
 mod track_session;
 mod tracks;
 mod tunnel;
@@ -88,6 +90,8 @@ pub(crate) struct Control {
     content: Content,
     ports: Ports,
     live_ports: LivePorts,
+    /// Of the keys of SRTP.
+    secret: srtp::Secret,
     groups: Groups,
     /// By half of their names, so that the table is small.
     sessions: RefCell<HashMap<u64, Rc<Session>>>,
@@ -126,6 +130,7 @@ impl Control {
             ports: Ports::new(config.rtp_ports, group_ttl, hear(control)),
             groups: Groups::new(config.multicast.clone(), hear(control)),
             live_ports: LivePorts::default(),
+            secret: srtp::Secret::new(),
             config,
             content,
             sessions: RefCell::default(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use onrush_wire::name::shown;
 use onrush_wire::rtsp::{ELEMENTARY, Group as GroupAddress, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
+use onrush_wire::srtp::MikeyMessage;
 use tokio::time::{Instant, sleep};
 
 use super::Control;
@@ -141,12 +142,13 @@ impl Presentation {
         }
     }
 
-    /// What a client at the other end of `server` is told of it, and of the group that it is sent
-    /// to.
+    /// What a client at the other end of `server` is told of it, of the group that it is sent to,
+    /// and of what its tracks are encrypted with.
     pub(super) fn describe(
         &self,
         server: IpAddr,
         group: Option<GroupAddress>,
+        keys: &[MikeyMessage],
     ) -> Result<Vec<u8>, Reply> {
         let (ssrc, tracks, extent) = match self {
             Self::Stored(media) => {
@@ -169,7 +171,7 @@ impl Presentation {
                 (playable.ssrc, vec![payload.into()], Extent::Live)
             }
             Self::Published(channel) => (channel.ssrc(0), channel.tracks().to_vec(), Extent::Live),
-            Self::Multicast(on) => return on.presentation.describe(server, group),
+            Self::Multicast(on) => return on.presentation.describe(server, group, keys),
         };
         let name = self.name();
         let description = Description {
@@ -179,6 +181,7 @@ impl Presentation {
             tracks: &tracks,
             extent,
             group,
+            keys,
         };
         Ok(description.to_bytes())
     }

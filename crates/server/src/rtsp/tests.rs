@@ -35,7 +35,7 @@ async fn set_up(control: &Rc<Control>, rtp_port: u16) -> Rc<Session> {
     let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
     let offers = std::iter::once(offer.as_str());
     let transports = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
-    let client = Client::new((server, peer), None);
+    let client = Client::new((server, peer), None, None);
     let of = (&presentation, 0);
     let track = TrackSession::open(control, of, &transports[0], "track1", &client);
     let session = Session::new(control.name(), control, presentation, track.unwrap());

@@ -18,6 +18,7 @@ use super::live_player::LivePlayer;
 use super::moment::Moment;
 use super::presentation::Presentation;
 use super::reports::Reports;
+use super::srtp::TrackSrtp;
 use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError};
 
@@ -31,6 +32,8 @@ pub(super) struct TrackSession {
     /// point; else [`NO_PACKET`].
     pause_before: Cell<u64>,
     reports: Reports,
+    /// What reports are encrypted with, if they are.
+    srtp: Option<Box<TrackSrtp>>,
     /// The track's URL as the client spelt it, for RTP-Info.
     pub(super) track_url: Box<str>,
     /// Of the packets, as the client was told.
@@ -69,6 +72,7 @@ impl TrackSession {
             resume_at: Cell::new(0),
             pause_before: Cell::new(NO_PACKET),
             reports,
+            srtp: client.srtp.as_deref().map(TrackSrtp::new),
             track_url: track_url.into(),
             ssrc,
             started: Cell::new(None),
@@ -124,6 +128,7 @@ impl TrackSession {
             "interleaved" => "tcp",
             "relay" => "live",
             "multicast" => "multicast",
+            _ if self.srtp.is_some() => "srtp",
             _ => "udp",
         }
     }
@@ -199,6 +204,18 @@ impl TrackSession {
 
     /// What the client's RTCP port has said. Keeps what it says about our packets.
     pub(super) fn hear(&self, datagram: &[u8]) -> Heard {
+        let opened;
+        let datagram = match &self.srtp {
+            None => datagram,
+            Some(srtp) => match srtp.unprotect(datagram) {
+                // Nobody knows whose it is.
+                None => return Heard::default(),
+                Some(report) => {
+                    opened = report;
+                    &opened
+                }
+            },
+        };
         let heard = rtcp::read(datagram, self.ssrc(), ntp(Moment::now().unix));
         if heard.reception.is_some() {
             self.reception.set(heard.reception);
@@ -291,6 +308,12 @@ impl TrackSession {
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        let sealed = self.srtp.as_ref().and_then(|srtp| srtp.protect(datagram));
+        let datagram = match (&sealed, &self.srtp) {
+            (Some(sealed), _) => sealed,
+            (None, None) => datagram,
+            (None, Some(_)) => return Ok(()),
+        };
         match self.reports.send(datagram) {
             Ok(()) => {
                 self.send_error.replace(None);

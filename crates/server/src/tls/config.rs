@@ -19,8 +19,26 @@ pub struct TlsConfig {
     /// Whether packets of a session that was set up over TLS may go over UDP, in the clear: not by
     /// default, and then such a SETUP is answered 461.
     pub allows_udp: bool,
+    /// When packets over UDP are encrypted (SRTP): when a client asks for it over TLS, by default.
+    pub srtp: SrtpOffer,
     /// What peers may take at the most.
     pub limits: TlsLimits,
+}
+
+/// When packets over UDP are encrypted (SRTP). A URL asks for it with `?srtp`, or a SETUP with
+/// `RTP/SAVP`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum SrtpOffer {
+    /// When a client asks for it over TLS. Without TLS it is answered 461, because whoever reads
+    /// the connection would read the key.
+    #[default]
+    Asked,
+    /// Likewise, and all descriptions of files over TLS say so: then players that want TCP are
+    /// refused, because their packets are encrypted anyway.
+    Always,
+    /// When a client asks for it, without TLS, too: against those who read packets and not
+    /// connections, and for tests.
+    Plain,
 }
 
 /// A certificate and its key.

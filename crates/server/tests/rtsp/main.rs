@@ -8,6 +8,7 @@ mod interleaved;
 mod multicast;
 mod requests;
 mod sessions;
+mod srtp;
 mod tls;
 
 use std::fs;

@@ -6,8 +6,8 @@ use rtsp_types::{Method, StatusCode, headers};
 
 use super::reply::METHODS;
 use super::{
-    AskedRange, RangeError, Reply, Request, SessionId, State, Target, Transport, TransportError,
-    UrlError,
+    AskedRange, RangeError, Reply, Request, SessionId, SrtpParameter, State, Target, Transport,
+    TransportError, UrlError, take_srtp,
 };
 use crate::media::{Scale, TRACKS_MAX};
 use crate::pace::Speed;
@@ -24,11 +24,15 @@ pub enum Intent<S> {
     Describe {
         /// Its name.
         path: String,
+        /// Its packets are to be encrypted.
+        srtp: Option<SrtpParameter>,
     },
     /// Make a session, or give one that is not playing another transport.
     Setup {
         /// The presentation's name.
         path: String,
+        /// Its packets are to be encrypted, whatever its transport is called.
+        srtp: Option<SrtpParameter>,
         /// Where to send: what can be served at all of what it takes, best first.
         transports: Vec<Transport>,
         /// The session to change.
@@ -105,6 +109,13 @@ impl<S> Intent<S> {
             Err(_) if session.is_some() && is_sign_of_life(&request.method) => Target::Server,
             target => target.map_err(|error| no_target(&error))?,
         };
+        let (target, srtp) = match target {
+            Target::Path(path) => {
+                let (path, srtp) = take_srtp(&path);
+                (Target::Path(path), srtp)
+            }
+            Target::Server => (target, None),
+        };
         match (&request.method, target) {
             (Method::Options, _) => Ok(Self::Options {
                 session: session.map(|s| s.handle),
@@ -114,8 +125,8 @@ impl<S> Intent<S> {
                 StatusCode::BadRequest,
                 "name a file, not the server",
             )),
-            (Method::Describe, Target::Path(path)) => describe(request, path),
-            (Method::Setup, Target::Path(path)) => setup(request, peer, &path, session),
+            (Method::Describe, Target::Path(path)) => describe(request, path, srtp),
+            (Method::Setup, Target::Path(path)) => setup(request, peer, (&path, srtp), session),
             (method, Target::Path(path)) => {
                 let session = session.ok_or_else(no_session)?;
                 check_presentation(&path, &session.path)?;
@@ -178,7 +189,11 @@ fn keep_alive<S>(request: &Request, session: Option<Known<S>>) -> Result<Intent<
     })
 }
 
-fn describe<S>(request: &Request, path: String) -> Result<Intent<S>, Reply> {
+fn describe<S>(
+    request: &Request,
+    path: String,
+    srtp: Option<SrtpParameter>,
+) -> Result<Intent<S>, Reply> {
     let accepts = |value: &str| {
         value.split(',').any(|kind| {
             let kind = kind.split(';').next().unwrap_or("").trim();
@@ -194,13 +209,13 @@ fn describe<S>(request: &Request, path: String) -> Result<Intent<S>, Reply> {
             "descriptions are application/sdp",
         ));
     }
-    Ok(Intent::Describe { path })
+    Ok(Intent::Describe { path, srtp })
 }
 
 fn setup<S>(
     request: &Request,
     peer: IpAddr,
-    path: &str,
+    (path, srtp): (&str, Option<SrtpParameter>),
     session: Option<Known<S>>,
 ) -> Result<Intent<S>, Reply> {
     let (presentation, track) = match super::track(path) {
@@ -227,6 +242,7 @@ fn setup<S>(
     let transports = transports.map_err(no_transport)?;
     Ok(Intent::Setup {
         path: presentation.to_owned(),
+        srtp,
         transports,
         session: session.map(|s| s.handle),
         track,

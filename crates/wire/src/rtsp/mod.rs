@@ -39,5 +39,7 @@ pub use self::tunnel::{
     NotBase64, TUNNEL_COOKIE_BYTES_MAX, TUNNEL_OPEN, TUNNEL_REFUSED, TunnelDecoder, TunnelSide,
 };
 pub use self::units::{AskedRange, Units};
-pub use self::url::{ELEMENTARY, Target, UrlError, base, track, track_name};
+pub use self::url::{
+    ELEMENTARY, SrtpParameter, Target, UrlError, base, take_srtp, track, track_name,
+};
 pub use rtsp_types::{Method, StatusCode, headers};

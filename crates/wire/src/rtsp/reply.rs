@@ -8,6 +8,7 @@ use rtsp_types::{HeaderName, Method, Response, StatusCode, Version, headers};
 use super::{Request, SessionId, Span, npt};
 use crate::media::Scale;
 use crate::pace::Speed;
+use crate::srtp::{MikeyMessage, key_mgmt_header};
 
 /// A response, but for its number and date.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -145,6 +146,13 @@ impl Reply {
     pub fn with(mut self, name: HeaderName, value: impl fmt::Display) -> Self {
         self.headers.push((name, value.to_string()));
         self
+    }
+
+    /// Tells the key of what was asked for at that URL (RFC 4567, section 3.2).
+    #[must_use]
+    pub fn with_key(self, message: &MikeyMessage, url: &str) -> Self {
+        let name = HeaderName::from_static_str("KeyMgmt").expect("it is ASCII");
+        self.with(name, key_mgmt_header(message, url))
     }
 
     /// Names the session, and how long it lives without a sign of its client.

@@ -19,6 +19,8 @@ pub struct Transport {
     pub lower: LowerTransport,
     /// How the client spelt `RTP/AVP`; it gets the same back, because some compare.
     spelling: &'static str,
+    /// Its packets are to be encrypted: `RTP/SAVP`.
+    is_secure: bool,
     /// The client's address, if it named it.
     destination: Option<IpAddr>,
 }
@@ -63,7 +65,8 @@ pub enum TransportError {
     /// None can be understood.
     #[error("bad Transport header")]
     Syntax,
-    /// The last one that was understood: not RTP/AVP over UDP or TCP.
+    /// The last one that was understood: not RTP/AVP over UDP or TCP, nor RTP/SAVP over UDP for who
+    /// plays.
     #[error("only RTP/AVP over UDP, or interleaved over TCP, is served")]
     Protocol,
     /// It asked for another mode than that of its session.
@@ -146,6 +149,12 @@ impl Transport {
         Ok(served)
     }
 
+    /// Whether its packets are to be encrypted (RFC 3711): `RTP/SAVP`.
+    #[must_use]
+    pub const fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
     /// Datagrams to these ports of whoever is meant, for RTP and RTCP.
     #[must_use]
     pub const fn to_ports([rtp_port, rtcp_port]: [u16; 2]) -> Self {
@@ -155,6 +164,7 @@ impl Transport {
                 rtcp_port,
             },
             spelling: UDP,
+            is_secure: false,
             destination: None,
         }
     }
@@ -209,6 +219,7 @@ impl Transport {
         let protocol = parts.next().unwrap_or("");
         let spelling = [UDP, "RTP/AVP/UDP", TCP]
             .into_iter()
+            .chain(SECURE)
             .find(|known| known.eq_ignore_ascii_case(protocol));
         let is_tcp = spelling == Some(TCP);
         let (mut ports, mut channels) = (None, None);
@@ -244,6 +255,10 @@ impl Transport {
             None if protocol.contains('/') => return Err(TransportError::Protocol),
             None => return Err(TransportError::Syntax),
         };
+        let is_secure = SECURE.contains(&spelling);
+        if is_secure && (is_multicast || mode != "PLAY") {
+            return Err(TransportError::Protocol);
+        }
         if let Some(refused) = refused {
             return Err(refused);
         }
@@ -251,6 +266,7 @@ impl Transport {
             return Ok(Self {
                 lower: LowerTransport::Multicast,
                 spelling,
+                is_secure,
                 destination: None,
             });
         }
@@ -272,10 +288,14 @@ impl Transport {
         Ok(Self {
             lower,
             spelling,
+            is_secure,
             destination,
         })
     }
 }
+
+/// What packets that are encrypted are called, over UDP (RFC 3711, section 12).
+const SECURE: [&str; 2] = ["RTP/SAVP", "RTP/SAVP/UDP"];
 
 /// What datagrams are called (RFC 2326, section 12.39).
 const UDP: &str = "RTP/AVP";
@@ -425,6 +445,24 @@ mod tests {
     }
 
     #[test]
+    fn encrypted_packets_go_over_udp_to_who_plays() {
+        let offers = "RTP/SAVP/TCP;interleaved=0-1,RTP/SAVP;unicast;client_port=6-7,\
+                      rtp/savp/udp;client_port=8-9,RTP/AVP;client_port=10-11";
+        let transports = Transport::negotiate([offers].into_iter(), PEER).unwrap();
+        let found = transports.iter().map(|it| (it.lower, it.is_secure()));
+        let expected = [(udp(6, 7), true), (udp(8, 9), true), (udp(10, 11), false)];
+        assert!(found.eq(expected));
+        let answer = transports[0].answer(Served {
+            at: ServedAt::Port(20_000),
+            ssrc: 1,
+        });
+        assert!(answer.to_string().starts_with("RTP/SAVP;unicast;"));
+        let record = ["RTP/SAVP;unicast;client_port=6-7;mode=record"];
+        let refused = Transport::negotiate_record(record.into_iter(), PEER);
+        assert_eq!(refused, Err(TransportError::Protocol));
+    }
+
+    #[test]
     fn roads_that_are_not() {
         use TransportError::{Channels, Destination, Mode, Ports, Protocol, Syntax};
         for (offer, error) in [
@@ -448,7 +486,9 @@ mod tests {
             ("RTP/AVP/TCP;unicast;interleaved=0-1;mode=RECORD", Mode),
             ("RTP/AVP/TCP;destination=192.0.2.8", Destination),
             ("RTP/AVP;unicast;client_port=5-6;interleaved=0-1", Protocol),
-            ("RTP/SAVP;unicast;client_port=5-6", Protocol),
+            ("RTP/SAVPF;unicast;client_port=5-6", Protocol),
+            ("RTP/SAVP;unicast", Ports),
+            ("RTP/SAVP;multicast", Protocol),
             ("RTP/AVPF;unicast;client_port=5-6", Protocol),
             ("MP2T/H2221/UDP;unicast;client_port=5-6", Protocol),
             ("RTP/AVP;unicast;client_port=5-6;mode=RECORD", Mode),

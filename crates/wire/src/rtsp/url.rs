@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
 use crate::name::from_bytes;
+use crate::srtp::Suite;
 
 /// What a request is about.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,13 +37,24 @@ pub enum UrlError {
 const SCHEMES: [&str; 2] = ["rtsp", "rtsps"];
 
 impl Target {
-    /// Takes a request's URL apart. Of its query `tracks=elementary` alone chooses something: the
-    /// path then ends in [`ELEMENTARY`], in front of the name of a track.
+    /// Takes a request's URL apart. Of its query `tracks=elementary` and `srtp` alone choose
+    /// something: the path then ends in [`ELEMENTARY`], in front of the name of a track, and has a
+    /// part that [`take_srtp`] knows.
     ///
     /// # Errors
     ///
     /// See [`UrlError`].
     pub fn parse(uri: &str) -> Result<Self, UrlError> {
+        let target = Self::parse_but_srtp(uri)?;
+        Ok(match (target, srtp_of_query(uri)) {
+            (Self::Path(path), Some(srtp)) if !path.is_empty() => {
+                Self::Path(format!("{path}/{srtp}"))
+            }
+            (target, _) => target,
+        })
+    }
+
+    fn parse_but_srtp(uri: &str) -> Result<Self, UrlError> {
         if uri == "*" {
             return Ok(Self::Server);
         }
@@ -89,6 +101,87 @@ pub fn base(uri: &str) -> String {
         Some(_) if !url.ends_with(ELEMENTARY) => format!("{url}{ELEMENTARY}"),
         _ => url.to_owned(),
     }
+}
+
+/// How a URL asks for packets that are encrypted (SRTP).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SrtpParameter {
+    /// How.
+    pub suite: Suite,
+    /// What the server has put there, when it described the presentation, to know the key by.
+    pub nonce: Option<[u8; 16]>,
+}
+
+/// What a query and a part of a path begin with that ask for it.
+const SRTP: &str = "srtp";
+
+impl SrtpParameter {
+    /// Of a part of a path.
+    fn parse(part: &str) -> Option<Self> {
+        let value = part.strip_prefix(SRTP)?.strip_prefix('=')?;
+        let (suite, nonce) = match value.split_once('.') {
+            Some((suite, digits)) => (suite, Some(nonce(digits)?)),
+            None => (value, None),
+        };
+        let suite = suite_named(suite)?;
+        Some(Self { suite, nonce })
+    }
+}
+
+/// `srtp=SUITE`, and behind it the nonce: no URL that players make of it loses this.
+impl std::fmt::Display for SrtpParameter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = match self.suite {
+            Suite::AesCm128HmacSha1 => "cm",
+            Suite::AeadAes128Gcm => "gcm",
+        };
+        write!(f, "{SRTP}={name}")?;
+        if let Some(nonce) = self.nonce {
+            write!(f, ".{:032x}", u128::from_be_bytes(nonce))?;
+        }
+        Ok(())
+    }
+}
+
+fn suite_named(name: &str) -> Option<Suite> {
+    match name {
+        "cm" => Some(Suite::AesCm128HmacSha1),
+        "gcm" => Some(Suite::AeadAes128Gcm),
+        _ => None,
+    }
+}
+
+fn nonce(digits: &str) -> Option<[u8; 16]> {
+    let is_hex = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+    Some(number.to_be_bytes())
+}
+
+/// `srtp`, `srtp=cm` or `srtp=gcm` of a query.
+fn srtp_of_query(uri: &str) -> Option<SrtpParameter> {
+    let (_, query) = uri.split('#').next()?.split_once('?')?;
+    let suite = query.split('&').find_map(|parameter| {
+        let value = parameter.strip_prefix(SRTP)?;
+        match value.strip_prefix('=') {
+            Some(name) => suite_named(name),
+            None => value.is_empty().then(Suite::default),
+        }
+    });
+    suite.map(|suite| SrtpParameter { suite, nonce: None })
+}
+
+/// A path or a URL without the part that asks for encrypted packets, and what that is: of several
+/// the last.
+#[must_use]
+pub fn take_srtp(path: &str) -> (String, Option<SrtpParameter>) {
+    let mut asked = None;
+    let parts = path.split('/').filter(|part| {
+        let parameter = SrtpParameter::parse(part);
+        asked = parameter.or(asked);
+        parameter.is_none()
+    });
+    let parts: Vec<_> = parts.collect();
+    (parts.join("/"), asked)
 }
 
 /// A URL in front of its query, and if that asks for elementary streams what stands behind that.
@@ -218,6 +311,40 @@ mod tests {
         match Target::parse(uri) {
             Ok(Target::Path(path)) => path,
             other => panic!("{uri}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_url_asks_for_encrypted_packets() {
+        let asked = |uri: &str| {
+            let (path, asked) = take_srtp(&path(uri));
+            (path, asked.map(|asked| asked.to_string()))
+        };
+        let nonce = "srtp=gcm.000102030405060708090a0b0c0d0e0f";
+        for (uri, name, parameter) in [
+            ("rtsps://h/a.mp4?srtp", "a.mp4", Some("srtp=cm")),
+            ("rtsps://h/a.mp4?x=y&srtp=gcm#z", "a.mp4", Some("srtp=gcm")),
+            (
+                "rtsps://h/a.mp4/track1?srtp=cm",
+                "a.mp4/track1",
+                Some("srtp=cm"),
+            ),
+            ("rtsps://h/a.mp4?srtp=no&srtpx", "a.mp4", None),
+            (
+                &format!("rtsps://h/a.mp4/{nonce}/track2"),
+                "a.mp4/track2",
+                Some(nonce),
+            ),
+            (
+                &format!("rtsps://h/a.mp4/srtp=cm/{nonce}/"),
+                "a.mp4",
+                Some(nonce),
+            ),
+            ("rtsps://h/srtp=cm.12/a", "srtp=cm.12/a", None),
+            ("rtsps://h/srtp=x/a", "srtp=x/a", None),
+        ] {
+            let expected = (name.to_owned(), parameter.map(str::to_owned));
+            assert_eq!(asked(uri), expected, "{uri}");
         }
     }
 

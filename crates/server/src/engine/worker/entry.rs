@@ -15,6 +15,7 @@ use super::super::numbering::jumped;
 use super::super::reader::Reader;
 use super::super::shared::{State, StreamShared};
 use super::super::shared_clock::Side;
+use super::super::srtp::StreamSrtp;
 use super::super::trains::{
     OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, images_per_framed_send, images_per_train,
 };
@@ -102,7 +103,7 @@ impl StreamEntry {
 
     /// Goes to where `play` says, and takes its clock.
     pub(super) fn start(&mut self, play: &Play, renumbers: bool) {
-        if renumbers {
+        if renumbers || self.srtp().is_some() {
             self.renumber(play);
         }
         self.pausing_until_ns = None;
@@ -251,10 +252,21 @@ impl StreamEntry {
         next_packet.store(self.reader.next_packet(), Ordering::Relaxed);
     }
 
+    /// What its packets are encrypted with, if they leave as datagrams that only its client reads.
+    pub(super) fn srtp(&self) -> Option<&StreamSrtp> {
+        self.shared.srtp.as_deref()
+    }
+
+    /// Whether its trains are of headers of its own and of images.
+    pub(super) fn has_vectored_trains(&self) -> bool {
+        self.framing().is_none() && self.srtp().is_none() && !self.numbering.is_shared()
+    }
+
     /// Who says how long these images are: its socket, if they are of the size that it was readied
     /// for.
     pub(super) fn segments(&self, images: &Images) -> Segments {
-        match images.segment_bytes == self.shared.segment_bytes {
+        let tag_bytes = self.srtp().map_or(0, StreamSrtp::tag_bytes);
+        match images.segment_bytes + tag_bytes == self.shared.segment_bytes {
             true => Segments::OfSocket,
             false => Segments::OfSend,
         }
@@ -262,24 +274,25 @@ impl StreamEntry {
 
     /// How many images a train of these has at the most.
     pub(super) fn train_images_most(&self, images: &Images) -> u32 {
-        match (self.framing(), self.numbering.is_shared()) {
+        match (self.framing(), self.srtp()) {
             (Some(_), _) => images_per_framed_send(images.segment_bytes),
-            (None, true) => images_per_train(images.segment_bytes),
-            (None, false) => OWN_HEADERS_PACKETS,
+            (None, Some(srtp)) => srtp.images_per_train(images.segment_bytes),
+            (None, None) if self.numbering.is_shared() => images_per_train(images.segment_bytes),
+            (None, None) => OWN_HEADERS_PACKETS,
         }
     }
 
     /// How many images a train of these has room for in any case.
     pub(super) fn train_images_least(&self, images: &Images) -> u32 {
-        match (self.framing(), self.numbering.is_shared()) {
-            (None, false) => OWN_HEADERS_PACKETS_LEAST,
-            _ => self.train_images_most(images),
+        match self.has_vectored_trains() {
+            true => OWN_HEADERS_PACKETS_LEAST,
+            false => self.train_images_most(images),
         }
     }
 
     /// Whether what stands before its payloads is written for it.
     pub(super) fn has_own_headers(&self) -> bool {
-        self.framing().is_some() || !self.numbering.is_shared()
+        self.framing().is_some() || self.has_vectored_trains()
     }
 
     /// The connection that it leaves on, and its channel there, if it does.

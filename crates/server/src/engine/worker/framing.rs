@@ -63,6 +63,7 @@ impl Transmitter {
                     frame_bytes: 0,
                     pin: None,
                     headers: None,
+                    encrypted: None,
                 })
             });
     }

@@ -53,6 +53,7 @@ impl Transmitter {
             frame_bytes: PREFIX_BYTES,
             pin: None,
             headers: None,
+            encrypted: None,
         });
         let now_ns = self.remote.clock.now_ns();
         self.connections

@@ -258,15 +258,16 @@ impl Worker {
 
     /// How many of these images a stream can send at once, at most.
     fn images_max(&self, number: u32, images: &Images) -> u32 {
-        let trains_max = self.transmitter.own_headers_trains_max();
-        match (self.streams.get(number), trains_max) {
-            (Some(stream), Some(trains_max)) if stream.has_own_headers() => {
+        let Some(stream) = self.streams.get(number) else {
+            return u32::MAX;
+        };
+        self.transmitter
+            .own_trains_max(stream)
+            .map_or(u32::MAX, |trains_max| {
                 // One is kept for a fault that repeats a packet.
                 let trains = u32::try_from((trains_max - 1).max(1)).unwrap_or(u32::MAX);
                 trains.saturating_mul(stream.train_images_least(images))
-            }
-            _ => u32::MAX,
-        }
+            })
     }
 
     /// Whether these images can be queued whole, if need be after a crossing.
@@ -274,7 +275,6 @@ impl Worker {
         let Some(stream) = self.streams.get(number) else {
             return false;
         };
-        let is_own = stream.has_own_headers();
         let offset = stream.reader.offset(&self.store, images);
         let trains = images.count.div_ceil(stream.train_images_least(images));
         // Whether the kernel holds so few trains of the stream that these may go as well. A burst
@@ -284,11 +284,14 @@ impl Worker {
         }
         // One more, for a fault that repeats a packet.
         let trains = trains as usize + 1;
-        if self.transmitter.room(offset, is_own) < trains {
+        if self.transmitter.room(stream, offset, trains) < trains {
             self.hand_over(|path| path.submit());
         }
-        let trains_max = self.transmitter.own_headers_trains_max();
-        self.transmitter.room(offset, is_own) >= trains.min(trains_max.unwrap_or(trains))
+        let Some(stream) = self.streams.get(number) else {
+            return false;
+        };
+        let trains_max = self.transmitter.own_trains_max(stream).unwrap_or(trains);
+        self.transmitter.room(stream, offset, trains) >= trains.min(trains_max)
     }
 
     /// Queues a burst as trains: how many images of it, which are all or, if the stream has ended,

@@ -11,7 +11,7 @@ use onrush_sys::path::{
     Completion, FramedPackets, OwnHeaders, Path, PathError, PathName, Train, Vectored,
     prepare_socket,
 };
-use onrush_sys::pool::{HeaderSlab, HeaderSlot};
+use onrush_sys::pool::{HeaderSlab, HeaderSlot, PacketSlab};
 use onrush_wire::rtp::HEADER_BYTES;
 use onrush_wire::rtsp::{FRAME_PREFIX_BYTES, frame_prefix};
 use tracing::{debug, warn};
@@ -43,6 +43,9 @@ pub(super) const FRAME_HEAD_BYTES: u8 = 16;
 const _: () = assert!(PREFIX_BYTES as usize == FRAME_PREFIX_BYTES);
 const _: () = assert!(FRAME_HEAD_BYTES as usize == FRAME_PREFIX_BYTES + HEADER_BYTES);
 
+/// What an engine has of the pool for encrypted packets, at most: 2048 trains in flight.
+const ENCRYPTED_BYTES_MAX: usize = 32 << 20;
+
 /// Hands trains to the kernel, and takes what comes back.
 pub(super) struct Transmitter {
     path: Box<dyn Path>,
@@ -54,6 +57,8 @@ pub(super) struct Transmitter {
     pub(super) flights: Flights,
     /// Room for headers of streams' own.
     pub(super) slab: Option<HeaderSlab>,
+    /// Room for packets that are encrypted for one client.
+    pub(super) packets: PacketSlab,
     pub(super) connections: Connections,
     faults: Faults,
     pub(super) store: Arc<store::Shared>,
@@ -114,6 +119,7 @@ impl Transmitter {
             files,
             flights: Flights::new(),
             slab,
+            packets: PacketSlab::new(store.pool(), ENCRYPTED_BYTES_MAX),
             connections: Connections::new(limits),
             faults: config.faults,
             store,
@@ -158,12 +164,13 @@ impl Transmitter {
         socket
     }
 
-    /// How many trains that begin at `offset` can be queued, of which `is_own` says whether they
-    /// have headers of their own.
-    pub(super) fn room(&self, offset: usize, is_own: bool) -> usize {
+    /// How many trains of the stream that begin at `offset` can be queued; `wanted` of them, if
+    /// there can be room for so many.
+    pub(super) fn room(&mut self, stream: &StreamEntry, offset: usize, wanted: usize) -> usize {
         let room = self.sends_room();
         match &self.slab {
-            Some(slab) if is_own => room.min(slab.room(offset)),
+            _ if stream.srtp().is_some() => room.min(self.packets.room_for(wanted)),
+            Some(slab) if stream.has_own_headers() => room.min(slab.room(offset)),
             _ => room,
         }
     }
@@ -174,9 +181,14 @@ impl Transmitter {
         room.saturating_sub(self.connections.queued())
     }
 
-    /// Trains with headers of their own that there can ever be at once.
-    pub(super) fn own_headers_trains_max(&self) -> Option<usize> {
-        self.slab.as_ref().map(HeaderSlab::slots)
+    /// Trains of the stream that there can ever be at once, if that is bounded by what is written
+    /// for it alone.
+    pub(super) fn own_trains_max(&self, stream: &StreamEntry) -> Option<usize> {
+        match stream.srtp() {
+            Some(_) => Some(self.packets.slots_of_chunk().max(1)),
+            None if stream.has_own_headers() => self.slab.as_ref().map(HeaderSlab::slots),
+            None => None,
+        }
     }
 
     /// Queues these images of the stream's page, in as few trains as may be.
@@ -194,6 +206,10 @@ impl Transmitter {
                 self.queue_framed(stream, number, framing, span, &images);
                 continue;
             }
+            if let Some(srtp) = stream.srtp() {
+                self.queue_encrypted(stream, number, srtp, span, &images);
+                continue;
+            }
             let slot = self.own_headers(stream, &span, &images);
             let headers = slot.as_ref().map(|slot| OwnHeaders {
                 offset: slot.offset(),
@@ -208,8 +224,9 @@ impl Transmitter {
                 frame_bytes: 0,
                 pin: Some(span.pin),
                 headers: slot,
+                encrypted: None,
             });
-            self.path.queue(Train {
+            self.queue_train(Train {
                 to: stream.to(number),
                 offset: span.offset,
                 bytes: span.bytes,
@@ -219,6 +236,10 @@ impl Transmitter {
                 token,
             });
         }
+    }
+
+    pub(super) fn queue_train(&mut self, train: Train) {
+        self.path.queue(train);
     }
 
     /// Queues these images as frames of a connection, whose [gate](Self::gate) is open.
@@ -248,6 +269,7 @@ impl Transmitter {
             frame_bytes: PREFIX_BYTES,
             pin: Some(span.pin),
             headers: Some(slot),
+            encrypted: None,
         });
         let now_ns = self.remote.clock.now_ns();
         self.connections
@@ -277,8 +299,7 @@ impl Transmitter {
 
     /// How many images a train that begins with the first of these may have.
     fn train_images(&self, stream: &StreamEntry, images: &Images) -> u32 {
-        let is_framed = stream.framing().is_some();
-        if is_framed || stream.numbering.is_shared() {
+        if !stream.has_vectored_trains() {
             return stream.train_images_most(images);
         }
         let offset = stream.reader.offset(&self.store, images);
@@ -381,12 +402,13 @@ impl Transmitter {
                 self.connection_gone(connection);
             }
         }
-        if released
-            && let Some(flight) = self.flights.give_back(token)
-            && let Some(slot) = flight.headers
-            && let Some(slab) = &mut self.slab
-        {
-            slab.give_back(slot);
+        if released && let Some(flight) = self.flights.give_back(token) {
+            if let Some((slot, slab)) = flight.headers.zip(self.slab.as_mut()) {
+                slab.give_back(slot);
+            }
+            if let Some(slot) = flight.encrypted {
+                self.packets.give_back(slot);
+            }
         }
         Answer {
             stream,

@@ -391,7 +391,7 @@ fn headers_and_queries_of_real_clients_change_nothing() {
     for uri in uris {
         let head = format!("DESCRIBE {uri} RTSP/1.0\n{more}\n\n");
         match judge(State::Init, &head) {
-            Ok(Intent::Describe { path }) => assert_eq!(path, "a.ts"),
+            Ok(Intent::Describe { path, .. }) => assert_eq!(path, "a.ts"),
             other => panic!("{uri}: {other:?}"),
         }
         // Any request that names the session keeps it alive; these need nothing else.

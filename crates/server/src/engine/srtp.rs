@@ -1,0 +1,69 @@
+//! What the packets of a stream are encrypted with that only its own client can read (RFC 3711).
+//!
+//! Its key is one session's, and its SSRC, too; so its numbers are its own from the start. What is
+//! here goes with the stream from engine to engine: one has it at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onrush_sys::pool::PACKETS_BYTES;
+use onrush_wire::rtp::{Numbering, Position};
+use onrush_wire::srtp::{MasterKey, RtpKeys, next_index};
+
+use super::trains::images_per_train;
+use crate::random::random;
+
+/// The key of a stream, and how far it was used.
+#[derive(Debug)]
+pub struct StreamSrtp {
+    keys: RtpKeys,
+    /// Index of the last packet: how often sequence numbers have wrapped, and its own. Written by
+    /// the worker that has the stream.
+    last_index: AtomicU64,
+}
+
+impl StreamSrtp {
+    /// Of that master key, which nothing else is encrypted with.
+    #[must_use]
+    pub fn new(master: &MasterKey) -> Self {
+        Self {
+            keys: RtpKeys::new(master),
+            last_index: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that a packet is longer by.
+    pub(super) fn tag_bytes(&self) -> u16 {
+        u16::try_from(self.keys.tag_bytes()).expect("16 at most")
+    }
+
+    /// Encrypts a packet, behind which there is room for its tag, and which comes after those
+    /// before.
+    pub(super) fn protect(&self, packet: &mut [u8]) {
+        let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+        let last = self.last_index.load(Ordering::Relaxed);
+        let index = next_index(sequence, last);
+        self.last_index.store(index, Ordering::Relaxed);
+        let protected = self.keys.protect(index, packet);
+        protected.expect("an image is a packet, and 2^48 of them take thousands of years");
+    }
+
+    /// How many images of that size a train has.
+    pub(super) fn images_per_train(&self, segment_bytes: u16) -> u32 {
+        let bytes = segment_bytes.saturating_add(self.tag_bytes());
+        let fitting = u32::try_from(PACKETS_BYTES / usize::from(bytes)).unwrap_or(u32::MAX);
+        images_per_train(bytes).min(fitting)
+    }
+
+    /// Numbers of its own, where the images' begin with `first_sequence`. The first are in the
+    /// lower half, so that a client which misses some of them knows whether they have wrapped (RFC
+    /// 3711, section 3.3.1).
+    pub(super) fn numbering(first_sequence: u16) -> Numbering {
+        let [a, b, c, d, e, f, g, h, i, j] = random();
+        let sequence = u16::from_be_bytes([a & 0x7f, b]);
+        let offset = Position {
+            sequence: sequence.wrapping_sub(first_sequence),
+            timestamp: u32::from_be_bytes([c, d, e, f]),
+        };
+        Numbering::own(offset, u32::from_be_bytes([g, h, i, j]))
+    }
+}

@@ -1,0 +1,250 @@
+//! The keys of sessions whose packets are encrypted (SRTP), and who is told them.
+//!
+//! DESCRIBE tells a client the key that the server will encrypt with, and SETUP comes later, if it
+//! comes at all. Nothing is kept between the two: the description has a random number in its URLs,
+//! and a key is derived of that, of the track and of a secret of this process. So a key is told to
+//! one client, and because each session has an SSRC of its own, no two have a key stream in common.
+//!
+//! What a client says is encrypted with the key that its `KeyMgmt` tells (RFC 4567), or with the
+//! server's, if it tells none.
+
+use std::cell::RefCell;
+
+use hmac::{Hmac, KeyInit, Mac};
+use onrush_wire::rtcp::ntp;
+use onrush_wire::rtsp::{LowerTransport, Reply, Request, SrtpParameter, StatusCode, Transport};
+use onrush_wire::srtp::{
+    CryptoSession, MasterKey, MikeyMessage, RtcpReceiver, RtcpSender, Suite, parse_key_mgmt,
+};
+use sha2::Sha256;
+
+use super::moment::Moment;
+use super::presentation::Presentation;
+use crate::random::random;
+use crate::tls::SrtpOffer;
+
+/// What keys are derived of.
+pub(super) struct Secret([u8; 32]);
+
+/// The keys that a SETUP has agreed on.
+#[derive(Clone, Debug)]
+pub(super) struct AgreedKeys {
+    /// What the server encrypts with.
+    pub(super) server: MasterKey,
+    /// What the client encrypts with.
+    client: MasterKey,
+    /// The client does not know the server's yet.
+    is_new: bool,
+}
+
+/// What the reports of a track are encrypted with, both ways.
+#[derive(Debug)]
+pub(super) struct TrackSrtp {
+    sender: RefCell<RtcpSender>,
+    receiver: RefCell<RtcpReceiver>,
+}
+
+/// Whether packets of a client are to be encrypted, and whether it may be told a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// Its URL says so.
+    pub(super) parameter: Option<SrtpParameter>,
+    /// Nobody reads its connection along, or that does not matter.
+    pub(super) may_know: bool,
+}
+
+impl Secret {
+    pub(super) fn new() -> Self {
+        Self(random())
+    }
+
+    fn key(&self, suite: Suite, nonce: [u8; 16], (path, track): (&str, usize)) -> MasterKey {
+        let mut hmac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length is a key");
+        hmac.update(&nonce);
+        hmac.update(&u64::try_from(track).unwrap_or(u64::MAX).to_be_bytes());
+        hmac.update(path.as_bytes());
+        let derived = hmac.finalize().into_bytes();
+        let key = MasterKey::new(suite, &derived[..suite.master_bytes()]);
+        key.expect("a digest is longer than a key")
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+impl Wish {
+    /// Of a client that asks so, over a connection with TLS or without.
+    pub(super) fn new(
+        parameter: Option<SrtpParameter>,
+        is_encrypted: bool,
+        offer: SrtpOffer,
+    ) -> Self {
+        Self {
+            parameter,
+            may_know: is_encrypted || offer == SrtpOffer::Plain,
+        }
+    }
+
+    /// Whether packets by this transport would be encrypted.
+    pub(super) fn is_for(self, transport: &Transport) -> bool {
+        let is_udp = matches!(transport.lower, LowerTransport::Udp { .. });
+        transport.is_secure() || (is_udp && self.parameter.is_some())
+    }
+
+    /// Why packets of that presentation cannot be encrypted, if they cannot.
+    pub(super) fn refusal(self, presentation: &Presentation) -> Option<&'static str> {
+        match presentation {
+            _ if !self.may_know => Some("SRTP needs a key that nobody reads along: ask over rtsps"),
+            Presentation::Stored(_) => None,
+            Presentation::Live(_) | Presentation::Published(_) => {
+                Some("channels are not sent as SRTP; files are")
+            }
+            Presentation::Multicast(_) => Some("groups are not sent as SRTP; files are"),
+        }
+    }
+
+    /// What the tracks of a presentation are encrypted with, for its description, and what its URLs
+    /// have in them then; nothing if they are not encrypted.
+    pub(super) fn describe(
+        self,
+        presentation: &Presentation,
+        (secret, offer): (&Secret, SrtpOffer),
+    ) -> Result<Option<(SrtpParameter, Vec<MikeyMessage>)>, Reply> {
+        let suite = match self.parameter {
+            Some(parameter) => parameter.suite,
+            None if offer == SrtpOffer::Always && self.refusal(presentation).is_none() => {
+                Suite::default()
+            }
+            None => return Ok(None),
+        };
+        if let Some(note) = self.refusal(presentation) {
+            return Err(Reply::refusal(StatusCode::UnsupportedTransport, note));
+        }
+        let (nonce, path) = (random(), presentation.path());
+        let tracks = 0..presentation.tracks();
+        let messages = tracks.map(|track| message(secret.key(suite, nonce, (&path, track)), 0));
+        let parameter = SrtpParameter {
+            suite,
+            nonce: Some(nonce),
+        };
+        Ok(Some((parameter, messages.collect())))
+    }
+
+    /// The keys of a track that is sent by that transport; none if it is not encrypted.
+    pub(super) fn agree(
+        self,
+        secret: &Secret,
+        (presentation, track): (&Presentation, usize),
+        (transport, request): (&Transport, &Request),
+    ) -> Result<Option<Box<AgreedKeys>>, Reply> {
+        if !self.is_for(transport) {
+            return Ok(None);
+        }
+        let known = self.parameter.and_then(|it| Some((it.suite, it.nonce?)));
+        let told = request.header("KeyMgmt").map(parse_key_mgmt).transpose();
+        let told = told
+            .map_err(|error| Reply::refusal(StatusCode::KeyManagementError, &error.to_string()))?;
+        let told = told.map(|message| message.key);
+        // Who has no description is given a key of the kind that it has itself.
+        let suite = self.parameter.map(|it| it.suite);
+        let suite = suite
+            .or_else(|| told.map(|key| key.suite()))
+            .unwrap_or_default();
+        let (suite, nonce) = known.unwrap_or_else(|| (suite, random()));
+        let server = secret.key(suite, nonce, (&presentation.path(), track));
+        Ok(Some(Box::new(AgreedKeys {
+            server,
+            client: told.unwrap_or(server),
+            is_new: known.is_none(),
+        })))
+    }
+}
+
+impl AgreedKeys {
+    /// What a client is told in the answer to SETUP, if it does not know the key: a `KeyMgmt`.
+    pub(super) fn answer(&self, ssrc: u32) -> Option<MikeyMessage> {
+        self.is_new.then(|| message(self.server, ssrc))
+    }
+
+    /// What a path's packets may be, at most, so that they fit it with their tags: those of an
+    /// Ethernet, also where more would fit, because they are copied to where they are encrypted.
+    pub(super) fn mtu_bytes(mtu_bytes: u32) -> u32 {
+        const ETHERNET: u32 = 1500;
+        const TAG_BYTES_MAX: u32 = 16;
+        mtu_bytes.min(ETHERNET).saturating_sub(TAG_BYTES_MAX)
+    }
+}
+
+impl TrackSrtp {
+    pub(super) fn new(keys: &AgreedKeys) -> Box<Self> {
+        Box::new(Self {
+            sender: RefCell::new(RtcpSender::new(&keys.server)),
+            receiver: RefCell::new(RtcpReceiver::new(&keys.client)),
+        })
+    }
+
+    /// A report, encrypted; nothing once its key is used up, which takes 340 years.
+    pub(super) fn protect(&self, report: &[u8]) -> Option<Vec<u8>> {
+        self.sender.borrow_mut().protect(report).ok()
+    }
+
+    /// What a client's datagram says, if it is from the client.
+    pub(super) fn unprotect(&self, datagram: &[u8]) -> Option<Vec<u8>> {
+        self.receiver.borrow_mut().unprotect(datagram).ok()
+    }
+}
+
+/// A message with that key. An SSRC that is not known yet is 0.
+fn message(key: MasterKey, ssrc: u32) -> MikeyMessage {
+    MikeyMessage {
+        bundle: u32::from_be_bytes(random()),
+        sessions: vec![CryptoSession { ssrc, rollover: 0 }],
+        ntp: ntp(Moment::now().unix),
+        random: random::<16>().to_vec(),
+        key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_description_track_and_file_has_a_key_of_its_own() {
+        let (one, two) = (Secret::new(), Secret::new());
+        let suite = Suite::default();
+        let key = |secret: &Secret, nonce, of| secret.key(suite, [nonce; 16], of);
+        let first = key(&one, 1, ("a.mp4", 0));
+        assert_eq!(first, key(&one, 1, ("a.mp4", 0)));
+        for other in [
+            key(&two, 1, ("a.mp4", 0)),
+            key(&one, 2, ("a.mp4", 0)),
+            key(&one, 1, ("a.mp4", 1)),
+            key(&one, 1, ("b.mp4", 0)),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
+
+    #[test]
+    fn reports_are_encrypted_both_ways() {
+        let keys = |server, client| AgreedKeys {
+            server: MasterKey::new(Suite::default(), &[server; 30]).unwrap(),
+            client: MasterKey::new(Suite::default(), &[client; 30]).unwrap(),
+            is_new: false,
+        };
+        let (here, there) = (keys(1, 2), keys(2, 1));
+        let (here, there) = (TrackSrtp::new(&here), TrackSrtp::new(&there));
+        let report = b"report of a receiver";
+        let sealed = there.protect(report).unwrap();
+        assert_eq!(here.unprotect(&sealed).as_deref(), Some(&report[..]));
+        assert!(here.unprotect(&sealed).is_none(), "it comes once");
+        assert!(here.unprotect(report).is_none(), "it is in the clear");
+        let sealed = here.protect(report).unwrap();
+        assert!(here.unprotect(&sealed).is_none(), "it is its own");
+        assert!(there.unprotect(&sealed).is_some());
+    }
+}

@@ -1,0 +1,5 @@
+//! Fuzzes the target `mikey`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("mikey");
