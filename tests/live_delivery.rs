@@ -125,7 +125,8 @@ fn a_paused_viewer_of_a_publisher_goes_on_without_a_gap() {
     require_programs!("curl");
     let site = serve(&[]);
     let mut hand = Hand::publish(&site, SDP);
-    let picture = |hand: &mut Hand, number: u32| hand.picture(number * 3600, number % 10 == 0);
+    let picture =
+        |hand: &mut Hand, number: u32| hand.picture(number * 3600, number.is_multiple_of(10));
     (0..15).for_each(|number| picture(&mut hand, number));
     channel(&site, "pictures", |it| it["received"]["rtp"] == 15);
     let mut eyes = Eyes::set_up(&site);

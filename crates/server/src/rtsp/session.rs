@@ -71,7 +71,7 @@ pub(super) enum Start {
     /// Likewise, of what is sent to a group; the session that sends is started, if it has to be.
     Group {
         tracks: Vec<(Rc<TrackSession>, Option<Position>)>,
-        start: Option<(Rc<Session>, Box<Start>)>,
+        start: Option<(Rc<Session>, Box<Self>)>,
     },
 }
 

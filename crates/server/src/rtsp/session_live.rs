@@ -64,9 +64,8 @@ impl Session {
             }
         };
         let position = |track: &Rc<TrackSession>| {
-            let starts = match start.as_ref()? {
-                Start::Stored { tracks, .. } => tracks,
-                _ => return None,
+            let Start::Stored { tracks: starts, .. } = start.as_ref()? else {
+                return None;
             };
             let its = starts.iter().find(|it| it.track.number() == track.number());
             its.map(|start| start.position)
