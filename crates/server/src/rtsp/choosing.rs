@@ -40,7 +40,7 @@ pub(super) fn choose<'a>(
             Presentation::Multicast(_) => "the session's other tracks are on a multicast group",
             _ if asked.all(|lower| lower == LowerTransport::Multicast) => match serves_groups {
                 true => "the session's other tracks are not on a multicast group",
-                false => "there are no multicast groups here (--multicast)",
+                false => "there are no multicast groups here",
             },
             Presentation::Published(_) if !has_engines => UDP_ALONE,
             Presentation::Live(_) => UDP_ALONE,

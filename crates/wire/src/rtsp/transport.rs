@@ -149,12 +149,17 @@ impl Transport {
     /// Datagrams to these ports of whoever is meant, for RTP and RTCP.
     #[must_use]
     pub const fn to_ports([rtp_port, rtcp_port]: [u16; 2]) -> Self {
+        let lower = LowerTransport::Udp {
+            rtp_port,
+            rtcp_port,
+        };
+        Self::of(lower, UDP)
+    }
+
+    const fn of(lower: LowerTransport, spelling: &'static str) -> Self {
         Self {
-            lower: LowerTransport::Udp {
-                rtp_port,
-                rtcp_port,
-            },
-            spelling: UDP,
+            lower,
+            spelling,
             destination: None,
         }
     }
@@ -248,11 +253,7 @@ impl Transport {
             return Err(refused);
         }
         if is_multicast {
-            return Ok(Self {
-                lower: LowerTransport::Multicast,
-                spelling,
-                destination: None,
-            });
+            return Ok(Self::of(LowerTransport::Multicast, spelling));
         }
         if is_elsewhere {
             return Err(TransportError::Destination);
@@ -496,7 +497,7 @@ mod tests {
         #[test]
         fn noise_never_panics(
             value in
-                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|multicast|interleaved|mode|[0-9]{1,6}|\\PC){0,30}"
+                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|multicast|interleaved|[0-9]{1,6}|\\PC){0,30}"
         ) {
             for lower in negotiate(&value).unwrap_or_default() {
                 let is_fit = match lower {
