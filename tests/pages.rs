@@ -148,6 +148,23 @@ fn players_that_others_wrote_play_the_same() {
     }
 }
 
+#[test]
+fn chromium_plays_over_https_by_http_2() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !has_modules() {
+        return;
+    }
+    let site = Site::new(&["--https=127.0.0.1:0", "--tls=self-signed"], |root| {
+        copy(&counting_mp4(SECONDS).unwrap(), &root.join("counting.mp4"));
+        let cue = "1\n00:00:04,000 --> 00:00:05,000\nfour <i>and</i> more\n";
+        fs::write(root.join("counting.en.srt"), cue).unwrap();
+    });
+    let line = site.server.wait_for_line("listening  https://", LONG);
+    let line = line.unwrap();
+    let url = format!("https://{}", line.rsplit("//").next().unwrap());
+    passes(&url, "https.mjs", "chromium");
+}
+
 /// Its own Media Source, with our player: Debian's Firefox has no HLS of its own.
 #[test]
 fn each_control_of_the_player_works_in_firefox() {

@@ -202,6 +202,9 @@ fn versions_and_names_are_as_openssl_sees_them() {
     let to = site.https.to_string();
     let arguments = ["s_client", "-connect", &to, "-alpn", "h2,http/1.1"];
     let said = run("openssl", &arguments).stdout;
+    assert!(String::from_utf8_lossy(&said).contains("ALPN protocol: h2"));
+    let arguments = ["s_client", "-connect", &to, "-alpn", "http/1.1"];
+    let said = run("openssl", &arguments).stdout;
     assert!(String::from_utf8_lossy(&said).contains("ALPN protocol: http/1.1"));
 }
 

@@ -22,18 +22,24 @@ mod download_site;
 
 const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp4");
 
-/// A server, and where RTSP over TLS is.
-fn site() -> (Site, SocketAddr) {
-    let options = ["--tls=self-signed", "--rtsps=127.0.0.1:0"];
+/// A server, and where RTSP and HTTP over TLS are.
+fn site() -> (Site, [SocketAddr; 2]) {
+    let options = [
+        "--tls=self-signed",
+        "--rtsps=127.0.0.1:0",
+        "--https=127.0.0.1:0",
+    ];
     let site = Site::new(&options, |root| {
         fs::copy(DEMO_MP4, root.join("demo.mp4")).unwrap();
         age(&root.join("demo.mp4")).unwrap();
     });
-    let line = site.server.wait_for_line("listening  rtsps://", LONG);
-    let line = line.unwrap();
-    let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
-    let rtsps = address.parse().unwrap();
-    (site, rtsps)
+    let addresses = ["rtsps", "https"].map(|scheme| {
+        let begin = format!("listening  {scheme}://");
+        let line = site.server.wait_for_line(&begin, LONG).unwrap();
+        let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
+        address.parse().unwrap()
+    });
+    (site, addresses)
 }
 
 /// The hashes of the first pictures that ffmpeg gets.
@@ -53,12 +59,17 @@ fn pictures(transport: &str, url: &str) -> Vec<String> {
 #[test]
 fn ffmpeg_gets_the_same_pictures_through_a_tunnel() {
     require_programs!("ffmpeg");
-    let (site, rtsps) = site();
+    let (site, [rtsps, https]) = site();
     let expected = pictures("tcp", &site.rtsp_url("demo.mp4"));
     assert_eq!(expected.len(), 60);
-    assert_eq!(pictures("http", &site.rtsp_url("demo.mp4")), expected);
-    let url = format!("rtsp://{rtsps}/demo.mp4");
-    assert_eq!(pictures("https", &url), expected);
+    for at in [site.rtsp, site.http] {
+        let url = format!("rtsp://{at}/demo.mp4");
+        assert_eq!(pictures("http", &url), expected, "{at}");
+    }
+    for at in [rtsps, https] {
+        let url = format!("rtsp://{at}/demo.mp4");
+        assert_eq!(pictures("https", &url), expected, "{at}");
+    }
 }
 
 /// How GStreamer ends says nothing.
@@ -154,6 +165,18 @@ fn halves_of_tunnels_find_each_other_by_their_cookie() {
     assert!(get.is_at_end());
     let mut get = Side::open(to, "GET", "abc");
     assert!(get.head().starts_with("HTTP/1.0 200 OK\r\n"));
+    // HTTP's port is as good, for either half.
+    for (port_of_get, port_of_post) in [(site.http, site.http), (to, site.http), (site.http, to)] {
+        let mut get = Side::open(port_of_get, "GET", "by-http");
+        assert!(get.head().starts_with("HTTP/1.0 200 OK\r\n"));
+        let mut post = Side::open(port_of_post, "POST", "by-http");
+        post.drip(OPTIONS[0]);
+        assert!(get.head().contains("CSeq: 1\r\n"));
+        drop(get);
+        assert!(post.is_at_end());
+    }
+    let mut nobodys = Side::open(site.http, "POST", "other");
+    assert!(nobodys.head().starts_with("HTTP/1.0 404 "));
     // Whoever hangs up the GET takes the POST with it.
     let mut post = Side::open(to, "POST", "abc");
     post.drip(OPTIONS[0]);

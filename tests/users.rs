@@ -14,6 +14,8 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use onrush_server::admin::status::{Status, Users};
 use onrush_testkit::media::age;
 use onrush_testkit::process::Process;
@@ -611,6 +613,96 @@ fn ten_thousand_wrong_passwords_disturb_nobody() {
     assert_eq!(after.slowed, answers[1], "{after:?}");
 }
 
+/// What an address has used up by one protocol it has used up for all; and others have not.
+#[test]
+fn ten_thousand_wrong_passwords_count_for_all_protocols() {
+    let (site, _folder, metrics) = site(&[]);
+    let wrong = "Authorization: Basic YW5uYTp3cm9uZw==\r\n";
+    let mut raw = Raw::connect(site.http);
+    let (mut looked_at, mut slowed) = (0, 0);
+    for _ in 0..10_000 {
+        match raw.request("GET", "/data", wrong).status {
+            401 => looked_at += 1,
+            429 => slowed += 1,
+            other => panic!("{other}"),
+        }
+    }
+    // A slow machine forgives some meanwhile.
+    assert!(looked_at >= 30 && slowed > 5000, "{looked_at} {slowed}");
+    let url = format!("rtsp://{}/film.ts", site.rtsp);
+    let rtsp = |from: [u8; 4]| {
+        let mut viewer = Viewer::connect(from.into(), site.rtsp);
+        viewer.ask("DESCRIBE", &url, PASSWORD, &[]);
+        viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0
+    };
+    // Again, because one is forgiven in three seconds.
+    for _ in 0..100 {
+        raw.request("GET", "/data", wrong);
+    }
+    assert_eq!(rtsp([127, 0, 0, 1]), 503);
+    assert_eq!(rtsp([127, 0, 0, 2]), 200);
+    let mut ftp = Raw::connect(site.ftp);
+    assert_eq!(ftp.reply().0, 220);
+    assert_eq!(ftp.command("USER anna"), 331);
+    assert_eq!(ftp.command(&format!("PASS {PASSWORD}")), 530);
+    let after = counted(metrics);
+    assert!(after.slowed >= slowed, "{after:?}");
+    assert!(after.wrong <= looked_at + 10, "{after:?}");
+}
+
+/// A token that openssl has signed is for players, which carry it in URLs, and for downloaders.
+#[test]
+fn a_token_plays_and_downloads_what_it_names() {
+    require_programs!("ffprobe", "curl", "openssl");
+    let folder = tempfile::tempdir().unwrap();
+    let (keys, key) = (folder.path().join("keys.json"), "k".repeat(32));
+    let of_base64 = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
+    let k = of_base64(key.as_bytes());
+    fs::write(&keys, format!(r#"{{"keys":[{{"kty":"oct","k":"{k}"}}]}}"#)).unwrap();
+    let token = |claims: &str| {
+        let header = of_base64(br#"{"alg":"HS256","typ":"JWT"}"#);
+        let signed = format!("{header}.{}", of_base64(claims.as_bytes()));
+        let file = folder.path().join("signed");
+        fs::write(&file, &signed).unwrap();
+        let mut command = Command::new("openssl");
+        command.args(["dgst", "-sha256", "-hmac", &key, "-binary"]);
+        let signature = command.arg(&file).output().unwrap().stdout;
+        format!("{signed}.{}", of_base64(&signature))
+    };
+    let keys = format!("--jwt-keys={}", keys.display());
+    let (site, _) = site_of(&[&keys, "--jwt-audience=films", "--metrics=127.0.0.1:0"]);
+    let claims =
+        r#"{"exp":4e9,"aud":"films","onrush_rights":["play,download /data","play /film.ts"]}"#;
+    let good = token(claims);
+    assert_eq!(
+        probe(&format!("{}?token={good}", site.rtsp_url("film.ts"))),
+        Ok(())
+    );
+    let bearer = format!("Authorization: Bearer {good}");
+    run(
+        folder.path(),
+        "curl",
+        &["-sS", "--fail", "-H", &bearer, "-o", "x", &site.url("data")],
+    );
+    assert!(fs::read(folder.path().join("x")).unwrap() == bytes(100_000));
+    let status = |target: &str| site.get(target, "").status;
+    assert_eq!(status(&format!("/data?token={good}")), 200);
+    assert_eq!(status("/data"), 401);
+    assert_eq!(
+        status(&format!("/film.ts?token={good}")),
+        403,
+        "it may play it"
+    );
+    let playlist = site.get(&format!("/film.ts/hls/index.m3u8?token={good}"), "");
+    assert_eq!(playlist.status, 200);
+    let text = String::from_utf8(playlist.body).unwrap();
+    assert!(text.contains(&format!("?token={good}")), "{text}");
+    let old = token(&claims.replace("4e9", "1e9"));
+    assert_eq!(status(&format!("/data?token={old}")), 401);
+    let error = probe(&format!("{}?token={old}", site.rtsp_url("film.ts"))).unwrap_err();
+    assert!(error.contains("401"), "{error}");
+}
+
 /// Session after session on one connection. What each costs the server's processor, and so how many
 /// could be set up in a second on one, is told and not judged: `--nocapture` shows it.
 #[test]
@@ -659,10 +751,20 @@ fn what_cannot_be_used_is_refused_at_the_start() {
         (format!("--users={name}"), "line 1"),
         ("--users=/no/such/file".to_owned(), "No such file"),
         (format!("--url-keys={name}"), "16 bytes"),
-        ("--auth-hook=https://example.org".to_owned(), "http://"),
+        ("--auth-hook=ftp://example.org".to_owned(), "http://"),
+        (format!("--jwt-keys={name}"), "JWK set"),
+        (
+            "--jwt-keys=http://id.example.org/keys".to_owned(),
+            "https://",
+        ),
+        (
+            format!("--auth-hook=https://[::1]:9 --auth-ca={name}"),
+            "no certificate",
+        ),
     ] {
         let mut command = Command::new(ONRUSH);
-        command.args(["serve", "--rtsp=127.0.0.1:0", "--cache=1MiB", &option]);
+        command.args(["serve", "--rtsp=127.0.0.1:0", "--cache=1MiB"]);
+        command.args(option.split(' '));
         let (status, log) = Process::run(command.arg(folder.path()), LONG).unwrap();
         assert_eq!(status.code(), Some(2), "{option}: {log}");
         assert!(log.contains(said), "{option}: {log}");

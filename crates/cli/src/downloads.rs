@@ -101,6 +101,12 @@ pub(crate) struct DownloadOptions {
           default_value_t = limits().download_requests_max, value_parser = count)]
     pub(crate) download_requests_max: usize,
 
+    /// Requests at once on one connection of HTTP/2
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = limits().download_streams_max,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) download_streams_max: u32,
+
     /// How long a request's head or a command may take to arrive
     #[arg(long, hide_short_help = true, value_name = "TIME",
           default_value_t = Time(limits().download_head_time_max),
@@ -176,6 +182,7 @@ impl DownloadOptions {
                 download_connections_per_address_max: self.download_connections_per_address_max,
                 download_files_max: self.download_files_max,
                 download_requests_max: self.download_requests_max,
+                download_streams_max: self.download_streams_max,
                 download_head_time_max: self.download_head_time_max.0,
                 download_idle_time_max: self.download_idle_time_max.0,
                 download_stall_time_max: self.download_stall_time_max.0,
@@ -327,6 +334,7 @@ mod tests {
     fn every_limit_can_be_set() {
         let options = "--download-connections-max=1 --download-connections-per-address-max=2 \
             --download-files-max=3 --download-requests-max=4 --download-head-time-max=5s \
+            --download-streams-max=9 \
             --download-idle-time-max=6s --download-stall-time-max=7s --download-rate=8Mbit/s \
             --download-rate-per-client=80kbit/s --ftp-ports=1024-65535";
         let options: Vec<_> = options.split_whitespace().collect();
@@ -336,6 +344,7 @@ mod tests {
             download_connections_per_address_max: 2,
             download_files_max: 3,
             download_requests_max: 4,
+            download_streams_max: 9,
             download_head_time_max: Duration::from_secs(5),
             download_idle_time_max: Duration::from_secs(6),
             download_stall_time_max: Duration::from_secs(7),

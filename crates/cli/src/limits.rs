@@ -16,12 +16,13 @@ use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin, channel_api,
     downloads::ftp as session,
-    engine, library, rtsp as control, store, transfer,
+    engine, library, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
     watching,
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
+use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
@@ -186,12 +187,13 @@ fn over_tcp() -> [Limit; 2] {
 }
 
 /// Those of downloads.
-fn of_downloads() -> [Limit; 7] {
+fn of_downloads() -> [Limit; 8] {
     let DownloadLimits {
         download_connections_max,
         download_connections_per_address_max,
         download_files_max,
         download_requests_max,
+        download_streams_max,
         download_head_time_max,
         download_idle_time_max,
         download_stall_time_max,
@@ -216,6 +218,11 @@ fn of_downloads() -> [Limit; 7] {
             "download_requests_max",
             count(download_requests_max),
             "requests on one connection",
+        ),
+        limit(
+            "download_streams_max",
+            count(download_streams_max as usize),
+            "of them at once by HTTP/2",
         ),
         limit(
             "download_head_time_max",
@@ -337,6 +344,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
+        tunnelling::TUNNELS_WAITING_MAX as count, "sides of tunnels that HTTP hands over at once";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
         control::GROUP_REPORT_SESSIONS_MAX as count, "sessions told of a report to a group";
         multicast::GROUPS_MAX as count, "groups of a range";
@@ -398,10 +406,12 @@ fn beside() -> Vec<Limit> {
         adaptive::LEFT_TO_OTHERS_MAX as count, "of a processor left to others";
         transfer::STEP_BYTES_MAX as bytes, "a download's step";
         transfer::TLS_SEALED_BYTES_MAX as bytes, "of it sealed at once for TLS";
+        transfer::STREAM_BYTES_MAX as bytes, "of it read at once for HTTP/2";
         tls::PEM_BYTES_MAX as bytes, "a file of certificates";
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
         tls::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
+        tls::TLS_LOG_LINES_MAX as count, "lines a minute of handshakes that failed";
         transfer::READS_MAX as count, "reads of disks at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
@@ -410,11 +420,18 @@ fn beside() -> Vec<Limit> {
         http::TARGET_BYTES_MAX as bytes, "its target";
         http::RANGES_MAX as count, "its ranges; more: the whole file";
         http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
+        downloads::HTTP2_RESETS_MAX as count, "requests of HTTP/2 taken back unread";
+        downloads::HTTP2_ERRORS_MAX as count, "its streams with errors of one client";
+        downloads::HTTP2_CONTROL_BYTES_MAX as bytes, "frames that ask for nothing";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
+        downloads::TEXTS_MAX as count, "subtitles of one film";
+        text::TEXT_BYTES_MAX as bytes, "a file of subtitles";
+        text::CUES_MAX as count, "cues of one language";
+        text::CUE_BYTES_MAX as bytes, "a cue";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
     }
@@ -443,6 +460,13 @@ fn of_users() -> Vec<Limit> {
         users::HOOK_ANSWERS_MAX as count, "answers of it that are kept";
         users::URL_KEYS_BYTES_MAX as bytes, "a file of keys for URLs";
         users::URL_KEYS_MAX as count, "keys in it";
+        auth::JWT_BYTES_MAX as count, "bytes of a token";
+        auth::JWT_RIGHTS_MAX as count, "rights in it";
+        auth::JWK_KEYS_MAX as count, "keys for tokens";
+        users::JWKS_BYTES_MAX as bytes, "a set of them";
+        users::JWKS_TIME_MAX as time, "asking a URL for them";
+        users::JWKS_PAUSE_MIN as time, "until it is asked again for one that is unknown";
+        users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use onrush_server::users::{HookConfig, UsersConfig};
+use onrush_server::users::{HookConfig, JwtConfig, UsersConfig};
 
 use crate::values::DAY;
 use onrush_cli::units::{Time, within};
@@ -28,8 +28,8 @@ pub(crate) struct UserOptions {
 
     /// A service that says who may do what
     ///
-    /// An http:// URL, which gets a POST with JSON (address, protocol, user, password, path,
-    /// action) for what the file of users does not allow. 2xx lets it pass, 401 asks for a
+    /// An http:// or https:// URL, which gets a POST with JSON (address, protocol, user, password,
+    /// path, action) for what the file of users does not allow. 2xx lets it pass, 401 asks for a
     /// password, other answers refuse; so does none in time.
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url, hide_short_help = true)]
     auth_hook: Option<String>,
@@ -45,6 +45,39 @@ pub(crate) struct UserOptions {
           default_value_t = Time(HookConfig::new("").time_max),
           value_parser = within(Time(Duration::from_millis(10)), Time(Duration::from_secs(60))))]
     auth_hook_time_max: Time,
+
+    /// Keys by which tokens (JWT) are signed
+    ///
+    /// A file with a JWK set, or the https:// URL of one. What a token may, its claim onrush_rights
+    /// says; docs/users.md tells how. It is sent as `Authorization: Bearer`, or behind `?token=`.
+    #[arg(long, value_name = "FILE|URL", hide_short_help = true)]
+    jwt_keys: Option<String>,
+
+    /// Whom tokens must be for (`aud`)
+    ///
+    /// Without it those are taken that are for nobody in particular, and no others.
+    #[arg(
+        long,
+        value_name = "NAME",
+        hide_short_help = true,
+        requires = "jwt_keys"
+    )]
+    jwt_audience: Option<String>,
+
+    /// Who must have made tokens (`iss`)
+    #[arg(
+        long,
+        value_name = "NAME",
+        hide_short_help = true,
+        requires = "jwt_keys"
+    )]
+    jwt_issuer: Option<String>,
+
+    /// Who may have signed the certificates of --auth-hook and --jwt-keys
+    ///
+    /// A file of certificates (PEM), which are trusted in place of the system's.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    auth_ca: Option<PathBuf>,
 
     /// Take passwords in the clear from other machines
     ///
@@ -65,6 +98,12 @@ impl UserOptions {
                 cache_time: self.auth_hook_cache.0,
                 time_max: self.auth_hook_time_max.0,
             }),
+            jwt: self.jwt_keys.as_deref().map(|keys| JwtConfig {
+                keys: keys.into(),
+                audience: self.jwt_audience.clone(),
+                issuer: self.jwt_issuer.clone(),
+            }),
+            ca: self.auth_ca.clone(),
             takes_plain_passwords: self.plain_passwords,
         }
     }

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::listening::close;
 use crate::tls::record::{NewKey, Sealer};
-use crate::tls::stream::TlsStream;
+use crate::tls::stream::{Reattach, TlsStream};
 
 /// A connection.
 #[derive(Debug)]
@@ -20,9 +20,82 @@ pub(crate) enum ByteStream {
     Tls(Box<TlsStream>),
 }
 
+/// A connection that belongs to no thread's runtime.
+pub(crate) struct Detached {
+    socket: std::net::TcpStream,
+    /// What makes one of TLS of it.
+    tls: Option<Reattach>,
+}
+
+impl std::fmt::Debug for Detached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Detached of {:?}", self.socket)
+    }
+}
+
+impl Detached {
+    /// The connection, in the runtime of this thread.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot wait for one more.
+    pub(crate) fn attach(self) -> io::Result<ByteStream> {
+        let socket = TcpStream::from_std(self.socket)?;
+        Ok(match self.tls {
+            None => ByteStream::Plain(socket),
+            Some(reattach) => ByteStream::Tls(Box::new(reattach(socket))),
+        })
+    }
+}
+
 impl ByteStream {
+    /// Takes it off the runtime of this thread, to go on in another's.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime does not let go of it.
+    pub(crate) fn detach(self) -> io::Result<Detached> {
+        let (socket, tls) = match self {
+            Self::Plain(socket) => (socket, None),
+            Self::Tls(stream) => {
+                let (socket, reattach) = stream.detach();
+                (socket, Some(reattach))
+            }
+        };
+        let socket = socket.into_std()?;
+        Ok(Detached { socket, tls })
+    }
+
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Whether client and server have agreed on HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.is_http2(),
+        }
+    }
+
+    /// As [`tokio::io::AsyncWrite::poll_write`].
+    pub(crate) fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => std::pin::Pin::new(socket).poll_write(context, bytes),
+            Self::Tls(stream) => stream.poll_write(context, bytes),
+        }
+    }
+
+    /// As [`tokio::io::AsyncWrite::poll_flush`].
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => std::pin::Pin::new(socket).poll_flush(context),
+            Self::Tls(stream) => stream.poll_flush(context),
+        }
     }
 
     /// The socket beneath, for its options and its state.

@@ -28,6 +28,7 @@ mod statistics;
 pub mod store;
 pub mod tls;
 pub mod transfer;
+pub mod tunnelling;
 pub mod users;
 pub mod watching;
 

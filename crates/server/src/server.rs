@@ -30,9 +30,10 @@ use crate::downloads::{Listening, Running};
 use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
-use crate::rtsp::{Content, Control, Files};
+use crate::rtsp::{Content, Control, Files, accept_tunnelled};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
+use crate::tunnelling::{TunnelQueue, Tunnels, tunnels};
 use crate::users::{Authorizer, OpenError};
 use crate::watching::WishQueue;
 
@@ -118,7 +119,8 @@ impl Server {
         let statistics = Arc::new(Statistics::default());
         let tls = open_tls(&config, &statistics)?;
         let (listeners, [addresses, tls_addresses]) = listen_for_players(&config, tls.as_ref())?;
-        let listening = listen_for_downloads(&config, tls.as_ref())?;
+        let (tunnels, tunnelled) = tunnels();
+        let listening = listen_for_downloads(&config, tls.as_ref(), tunnels)?;
         let control_error = |source| StartError::Control { source };
         let metrics = bind(config.metrics_address.as_slice(), Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
@@ -146,7 +148,7 @@ impl Server {
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
-        let ends = (stopped, wished);
+        let ends = (stopped, wished, tunnelled);
         let run = move || {
             let pulls = Pulls::start(&config.channels.pulls, &published);
             // In here, because nothing of it may leave the thread.
@@ -339,8 +341,13 @@ fn listen_for_players(
     Ok((plain.chain(with_tls).collect(), addresses))
 }
 
-fn listen_for_downloads(config: &Config, tls: Option<&Arc<Tls>>) -> Result<Listening, StartError> {
+fn listen_for_downloads(
+    config: &Config,
+    tls: Option<&Arc<Tls>>,
+    tunnels: Tunnels,
+) -> Result<Listening, StartError> {
     Ok(Listening {
+        tunnels,
         http: bind(&config.downloads.http_addresses, Service::Http)?,
         https: bind(&config.downloads.https_addresses, Service::Https)?,
         tls: tls.cloned(),
@@ -418,13 +425,14 @@ fn serve(
     control: Rc<Control>,
     (upkeep, api): (Upkeep, ChannelApi),
     listeners: Listeners,
-    (stopped, wished): (oneshot::Receiver<()>, WishQueue),
+    (stopped, wished, tunnelled): (oneshot::Receiver<()>, WishQueue, TunnelQueue),
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
         api.spawn(upkeep.channels(), &mut beside);
         upkeep.spawn(&mut beside);
+        beside.spawn_local(accept_tunnelled(Rc::clone(&control), tunnelled));
         let listeners = listeners.into_iter().map(|(listener, tls)| {
             let listener = tokio::net::TcpListener::from_std(listener);
             (listener.expect("a runtime with I/O"), tls)

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::hls::{Listed, Presentation};
+use crate::hls::{Listed, Presentation, Text};
 use crate::media::Medium;
 use crate::media::segments::{Format, Rendition};
 
@@ -42,6 +42,9 @@ pub fn manifest(film: &Presentation<'_>) -> Option<String> {
     for (number, set) in (1..).zip(&sets) {
         adaptation_set(&mut out, number, set, (is_aligned, film.query));
     }
+    for (number, text) in (sets.len() + 1..).zip(&film.texts) {
+        subtitles(&mut out, number, text, film.query);
+    }
     out += "</Period>\n</MPD>\n";
     Some(out)
 }
@@ -77,6 +80,26 @@ fn adaptation_set(
         representation(out, listed, query);
     }
     *out += "</AdaptationSet>\n";
+}
+
+/// Subtitles, which are one file (ISO/IEC 23009-1, section 5.3.9.1).
+fn subtitles(out: &mut String, number: usize, text: &Text, query: &str) {
+    let (name, version, query) = (&text.name, text.version, escaped(query));
+    let language = text.language.as_deref();
+    let language = language.map(|it| format!(" lang=\"{}\"", escaped(it)));
+    let label = text.label.as_deref();
+    let label = label.map(|it| format!("<Label>{}</Label>\n", escaped(it)));
+    write!(
+        out,
+        "<AdaptationSet id=\"{number}\" contentType=\"text\" mimeType=\"text/vtt\"{}>\n\
+         <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"subtitle\"/>\n{}\
+         <Representation id=\"{name}\" bandwidth=\"1000\">\n\
+         <BaseURL>../hls/{name}/{version}/all.vtt{query}</BaseURL>\n\
+         </Representation>\n</AdaptationSet>\n",
+        language.unwrap_or_default(),
+        label.unwrap_or_default(),
+    )
+    .expect("a string takes all");
 }
 
 fn representation(out: &mut String, listed: &Listed<'_>, query: &str) {
@@ -210,7 +233,10 @@ mod tests {
             assert_eq!(node.attribute("id"), Some(&rendition.name[..]));
             assert_eq!(number(node, "bandwidth"), rendition.rates.peak_bps);
             let template = named(node, "SegmentTemplate")[0];
-            assert_eq!(number(template, "timescale"), rendition.timescale.into());
+            assert_eq!(
+                number(template, "timescale"),
+                u64::from(rendition.timescale)
+            );
             let media = "../hls/$RepresentationID$/00abcdef01234567/$Number$.m4s";
             assert_eq!(template.attribute("media"), Some(media));
             let (mut times, mut at) = (Vec::new(), 0);
@@ -238,6 +264,30 @@ mod tests {
         let languages = named(document.root_element(), "AdaptationSet");
         let languages = languages.iter().filter_map(|it| it.attribute("lang"));
         assert_eq!(languages.collect::<Vec<_>>(), ["eng", "fra"]);
+    }
+
+    #[test]
+    fn subtitles_are_sets_of_their_own() {
+        let film = film(40, 50);
+        let mut film = of(&film);
+        film.texts = vec![Text {
+            name: "text".to_owned(),
+            version: VERSION,
+            language: Some("\"<".to_owned()),
+            label: Some("a & b".to_owned()),
+        }];
+        film.query = "?a=b&c=d";
+        let text = manifest(&film).unwrap();
+        let document = Document::parse(&text).unwrap();
+        let sets = named(document.root_element(), "AdaptationSet");
+        let set = sets
+            .into_iter()
+            .find(|it| it.attribute("mimeType") == Some("text/vtt"));
+        let set = set.unwrap();
+        assert_eq!(set.attribute("lang"), Some("\"<"));
+        assert_eq!(named(set, "Label")[0].text(), Some("a & b"));
+        let url = "../hls/text/00abcdef01234567/all.vtt?a=b&c=d";
+        assert_eq!(named(set, "BaseURL")[0].text(), Some(url));
     }
 
     #[test]

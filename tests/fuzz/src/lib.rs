@@ -10,12 +10,14 @@ pub mod memory;
 pub mod mutate;
 pub mod random;
 
+mod auth;
 mod datagrams;
 mod file;
 mod ftp;
 mod http;
 mod plan;
 mod rtsp;
+mod sdp;
 
 /// One thing that is fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -69,6 +71,16 @@ pub const TARGETS: [Target; 8] = [
         name: "rtcp",
         run: datagrams::rtcp,
         mutate: mutate::bytes,
+    },
+    Target {
+        name: "auth",
+        run: auth::check,
+        mutate: mutate::text,
+    },
+    Target {
+        name: "sdp",
+        run: sdp::check,
+        mutate: mutate::text,
     },
 ];
 

@@ -373,7 +373,7 @@ pub fn ts(data: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// What requests are made of.
-const WORDS: [&str; 56] = [
+const WORDS: [&str; 73] = [
     "OPTIONS ",
     "DESCRIBE ",
     "SETUP ",
@@ -397,8 +397,8 @@ const WORDS: [&str; 56] = [
     "\n",
     "\r",
     "CSeq: 1\r\n",
-    "Session: 0123456789abcdef0123456789abcde0\r\n",
-    "Session: 0123456789abcdef0123456789abcde1\r\n",
+    "Session: 0123473789abcdef0123473789abcde0\r\n",
+    "Session: 0123473789abcdef0123473789abcde1\r\n",
     "Transport: RTP/AVP;unicast;client_port=5000-5001\r\n",
     "Transport: RTP/AVP/TCP;interleaved=0-1\r\n",
     "Range: npt=1-2\r\n",
@@ -430,6 +430,23 @@ const WORDS: [&str; 56] = [
     "EPSV ALL\r\n",
     "If-Modified-Since: Thu, 01 Jan 1970 00:00:05 GMT\r\n",
     "Require: implicit-play\r\n",
+    "Digest ",
+    "Basic ",
+    "Bearer ",
+    "username=\"anna\", ",
+    "nonce=\"",
+    "qop=auth, ",
+    "nc=00000001, ",
+    "algorithm=SHA-256, ",
+    "stale=true",
+    "token=",
+    "signature=",
+    "%2C",
+    "a=rtpmap:96 H264/90000\r\n",
+    "a=fmtp:96 ",
+    "m=video 0 RTP/AVP 96\r\n",
+    "a=control:",
+    "\u{e9}",
 ];
 
 /// Requests: lines, words and numbers.

@@ -108,6 +108,16 @@ fn rtcp_keeps_its_promises() {
 }
 
 #[test]
+fn auth_keeps_its_promises() {
+    replay("auth");
+}
+
+#[test]
+fn sdp_keeps_its_promises() {
+    replay("sdp");
+}
+
+#[test]
 fn seeds_are_small() {
     let bytes = TARGETS.iter().flat_map(seeds).map(|(_, seed)| seed.len());
     let bytes: usize = bytes.sum();

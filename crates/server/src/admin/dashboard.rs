@@ -6,9 +6,11 @@
 //! | `GET /admin/events` | Server-Sent Events: each second the [`Status`], and new log lines |
 //! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
 //! | `POST /admin/sessions/ID/end` | ends a session |
+//! | `POST /admin/publishers/CHANNEL` | lets the publisher of a channel go; it may come again |
 //!
 //! Where there are users, all of it is for those with the right `admin`. Without users whoever can
-//! connect can read, as of metrics, and sessions are ended from this machine alone.
+//! connect can read, as of metrics, and sessions and publishers are ended from this
+//! machine alone.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -28,6 +30,7 @@ use onrush_wire::http::PAGE_POLICY;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
+use tracing::info;
 
 use super::Site;
 use super::listen::Peer;
@@ -87,6 +90,7 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
         .route("/admin/events", get(events))
         .route("/admin/sessions", get(sessions))
         .route("/admin/sessions/{number}/end", post(end))
+        .route("/admin/publishers/{*channel}", post(dismiss))
         .layer(from_fn_with_state(Arc::clone(site), guard))
 }
 
@@ -98,7 +102,7 @@ async fn guard(
     next: Next,
 ) -> Response {
     let authorizer = &site.office.authorizer;
-    let changes = request.method() == axum::http::Method::POST;
+    let changes = request.method() == http::Method::POST;
     if changes && !is_of_own_page(request.headers(), authorizer.is_open()) {
         return (StatusCode::FORBIDDEN, "not from this page\n").into_response();
     }
@@ -233,6 +237,16 @@ async fn end(State(site): State<Arc<Site>>, Path(number): Path<String>) -> Respo
         Some(true) => StatusCode::NO_CONTENT.into_response(),
         Some(false) => (StatusCode::NOT_FOUND, "no such session\n").into_response(),
         None => busy(),
+    }
+}
+
+async fn dismiss(State(site): State<Arc<Site>>, Path(channel): Path<String>) -> Response {
+    match site.watched.published.dismiss(&channel) {
+        true => {
+            info!("channel {channel}: its publisher is let go from the dashboard");
+            StatusCode::NO_CONTENT.into_response()
+        }
+        false => (StatusCode::NOT_FOUND, "nobody publishes this\n").into_response(),
     }
 }
 

@@ -150,6 +150,28 @@ impl Drop for ConnectionSlot {
     }
 }
 
+/// A place among the files that are open, of a request beside others on its connection.
+#[derive(Debug)]
+pub(crate) struct StreamSlot(Rc<Site>);
+
+impl StreamSlot {
+    /// A place, if there is one left.
+    pub(crate) fn take(site: &Rc<Site>) -> Option<Self> {
+        site.has_files(1).then(|| {
+            let held = &site.statistics.download_files;
+            held.fetch_add(1, Ordering::Relaxed);
+            Self(Rc::clone(site))
+        })
+    }
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        let held = &self.0.statistics.download_files;
+        held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Site {
     /// Whether so many files more can be open. RTSP takes its own meanwhile, on another thread;
     /// those that are set apart make up for what both take at once.

@@ -64,6 +64,8 @@ pub struct DownloadLimits {
     pub download_files_max: usize,
     /// Requests on one HTTP connection; the last one closes it.
     pub download_requests_max: usize,
+    /// Requests at once on one connection of HTTP/2; others wait for one to be answered.
+    pub download_streams_max: u32,
     /// How long a request's head, or a command, may take to arrive once it has begun.
     pub download_head_time_max: Duration,
     /// How long a connection may say nothing between two requests; in FTP, five times that.
@@ -99,6 +101,7 @@ impl Default for DownloadLimits {
             download_connections_per_address_max: 16_384,
             download_files_max: 1024,
             download_requests_max: 10_000,
+            download_streams_max: 100,
             download_head_time_max: Duration::from_secs(10),
             download_idle_time_max: Duration::from_secs(60),
             download_stall_time_max: Duration::from_secs(60),

@@ -38,7 +38,10 @@ pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
-pub use self::http::{INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
+pub use self::http::{
+    HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX, INDEX_WAIT_MAX,
+    RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, TEXTS_MAX,
+};
 use self::log::Log;
 use crate::engine::shared::bump;
 use crate::library::Library;
@@ -46,6 +49,7 @@ use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::transfer;
 use crate::transfer::{Settings, Transfers};
+use crate::tunnelling::Tunnels;
 use crate::users::Authorizer;
 
 /// What all connections share.
@@ -66,6 +70,8 @@ pub(crate) struct Site {
     pub(crate) boundary: String,
     /// Where RTSP plays the same files.
     pub(crate) rtsp_port: Option<u16>,
+    /// Where connections go that turn out to speak RTSP.
+    pub(crate) tunnels: Tunnels,
     /// Live channels, by their names, that the first page shows.
     pub(crate) channels: Vec<String>,
     /// When the server was started, in seconds since 1970.
@@ -107,6 +113,8 @@ pub(crate) struct Listening {
     /// What the latter are served with.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) ftp: Vec<TcpListener>,
+    /// Where connections go that turn out to speak RTSP.
+    pub(crate) tunnels: Tunnels,
 }
 
 impl Running {
@@ -136,7 +144,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let live = (rtsp_port, channels);
+            let live = (rtsp_port, channels, listening.tunnels.clone());
             let site = Site::new(settings, library, live, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
@@ -186,7 +194,7 @@ impl Site {
     fn new(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, channels): (Option<u16>, Vec<String>),
+        (rtsp_port, channels, tunnels): (Option<u16>, Vec<String>, Tunnels),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
@@ -218,6 +226,7 @@ impl Site {
             boundary: boundary(),
             rtsp_port,
             channels,
+            tunnels,
             started_s: started_s(),
             statistics,
             files_max,

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::byte_stream::ByteStream;
+use crate::transfer::{Outlet, StreamBody};
 
 /// Sends all of it. With `more` the kernel joins the last of it with what comes next, so that a
 /// head does not travel alone.
@@ -37,20 +38,52 @@ pub(crate) async fn send_all(
     Ok(())
 }
 
-/// The same on a connection that may have TLS: what is sealed is one record, whatever follows.
-///
-/// # Errors
-///
-/// As [`send_all`].
-pub(crate) async fn send_on(
-    stream: &ByteStream,
-    bytes: &[u8],
-    more: bool,
-    stall_time_max: Duration,
-) -> io::Result<()> {
-    match stream {
-        ByteStream::Plain(socket) => send_all(socket, bytes, more, stall_time_max).await,
-        ByteStream::Tls(stream) => stream.send_all(bytes, stall_time_max).await,
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To<'a> {
+    /// To a connection of its own, one answer after the other.
+    Connection(&'a ByteStream),
+    /// To a stream of a connection of HTTP/2.
+    Stream(&'a StreamBody),
+}
+
+impl<'a> To<'a> {
+    /// As [`send_all`]. On a connection with TLS what is sealed is one record, whatever follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_all`].
+    pub(crate) async fn send(
+        self,
+        bytes: &[u8],
+        more: bool,
+        stall_time_max: Duration,
+    ) -> io::Result<()> {
+        match self {
+            Self::Connection(ByteStream::Plain(socket)) => {
+                send_all(socket, bytes, more, stall_time_max).await
+            }
+            Self::Connection(ByteStream::Tls(stream)) => {
+                stream.send_all(bytes, stall_time_max).await
+            }
+            Self::Stream(stream) => stream.send_all(bytes, stall_time_max).await,
+        }
+    }
+
+    /// The same for transfers.
+    pub(crate) fn outlet(self) -> Outlet<'a> {
+        match self {
+            Self::Connection(stream) => stream.into(),
+            Self::Stream(stream) => stream.into(),
+        }
+    }
+
+    /// The socket beneath, if it is for this answer alone.
+    pub(crate) fn socket(self) -> Option<&'a TcpStream> {
+        match self {
+            Self::Connection(stream) => Some(stream.socket()),
+            Self::Stream(_) => None,
+        }
     }
 }
 

@@ -394,6 +394,7 @@ impl StreamShared {
                 let errno = i32::try_from(self.errno.load(Ordering::Relaxed)).unwrap_or(0);
                 Some(EndReason::Send(match errno {
                     libc::ETIMEDOUT => "its client takes nothing".to_owned(),
+                    libc::EKEYEXPIRED => "its key of TLS 1.2 has sealed all it may".to_owned(),
                     errno => std::io::Error::from_raw_os_error(errno).to_string(),
                 }))
             }

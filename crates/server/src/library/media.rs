@@ -6,7 +6,7 @@
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
 mod behind;
-mod segments;
+pub(crate) mod segments;
 
 use std::fs::{self, File, Metadata};
 use std::io;

@@ -36,6 +36,7 @@ mod tricks;
 pub use identity::Identity;
 pub use media::Media;
 use media::Opened;
+pub(crate) use media::segments::of_identity as version_of;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 pub use names::NAME_BYTES_MAX;
 pub(crate) use names::{is_hidden, safe};

@@ -116,6 +116,9 @@ impl Connection {
         let mut is_begun = false;
         let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
+            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+                return Ok(None);
+            }
             if let Some(received) = self.next() {
                 return Ok(Some(received));
             }
@@ -219,6 +222,13 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             read => read?,
         };
+        self.push(&bytes[..read]);
+        self.keep_key()?;
+        Ok(Some(read))
+    }
+
+    /// Takes what has come.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let limits = &self.place.control.config.limits;
         let decoder = self.decoder.get_or_insert_with(|| {
             Box::new(Decoder::new(rtsp::Limits {
@@ -232,9 +242,7 @@ impl Connection {
                 },
             }))
         });
-        decoder.push(&bytes[..read]);
-        self.keep_key()?;
-        Ok(Some(read))
+        decoder.push(bytes);
     }
 
     /// Answers what has come. Whether that was the last, and the connection is closed.

@@ -19,6 +19,7 @@ use super::connection_slot::ConnectionSlot;
 use crate::byte_stream::ByteStream;
 use crate::listening::close;
 use crate::tls::Tls;
+use crate::tunnelling::TunnelQueue;
 
 /// Takes connections until it is dropped: over TLS, if that is given.
 pub(super) async fn accept(control: Rc<Control>, listener: TcpListener, tls: Option<Arc<Tls>>) {
@@ -34,6 +35,27 @@ pub(super) async fn accept(control: Rc<Control>, listener: TcpListener, tls: Opt
                 warn!("accepting connections: {error}; trying again in 100 ms");
                 sleep(Duration::from_millis(100)).await;
             }
+        }
+    }
+}
+
+/// Takes connections that HTTP has found to be sides of tunnels, as long as it serves.
+pub(crate) async fn accept_tunnelled(control: Rc<Control>, mut queue: TunnelQueue) {
+    while let Some(tunnelled) = queue.recv().await {
+        let peer = tunnelled.peer;
+        let Some(place) = ConnectionSlot::take(&control, peer) else {
+            debug!("tunnel of {peer} refused: there are too many connections");
+            continue;
+        };
+        let attached = tunnelled.attach();
+        let connection = attached.and_then(|(stream, received)| {
+            let mut connection = Connection::new(place, stream)?;
+            connection.push(&received);
+            Ok(connection)
+        });
+        match connection {
+            Ok(connection) => drop(spawn_local(connection.serve())),
+            Err(error) => debug!("tunnel of {peer}: {error}"),
         }
     }
 }

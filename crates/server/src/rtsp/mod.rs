@@ -55,6 +55,7 @@ use tracing::{error, info, warn};
 pub use self::group::GROUP_REPORT_SESSIONS_MAX;
 use self::group::Group;
 use self::groups::Groups;
+pub(crate) use self::listen::accept_tunnelled;
 use self::live_player::LivePorts;
 use self::ports::{Hear, Ports};
 pub(crate) use self::presentation::{Content, Files};

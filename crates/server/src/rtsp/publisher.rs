@@ -250,6 +250,11 @@ impl Publisher {
         self.is_recording.then_some(PUBLISHER_SILENCE_MAX / 2)
     }
 
+    /// Whether it is to be let go.
+    pub(super) fn is_dismissed(&self) -> bool {
+        self.lease.channel().is_dismissed()
+    }
+
     /// Whether it records, and nothing has come for too long; said in the log.
     pub(super) fn is_silent(&self) -> bool {
         let silent_ns = monotonic_ns().saturating_sub(self.lease.channel().arrived_ns());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -20,8 +20,9 @@ use super::certificates::{
     CertificateError, fingerprint, own_pair, read_pair, self_signed, server_config, stamps,
 };
 use super::config::{TlsConfig, TlsLimits};
-use super::handshake::shake;
+use super::handshake::{ALPN_HTTP2, shake};
 use super::stream::TlsStream;
+use super::throttle::Throttle;
 
 /// Handshakes whose arithmetic is done at one time; the others wait their turn.
 pub const TLS_RECKONED_MAX: usize = 2;
@@ -38,6 +39,9 @@ pub(crate) struct Tls {
     pub(crate) fingerprint: Option<String>,
     in_progress: Mutex<InProgress>,
     turn: Semaphore,
+    /// What the log says of those that failed.
+    lines: Throttle,
+    started: Instant,
     pub(crate) stats: Arc<TlsStats>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -132,6 +136,8 @@ impl Tls {
             fingerprint: of_own.as_ref().map(fingerprint),
             in_progress: Mutex::default(),
             turn: Semaphore::new(TLS_RECKONED_MAX),
+            lines: Throttle::default(),
+            started: Instant::now(),
             stats,
             stop: Some(stop),
             thread: Some(thread),
@@ -184,9 +190,16 @@ impl Tls {
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it did not end in time"),
         };
         self.stats.failed.fetch_add(1, Ordering::Relaxed);
-        match failed.kind() {
-            io::ErrorKind::UnexpectedEof => debug!("{peer}: TLS handshake: the client left"),
-            _ => info!("{peer}: TLS handshake: {failed}"),
+        if failed.kind() == io::ErrorKind::UnexpectedEof {
+            debug!("{peer}: TLS handshake: the client left");
+            return None;
+        }
+        match self.lines.admit(self.started.elapsed()) {
+            None => debug!("{peer}: TLS handshake: {failed}"),
+            Some(0) => info!("{peer}: TLS handshake: {failed}"),
+            Some(omitted) => {
+                info!("{peer}: TLS handshake: {failed}; {omitted} others failed before, unlogged");
+            }
         }
         None
     }
@@ -195,7 +208,7 @@ impl Tls {
 impl Configs {
     fn of(rtsp: ServerConfig) -> Self {
         let mut http = rtsp.clone();
-        http.alpn_protocols = vec![b"http/1.1".to_vec()];
+        http.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
         Self {
             rtsp: Arc::new(rtsp),
             http: Arc::new(http),

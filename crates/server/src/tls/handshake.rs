@@ -27,6 +27,9 @@ const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// How long a peer that cannot be served may take nothing of the reason.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// HTTP/2, as ALPN names it (RFC 9113, section 3.2).
+pub(super) const ALPN_HTTP2: &[u8] = b"h2";
+
 /// A connection on its way to keys.
 struct Handshake {
     connection: UnbufferedServerConnection,
@@ -183,6 +186,7 @@ impl Handshake {
     }
 
     fn into_stream(self, socket: TcpStream) -> io::Result<TlsStream> {
+        let is_http2 = self.connection.alpn_protocol() == Some(ALPN_HTTP2);
         let (secrets, keys) = self
             .connection
             .dangerous_into_kernel_connection()
@@ -190,11 +194,8 @@ impl Handshake {
         let suite = keys.negotiated_cipher_suite();
         let opener = Opener::new(suite, secrets.rx)?;
         let sealer = Sealer::new(suite, secrets.tx)?;
-        Ok(TlsStream::new(
-            socket,
-            (opener, sealer),
-            keys,
-            self.received,
-        ))
+        let mut stream = TlsStream::new(socket, (opener, sealer), keys, self.received);
+        stream.is_http2 = is_http2;
+        Ok(stream)
     }
 }

@@ -309,3 +309,58 @@ fn key_of(secrets: ConnectionTrafficSecrets) -> io::Result<(AeadKey, Iv)> {
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rustls::crypto::ring::cipher_suite::{
+        TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS13_AES_256_GCM_SHA384,
+    };
+
+    use super::*;
+
+    fn sealer(suite: SupportedCipherSuite, sequence: u64) -> Sealer {
+        let secrets = ConnectionTrafficSecrets::Aes256Gcm {
+            key: AeadKey::from([7; 32]),
+            iv: Iv::new([7; 12]),
+        };
+        Sealer::new(suite, (sequence, secrets)).unwrap()
+    }
+
+    /// One of TLS 1.2, whose key has so many records left.
+    pub(crate) fn almost_worn(records: u64) -> Sealer {
+        let suite = TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+        let records_max = sealer(suite, 0).records_max();
+        assert_eq!(records_max, 1 << 24);
+        sealer(suite, records_max - records)
+    }
+
+    /// There is no other key in TLS 1.2 without negotiating anew, which nobody does any more.
+    #[test]
+    fn a_worn_key_of_tls_1_2_seals_nothing_more() {
+        let mut sealer = almost_worn(2);
+        assert!(sealer.is_worn());
+        // Two records, of which the second has one byte.
+        let data = [7; FRAGMENT_BYTES_MAX + 1];
+        assert!(sealer.seal(&[&data]).is_ok());
+        for _ in 0..2 {
+            let error = sealer.seal(&[b"one more"]).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EKEYEXPIRED));
+            assert!(sealer.close_notify().is_err(), "no number is used twice");
+        }
+    }
+
+    #[test]
+    fn a_key_of_tls_1_3_is_changed_long_before_its_end() {
+        let suite = TLS13_AES_256_GCM_SHA384;
+        let half = sealer(suite, 0).records_max() / REKEY_SHARE;
+        assert!(!sealer(suite, half - 1).is_worn());
+        let mut worn = sealer(suite, half);
+        assert!(worn.is_worn());
+        let key = NewKey {
+            encrypter: sealer(suite, 0).encrypter,
+            sequence: 0,
+        };
+        worn.change_key(key).unwrap();
+        assert!(!worn.is_worn());
+    }
+}

@@ -40,8 +40,13 @@ pub(crate) struct TlsStream {
     has_ended: bool,
     /// The peer asks for it, and no sealer is here to tell it.
     new_key: Option<Box<NewKey>>,
+    /// What the client and this server have agreed on, is HTTP/2 (ALPN, RFC 7301).
+    pub(super) is_http2: bool,
     outgoing: RefCell<Outgoing>,
 }
+
+/// What makes a connection of its socket, which may have got into another runtime.
+pub(crate) type Reattach = Box<dyn FnOnce(TcpStream) -> TlsStream + Send>;
 
 /// The sending side, and what makes keys.
 struct Outgoing {
@@ -74,6 +79,7 @@ impl TlsStream {
             idle_records: 0,
             has_ended: false,
             new_key: None,
+            is_http2: false,
             outgoing: RefCell::new(Outgoing {
                 sealer: Some(sealer),
                 keys,
@@ -83,6 +89,35 @@ impl TlsStream {
                 sent: 0,
             }),
         }
+    }
+
+    /// The socket, and what makes a stream of it again, on whatever thread.
+    pub(crate) fn detach(self) -> (TcpStream, Reattach) {
+        let Self {
+            socket,
+            opener,
+            received,
+            opened,
+            opened_bytes,
+            idle_records,
+            has_ended,
+            is_http2,
+            new_key,
+            outgoing,
+        } = self;
+        let reattach = move |socket| Self {
+            socket,
+            opener,
+            received,
+            opened,
+            opened_bytes,
+            idle_records,
+            has_ended,
+            is_http2,
+            new_key,
+            outgoing,
+        };
+        (socket, Box::new(reattach))
     }
 
     /// The socket beneath.
@@ -205,6 +240,31 @@ impl TlsStream {
             }
         }
         Ok(())
+    }
+
+    /// As [`tokio::io::AsyncWrite::poll_write`]: takes some bytes once all before have left.
+    pub(crate) fn poll_write(
+        &self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(context))?;
+        let taken = bytes.len().min(4 * FRAGMENT_BYTES_MAX);
+        self.try_send(&bytes[..taken])?;
+        Poll::Ready(Ok(taken))
+    }
+
+    /// As [`tokio::io::AsyncWrite::poll_flush`].
+    pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.try_flush()? {
+            ready!(self.socket.poll_write_ready(context))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether HTTP/2 is spoken on it.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     /// Says that nothing more comes, unless somebody else has the sealer.

@@ -16,6 +16,7 @@ mod limit;
 mod outlet;
 mod reader;
 mod resident;
+mod stream_body;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -23,14 +24,13 @@ mod turns;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::path::cue::{Step, StepEnd, unacknowledged_bytes};
+use onrush_sys::path::cue::{Step, StepEnd};
 use onrush_wire::pace::schedule::{Grant, Rate, Schedule, Sets};
 use thiserror::Error;
 use tokio::sync::Semaphore;
@@ -44,6 +44,8 @@ use outlet::NOTHING;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use reader::Reader;
 use resident::Resident;
+pub use stream_body::STREAM_BYTES_MAX;
+pub(crate) use stream_body::StreamBody;
 use turns::{RoundSlot, Turns};
 
 use crate::engine::shared::{bump, drop_one};
@@ -447,13 +449,12 @@ impl<'a> Transfer<'a> {
     /// acknowledges counts as well.
     async fn writable(&self) -> Result<(), TransferError> {
         let stall_time_max = self.transfers.stall_time_max;
-        let socket = self.outlet.socket();
         loop {
-            let before_bytes = unacknowledged_bytes(socket.as_fd());
-            let writable = timeout(stall_time_max, socket.writable());
+            let before_bytes = self.outlet.unacknowledged_bytes();
+            let writable = timeout(stall_time_max, self.outlet.writable());
             match self.control.unless_cancelled(writable).await? {
                 Ok(writable) => return writable.map_err(TransferError::Peer),
-                Err(_) if unacknowledged_bytes(socket.as_fd()) < before_bytes => {}
+                Err(_) if self.outlet.unacknowledged_bytes() < before_bytes => {}
                 Err(_) => return Err(TransferError::Stalled { stall_time_max }),
             }
         }

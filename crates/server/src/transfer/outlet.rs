@@ -1,5 +1,6 @@
-//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, or a
-//! connection with TLS, for which they are read, sealed and sent.
+//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a connection
+//! with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which they are
+//! read.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -8,10 +9,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use onrush_sys::path::cue::{self, Step, StepEnd};
+use onrush_sys::path::cue::{self, Step, StepEnd, unacknowledged_bytes};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
 use crate::tls::stream::TlsStream;
 
@@ -27,6 +29,7 @@ pub struct Outlet<'a>(Kind<'a>);
 enum Kind<'a> {
     Plain(&'a TcpStream),
     Tls(&'a TlsStream),
+    Stream(&'a StreamBody),
 }
 
 impl<'a> From<&'a TcpStream> for Outlet<'a> {
@@ -44,18 +47,35 @@ impl<'a> From<&'a ByteStream> for Outlet<'a> {
     }
 }
 
-impl<'a> Outlet<'a> {
-    pub(super) fn socket(self) -> &'a TcpStream {
+impl<'a> From<&'a StreamBody> for Outlet<'a> {
+    fn from(stream: &'a StreamBody) -> Self {
+        Self(Kind::Stream(stream))
+    }
+}
+
+impl Outlet<'_> {
+    /// Waits until something can be sent.
+    pub(super) async fn writable(self) -> io::Result<()> {
         match self.0 {
-            Kind::Plain(socket) => socket,
-            Kind::Tls(stream) => stream.socket(),
+            Kind::Plain(socket) => socket.writable().await,
+            Kind::Tls(stream) => stream.socket().writable().await,
+            Kind::Stream(stream) => stream.writable().await,
+        }
+    }
+
+    /// Bytes that the peer has not acknowledged, if that says how this transfer goes on.
+    pub(super) fn unacknowledged_bytes(self) -> u64 {
+        match self.0 {
+            Kind::Plain(socket) => unacknowledged_bytes(socket.as_fd()),
+            Kind::Tls(stream) => unacknowledged_bytes(stream.socket().as_fd()),
+            Kind::Stream(_) => 0,
         }
     }
 
     /// Sends what waits to be sent. Whether nothing is left.
     pub(super) fn flush(self) -> io::Result<bool> {
         match self.0 {
-            Kind::Plain(_) => Ok(true),
+            Kind::Plain(_) | Kind::Stream(_) => Ok(true),
             Kind::Tls(stream) => stream.try_flush(),
         }
     }
@@ -69,6 +89,7 @@ impl<'a> Outlet<'a> {
         let socket = match self.0 {
             Kind::Plain(socket) => socket,
             Kind::Tls(stream) => return sealed(file, pieces, stream),
+            Kind::Stream(stream) => return stream.step(file, pieces),
         };
         let mut stepped = None;
         let outcome = socket.try_io(Interest::WRITABLE, || {
@@ -161,7 +182,8 @@ pub(super) const NOTHING: Step = Step {
     end: StepEnd::Done,
 };
 
-const FULL: Step = Step {
+/// A step that was not made, because nothing can be sent now.
+pub(super) const FULL: Step = Step {
     sent_bytes: 0,
     end: StepEnd::Full,
 };

@@ -1,5 +1,7 @@
 //! The one who is asked: credentials are judged here, and rights looked up.
 
+mod bearer;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +13,15 @@ use tracing::{debug, info};
 
 use super::attempts::Attempts;
 use super::config::UsersConfig;
+use super::error::OpenError;
 use super::file::{REALM, Secret, USERS_FILE_BYTES_MAX, UserFile};
 use super::hook::{Hook, Question, Verdict};
 use super::keys::{URL_KEYS_BYTES_MAX, UrlKeys};
 use super::login::Login;
 use super::nonces::Nonces;
 use super::password::Passwords;
-use super::watched::{ReadError, Watched};
+use super::tokens::Tokens;
+use super::watched::Watched;
 
 /// Says who may do what.
 #[derive(Debug)]
@@ -26,6 +30,7 @@ pub(crate) struct Authorizer {
     takes_plain_passwords: bool,
     file: Option<Watched<UserFile>>,
     url_keys: Option<Watched<UrlKeys>>,
+    tokens: Option<Tokens>,
     hook: Option<Hook>,
     nonces: Nonces,
     attempts: Attempts,
@@ -99,6 +104,16 @@ pub(crate) enum Refusal {
     Unanswered,
 }
 
+/// What was wrong with what came, that a challenge says.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Fault {
+    None,
+    /// A nonce that is too old, and nothing worse.
+    Stale,
+    /// A token.
+    Token,
+}
+
 impl Refusal {
     /// Why, for whoever asked.
     pub(crate) fn note(&self) -> String {
@@ -125,13 +140,16 @@ impl Authorizer {
         let file = file.map(|path| Watched::open(path, USERS_FILE_BYTES_MAX, parse_file));
         let keys = config.url_keys.as_ref();
         let keys = keys.map(|path| Watched::open(path, URL_KEYS_BYTES_MAX, UrlKeys::parse));
-        let hook = config.hook.clone().map(Hook::new).transpose();
+        let ca = config.ca.as_deref();
+        let tokens = config.jwt.as_ref().map(|jwt| Tokens::open(jwt, ca));
+        let hook = config.hook.clone().map(|hook| Hook::new(hook, ca));
         Ok(Self {
             is_open: config.is_open(),
             takes_plain_passwords: config.takes_plain_passwords,
             file: file.transpose()?,
             url_keys: keys.transpose()?,
-            hook: hook.map_err(OpenError::Hook)?,
+            tokens: tokens.transpose()?,
+            hook: hook.transpose().map_err(OpenError::Hook)?,
             nonces: Nonces::new(),
             attempts: Attempts::new(),
             passwords: Passwords::new(),
@@ -172,7 +190,7 @@ impl Authorizer {
         }
         if *login == Login::Nobody {
             count(&self.stats.challenged);
-            return Err(self.challenge(asked, false, "log in"));
+            return Err(self.challenge(asked, Fault::None, "log in"));
         }
         count(&self.stats.forbidden);
         Err(Refusal::Forbidden("this user may not do that here"))
@@ -241,12 +259,19 @@ impl Authorizer {
         })
     }
 
-    /// Whether the file of users allows it.
+    /// Whether the file of users, or a token, allows it.
     fn allows(&self, login: &Login, asked: &Asked<'_>) -> bool {
         let user = match login {
             Login::User(user) => Some(&**user),
-            Login::Nobody | Login::Claimed { .. } | Login::Token(_) => None,
+            Login::Nobody | Login::Claimed { .. } | Login::Token { .. } => None,
         };
+        if let Login::Token { claims, .. } = login
+            && claims
+                .as_ref()
+                .is_some_and(|claims| claims.allow(asked.action, asked.path))
+        {
+            return true;
+        }
         let file = self.file.as_ref().map(Watched::now);
         file.is_some_and(|file| file.allows(user, asked.action, asked.path))
     }
@@ -269,14 +294,14 @@ impl Authorizer {
                 _ => None,
             },
             token: match login {
-                Login::Token(token) => Some(token),
+                Login::Token { token, .. } => Some(token),
                 _ => None,
             },
         };
         let now = self.started.elapsed();
         match (hook.ask(&question, now).await, login) {
             (Some(Verdict::Yes), _) => Ok(true),
-            (Some(Verdict::LogIn), Login::Claimed { .. } | Login::Token(_)) => {
+            (Some(Verdict::LogIn), Login::Claimed { .. } | Login::Token { .. }) => {
                 Err(self.wrong(asked, now))
             }
             (Some(Verdict::LogIn), Login::Nobody) => Ok(false),
@@ -299,7 +324,10 @@ impl Authorizer {
     /// Who asks.
     async fn identify(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
         let Some(authorization) = asked.authorization else {
-            return Ok(Login::Nobody);
+            return match self.token_of_url(asked) {
+                Some(token) => self.token(asked, token).await,
+                None => Ok(Login::Nobody),
+            };
         };
         self.check_attempts(asked.peer)?;
         match Credentials::parse(authorization) {
@@ -307,8 +335,7 @@ impl Authorizer {
             Ok(Credentials::Basic { user, password }) => {
                 self.password(asked, &user, &password).await
             }
-            Ok(Credentials::Bearer(token)) if self.hook.is_some() => Ok(Login::Token(token)),
-            Ok(Credentials::Bearer(_)) => Err(self.unknown(asked)),
+            Ok(Credentials::Bearer(token)) => self.token(asked, &token).await,
             Err(error) if error.is_choice() => Err(self.unknown(asked)),
             Err(error) => Err(Refusal::Malformed(error.to_string())),
         }
@@ -361,7 +388,7 @@ impl Authorizer {
     ) -> Result<Login, Refusal> {
         if !self.takes_passwords(asked) {
             count(&self.stats.challenged);
-            return Err(self.challenge(asked, false, PLAIN));
+            return Err(self.challenge(asked, Fault::None, PLAIN));
         }
         let file = self.file.as_ref().map(Watched::now);
         let known = file.as_ref().and_then(|file| file.user(user));
@@ -405,22 +432,22 @@ impl Authorizer {
             "{peer}: a wrong user or password, by {protocol}, for {:?}",
             asked.path
         );
-        self.challenge(asked, false, "the user or the password is wrong")
+        self.challenge(asked, Fault::None, "the user or the password is wrong")
     }
 
     fn stale(&self, asked: &Asked<'_>) -> Refusal {
         count(&self.stats.stale);
         let note = "the nonce is too old, or was used before; take this one";
-        self.challenge(asked, true, note)
+        self.challenge(asked, Fault::Stale, note)
     }
 
     fn unknown(&self, asked: &Asked<'_>) -> Refusal {
         count(&self.stats.challenged);
-        self.challenge(asked, false, "log in by one of the challenges")
+        self.challenge(asked, Fault::None, "log in by one of the challenges")
     }
 
     /// What asks for a password, in every way that may be taken from there.
-    fn challenge(&self, asked: &Asked<'_>, is_stale: bool, note: &'static str) -> Refusal {
+    fn challenge(&self, asked: &Asked<'_>, fault: Fault, note: &'static str) -> Refusal {
         let file = self.file.as_ref().map(Watched::now);
         let realm = file.as_ref().map_or(REALM, |file| file.realm());
         let nonce = self.nonces.make(self.started.elapsed(), asked.peer);
@@ -431,12 +458,15 @@ impl Authorizer {
             algorithm,
             realm,
             nonce: &nonce,
-            is_stale,
+            is_stale: fault == Fault::Stale,
         };
         let has_passwords = self.hook.is_some() || file.as_ref().is_some_and(|f| f.has_users());
         let basic = has_passwords && self.takes_passwords(asked);
         let basic = basic.then_some(Challenge::Basic { realm });
-        let challenges = offered.map(digest).chain(basic);
+        let is_invalid = fault == Fault::Token;
+        let bearer = self.tokens.as_ref();
+        let bearer = bearer.map(|_| Challenge::Bearer { realm, is_invalid });
+        let challenges = bearer.into_iter().chain(offered.map(digest)).chain(basic);
         let challenges: Vec<_> = challenges.map(|challenge| challenge.to_string()).collect();
         match challenges.is_empty() {
             false => Refusal::LogIn { challenges, note },
@@ -444,18 +474,6 @@ impl Authorizer {
             true => Refusal::Forbidden("that is not allowed here"),
         }
     }
-}
-
-/// Why nobody can be asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A file.
-    #[error(transparent)]
-    File(#[from] ReadError),
-    /// The hook.
-    #[error("{0}")]
-    Hook(String),
 }
 
 impl Protocol {

@@ -5,6 +5,7 @@
 //! and nobody is let in. Questions go out on threads that may wait, a bounded number at a time.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::client::agent;
 use super::config::HookConfig;
 use crate::random::random;
 
@@ -74,24 +76,16 @@ pub(super) enum Verdict {
 }
 
 impl Hook {
-    pub(super) fn new(config: HookConfig) -> Result<Self, String> {
-        if !config.url.starts_with("http://") {
-            return Err(format!(
-                "hook {}: give a URL that begins with http://; nothing else is spoken",
-                config.url
-            ));
-        }
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(config.time_max))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .user_agent(concat!("onrush/", env!("CARGO_PKG_VERSION")))
-            // The environment's proxies are for what goes out, and this stays in the house.
-            .proxy(None)
-            .build();
+    /// One by these settings. `ca` is as for [`agent`].
+    ///
+    /// # Errors
+    ///
+    /// If its URL cannot be asked.
+    pub(super) fn new(config: HookConfig, ca: Option<&Path>) -> Result<Self, String> {
+        let agent = agent(&config.url, config.time_max, ca)?;
         Ok(Self {
             config,
-            agent: agent.into(),
+            agent,
             key: random(),
             answers: Mutex::default(),
             calls: Arc::new(Semaphore::new(HOOK_CALLS_MAX)),
@@ -181,6 +175,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::thread;
 
+    use super::super::service::{answer, certificate, serve};
     use super::*;
     use crate::testing::block_on;
 
@@ -222,7 +217,7 @@ mod tests {
     fn hook(address: SocketAddr) -> Hook {
         let mut config = HookConfig::new(format!("http://{address}/may"));
         config.cache_time = Duration::from_secs(10);
-        Hook::new(config).unwrap()
+        Hook::new(config, None).unwrap()
     }
 
     #[test]
@@ -276,9 +271,29 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = HookConfig::new(format!("http://{}/", silent.local_addr().unwrap()));
         config.time_max = Duration::from_millis(200);
-        let hook = Hook::new(config).unwrap();
+        let hook = Hook::new(config, None).unwrap();
         block_on(async { assert_eq!(hook.ask(&QUESTION, NOW).await, None) });
-        assert!(Hook::new(HookConfig::new("https://example.org/")).is_err());
+        assert!(Hook::new(HookConfig::new("ftp://example.org/"), None).is_err());
+    }
+
+    #[test]
+    fn https_is_spoken_with_whom_the_file_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, other] = ["own.pem", "other.pem"].map(|name| folder.path().join(name));
+        let tls = certificate(&own);
+        certificate(&other);
+        let (address, came) = serve(Some(tls), |_| answer("204 No Content", ""));
+        let ask_by = |ca: &Path| {
+            let config = HookConfig::new(format!("https://{address}/may"));
+            let hook = Hook::new(config, Some(ca)).unwrap();
+            block_on(hook.ask(&QUESTION, NOW))
+        };
+        assert_eq!(ask_by(&own), Some(Verdict::Yes));
+        let asked = came.recv().unwrap();
+        assert!(asked.starts_with("POST /may HTTP/1.1\r\n") && asked.contains("secret"));
+        // Whoever else answers at that address learns no password.
+        assert_eq!(ask_by(&other), None);
+        assert!(came.try_recv().is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whom somebody has logged in as.
 
+use onrush_wire::auth::Claims;
+
 /// Whom somebody has logged in as.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) enum Login {
@@ -14,15 +16,20 @@ pub(crate) enum Login {
         /// The password that came with it.
         password: String,
     },
-    /// As whoever the hook says this token is of.
-    Token(String),
+    /// As whoever this token is of.
+    Token {
+        /// The token, which the hook may know.
+        token: String,
+        /// What it claims, if it is signed by a key that counts here.
+        claims: Option<Box<Claims>>,
+    },
 }
 
 impl Login {
     /// The name that was given.
     pub(crate) fn user(&self) -> Option<&str> {
         match self {
-            Self::Nobody | Self::Token(_) => None,
+            Self::Nobody | Self::Token { .. } => None,
             Self::User(user) | Self::Claimed { user, .. } => Some(user),
         }
     }
@@ -35,7 +42,7 @@ impl std::fmt::Debug for Login {
             Self::Nobody => "Nobody",
             Self::User(_) => "User",
             Self::Claimed { .. } => "Claimed",
-            Self::Token(_) => "Token",
+            Self::Token { .. } => "Token",
         };
         f.debug_tuple(kind).field(&self.user()).finish()
     }

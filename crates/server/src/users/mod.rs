@@ -1,8 +1,8 @@
 //! Users: who asks, and whether it may, for RTSP, HTTP and FTP alike.
 //!
 //! An `Authorizer` is asked before anything is opened. It says yes to whatever one of its sources
-//! allows: the file of users ([`file`](mod@file)), the signature of a URL, or a service of the
-//! operator's (`hook`). Where there are none of them everybody may play and download, as ever,
+//! allows: the file of users ([`file`](mod@file)), the signature of a URL, a token that was
+//! signed elsewhere (`tokens`), or a service of the operator's (`hook`). Where there are none of them everybody may play and download, as ever,
 //! and publish from this machine alone.
 //!
 //! It is one for all threads; what they share are small tables behind locks that are held for
@@ -10,19 +10,26 @@
 
 mod attempts;
 mod authorizer;
+mod client;
 pub mod config;
+mod error;
+mod fetched;
 pub mod file;
 mod hook;
 mod keys;
 mod login;
 mod nonces;
 mod password;
+#[cfg(test)]
+mod service;
+mod tokens;
 mod watched;
 
 pub use self::attempts::{WRONG_ADDRESSES_MAX, WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
-pub use self::authorizer::OpenError;
 pub(crate) use self::authorizer::{Asked, Authorizer, Protocol, Refusal, Stats};
-pub use self::config::{HookConfig, UsersConfig};
+pub use self::config::{HookConfig, JwtConfig, JwtKeys, UsersConfig};
+pub use self::error::OpenError;
+pub use self::fetched::{JWKS_AGE_MAX, JWKS_BYTES_MAX, JWKS_PAUSE_MIN, JWKS_TIME_MAX};
 pub use self::hook::{HOOK_ANSWERS_MAX, HOOK_CALLS_MAX, HOOK_WAITING_MAX};
 pub use self::keys::{URL_KEYS_BYTES_MAX, URL_KEYS_MAX, UrlKeys};
 pub(crate) use self::login::Login;

@@ -32,6 +32,8 @@ pub enum Challenge<'a> {
     Bearer {
         /// What the token is for.
         realm: &'a str,
+        /// Whether there was one that is not taken (RFC 6750, section 3.1).
+        is_invalid: bool,
     },
 }
 
@@ -51,7 +53,14 @@ impl fmt::Display for Challenge<'_> {
                 algorithm.as_str(),
             ),
             Self::Basic { realm } => write!(f, "Basic realm=\"{realm}\""),
-            Self::Bearer { realm } => write!(f, "Bearer realm=\"{realm}\""),
+            Self::Bearer { realm, is_invalid } => {
+                let error = if *is_invalid {
+                    ", error=\"invalid_token\""
+                } else {
+                    ""
+                };
+                write!(f, "Bearer realm=\"{realm}\"{error}")
+            }
         }
     }
 }
@@ -81,5 +90,14 @@ mod tests {
         );
         let basic = Challenge::Basic { realm: "films" };
         assert_eq!(basic.to_string(), "Basic realm=\"films\"");
+        let bearer = |is_invalid| {
+            let realm = "films";
+            Challenge::Bearer { realm, is_invalid }.to_string()
+        };
+        assert_eq!(bearer(false), "Bearer realm=\"films\"");
+        assert_eq!(
+            bearer(true),
+            "Bearer realm=\"films\", error=\"invalid_token\""
+        );
     }
 }

@@ -11,6 +11,7 @@
 //! | `FILM/hls/RENDITION/VERSION/init.mp4` | the initialization segment of all its segments |
 //! | `FILM/hls/RENDITION/VERSION/N.m4s`, `N.ts` | segment `N`, from 1 on |
 //! | `FILM/hls/RENDITION/VERSION/iN.m4s` | a picture that is shown alone |
+//! | `FILM/hls/text/VERSION/N.vtt` | segment `N` of subtitles, from 1 on; `all.vtt` is all of them |
 //! | `FILM/hls/index.html` | a page that plays the film |
 //! | `FILM/hls/poster.mp4` | its first picture that can be shown alone |
 //! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
@@ -20,7 +21,9 @@
 mod playlist;
 mod presentation;
 mod route;
+mod texts;
 
 pub use playlist::{main_playlist, media_playlist, picture_playlist};
-pub use presentation::{Listed, Presentation, is_of_several};
+pub use presentation::{Listed, Presentation, Text, is_of_several};
 pub use route::{Resource, Version, parse};
+pub use texts::{TEXT_SEGMENT_MS, text_playlist, text_stretch_ms};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::collections::HashSet;
 
 use super::presentation::{language, quotable};
-use super::{Listed, Presentation};
+use super::{Listed, Presentation, texts};
 use crate::media::Medium;
 use crate::media::segments::{Format, Rates, Rendition};
 
@@ -89,17 +89,19 @@ fn multivariant(film: &Presentation<'_>) -> String {
             sound(&mut out, (group, query), rendition, &name, is_first);
         }
     }
+    texts::media(&mut out, film);
+    let of_all = (query, !film.texts.is_empty());
     for pictures in film.pictures() {
         match &groups[..] {
-            [] => variant(&mut out, pictures, None, query),
+            [] => variant(&mut out, pictures, None, of_all),
             groups => groups
                 .iter()
-                .for_each(|it| variant(&mut out, pictures, Some(it), query)),
+                .for_each(|it| variant(&mut out, pictures, Some(it), of_all)),
         }
     }
     for group in groups.iter().filter(|_| !has_pictures) {
         let with = is_named.then_some(group);
-        variant(&mut out, group.renditions[0], with, query);
+        variant(&mut out, group.renditions[0], with, of_all);
     }
     for pictures in film.pictures() {
         picture_variant(&mut out, pictures, query);
@@ -151,7 +153,12 @@ fn sound(
 }
 
 /// EXT-X-STREAM-INF (section 4.4.6.2).
-fn variant(out: &mut String, listed: &Listed<'_>, with: Option<&Group<'_>>, query: &str) {
+fn variant(
+    out: &mut String,
+    listed: &Listed<'_>,
+    with: Option<&Group<'_>>,
+    (query, has_texts): (&str, bool),
+) {
     let of = listed.of;
     let sounds = with.map_or(&[][..], |group| &group.renditions);
     let others = sounds.iter().filter(|it| it.name != listed.name);
@@ -178,6 +185,9 @@ fn variant(out: &mut String, listed: &Listed<'_>, with: Option<&Group<'_>>, quer
     }
     if let Some(group) = with {
         write!(out, ",AUDIO=\"{}\"", group.id).expect("text");
+    }
+    if has_texts {
+        write!(out, ",SUBTITLES=\"{}\"", texts::GROUP).expect("text");
     }
     line(out, format_args!("\n{}/index.m3u8{query}", listed.name));
 }

@@ -15,11 +15,26 @@ const ALIGNED_NS: u64 = 2_000_000;
 pub struct Presentation<'a> {
     /// Its renditions: pictures first. At least one.
     pub renditions: Vec<Listed<'a>>,
+    /// Its subtitles, of films that are complete.
+    pub texts: Vec<Text>,
     /// Whether nothing can follow on the last segments.
     pub is_complete: bool,
     /// What URLs end in: nothing, or a question mark and what gives the right to them. Letters,
     /// digits and `?=&,_-` alone.
     pub query: &'a str,
+}
+
+/// Subtitles in one language, as WebVTT.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Text {
+    /// What it is called in URLs: `text`, `text-2`.
+    pub name: String,
+    /// Of which bytes it is.
+    pub version: Version,
+    /// Its language, as the container or the file's name spells it.
+    pub language: Option<String>,
+    /// Its name for people, if it has one.
+    pub label: Option<String>,
 }
 
 /// A rendition under the name that it has in URLs.
@@ -71,6 +86,7 @@ impl<'a> Presentation<'a> {
         }
         Self {
             renditions,
+            texts: Vec::new(),
             is_complete: parts.iter().all(|(film, _)| film.is_complete),
             query,
         }
@@ -80,6 +96,12 @@ impl<'a> Presentation<'a> {
     #[must_use]
     pub fn rendition(&self, name: &str) -> Option<&Listed<'a>> {
         self.renditions.iter().find(|it| it.name == name)
+    }
+
+    /// The subtitles of that name.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&Text> {
+        self.texts.iter().find(|it| it.name == name)
     }
 
     /// How long it is, in ns: its longest rendition.
@@ -117,15 +139,20 @@ impl<'a> Presentation<'a> {
     /// What people call each rendition; no two of a medium have the same name.
     pub(super) fn unique_name(listed: &Listed<'_>, others: &mut HashSet<String>) -> String {
         let told = listed.of.label.as_deref().or_else(|| language(listed.of));
-        let name: String = quotable(told.unwrap_or(&listed.name));
-        let mut number = 1;
-        let mut unique = name.clone();
-        while !others.insert(unique.clone()) {
-            number += 1;
-            unique = format!("{name} ({number})");
-        }
-        unique
+        unique(told.unwrap_or(&listed.name), others)
     }
+}
+
+/// That name, or one like it that none of the others has.
+pub(super) fn unique(name: &str, others: &mut HashSet<String>) -> String {
+    let name: String = quotable(name);
+    let mut number = 1;
+    let mut unique = name.clone();
+    while !others.insert(unique.clone()) {
+        number += 1;
+        unique = format!("{name} ({number})");
+    }
+    unique
 }
 
 /// Whether this is, by its name, a film of several files that show the same: a folder of them, or a

@@ -50,6 +50,15 @@ pub enum Resource<'a> {
         /// Its number; `u64::MAX` for what is larger.
         number: u64,
     },
+    /// Subtitles.
+    Text {
+        /// What they are called.
+        name: &'a str,
+        /// Of which bytes.
+        version: Version,
+        /// The number of a segment, `u64::MAX` for what is larger; `None` for all of them.
+        number: Option<u64>,
+    },
     /// The manifest of DASH.
     Manifest,
     /// The page that plays the film.
@@ -85,6 +94,14 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
     let film = film.strip_suffix("/hls").filter(|film| named(film))?;
     let resource = match last.rsplit_once('.')? {
         ("init", "mp4") => Resource::Init { rendition, version },
+        (number, "vtt") => Resource::Text {
+            name: rendition,
+            version,
+            number: match number {
+                "all" => None,
+                number => Some(self::number(number)?),
+            },
+        },
         (number, "ts") => Resource::Segment {
             rendition,
             version,

@@ -74,6 +74,18 @@ impl Answer {
     /// The 100 that a client waits for before it sends its content.
     pub const CONTINUE: &'static [u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+    /// Its head, to the end of its last line, and what follows it in the first piece.
+    #[must_use]
+    pub fn head_and_rest(&self) -> (&str, &[u8]) {
+        const END: &[u8] = b"\r\n\r\n";
+        let Some(Piece::Text(first)) = self.pieces.first() else {
+            return ("", &[]);
+        };
+        let end = first.windows(END.len()).position(|it| it == END);
+        let (head, rest) = first.split_at(end.map_or(first.len(), |at| at + END.len()));
+        (std::str::from_utf8(head).unwrap_or_default(), rest)
+    }
+
     /// GET or HEAD of a file.
     #[must_use]
     pub fn file(request: &Request<'_>, file: &Resource<'_>, context: &Context<'_>) -> Self {

@@ -26,5 +26,6 @@ pub(in crate::media) mod opus;
 pub(in crate::media) mod pcm;
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::media) mod testing;
+pub(in crate::media) mod text;
 pub(in crate::media) mod vp8;
 pub(in crate::media) mod vp9;

@@ -17,7 +17,7 @@
 //! `track`, each codec and `samples` on it, `container` on `track`, `scale` and [`plan`],
 //! `sampled` on all of these, each format ([`ts`], [`mp4`], [`matroska`]) on `sampled`, and
 //! `scanner` and `saved` on all formats. Beside the packets of RTP stand the [`segments`] of HLS
-//! and DASH, which `cmaf` writes for films of samples.
+//! and DASH, which `cmaf` writes for films of samples, and the [`text`] of subtitles.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
@@ -39,12 +39,13 @@ mod scanner;
 pub mod segments;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod text;
 mod track;
 pub mod ts;
 
 pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;
-pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
+pub use plan::{Burst, FilePiece, ImageError, JOINED_NS_MAX, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts, report};
 pub use saved::{RestoreError, SAVED_INDEX_MEANING};
 pub use scale::{Scale, Timeline};

@@ -342,8 +342,10 @@ impl Scanner {
         let end = &inside[inside.len().saturating_sub(64)..];
         self.probes.add(at + (inside.len() - end.len()) as u64, end);
         let movie = Movie::read(inside, self.file_bytes).map_err(Mp4Error::Unsupported)?;
-        if movie.tracks.is_empty() {
-            return Err(Mp4Error::Nothing(reasons(&movie.left_out)));
+        if movie.tracks.iter().all(SampledTrack::is_text) {
+            let texts = movie.tracks.iter().map(unaccompanied);
+            let left_out: Vec<_> = movie.left_out.iter().cloned().chain(texts).collect();
+            return Err(Mp4Error::Nothing(reasons(&left_out)));
         }
         self.is_over = !movie.is_fragmented;
         self.movie = Some(movie);
@@ -371,7 +373,9 @@ impl Scanner {
         let is_waiting = |(number, track): (usize, &SampledTrack)| {
             self.playable(number, track).0 == 0 && !self.parts.has_ended(number)
         };
-        let mut tracks = movie.tracks.iter().enumerate();
+        let tracks = movie.tracks.iter().enumerate();
+        // Subtitles hold nothing up.
+        let mut tracks = tracks.filter(|(_, track)| !track.is_text());
         // Which tracks there are may not change later. Of fragments that is all that are told of;
         // else it is those whose first sample can be sent.
         let is_too_early = match movie.is_fragmented {
@@ -434,11 +438,15 @@ impl Scanner {
             }
             tracks.push(track);
         }
-        if tracks.iter().all(|track| track.playable() == 0) {
-            let of = |track: SampledTrack| LeftOut {
-                id: track.facts.id,
-                what: track.codec.codec_string,
-                reason: track.facts.problems.join("; "),
+        let is_played = |track: &SampledTrack| !track.is_text() && track.playable() > 0;
+        if !tracks.iter().any(is_played) {
+            let of = |track: SampledTrack| match track.is_text() {
+                true => unaccompanied(&track),
+                false => LeftOut {
+                    id: track.facts.id,
+                    what: track.codec.codec_string,
+                    reason: track.facts.problems.join("; "),
+                },
             };
             left_out.extend(tracks.into_iter().map(of));
             return Err(Mp4Error::Nothing(reasons(&left_out)));
@@ -501,6 +509,15 @@ impl Scanner {
         }
         let why = format!("the file ends at byte {}", self.file_bytes);
         (playable, Some(why))
+    }
+}
+
+/// Subtitles of nothing.
+fn unaccompanied(track: &SampledTrack) -> LeftOut {
+    LeftOut {
+        id: track.facts.id,
+        what: format!("subtitles ({})", track.codec.codec_string),
+        reason: "neither pictures nor sound".to_owned(),
     }
 }
 

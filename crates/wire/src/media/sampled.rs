@@ -10,6 +10,7 @@
 //! that of decoding.
 
 mod carriage;
+mod filling;
 mod parts;
 mod plan;
 pub mod report;
@@ -102,6 +103,8 @@ pub(in crate::media) struct SampledIndex {
     pub(in crate::media) sampled: Vec<Arc<SampledTrack>>,
     /// The same, as a client is told of them.
     tracks: Vec<Track>,
+    /// Subtitles, which RTP does not carry.
+    pub(in crate::media) texts: Vec<Arc<SampledTrack>>,
     /// The others.
     pub(in crate::media) left_out: Vec<LeftOut>,
     /// How long it is if more is told than the samples that are known.
@@ -119,6 +122,11 @@ pub(in crate::media) struct SampledIndex {
 }
 
 impl SampledTrack {
+    /// Whether it is of subtitles.
+    pub(in crate::media) fn is_text(&self) -> bool {
+        matches!(self.config.as_deref(), Some(CodecConfig::Text { .. }))
+    }
+
     /// How many samples can be played: those of which all is known that packets need.
     pub(in crate::media) fn playable(&self) -> usize {
         match self.codec.packetizer.parts() {
@@ -185,7 +193,17 @@ impl SampledIndex {
         sampled: impl IntoIterator<Item = SampledTrack>,
         mut left_out: Vec<LeftOut>,
     ) -> Option<Self> {
-        let mut sampled: Vec<_> = sampled.into_iter().collect();
+        let all = sampled.into_iter();
+        let (mut texts, mut sampled): (Vec<_>, Vec<_>) = all.partition(SampledTrack::is_text);
+        texts.truncate(TRACKS_MAX);
+        for text in &texts {
+            let is_told = left_out.iter().any(|it| it.id == text.facts.id);
+            left_out.extend((!is_told).then(|| LeftOut {
+                id: text.facts.id,
+                what: format!("subtitles ({})", text.codec.codec_string),
+                reason: "not in RTP; in HLS and DASH it is WebVTT".to_owned(),
+            }));
+        }
         sampled.sort_by_key(|track| track.codec.medium != Medium::Video);
         for track in sampled.drain(TRACKS_MAX.min(sampled.len())..) {
             left_out.push(LeftOut {
@@ -201,6 +219,7 @@ impl SampledIndex {
         (!tracks.is_empty()).then(|| Self {
             format,
             sampled: sampled.into_iter().map(Arc::new).collect(),
+            texts: texts.into_iter().map(Arc::new).collect(),
             tracks,
             left_out,
             told_duration_ns: None,

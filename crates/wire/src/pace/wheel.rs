@@ -184,10 +184,10 @@ mod tests {
         wheel.insert(1, 2000);
         wheel.insert(2, 3000);
         assert_eq!(wheel.next_ns(), Some(2000));
-        assert_eq!(due(&mut wheel, 1999), []);
+        assert_eq!(due(&mut wheel, 1999), [0_u32; 0]);
         assert_eq!(due(&mut wheel, 2000), [0, 1]);
         assert_eq!(wheel.next_ns(), Some(3000));
-        assert_eq!(due(&mut wheel, 2999), []);
+        assert_eq!(due(&mut wheel, 2999), [0_u32; 0]);
         assert_eq!(due(&mut wheel, 10_000), [2]);
         assert_eq!(wheel.next_ns(), None);
     }
@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn an_overdue_entry_is_due_with_the_next_tick() {
         let mut wheel = Wheel::new(1, 8, TICK_NS, 0);
-        assert_eq!(due(&mut wheel, 5000), []);
+        assert_eq!(due(&mut wheel, 5000), [0_u32; 0]);
         wheel.insert(0, 1);
         assert_eq!(wheel.next_ns(), Some(6000));
-        assert_eq!(due(&mut wheel, 5999), []);
+        assert_eq!(due(&mut wheel, 5999), [0_u32; 0]);
         assert_eq!(due(&mut wheel, 6000), [0]);
     }
 

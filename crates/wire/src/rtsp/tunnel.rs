@@ -44,6 +44,12 @@ pub struct TunnelDecoder {
 }
 
 impl TunnelSide {
+    /// Whether this head, of a request of HTTP, opens one.
+    #[must_use]
+    pub fn is_opened_by(head: &[u8]) -> bool {
+        Self::of(head).is_some()
+    }
+
     /// The side of a tunnel that a head opens, if it does: one of HTTP with a cookie.
     #[must_use]
     pub(super) fn of(head: &[u8]) -> Option<Self> {

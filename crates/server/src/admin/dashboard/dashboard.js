@@ -86,6 +86,15 @@ function told(status, by) {
       String(it.received.missing), String(it.players), String(it.members),
       rate(it.sent.bytes, last.sent.bytes)];
   }));
+  status.channels.forEach((it, at) => {
+    const row = of("channel-rows").rows[at];
+    const cell = row.cells[8] ?? row.insertCell();
+    const name = it.input === "published" ? it.name : undefined;
+    if (cell.firstChild?.dataset?.name === name) {
+      return;
+    }
+    cell.replaceChildren(...(name === undefined ? [] : [dismissal(name)]));
+  });
   tellCache(cache);
   figures(of("download-figures"), downloads ? [
     ["HTTP connections", String(downloads.http_connections ?? 0)],
@@ -184,6 +193,26 @@ async function end(id, button) {
   });
   state.textContent = answer.ok ? "" : (await answer.text()).trim();
   await sessions();
+}
+
+// A button that lets the publisher of a channel go.
+function dismissal(name) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.dataset.name = name;
+  button.textContent = "End";
+  button.setAttribute("aria-label", `End the publisher of ${name}`);
+  const path = name.split("/").map(encodeURIComponent).join("/");
+  const ask = async () => {
+    const answer = await fetch(`admin/publishers/${path}`, {
+      method: "POST", headers: { "X-Onrush": "1" },
+    });
+    state.textContent = answer.ok ? "" : (await answer.text()).trim();
+  };
+  button.addEventListener("click", () => {
+    ask().catch((error) => { state.textContent = error.message; });
+  });
+  return button;
 }
 
 function sessionRows({ all, found, sessions: shown }) {

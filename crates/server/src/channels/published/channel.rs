@@ -35,6 +35,8 @@ pub(crate) struct PublishedChannel {
     pub(super) arrived_ns: AtomicU64,
     /// A publisher has begun to send.
     has_begun: AtomicBool,
+    /// Its publisher is to be let go.
+    is_dismissed: AtomicBool,
     viewers: AtomicUsize,
     /// Why its viewers are to end, if they are.
     end: Mutex<Option<String>>,
@@ -149,6 +151,7 @@ impl PublishedChannel {
             strays: AtomicU64::new(0),
             arrived_ns: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
+            is_dismissed: AtomicBool::new(false),
             viewers: AtomicUsize::new(0),
             end: Mutex::default(),
         })
@@ -206,6 +209,16 @@ impl PublishedChannel {
         self.arrived_ns.store(monotonic_ns(), Ordering::Relaxed);
         self.send(Command::Begin(sockets));
         self.has_begun.store(true, Ordering::Release);
+    }
+
+    /// Sets whether its publisher is to be let go.
+    pub(super) fn dismiss(&self, is_dismissed: bool) {
+        self.is_dismissed.store(is_dismissed, Ordering::Relaxed);
+    }
+
+    /// Whether its publisher is to be let go.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.is_dismissed.load(Ordering::Relaxed)
     }
 
     /// Whether a publisher has ever sent, so that it can be watched.

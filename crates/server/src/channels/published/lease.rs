@@ -117,6 +117,7 @@ impl PublishedChannels {
             }
             if entry.channel.tracks() == tracks {
                 entry.gone = None;
+                entry.channel.dismiss(false);
                 return Ok(self.lease(&entry.channel));
             }
             names.end(path, "another publisher has come, with other tracks");
@@ -133,6 +134,17 @@ impl PublishedChannels {
         };
         names.taken.insert(path.to_owned(), entry);
         Ok(self.lease(&channel))
+    }
+
+    /// Lets the publisher of that name go, as soon as something comes from it or nothing does for
+    /// too long; whether there is one. Its viewers wait for the next, which may be the same.
+    pub(crate) fn dismiss(&self, path: &str) -> bool {
+        let names = self.names();
+        let entry = names.taken.get(path).filter(|it| it.gone.is_none());
+        if let Some(entry) = entry {
+            entry.channel.dismiss(true);
+        }
+        entry.is_some()
     }
 
     /// Ends channels that nobody publishes and nobody waits for any more.

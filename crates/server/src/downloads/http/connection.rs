@@ -15,8 +15,9 @@ use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
     Request, Status, Target, in_url, skip_empty_lines,
 };
+use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
@@ -27,35 +28,74 @@ use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
+use crate::downloads::http::http2;
 use crate::downloads::http::made::{Made, Way};
-use crate::downloads::send::{abort, send_on};
+use crate::downloads::send::{To, abort};
 use crate::transfer::{Control, Policy, TransferError};
+use crate::tunnelling::Tunnelled;
 use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end.
 pub(super) async fn serve(site: Rc<Site>, socket: ByteStream, peer: IpAddr, place: ConnectionSlot) {
-    let mut connection = Connection {
+    let responder = Responder {
         policy: Policy {
             schedule: site.settings.schedule,
             limit: place.limit().cloned(),
         },
-        site: &site,
-        socket,
+        site,
         peer,
+        is_encrypted: socket.is_encrypted(),
+    };
+    let mut connection = Connection {
+        responder,
+        socket,
         buffer: Vec::new(),
         requests: 0,
     };
-    if let Err(error) = connection.run().await {
+    let ended = if connection.socket.is_http2() {
+        http2::serve(connection.responder, connection.socket, Vec::new()).await
+    } else {
+        match connection.run().await {
+            Ok(Ended::Closed) => Ok(()),
+            Ok(Ended::IsHttp2) => {
+                let Connection {
+                    responder,
+                    socket,
+                    buffer,
+                    ..
+                } = connection;
+                http2::serve(responder, socket, buffer).await
+            }
+            Ok(Ended::IsTunnel) => {
+                let Connection {
+                    responder,
+                    socket,
+                    buffer,
+                    ..
+                } = connection;
+                hand_over(&responder.site, socket, buffer).await
+            }
+            Err(error) => Err(error),
+        }
+    };
+    if let Err(error) = ended {
         debug!("HTTP connection of {peer}: {error}");
     }
     drop(place);
 }
 
-struct Connection<'a> {
-    site: &'a Rc<Site>,
-    socket: ByteStream,
-    peer: IpAddr,
+/// What a client's requests are decided by, whichever version of HTTP they come in.
+#[derive(Debug)]
+pub(super) struct Responder {
+    pub(super) site: Rc<Site>,
+    pub(super) peer: IpAddr,
+    is_encrypted: bool,
     policy: Policy,
+}
+
+struct Connection {
+    responder: Responder,
+    socket: ByteStream,
     /// What was received and not used yet.
     buffer: Vec<u8>,
     /// Those that were begun.
@@ -63,10 +103,10 @@ struct Connection<'a> {
 }
 
 /// What a request gets: an answer, and what its pieces are of.
-type Decided = (Answer, Option<Body>);
+pub(super) type Decided = (Answer, Option<Body>);
 
 /// What is sent of pieces.
-enum Body {
+pub(super) enum Body {
     /// A file.
     File(Rc<OpenFile>),
     /// What was made of a film.
@@ -79,17 +119,30 @@ enum Next {
     Closes,
 }
 
-impl Connection<'_> {
-    async fn run(&mut self) -> io::Result<()> {
+/// What a connection came to.
+enum Ended {
+    Closed,
+    /// It goes on as HTTP/2, which its client has begun with.
+    IsHttp2,
+    /// It speaks RTSP: what was received is in its buffer.
+    IsTunnel,
+}
+
+impl Connection {
+    async fn run(&mut self) -> io::Result<Ended> {
         loop {
             let head_bytes = match self.receive().await? {
-                None => return Ok(()),
+                None => return Ok(Ended::Closed),
+                Some(Ok(_)) if self.is_http2() => return Ok(Ended::IsHttp2),
                 Some(Ok(head_bytes)) => head_bytes,
                 Some(Err(refusal)) => {
                     self.refuse(refusal).await?;
                     break;
                 }
             };
+            if self.requests == 0 && TunnelSide::is_opened_by(&self.buffer[..head_bytes]) {
+                return Ok(Ended::IsTunnel);
+            }
             self.requests += 1;
             let mut head = std::mem::take(&mut self.buffer);
             if head.len() > head_bytes {
@@ -100,13 +153,19 @@ impl Connection<'_> {
                 Next::Closes => break,
             }
         }
-        self.socket.close().await
+        self.socket.close().await?;
+        Ok(Ended::Closed)
+    }
+
+    /// Whether the connection's first head is what HTTP/2 begins with (RFC 9113, section 3.4).
+    fn is_http2(&self) -> bool {
+        self.requests == 0 && self.buffer.starts_with(http2::PREFACE_HEAD)
     }
 
     /// Receives a head; its length in the buffer. `None` once the client has closed, or said
     /// nothing for too long.
     async fn receive(&mut self) -> io::Result<Option<Result<usize, Refusal>>> {
-        let limits = &self.site.settings.limits;
+        let limits = self.responder.site.settings.limits;
         let mut scanner = HeadScanner::default();
         let mut deadline = None;
         loop {
@@ -168,15 +227,15 @@ impl Connection<'_> {
                 return Ok(Next::Closes);
             }
         };
-        let is_last = self.requests >= self.site.settings.limits.download_requests_max;
+        let is_last = self.requests >= self.responder.site.settings.limits.download_requests_max;
         let keeps_alive = content && !is_last;
-        let (answer, body) = self.decide(&request, keeps_alive).await;
+        let (answer, body) = self.responder.decide(&request, keeps_alive).await;
         let control = Control::default();
         let sent = self.send(&answer, body.as_ref(), &control).await;
         let is_whole = sent.is_ok();
-        self.site.stats.count_answer(answer.status.code());
-        self.site.log.add(&Access {
-            peer: self.peer,
+        self.responder.site.stats.count_answer(answer.status.code());
+        self.responder.site.log.add(&Access {
+            peer: self.responder.peer,
             time_ms,
             line: request.line,
             status: answer.status.code(),
@@ -203,7 +262,7 @@ impl Connection<'_> {
             Ok(discard) => discard,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let limits = &self.site.settings.limits;
+        let limits = self.responder.site.settings.limits;
         let until = Instant::now() + limits.download_head_time_max;
         let mut is_awaited = request.expects_continue;
         loop {
@@ -218,7 +277,8 @@ impl Connection<'_> {
             }
             if std::mem::take(&mut is_awaited) {
                 let stall_time_max = limits.download_stall_time_max;
-                send_on(&self.socket, Answer::CONTINUE, false, stall_time_max).await?;
+                let to = To::Connection(&self.socket);
+                to.send(Answer::CONTINUE, false, stall_time_max).await?;
             }
             match timeout_at(until, self.read()).await {
                 Ok(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -227,8 +287,10 @@ impl Connection<'_> {
             }
         }
     }
+}
 
-    async fn decide(&self, request: &Request<'_>, keeps_alive: bool) -> Decided {
+impl Responder {
+    pub(super) async fn decide(&self, request: &Request<'_>, keeps_alive: bool) -> Decided {
         let refusal = |status, note: &str| {
             let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
             (self.with_context(request, keeps_alive, answer), None)
@@ -251,7 +313,7 @@ impl Connection<'_> {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
-                if !is_folder && let Some(found) = film::find(self.site, name, request.query).await
+                if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
                 {
                     return self.film(request, found, keeps_alive).await;
                 }
@@ -287,7 +349,7 @@ impl Connection<'_> {
         let asked = Asked {
             protocol: Protocol::Http,
             peer: self.peer,
-            is_encrypted: self.socket.is_encrypted(),
+            is_encrypted: self.is_encrypted,
             action,
             path,
             method: request.line.split(' ').next().unwrap_or_default(),
@@ -400,49 +462,46 @@ impl Connection<'_> {
         keeps_alive: bool,
         answer: impl FnOnce(&Context<'_>) -> Answer,
     ) -> Answer {
-        self.site.clock.with_now(|now_s, date| {
-            answer(&Context {
-                date,
-                now_s,
-                boundary: &self.site.boundary,
-                keeps_alive,
-                is_http_11: request.is_http_11,
-                is_head: request.method == Method::Head,
-            })
-        })
+        let is_head = request.method == Method::Head;
+        self.site
+            .with_context((keeps_alive, request.is_http_11, is_head), answer)
     }
 
-    /// Sends all of an answer, or fails: then the connection must end.
-    async fn send(
+    /// Sends pieces of an answer.
+    ///
+    /// # Errors
+    ///
+    /// Why not all was sent: whoever reads must not take it for a whole answer.
+    pub(super) async fn send(
         &self,
-        answer: &Answer,
+        pieces: &[Piece],
         body: Option<&Body>,
+        to: To<'_>,
         control: &Control,
-    ) -> io::Result<()> {
+    ) -> Result<(), TransferError> {
         let stall_time_max = self.site.settings.limits.download_stall_time_max;
-        let last = answer.pieces.len() - 1;
-        for (i, piece) in answer.pieces.iter().enumerate() {
+        let last = pieces.len().saturating_sub(1);
+        for (i, piece) in pieces.iter().enumerate() {
             match (piece, body) {
                 (Piece::Text(text), _) => {
-                    send_on(&self.socket, text, i < last, stall_time_max).await?;
+                    let sent = to.send(text, i < last, stall_time_max).await;
+                    sent.map_err(TransferError::Peer)?;
                 }
                 (Piece::File(part), Some(Body::Made(made))) => {
                     let way = Way {
-                        socket: &self.socket,
+                        to,
                         transfers: &self.site.transfers,
                         policy: &self.policy,
                         control,
                         stall_time_max,
                     };
-                    let sent = made.send(part.clone(), i < last, &way).await;
-                    sent.map_err(|error| self.broken(error))?;
+                    made.send(part.clone(), i < last, &way).await?;
                 }
                 (Piece::File(part), Some(Body::File(file))) => {
                     let (transfers, file) = (&self.site.transfers, &file.file);
-                    let sent = transfers
-                        .cue(file, part.clone(), &self.socket, &self.policy, control)
-                        .await;
-                    sent.map_err(|error| self.broken(error))?;
+                    transfers
+                        .cue(file, part.clone(), to.outlet(), &self.policy, control)
+                        .await?;
                 }
                 (Piece::File(_), None) => unreachable!("pieces of a file come with it"),
             }
@@ -450,36 +509,45 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// A body that was cut off: the connection ends so that it cannot be taken for a whole one.
-    fn broken(&self, error: TransferError) -> io::Error {
+    /// Tells the log of a body that was cut off, if that is not its client's doing.
+    pub(super) fn tell(&self, error: &TransferError) {
         if matches!(
             error,
             TransferError::Truncated { .. } | TransferError::File { .. }
         ) {
             warn!("download of {}: {error}", self.peer);
         }
-        abort(self.socket.socket());
-        io::Error::other(error)
+    }
+}
+
+impl Connection {
+    /// Sends all of an answer, or fails: then the connection must end, so that what was sent cannot
+    /// be taken for a whole answer.
+    async fn send(
+        &self,
+        answer: &Answer,
+        body: Option<&Body>,
+        control: &Control,
+    ) -> io::Result<()> {
+        let to = To::Connection(&self.socket);
+        let sent = self.responder.send(&answer.pieces, body, to, control).await;
+        sent.map_err(|error| {
+            self.responder.tell(&error);
+            abort(self.socket.socket());
+            io::Error::other(error)
+        })
     }
 
     /// Answers what was not understood.
     async fn refuse(&self, refusal: Refusal) -> io::Result<()> {
         let time_ms = Clock::now_ms();
-        let answer = self.site.clock.with_now(|now_s, date| {
-            let context = Context {
-                date,
-                now_s,
-                boundary: &self.site.boundary,
-                keeps_alive: false,
-                is_http_11: true,
-                is_head: false,
-            };
-            Answer::refused(refusal, &context)
-        });
+        let answer = |context: &Context<'_>| Answer::refused(refusal, context);
+        let site = &self.responder.site;
+        let answer = site.with_context((false, true, false), answer);
         let sent = self.send(&answer, None, &Control::default()).await;
-        self.site.stats.count_answer(answer.status.code());
-        self.site.log.add(&Access {
-            peer: self.peer,
+        self.responder.site.stats.count_answer(answer.status.code());
+        self.responder.site.log.add(&Access {
+            peer: self.responder.peer,
             time_ms,
             line: "-",
             status: answer.status.code(),
@@ -491,6 +559,19 @@ impl Connection<'_> {
         });
         sent
     }
+}
+
+/// Gives a side of a tunnel to whoever has the sessions.
+async fn hand_over(site: &Site, mut socket: ByteStream, received: Vec<u8>) -> io::Result<()> {
+    if let Ok(place) = site.tunnels.try_reserve() {
+        place.send(Tunnelled::new(socket, received)?);
+        return Ok(());
+    }
+    let refused = async {
+        socket.write_all(TUNNEL_REFUSED).await?;
+        socket.close().await
+    };
+    timeout(site.settings.limits.download_stall_time_max, refused).await?
 }
 
 fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
@@ -505,11 +586,11 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
 }
 
 /// Bytes of a request's content that are read and thrown away.
-const CONTENT_BYTES_MAX: u64 = 16 << 10;
+pub(super) const CONTENT_BYTES_MAX: u64 = 16 << 10;
 
 const NOTHING: &str = "there is nothing by this name";
 
-const TOO_SLOW: Refusal = Refusal {
+pub(super) const TOO_SLOW: Refusal = Refusal {
     status: Status::RequestTimeout,
     note: "the request did not arrive whole in time",
 };

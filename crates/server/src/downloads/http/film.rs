@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::path::cue;
-use onrush_wire::auth::Grant;
+use onrush_wire::auth::{Grant, token_of_query};
 use onrush_wire::dash;
-use onrush_wire::hls::{self, Presentation, Resource as Asked};
+use onrush_wire::hls::{self, Presentation, Resource as Asked, Text};
 use onrush_wire::http::{PAGE_POLICY, Status, assets_from};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented, SegmentsError};
@@ -24,6 +24,7 @@ use tracing::warn;
 
 use super::made::{ASK_AGAIN, FOR_EVER, Made};
 use super::several;
+use super::texts::Texts;
 use crate::downloads::Site;
 use crate::library::{Media, OpenError, blocking};
 
@@ -45,6 +46,7 @@ const COPIED_BYTES_MAX: u64 = 4 << 20;
 const WARMED_BYTES_MAX: u64 = 64 << 20;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
+const SUBTITLES: &str = "text/vtt; charset=utf-8";
 const MANIFEST: &str = "application/dash+xml";
 
 /// What a client is told instead of a resource.
@@ -85,9 +87,49 @@ pub(super) async fn find(
     if asked == Asked::Page {
         return Some(Ok(page(first, name)));
     }
+    let texts = match asked {
+        Asked::Main | Asked::Media { .. } | Asked::Manifest | Asked::Text { .. } => {
+            Texts::find(site, name, &parts).await
+        }
+        _ => Texts::default(),
+    };
+    if let Asked::Text { .. } = asked {
+        return Some(text(site, first, &texts, asked).await);
+    }
     let grant = query.and_then(Grant::of_query).and_then(Result::ok);
-    let query = grant.map_or_else(String::new, |grant| format!("?{grant}"));
-    Some(make(&parts, asked, query).await)
+    let token = query.and_then(token_of_query);
+    // What opened the playlist opens what it names.
+    let query = match (grant, token) {
+        (Some(grant), _) => format!("?{grant}"),
+        (None, Some(token)) => format!("?token={token}"),
+        (None, None) => String::new(),
+    };
+    Some(make(&parts, asked, (texts.listed(), query)).await)
+}
+
+/// Subtitles, or a segment of them.
+async fn text(
+    site: &Site,
+    media: &Media,
+    texts: &Texts,
+    asked: Asked<'_>,
+) -> Result<Made, Refusal> {
+    let Asked::Text {
+        name,
+        version,
+        number,
+    } = asked
+    else {
+        return Err(changed());
+    };
+    let text = texts.webvtt(site, name, version, number).await;
+    let text = text.map_err(|error| {
+        warn!("{}: subtitles: {error}", shown(media.name()));
+        let note = "the subtitles cannot be read".to_owned();
+        (Status::ServiceUnavailable, note)
+    })?;
+    let text = text.ok_or_else(changed)?;
+    Ok(Made::text(media, text.into_bytes(), SUBTITLES).that_stays())
 }
 
 async fn open(site: &Site, name: &str) -> Option<Result<Arc<Media>, Refusal>> {
@@ -103,7 +145,11 @@ async fn open(site: &Site, name: &str) -> Option<Result<Arc<Media>, Refusal>> {
     }
 }
 
-async fn make(parts: &[Arc<Media>], asked: Asked<'_>, query: String) -> Result<Made, Refusal> {
+async fn make(
+    parts: &[Arc<Media>],
+    asked: Asked<'_>,
+    (texts, query): (Vec<Text>, String),
+) -> Result<Made, Refusal> {
     let version = match asked {
         Asked::Init { version, .. }
         | Asked::Segment { version, .. }
@@ -121,7 +167,7 @@ async fn make(parts: &[Arc<Media>], asked: Asked<'_>, query: String) -> Result<M
         | Asked::Picture { rendition, .. }
         | Asked::Init { rendition, .. } => rendition,
         Asked::Poster => "video",
-        _ => return playlist(films, asked, query).await,
+        _ => return playlist(films, asked, (texts, query)).await,
     };
     let view = films.presentation(&query);
     let none = || (Status::NotFound, "the film has no such track".to_owned());
@@ -226,7 +272,11 @@ async fn cut(media: &Arc<Media>, waits: bool) -> Result<Arc<Segmented>, Refusal>
     film.map_err(|error: SegmentsError| (Status::NotFound, error.to_string()))
 }
 
-async fn playlist(films: Films, asked: Asked<'_>, query: String) -> Result<Made, Refusal> {
+async fn playlist(
+    films: Films,
+    asked: Asked<'_>,
+    (texts, query): (Vec<Text>, String),
+) -> Result<Made, Refusal> {
     let media = Arc::clone(&films.0[0].0);
     let (media_type, name) = match asked {
         Asked::Manifest => (MANIFEST, None),
@@ -242,9 +292,14 @@ async fn playlist(films: Films, asked: Asked<'_>, query: String) -> Result<Made,
         return Err((Status::ServiceUnavailable, note));
     }
     let write = move || {
-        let film = films.presentation(&query);
-        match name.map(|name| film.rendition(&name)) {
+        let mut film = films.presentation(&query);
+        if film.is_complete {
+            film.texts = texts;
+        }
+        let text = name.as_deref().and_then(|name| film.text(name));
+        match name.as_deref().map(|name| film.rendition(name)) {
             _ if is_manifest => dash::manifest(&film),
+            _ if text.is_some() && !has_pictures => Some(hls::text_playlist(&film, text?)),
             Some(of) if has_pictures => hls::picture_playlist(&film, of?),
             Some(of) => Some(hls::media_playlist(&film, of?)),
             None => Some(hls::main_playlist(&film)),

@@ -15,10 +15,9 @@ use onrush_wire::media::segments::Segment;
 use socket2::SockRef;
 use tracing::warn;
 
-use crate::byte_stream::ByteStream;
 use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
-use crate::downloads::send::send_on;
+use crate::downloads::send::To;
 use crate::library::{Media, blocking};
 use crate::transfer::{Control, Policy, TransferError, Transfers};
 
@@ -52,7 +51,7 @@ pub(super) struct Made {
 
 /// How bytes go to a client.
 pub(super) struct Way<'a> {
-    pub(super) socket: &'a ByteStream,
+    pub(super) to: To<'a>,
     pub(super) transfers: &'a Transfers,
     pub(super) policy: &'a Policy,
     pub(super) control: &'a Control,
@@ -70,6 +69,12 @@ impl Made {
         let mut made = Self::new(media, content, etag, media_type, ASK_AGAIN);
         made.is_text = true;
         made
+    }
+
+    /// The same under a URL whose bytes never change.
+    pub(super) fn that_stays(mut self) -> Self {
+        self.cache_control = FOR_EVER;
+        self
     }
 
     /// The same as a page, which may load and run what `policy` says.
@@ -175,14 +180,15 @@ impl Made {
     ) -> Result<(), TransferError> {
         let (head, pieces) = self.content.part(part);
         let follows = more || !pieces.is_empty();
-        let sent = send_on(way.socket, head, follows, way.stall_time_max).await;
+        let sent = way.to.send(head, follows, way.stall_time_max).await;
         sent.map_err(TransferError::Peer)?;
         if pieces.is_empty() {
             return Ok(());
         }
         // Without it each piece would end in a packet that is not full.
-        let socket = SockRef::from(way.socket.socket());
-        let is_corked = pieces.len() > 1 && socket.set_tcp_cork(true).is_ok();
+        let socket = way.to.socket().filter(|_| pieces.len() > 1);
+        let corked = socket.map(SockRef::from);
+        let corked = corked.filter(|socket| socket.set_tcp_cork(true).is_ok());
         let Way {
             transfers,
             policy,
@@ -190,9 +196,9 @@ impl Made {
             ..
         } = way;
         let file = self.file.as_ref().expect("pieces are of a file");
-        let gathered = transfers.gather(file, &pieces, way.socket, policy, control);
+        let gathered = transfers.gather(file, &pieces, way.to.outlet(), policy, control);
         gathered.await?;
-        if is_corked {
+        if let Some(socket) = corked {
             socket.set_tcp_cork(false).map_err(TransferError::Peer)?;
         }
         Ok(())

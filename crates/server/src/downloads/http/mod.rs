@@ -4,11 +4,15 @@
 mod assets;
 mod connection;
 mod film;
+mod http2;
 mod made;
 mod several;
+mod texts;
 
 pub use film::INDEX_WAIT_MAX;
+pub use http2::{HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX};
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
+pub use texts::TEXTS_MAX;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -88,20 +92,9 @@ fn admit_to_tls(site: &Rc<Site>, tls: &Arc<Tls>, socket: TcpStream, peer: Socket
 }
 
 async fn refuse(site: &Site, mut socket: TcpStream, _peer: IpAddr) -> io::Result<()> {
-    let answer = site.clock.with_now(|now_s, date| {
-        let context = Context {
-            date,
-            now_s,
-            boundary: &site.boundary,
-            keeps_alive: false,
-            is_http_11: true,
-            is_head: false,
-        };
-        Answer::refusal(
-            Status::ServiceUnavailable,
-            "too many connections; try later",
-            &context,
-        )
+    let answer = site.with_context((false, true, false), |context| {
+        let note = "too many connections; try later";
+        Answer::refusal(Status::ServiceUnavailable, note, context)
     });
     for piece in &answer.pieces {
         if let Piece::Text(text) = piece {
@@ -109,4 +102,25 @@ async fn refuse(site: &Site, mut socket: TcpStream, _peer: IpAddr) -> io::Result
         }
     }
     close(&mut socket).await
+}
+
+impl Site {
+    /// An answer that is given now: whether the connection stays open behind it, and whether its
+    /// client speaks HTTP/1.1 and asks for the head alone.
+    fn with_context(
+        &self,
+        (keeps_alive, is_http_11, is_head): (bool, bool, bool),
+        answer: impl FnOnce(&Context<'_>) -> Answer,
+    ) -> Answer {
+        self.clock.with_now(|now_s, date| {
+            answer(&Context {
+                date,
+                now_s,
+                boundary: &self.boundary,
+                keeps_alive,
+                is_http_11,
+                is_head,
+            })
+        })
+    }
 }

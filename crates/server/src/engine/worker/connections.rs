@@ -427,6 +427,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::tls::record::tests::almost_worn;
 
     const LIMITS: Limits = Limits {
         unacknowledged_bytes_max: 1000,
@@ -527,6 +528,18 @@ mod tests {
         assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
         connections.queue(0, packets(1), 8, 0);
         assert_eq!(hand_over(&mut connections), [20, 21, 8]);
+    }
+
+    #[test]
+    fn a_worn_key_of_tls_1_2_ends_its_connection() {
+        let (mut connections, shared, _client) = connections();
+        connections.get_mut(0).unwrap().sealer = Some(Box::new(almost_worn(1)));
+        assert!(connections.seal(0, &[b"the last one"]).is_some());
+        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
+        assert!(connections.seal(0, &[b"one more"]).is_none());
+        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+        let error = shared.failure().unwrap();
+        assert_eq!(error.raw_os_error(), Some(libc::EKEYEXPIRED));
     }
 
     #[test]

@@ -110,7 +110,8 @@ impl Media {
     }
 }
 
-fn of_identity(identity: Identity) -> Version {
+/// What names the bytes of a file that does not grow.
+pub(crate) fn of_identity(identity: Identity) -> Version {
     let Identity {
         device,
         inode,

@@ -4,14 +4,15 @@ use std::fs;
 use std::net::TcpListener;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use onrush_wire::auth::{Rights, ha1};
 use tempfile::TempDir;
 
 use super::super::attempts::{WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
-use super::super::config::HookConfig;
+use super::super::config::{HookConfig, JwtConfig, JwtKeys};
 use super::super::file::with_user;
 use super::super::password::argon2;
+use super::super::service::{answer, serve};
 use super::*;
 use crate::testing::block_on;
 
@@ -386,4 +387,112 @@ fn a_hook_that_cannot_be_asked_lets_nobody_in() {
         ask(&authorizer, &with(&basic("anna", "secret"), LOCAL)),
         Ok(())
     );
+}
+
+/// A token by the key of [`with_tokens`].
+fn token(claims: &str) -> String {
+    let [header, claims] = [r#"{"alg":"HS256"}"#, claims].map(|it| URL_SAFE_NO_PAD.encode(it));
+    let signed = format!("{header}.{claims}");
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[7; 32]);
+    let tag = ring::hmac::sign(&key, signed.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
+}
+
+/// Users, and a key by which tokens are signed.
+fn with_tokens(change: impl FnOnce(&mut UsersConfig)) -> (Authorizer, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    let k = URL_SAFE_NO_PAD.encode([7; 32]);
+    fs::write(&path, format!(r#"{{"keys":[{{"kty":"oct","k":"{k}"}}]}}"#)).unwrap();
+    let (authorizer, _folder) = authorizer(|config| {
+        config.jwt = Some(JwtConfig {
+            keys: JwtKeys::File(path),
+            audience: None,
+            issuer: None,
+        });
+        change(config);
+    });
+    (authorizer, folder)
+}
+
+#[test]
+fn a_token_is_a_right_in_a_header_and_in_a_url() {
+    let (authorizer, _folder) = with_tokens(|_| {});
+    let good = token(r#"{"exp":4e9,"onrush_rights":["play /film.ts"]}"#);
+    let header = format!("Bearer {good}");
+    assert_eq!(ask(&authorizer, &with(&header, FAR)), Ok(()));
+    let uri = format!("rtsp://host/film.ts?token={good}");
+    let by_url = Asked { uri: &uri, ..ASKED };
+    assert_eq!(ask(&authorizer, &by_url), Ok(()));
+    let other = Asked {
+        path: "other.ts",
+        ..by_url
+    };
+    let refused = ask(&authorizer, &other);
+    assert!(matches!(refused, Err(Refusal::Forbidden(_))), "{refused:?}");
+    let trailer = Asked {
+        path: "trailers/a",
+        ..other
+    };
+    assert_eq!(ask(&authorizer, &trailer), Ok(()), "it is everybody's");
+    // Passwords go on, and are asked for beside tokens.
+    assert_eq!(
+        ask(&authorizer, &with(&basic("anna", "secret"), LOCAL)),
+        Ok(())
+    );
+    let asked_for = challenges(ask(&authorizer, &with("Negotiate x", LOCAL)));
+    assert_eq!(asked_for[0], "Bearer realm=\"films\"");
+    assert_eq!(asked_for.last().unwrap(), "Basic realm=\"films\"");
+}
+
+#[test]
+fn guessed_tokens_slow_their_address_and_old_ones_do_not() {
+    let (authorizer, _folder) = with_tokens(|_| {});
+    let old = format!("Bearer {}", token(r#"{"exp":1,"onrush_rights":["play"]}"#));
+    for _ in 0..2 * WRONG_PASSWORDS_MAX {
+        let asked_for = challenges(ask(&authorizer, &with(&old, FAR)));
+        assert_eq!(
+            asked_for[0],
+            "Bearer realm=\"films\", error=\"invalid_token\""
+        );
+    }
+    let good = token(r#"{"exp":4e9,"onrush_rights":["play"]}"#);
+    let (before, after) = good.split_at(good.len() - 9);
+    let other = if after.starts_with('A') { 'B' } else { 'A' };
+    let forged = format!("Bearer {before}{other}{}", &after[1..]);
+    let mut slowed = 0;
+    for _ in 0..10_000 {
+        match ask(&authorizer, &with(&forged, FAR)) {
+            Err(Refusal::Slowed { .. }) => slowed += 1,
+            refusal => drop(challenges(refusal)),
+        }
+    }
+    // The machine may be slow, and forgive some meanwhile.
+    assert!(slowed > 9_000, "{slowed}");
+    let uri = format!("rtsp://host/film.ts?token={good}");
+    let asked = |peer: [u8; 4]| Asked {
+        uri: &uri,
+        peer: peer.into(),
+        ..ASKED
+    };
+    let refused = ask(&authorizer, &asked(FAR));
+    assert!(
+        matches!(refused, Err(Refusal::Slowed { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(ask(&authorizer, &asked(LOCAL)), Ok(()));
+}
+
+#[test]
+fn a_hook_may_know_tokens_that_no_key_signed() {
+    let (address, came) = serve(None, |_| answer("204 No Content", ""));
+    let (authorizer, _folder) = with_tokens(|config| {
+        config.hook = Some(HookConfig::new(format!("http://{address}/")));
+    });
+    let signed = token(r#"{"exp":4e9,"onrush_rights":["play"]}"#);
+    let header = format!("Bearer {signed}");
+    assert_eq!(ask(&authorizer, &with(&header, FAR)), Ok(()));
+    assert!(came.try_recv().is_err(), "it needs not be asked");
+    assert_eq!(ask(&authorizer, &with("Bearer opaque", FAR)), Ok(()));
+    assert!(came.recv().unwrap().contains(r#""token":"opaque""#));
 }

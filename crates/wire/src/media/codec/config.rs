@@ -8,6 +8,7 @@ use super::pcm::{self, ByteOrder};
 use super::{
     aac, ac3, av1, eac3, h264, h265, jpeg, mpeg_audio, mpeg_video, mpeg4_visual, opus, vp8, vp9,
 };
+use crate::media::codec::text::TextKind;
 use crate::media::packetizer::{Codec, CodecError};
 
 /// A codec's name with its configuration: where there are several, one for each sample entry.
@@ -70,6 +71,11 @@ pub(in crate::media) enum CodecConfig {
         rate_hz: u32,
         channels: u8,
     },
+    /// Subtitles, with ns of a unit of their times where these lie beside them.
+    Text {
+        kind: TextKind,
+        unit_ns: u64,
+    },
 }
 
 impl CodecConfig {
@@ -110,6 +116,7 @@ impl CodecConfig {
                 rate_hz,
                 channels,
             } => pcm::linear(*bits, *order, *rate_hz, *channels),
+            Self::Text { kind, .. } => Ok(kind.codec()),
         }
     }
 

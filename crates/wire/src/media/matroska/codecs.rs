@@ -5,6 +5,7 @@ use super::times::Period;
 use super::tracks::{Entry, KIND_AUDIO, KIND_VIDEO};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::pcm::ByteOrder;
+use crate::media::codec::text::TextKind;
 use crate::media::packetizer::Codec;
 
 /// What a track of frames is.
@@ -38,12 +39,13 @@ pub(super) fn description(entry: &Entry) -> String {
 /// # Errors
 ///
 /// Why it cannot be played.
-pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
+pub(super) fn coded(entry: &Entry, unit_ns: u64) -> Result<Coded, String> {
     if let Some(encoded) = entry.encoded {
         return Err(encoded.to_owned());
     }
     let private = || Box::from(&entry.private[..]);
     let list = || vec![private()];
+    let text = |kind| CodecConfig::Text { kind, unit_ns };
     let (rate_hz, channels) = (whole_hz(entry.sampling_hz), channels(entry));
     let config = match entry.codec_id.as_str() {
         "V_MPEG4/ISO/AVC" => CodecConfig::H264(list()),
@@ -63,6 +65,9 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
         "A_PCM/INT/BIG" => linear(entry, ByteOrder::Big),
         "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little),
         "A_MS/ACM" => of_windows(&entry.private)?,
+        "S_TEXT/UTF8" | "S_TEXT/ASCII" => text(TextKind::SubRip),
+        "S_TEXT/WEBVTT" | "D_WEBVTT/SUBTITLES" => text(TextKind::WebVtt),
+        "S_TEXT/ASS" | "S_TEXT/SSA" | "S_ASS" | "S_SSA" => text(TextKind::Ass),
         _ => {
             return Err(match entry.kind {
                 KIND_VIDEO | KIND_AUDIO => "no payload format for this codec".to_owned(),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::codecs::{self, Coded};
 use super::times::{Frame, Timed, Times};
-use super::tracks::{self, Entry, KIND_VIDEO};
+use super::tracks::{self, Entry, KIND_AUDIO, KIND_VIDEO};
 use crate::media::packetizer::{CodecError, Parts, SAMPLE_BYTES_MAX};
 use crate::media::sampled::{LeftOut, SampleParts, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::samples::{SAMPLES_MAX, Sample, SampleError, Samples};
-use crate::media::track::TRACKS_MAX;
+use crate::media::track::{Medium, TRACKS_MAX};
 
 /// The tracks of a file.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Playing {
         let mut left_out = Vec::new();
         let mut found = Vec::new();
         for entry in tracks::entries(tracks) {
-            match codecs::coded(&entry) {
+            match codecs::coded(&entry, unit_ns) {
                 Ok(coded) => found.push((entry, coded)),
                 Err(reason) => left_out.push(LeftOut {
                     id: entry.number,
@@ -67,7 +67,22 @@ impl Playing {
                 }),
             }
         }
-        found.sort_by_key(|(entry, _)| entry.kind != KIND_VIDEO);
+        found.sort_by_key(|(entry, _)| match entry.kind {
+            KIND_VIDEO => 0,
+            KIND_AUDIO => 1,
+            _ => 2,
+        });
+        // Subtitles alone are nothing to play.
+        if found
+            .iter()
+            .all(|(_, coded)| coded.codec.medium == Medium::Application)
+        {
+            left_out.extend(found.drain(..).map(|(entry, _)| LeftOut {
+                id: entry.number,
+                what: codecs::description(&entry),
+                reason: "only pictures and sound are played".to_owned(),
+            }));
+        }
         for (entry, _) in found.drain(TRACKS_MAX.min(found.len())..) {
             left_out.push(LeftOut {
                 id: entry.number,

@@ -345,7 +345,7 @@ fn what_cannot_be_played_is_left_out_and_told() {
     let table = [
         (
             track(2, "S_TEXT/UTF8", b""),
-            "subtitles (S_TEXT/UTF8): only pictures and sound are played",
+            "subtitles (S_TEXT/UTF8): not in RTP; in HLS and DASH it is WebVTT",
         ),
         (
             track(2, VP8, &zlib),

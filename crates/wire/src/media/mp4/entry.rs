@@ -7,6 +7,7 @@
 use super::boxes::{Boxes, Fields, Name, spelled};
 use super::coding::{Coded, Sound};
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::text::TextKind;
 use crate::media::packetizer::Codec;
 
 /// What the entries of a track amount to.
@@ -40,6 +41,7 @@ pub(super) struct Unplayable {
 pub(super) enum Kind {
     Pictures,
     Sound,
+    Text,
 }
 
 /// One sample entry.
@@ -115,6 +117,26 @@ impl Entries {
     }
 }
 
+impl Entries {
+    /// The same of a track of subtitles: how they are written is all that there is to know; `None`
+    /// if they are no text, or in a format that is not read.
+    pub(super) fn of_text(stsd: &[u8]) -> Option<Self> {
+        let mut entries = Boxes(stsd.get(8..)?);
+        let kind = match &entries.next()?.0 {
+            b"tx3g" | b"text" => TextKind::Timed,
+            b"wvtt" => TextKind::BoxedWebVtt,
+            _ => return None,
+        };
+        Some(Self {
+            codec: kind.codec(),
+            config: CodecConfig::Text { kind, unit_ns: 0 },
+            configurations: vec![Some(0)],
+            frame_bytes: None,
+            sound: None,
+        })
+    }
+}
+
 impl<'a> Entry<'a> {
     fn read(
         name: Name,
@@ -136,6 +158,7 @@ impl<'a> Entry<'a> {
             // Behind what all entries have: 70 bytes on size, resolution and the coder's name.
             Kind::Pictures => (Sound::default(), bytes.get(78..).ok_or_else(broken)?),
             Kind::Sound => Sound::read(bytes, version).ok_or_else(broken)?,
+            Kind::Text => (Sound::default(), bytes),
         };
         if kind == Kind::Sound && sound.rate_hz == 0 {
             // It has no room for rates beyond 65,535.
@@ -161,6 +184,7 @@ fn encrypted(name: Name, bytes: &[u8], kind: Kind, version: u8) -> (String, Stri
     let inside = match kind {
         Kind::Pictures => bytes.get(78..),
         Kind::Sound => Sound::read(bytes, version).map(|(_, inside)| inside),
+        Kind::Text => Some(bytes),
     };
     let sinf = inside.and_then(|inside| Boxes(inside).first(b"sinf"));
     let told = |path, at: usize| {

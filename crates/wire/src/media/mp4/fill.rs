@@ -195,7 +195,7 @@ impl Filler {
     /// The first sample that is sent so that the edit list's start can be shown.
     fn first_sent(&self, told_of: impl Iterator<Item = Told>, shown_before: i64) -> usize {
         let preroll = match self.kind {
-            Kind::Pictures => 0,
+            Kind::Pictures | Kind::Text => 0,
             Kind::Sound => i64::from(self.timescale) * PREROLL_MS / 1000,
         };
         let wanted = self.edits.start_ticks - preroll;

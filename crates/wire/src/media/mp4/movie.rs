@@ -146,13 +146,16 @@ impl Movie {
         let kind = match &head.handler {
             b"vide" => Kind::Pictures,
             b"soun" => Kind::Sound,
+            b"sbtl" | b"subt" | b"text" if Entries::of_text(stsd).is_some() => Kind::Text,
             other => {
                 let what = medium(other, stsd);
                 return Err((what, "neither pictures nor sound".to_owned()));
             }
         };
-        let entries =
-            Entries::read(stsd, kind, head.timescale).map_err(|it| (it.what, it.reason))?;
+        let entries = match Entries::of_text(stsd).filter(|_| kind == Kind::Text) {
+            Some(entries) => entries,
+            None => Entries::read(stsd, kind, head.timescale).map_err(|it| (it.what, it.reason))?,
+        };
         let named = entries.codec.codec_string.clone();
         let refused = |reason: &str| Err((named.clone(), reason.to_owned()));
         if head.timescale == 0 {
@@ -292,7 +295,7 @@ fn times(header: &[u8]) -> Option<(u32, u64)> {
     fields.wide(version)?;
     let timescale = fields.u32()?;
     let duration = fields.wide(version)?;
-    let is_unknown = duration == u64::MAX || version == 0 && duration == u32::MAX.into();
+    let is_unknown = duration == u64::MAX || version == 0 && duration == u64::from(u32::MAX);
     Some((timescale, if is_unknown { 0 } else { duration }))
 }
 

@@ -58,6 +58,7 @@ impl SavedIndex {
         let SampledIndex {
             format,
             sampled,
+            texts,
             tracks: _,
             left_out,
             told_duration_ns,
@@ -71,7 +72,7 @@ impl SavedIndex {
         if !FORMATS.contains(format) || !is_whole {
             return None;
         }
-        let tracks = sampled.iter().map(|it| SavedTrack::of(it));
+        let tracks = sampled.iter().chain(texts).map(|it| SavedTrack::of(it));
         Some(Self {
             format: (*format).to_owned(),
             tracks: tracks.collect::<Option<_>>()?,
@@ -111,7 +112,9 @@ impl SavedIndex {
     fn with(self, carriages: Vec<Option<Arc<dyn Carriage>>>) -> Result<SampledIndex, String> {
         let format = FORMATS.into_iter().find(|it| *it == self.format);
         let format = format.ok_or("an unknown format")?;
-        if self.tracks.len() > TRACKS_MAX {
+        let is_text = |it: &SavedTrack| matches!(it.config, CodecConfig::Text { .. });
+        let texts = self.tracks.iter().filter(|it| is_text(it)).count();
+        if texts > TRACKS_MAX || self.tracks.len() - texts > TRACKS_MAX {
             return Err("too many tracks".to_owned());
         }
         let samples = self.tracks.iter().map(|track| track.samples.len());

@@ -260,7 +260,7 @@ fn probes_are_spread_from_the_first_to_the_last() {
             .map(|probe| (probe.part.start - 7) / 188 / 256)
             .collect::<Vec<_>>()
     };
-    assert_eq!(numbers(0), []);
+    assert_eq!(numbers(0), [0_u64; 0]);
     assert_eq!(numbers(1), [10]);
     assert_eq!(numbers(3), [0, 5, 10]);
     assert_eq!(numbers(99), (0..=10).collect::<Vec<_>>());

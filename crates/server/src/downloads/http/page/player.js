@@ -97,7 +97,8 @@ async function offerSubtitles(main, url) {
     if (segments.length > 0) {
       const track = document.createElement("track");
       Object.assign(track, { kind: "subtitles", label: it.name, srclang: it.language ?? "" });
-      track.src = segments[0].url;
+      // All of them lie beside the segments.
+      track.src = segments[0].url.replace(/[^/?]*\.vtt/, "all.vtt");
       film.append(track);
       tracks.push(track);
     }

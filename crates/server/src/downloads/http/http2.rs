@@ -1,0 +1,243 @@
+//! HTTP/2 (RFC 9113): many requests at once on one connection, answered as those of HTTP/1.1 are.
+//!
+//! Frames, header compression and flow control are the `h2` crate's. A request becomes the head
+//! that HTTP/1.1 would have, which the same code understands and answers; the answer's head becomes
+//! header fields again, and its body goes by the same transfers, which read a file in pieces no
+//! larger than a stream takes. No priorities, no push.
+//!
+//! What a client can make the server do is bounded: requests at once, in all, resets, the length
+//! of heads, the bytes of frames that ask for nothing, and the time for which it takes nothing.
+
+mod duplex;
+mod message;
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request as Incoming;
+use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Piece, Refusal, Request, Status};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
+use self::duplex::{Duplex, Meter};
+use super::connection::{CONTENT_BYTES_MAX, Responder, TOO_SLOW};
+use crate::byte_stream::ByteStream;
+use crate::downloads::admission::StreamSlot;
+use crate::downloads::clock::Clock;
+use crate::downloads::send::To;
+use crate::transfer::{Control, StreamBody};
+
+/// How a connection of HTTP/2 begins, as far as it looks like a head of HTTP/1.1 (RFC 9113, section
+/// 3.4).
+pub(super) const PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
+/// Requests that a client takes back before they are looked at, and streams that are remembered
+/// after they were reset: with more of them the connection ends (`ENHANCE_YOUR_CALM`).
+pub const HTTP2_RESETS_MAX: usize = 32;
+
+/// Streams that are reset for an error of the client's, on one connection.
+pub const HTTP2_ERRORS_MAX: usize = 64;
+
+/// How often it is looked at whether a client is gone.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+type Http2 = Connection<Duplex, Bytes>;
+
+/// What the requests of a connection share.
+struct Shared {
+    responder: Responder,
+    /// When one was begun or answered last.
+    active: RefCell<Instant>,
+}
+
+/// Serves a connection to its end. `received` is what has been read of it.
+pub(super) async fn serve(
+    responder: Responder,
+    socket: ByteStream,
+    received: Vec<u8>,
+) -> io::Result<()> {
+    let limits = responder.site.settings.limits;
+    let (meter, socket) = (Rc::new(Meter::default()), Rc::new(RefCell::new(socket)));
+    let duplex = Duplex::new(Rc::clone(&socket), Rc::clone(&meter), received);
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(limits.download_streams_max)
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+        .max_send_buffer_size(crate::transfer::STREAM_BYTES_MAX)
+        .max_concurrent_reset_streams(HTTP2_RESETS_MAX)
+        .max_pending_accept_reset_streams(HTTP2_RESETS_MAX)
+        .max_local_error_reset_streams(Some(HTTP2_ERRORS_MAX));
+    let begun = timeout(limits.download_head_time_max, builder.handshake(duplex));
+    let connection = begun.await?.map_err(io::Error::other)?;
+    let shared = Rc::new(Shared {
+        responder,
+        active: RefCell::new(Instant::now()),
+    });
+    let served = run(&shared, connection, &meter).await;
+    if let Ok(socket) = Rc::try_unwrap(socket) {
+        socket.into_inner().close().await?;
+    }
+    served
+}
+
+/// Takes requests until the client or a limit ends the connection.
+async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::Result<()> {
+    let limits = shared.responder.site.settings.limits;
+    let streams_max = limits.download_streams_max as usize;
+    let mut answers = JoinSet::new();
+    let mut requests = 0;
+    let mut asked_to_leave: Option<Instant> = None;
+    let mut looks = interval(LOOK_EVERY.min(limits.download_idle_time_max / 2));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let has_room = answers.len() < streams_max;
+        let next = poll_fn(|context| match has_room {
+            true => connection.poll_accept(context),
+            // Others wait until one is answered, while the connection goes on.
+            false => match connection.poll_closed(context) {
+                Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
+                Poll::Ready(Ok(())) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            },
+        });
+        tokio::select! {
+            biased;
+            Some(_) = answers.join_next(), if !answers.is_empty() => continue,
+            next = next => match next {
+                None => return Ok(()),
+                Some(Err(error)) => return Err(io::Error::other(error)),
+                Some(Ok((request, respond))) => {
+                    requests += 1;
+                    meter.count_request();
+                    let shared = Rc::clone(shared);
+                    drop(answers.spawn_local(answer(shared, request, respond)));
+                }
+            },
+            _ = looks.tick() => {}
+        }
+        // A client that does not hear that it is to leave is let go.
+        if requests >= limits.download_requests_max.saturating_add(streams_max) {
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+        let idle = shared.active.borrow().elapsed() >= limits.download_idle_time_max;
+        let leaves = requests >= limits.download_requests_max || (idle && answers.is_empty());
+        if leaves && asked_to_leave.is_none() {
+            connection.graceful_shutdown();
+            asked_to_leave = Some(Instant::now());
+        }
+        let stall_time_max = limits.download_stall_time_max;
+        let is_over = asked_to_leave.is_some_and(|since| since.elapsed() >= stall_time_max);
+        if is_over && answers.is_empty() || meter.is_blocked(stall_time_max) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer(
+    shared: Rc<Shared>,
+    request: Incoming<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
+    *shared.active.borrow_mut() = Instant::now();
+    let (began, time_ms) = (Instant::now(), Clock::now_ms());
+    let responder = &shared.responder;
+    let site = &responder.site;
+    let (parts, content) = request.into_parts();
+    let head = message::head(&parts);
+    let line = message::line(&parts);
+    let place = StreamSlot::take(site);
+    let received = discard(content, site.settings.limits.download_head_time_max).await;
+    let parsed = received.and_then(|()| Request::parse(&head));
+    let parsed = parsed.and_then(|request| match place.is_some() {
+        true => Ok(request),
+        false => Err(NO_FILES),
+    });
+    let (answer, body) = match &parsed {
+        Ok(request) => responder.decide(request, true).await,
+        Err(Refusal { status, note }) => {
+            let refused = |context: &Context<'_>| Answer::refusal(*status, note, context);
+            (site.with_context((true, true, false), refused), None)
+        }
+    };
+    let control = Control::default();
+    let (head, rest) = answer.head_and_rest();
+    let (has_body, code) = (answer.body_bytes > 0, answer.status.code());
+    let sent = match message::response(code, head) {
+        Some(response) => respond.send_response(response, !has_body),
+        None => return respond.send_reset(Reason::INTERNAL_ERROR),
+    };
+    let is_whole = match sent {
+        Ok(stream) if has_body => {
+            let stream = StreamBody::new(stream);
+            let rest = [Piece::Text(rest.to_vec())];
+            let to = To::Stream(&stream);
+            let sent = async {
+                responder.send(&rest, None, to, &control).await?;
+                let pieces = answer.pieces.get(1..).unwrap_or_default();
+                responder.send(pieces, body.as_ref(), to, &control).await
+            };
+            match sent.await {
+                Ok(()) => stream.end().is_ok(),
+                Err(error) => {
+                    responder.tell(&error);
+                    stream.cut();
+                    false
+                }
+            }
+        }
+        sent => sent.is_ok(),
+    };
+    site.stats.count_answer(code);
+    let request = parsed.as_ref().ok();
+    site.log.add(&Access {
+        peer: responder.peer,
+        time_ms,
+        line: &line,
+        status: code,
+        body_bytes: match is_whole {
+            true => answer.body_bytes,
+            false => control.sent_bytes(),
+        },
+        is_whole,
+        took: began.elapsed(),
+        referer: request.map_or(b"", |request| request.referer),
+        user_agent: request.map_or(b"", |request| request.user_agent),
+    });
+    *shared.active.borrow_mut() = Instant::now();
+}
+
+/// Reads past what the request carries.
+async fn discard(mut content: RecvStream, time_max: Duration) -> Result<(), Refusal> {
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(some)) = content.data().await {
+            bytes += some.len() as u64;
+            if bytes > CONTENT_BYTES_MAX {
+                return Err(TOO_LARGE);
+            }
+            // A stream that has ended needs no more room.
+            drop(content.flow_control().release_capacity(some.len()));
+        }
+        Ok(())
+    };
+    timeout(time_max, read).await.unwrap_or(Err(TOO_SLOW))
+}
+
+const TOO_LARGE: Refusal = Refusal {
+    status: Status::ContentTooLarge,
+    note: "nothing can be stored here",
+};
+
+const NO_FILES: Refusal = Refusal {
+    status: Status::ServiceUnavailable,
+    note: "too many files are open; try later",
+};

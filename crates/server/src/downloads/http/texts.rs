@@ -1,0 +1,223 @@
+//! Subtitles of films: text tracks in them, and files beside them, as WebVTT.
+//!
+//! Beside `film.mp4` these are `film.vtt` and `film.en.srt`, with what stands between as their
+//! language. They are read when somebody asks for them, on a thread that may wait for a disk, and
+//! nothing of them is kept. Whoever may play the film may have them by it.
+
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use onrush_wire::hls::{Text, Version, text_stretch_ms};
+use onrush_wire::media::has_media_ending;
+use onrush_wire::media::text::{Cue, TEXT_BYTES_MAX, TextTrack, of_file, webvtt};
+use onrush_wire::name::shown;
+use tracing::warn;
+
+use crate::downloads::Site;
+use crate::downloads::files::Found;
+use crate::downloads::folder;
+use crate::library::{Media, blocking, version_of};
+
+/// Subtitles of one film at the most.
+pub const TEXTS_MAX: usize = 16;
+
+/// Bytes of a language in the name of a file.
+const LANGUAGE_BYTES_MAX: usize = 35;
+
+/// Where subtitles come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Track(Arc<Media>, TextTrack),
+    /// A file of this name.
+    File(String),
+}
+
+/// All that a film has, as playlists name them.
+#[derive(Debug, Default)]
+pub(super) struct Texts(Vec<(Text, Source)>);
+
+impl Texts {
+    /// Those of the film `name`, which consists of these files.
+    pub(super) async fn find(site: &Site, name: &str, parts: &[Arc<Media>]) -> Self {
+        let mut found = Vec::new();
+        for media in parts {
+            let texts = media.index().texts().into_iter().map(|track| {
+                let known = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
+                let language = track.language().and_then(known);
+                let text = Text {
+                    name: String::new(),
+                    version: media.version(),
+                    language: language.filter(|it| it != "und"),
+                    label: track.label().and_then(known),
+                };
+                (text, Source::Track(Arc::clone(media), track))
+            });
+            found.extend(texts);
+            // Of several files that show the same, one is enough.
+            if !found.is_empty() {
+                break;
+            }
+        }
+        found.extend(beside(site, name).await);
+        found.truncate(TEXTS_MAX);
+        for (at, (text, _)) in found.iter_mut().enumerate() {
+            text.name = match at {
+                0 => "text".to_owned(),
+                at => format!("text-{}", at + 1),
+            };
+        }
+        Self(found)
+    }
+
+    /// As playlists name them.
+    pub(super) fn listed(&self) -> Vec<Text> {
+        self.0.iter().map(|(text, _)| text.clone()).collect()
+    }
+
+    /// The WebVTT of a segment, or of all; `None` if there is no such thing.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub(super) async fn webvtt(
+        &self,
+        site: &Site,
+        name: &str,
+        version: Version,
+        number: Option<u64>,
+    ) -> io::Result<Option<String>> {
+        let is_one = |it: &&(Text, Source)| it.0.name == name && it.0.version == version;
+        let Some((_, source)) = self.0.iter().find(is_one) else {
+            return Ok(None);
+        };
+        let stretch_ms = number.map_or(0..u64::MAX, text_stretch_ms);
+        if number == Some(0) || stretch_ms.is_empty() {
+            return Ok(None);
+        }
+        let cues = cues(site, source.clone(), stretch_ms.clone()).await?;
+        Ok(Some(webvtt(&cues, &stretch_ms, number.is_some())))
+    }
+}
+
+async fn cues(site: &Site, source: Source, stretch_ms: Range<u64>) -> io::Result<Vec<Cue>> {
+    match source {
+        Source::Track(media, track) => {
+            let file = media.file();
+            let read = move |part: Range<u64>| {
+                let mut bytes = vec![0; usize::try_from(part.end - part.start).ok()?];
+                let read = file.read_exact_at(&mut bytes, part.start);
+                read.ok().map(|()| bytes)
+            };
+            blocking(move || Ok(track.cues(&stretch_ms, read))).await
+        }
+        Source::File(name) => {
+            let Found::File(file) = site.files.find(&name).await? else {
+                return Err(io::ErrorKind::NotFound.into());
+            };
+            let bytes = file.identity.file_bytes.min(TEXT_BYTES_MAX);
+            let file = Arc::clone(&file.file);
+            let read = move || {
+                let mut text = vec![0; usize::try_from(bytes).unwrap_or(0)];
+                file.read_exact_at(&mut text, 0)?;
+                Ok(of_file(&name, &text).unwrap_or_default())
+            };
+            blocking(read).await
+        }
+    }
+}
+
+/// Files of subtitles that lie beside the film `name`, in the order of their names.
+async fn beside(site: &Site, name: &str) -> Vec<(Text, Source)> {
+    let (folder, film) = name.rsplit_once('/').unwrap_or(("", name));
+    let Ok((entries, _)) = folder::list(&site.root, folder).await else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for entry in entries.iter().filter(|it| !it.is_folder) {
+        let Some(language) = language(&entry.name, stem(film)) else {
+            continue;
+        };
+        let path = match folder {
+            "" => entry.name.clone(),
+            folder => format!("{folder}/{}", entry.name),
+        };
+        if entry.file_bytes > TEXT_BYTES_MAX {
+            warn!(
+                "{}: longer than {TEXT_BYTES_MAX} bytes; it is left out",
+                shown(&path)
+            );
+            continue;
+        }
+        if let Ok(Found::File(file)) = site.files.find(&path).await {
+            let text = Text {
+                name: String::new(),
+                version: version_of(file.identity),
+                language: language.map(str::to_owned),
+                label: None,
+            };
+            found.push((text, Source::File(path)));
+        }
+        if found.len() == TEXTS_MAX {
+            break;
+        }
+    }
+    found
+}
+
+/// A film's name without its ending.
+fn stem(film: &str) -> &str {
+    let film = film.strip_suffix(".json").unwrap_or(film);
+    match film.rsplit_once('.') {
+        Some((stem, "film")) => stem,
+        Some((stem, _)) if has_media_ending(film) => stem,
+        _ => film,
+    }
+}
+
+/// Whether `file` has subtitles of the film that is called `stem`; and in which language, if its
+/// name says that.
+fn language<'a>(file: &'a str, stem: &str) -> Option<Option<&'a str>> {
+    let rest = file.strip_prefix(stem)?.strip_prefix('.')?;
+    let is_text = |it: &str| {
+        ["vtt", "srt"]
+            .iter()
+            .any(|known| it.eq_ignore_ascii_case(known))
+    };
+    match rest.rsplit_once('.') {
+        None => is_text(rest).then_some(None),
+        Some((language, ending)) => {
+            let is_one = language.len() <= LANGUAGE_BYTES_MAX
+                && language
+                    .bytes()
+                    .all(|it| it.is_ascii_alphanumeric() || it == b'-');
+            (is_text(ending) && is_one && !language.is_empty()).then_some(Some(language))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_film_has_the_files_of_its_name() {
+        assert_eq!(stem("a.b.mp4"), "a.b");
+        assert_eq!((stem("a.film"), stem("a.film.json")), ("a", "a"));
+        for (file, expected) in [
+            ("film.vtt", Some(None)),
+            ("film.SRT", Some(None)),
+            ("film.en.srt", Some(Some("en"))),
+            ("film.pt-BR.vtt", Some(Some("pt-BR"))),
+            ("film.a b.srt", None),
+            ("film..srt", None),
+            ("film.en.old.srt", None),
+            ("film2.srt", None),
+            ("film.txt", None),
+            ("film", None),
+        ] {
+            assert_eq!(language(file, "film"), expected, "{file}");
+        }
+    }
+}

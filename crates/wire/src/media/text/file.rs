@@ -1,0 +1,170 @@
+//! Files of subtitles: SubRip (`.srt`) and WebVTT (`.vtt`). Both are blocks of lines with a line of
+//! times in them.
+
+use std::ops::Range;
+
+use super::{CUE_BYTES_MAX, CUES_MAX, Cue, escaped, ordered};
+
+/// The cues of a file with this name; `None` if that is of no such file.
+#[must_use]
+pub fn of_file(name: &str, bytes: &[u8]) -> Option<Vec<Cue>> {
+    let is = |ending: &str| {
+        let end = name.len().checked_sub(ending.len());
+        let end = end.and_then(|at| name.get(at..));
+        end.is_some_and(|it| it.eq_ignore_ascii_case(ending))
+    };
+    let is_webvtt = is(".vtt");
+    if !is_webvtt && !is(".srt") {
+        return None;
+    }
+    let text = decoded(bytes);
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let blocks = text.split("\n\n").filter(|it| it.contains("-->"));
+    let cues = blocks
+        .take(CUES_MAX)
+        .filter_map(|block| cue(block, is_webvtt));
+    Some(ordered(cues.collect()))
+}
+
+/// UTF-8, or UTF-16 with its mark; else what Western Windows has written, of which no byte is wrong.
+fn decoded(bytes: &[u8]) -> String {
+    let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
+        let units = rest.chunks_exact(2).map(|it| unit([it[0], it[1]]));
+        String::from_utf16_lossy(&units.collect::<Vec<_>>())
+    };
+    match bytes {
+        [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes),
+        bytes => match std::str::from_utf8(bytes) {
+            Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
+            Err(_) => bytes.iter().map(|&it| char::from(it)).collect(),
+        },
+    }
+}
+
+fn cue(block: &str, is_webvtt: bool) -> Option<Cue> {
+    let at = block.split_inclusive('\n');
+    let (mut times, mut before) = (None, 0);
+    for line in at {
+        before += line.len();
+        if line.contains("-->") {
+            times = Some(line);
+            break;
+        }
+    }
+    let (times, text) = (times?, block.get(before..)?);
+    if text.len() > CUE_BYTES_MAX as usize {
+        return None;
+    }
+    let (start, rest) = times.split_once("-->")?;
+    let rest = rest.trim();
+    let (end, settings) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    let times_ms = time(start.trim())?..time(end)?;
+    match is_webvtt {
+        true => Cue::new(times_ms, settings, text),
+        false => subrip(times_ms, text),
+    }
+}
+
+/// Bold, italic and underlined stay; what else is written between `<` and `>` is text.
+fn subrip(times_ms: Range<u64>, text: &str) -> Option<Cue> {
+    let mut text = escaped(text);
+    for tag in ["b", "i", "u", "/b", "/i", "/u"] {
+        text = text.replace(&format!("&lt;{tag}&gt;"), &format!("<{tag}>"));
+    }
+    Cue::new(times_ms, "", &super::sample::without_overrides(&text))
+}
+
+/// `[hours:]minutes:seconds.ms`, with a comma in SubRip.
+fn time(text: &str) -> Option<u64> {
+    let (whole, ms) = text.split_once(['.', ','])?;
+    let number = |digits: &str, most: usize| {
+        let is_one =
+            (1..=most).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+        digits.parse::<u64>().ok().filter(|_| is_one)
+    };
+    let mut parts = whole.rsplit(':');
+    let seconds = number(parts.next()?, 2)?;
+    let minutes = number(parts.next()?, 2)?;
+    let hours = parts.next().map_or(Some(0), |it| number(it, 4))?;
+    let ms = number(ms, 3).filter(|_| ms.len() == 3)?;
+    parts
+        .next()
+        .is_none()
+        .then_some(((hours * 60 + minutes) * 60 + seconds) * 1000 + ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::webvtt;
+    use super::*;
+
+    fn read(name: &str, bytes: &[u8]) -> String {
+        webvtt(&of_file(name, bytes).unwrap(), &(0..u64::MAX), false)
+    }
+
+    #[test]
+    fn subrip_becomes_webvtt() {
+        let srt = "\u{feff}1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>a</i> & <script>b\r\n\r\n\
+                   2\r\n01:00:00,000 --> 01:00:01,000 X1:1\r\n{\\an8}c\r\nd\r\n\r\n\
+                   3\r\nno time --> here\r\ne\r\n";
+        let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.500\n\
+                        <i>a</i> &amp; &lt;script&gt;b\n\n\
+                        01:00:00.000 --> 01:00:01.000\nc\nd\n";
+        assert_eq!(read("a.SRT", srt.as_bytes()), expected);
+        assert_eq!(of_file("a.txt", srt.as_bytes()), None);
+    }
+
+    #[test]
+    fn webvtt_keeps_its_settings_and_markup() {
+        let vtt = "WEBVTT\n\nNOTE a --> b\n\nSTYLE\n::cue{}\n\n\
+                   id\n00:01.000 --> 00:02.000 line:0 align:start\n<v Anna>a &amp; b\n";
+        let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000 line:0 align:start\n\
+                        <v Anna>a &amp; b\n";
+        assert_eq!(read("a.vtt", vtt.as_bytes()), expected);
+    }
+
+    #[test]
+    fn other_encodings_are_understood() {
+        let srt = "00:00:01,000 --> 00:00:02,000\nü\n";
+        let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nü\n";
+        let wide: Vec<u8> = srt.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(
+            read("a.srt", &[&[0xff, 0xfe][..], &wide].concat()),
+            expected
+        );
+        let narrow: Vec<u8> = srt.chars().map(|it| it as u8).collect();
+        assert_eq!(read("a.srt", &narrow), expected);
+    }
+
+    #[test]
+    fn a_cue_is_no_longer_than_it_may_be() {
+        let of = |bytes: usize| {
+            let text = format!("00:00.000 --> 00:01.000\n{}", "a".repeat(bytes));
+            of_file("a.vtt", text.as_bytes()).unwrap().len()
+        };
+        let max = CUE_BYTES_MAX as usize;
+        assert_eq!((of(max), of(max + 1)), (1, 0));
+    }
+
+    proptest! {
+        /// What is written is read as the same again: nothing in a text breaks out of its cue.
+        #[test]
+        fn what_is_written_is_read_again(texts in prop::collection::vec("[a<>&\\-\n\r 0:.{}\\\\]{0,40}", 0..9)) {
+            let blocks = texts.iter().enumerate();
+            let blocks = blocks.map(|(at, it)| format!("00:0{at}.000 --> 00:0{at}.500\n{it}\n\n"));
+            let cues = of_file("a.srt", blocks.collect::<String>().as_bytes()).unwrap();
+            let text = webvtt(&cues, &(0..u64::MAX), false);
+            prop_assert_eq!(of_file("a.vtt", text.as_bytes()).unwrap(), cues);
+        }
+
+        #[test]
+        fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            for name in ["a.srt", "a.vtt"] {
+                prop_assert!(of_file(name, &bytes).is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A text track of a film, and its cues.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::sample;
+use super::{CUE_BYTES_MAX, CUES_MAX, Cue, ordered};
+use crate::media::codec::config::CodecConfig;
+use crate::media::codec::text::TextKind;
+use crate::media::container::Index;
+use crate::media::sampled::SampledTrack;
+
+/// How long a cue of Matroska is shown at the most: which ones reach into a stretch of the film is
+/// not known before they are read.
+const SHOWN_MS_MAX: u64 = 60_000;
+
+/// How long a cue is shown whose end is not told.
+const SHOWN_MS: u64 = 5000;
+
+/// What may lie behind a block: `BlockDuration`, with a name of one byte, a length and a number.
+const DURATION_BYTES: u64 = 10;
+
+/// A text track.
+#[derive(Clone, Debug)]
+pub struct TextTrack {
+    of: Arc<SampledTrack>,
+    kind: TextKind,
+    /// Of the file, in Matroska.
+    unit_ns: u64,
+}
+
+impl Index {
+    /// The text tracks of a film, which are not played by RTP.
+    #[must_use]
+    pub fn texts(&self) -> Vec<TextTrack> {
+        let of = self.as_sampled();
+        let texts = of.into_iter().flat_map(|index| &index.texts);
+        let texts = texts.filter_map(|of| match of.config.as_deref() {
+            Some(&CodecConfig::Text { kind, unit_ns }) => Some(TextTrack {
+                of: Arc::clone(of),
+                kind,
+                unit_ns,
+            }),
+            _ => None,
+        });
+        texts.collect()
+    }
+}
+
+impl TextTrack {
+    /// Its language, as the container spells it.
+    #[must_use]
+    pub fn language(&self) -> Option<&str> {
+        self.of.facts.language.as_deref()
+    }
+
+    /// Its name for people, if it has one.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        let name = self.of.facts.name.as_deref();
+        // Which programs write of themselves.
+        name.filter(|it| !it.is_empty() && !it.ends_with("Handler"))
+    }
+
+    /// The cues that are shown in a stretch of the film. `read` gives bytes of the file.
+    pub fn cues(
+        &self,
+        stretch_ms: &Range<u64>,
+        mut read: impl FnMut(Range<u64>) -> Option<Vec<u8>>,
+    ) -> Vec<Cue> {
+        let samples = &self.of.samples;
+        let all = samples.walk(0..samples.len().min(CUES_MAX));
+        let mut cues = Vec::new();
+        for (at, lasts) in all {
+            let ticks = at.decode_ticks.saturating_add(at.composition_ticks);
+            let start_ms = self.ms(ticks);
+            let next_ms = self.ms(ticks.saturating_add(lasts.into()));
+            if start_ms >= stretch_ms.end {
+                break;
+            }
+            let is_of_matroska = self.kind.is_of_matroska();
+            let last_ms = match is_of_matroska {
+                true => start_ms.saturating_add(SHOWN_MS_MAX),
+                false => next_ms,
+            };
+            if last_ms <= stretch_ms.start || at.bytes > CUE_BYTES_MAX {
+                continue;
+            }
+            let end = at.offset + u64::from(at.bytes);
+            let behind = if is_of_matroska { DURATION_BYTES } else { 0 };
+            let bytes = read(at.offset..end + behind);
+            let Some(bytes) = bytes.or_else(|| read(at.offset..end)) else {
+                continue;
+            };
+            let (inside, behind) = bytes.split_at(bytes.len().min(at.bytes as usize));
+            let end_ms = match is_of_matroska {
+                false => next_ms,
+                true => match duration(behind) {
+                    Some(units) => {
+                        let ms = units.saturating_mul(self.unit_ns) / 1_000_000;
+                        start_ms.saturating_add(ms.min(SHOWN_MS_MAX))
+                    }
+                    None if next_ms > start_ms => next_ms.min(start_ms + SHOWN_MS),
+                    None => start_ms + SHOWN_MS,
+                },
+            };
+            let whole = [&self.of.prefix, inside].concat();
+            cues.extend(sample::cues(self.kind, &whole, &(start_ms..end_ms)));
+        }
+        ordered(cues)
+    }
+
+    fn ms(&self, ticks: i64) -> u64 {
+        u64::try_from(self.of.time_ns(ticks)).unwrap_or(0) / 1_000_000
+    }
+}
+
+/// A `BlockDuration` (RFC 9559, section 5.1.3.5.3), if the bytes begin with one.
+fn duration(bytes: &[u8]) -> Option<u64> {
+    const BLOCK_DURATION: u8 = 0x9b;
+    let [BLOCK_DURATION, length @ 0x81..=0x88, rest @ ..] = bytes else {
+        return None;
+    };
+    let number = rest.get(..usize::from(length & 0xf))?;
+    Some(number.iter().fold(0, |all, &it| all << 8 | u64::from(it)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_read_behind_a_block() {
+        assert_eq!(duration(&[0x9b, 0x82, 1, 2, 9]), Some(258));
+        assert_eq!(duration(&[0x9b, 0x88, 0, 0, 0, 0, 0, 0, 0, 7]), Some(7));
+        for other in [&[0x9b, 0x82, 1][..], &[0xfb, 0x81, 1], &[0x9b, 0x89], &[]] {
+            assert_eq!(duration(other), None);
+        }
+    }
+}

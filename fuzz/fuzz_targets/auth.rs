@@ -1,0 +1,5 @@
+//! Fuzzes the target `auth`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("auth");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `sdp`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("sdp");

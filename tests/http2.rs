@@ -1,0 +1,337 @@
+//! HTTP/2: curl gets what it gets by HTTP/1.1, and a client of our own that keeps no rules meets
+//! each limit.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use onrush_testkit::media::age;
+use onrush_testkit::require_programs;
+
+use download_site::{LONG, Site, bytes};
+
+mod download_site;
+
+const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp4");
+const DATA_BYTES: usize = 3_000_000;
+
+/// A server with TLS, and where that is.
+fn site(options: &[&str]) -> (Site, SocketAddr) {
+    let all = ["--https=127.0.0.1:0", "--tls=self-signed"];
+    let site = Site::new(&[&all, options].concat(), |root| {
+        fs::copy(DEMO_MP4, root.join("demo.mp4")).unwrap();
+        age(&root.join("demo.mp4")).unwrap();
+        fs::write(root.join("data"), bytes(DATA_BYTES)).unwrap();
+        fs::write(root.join("empty"), []).unwrap();
+    });
+    let line = site.server.wait_for_line("listening  https://", LONG);
+    let line = line.unwrap();
+    let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
+    let https = address.parse().unwrap();
+    (site, https)
+}
+
+/// What curl gets.
+fn curl(arguments: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("curl");
+    let output = command.args(["-sSk"]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    output.stdout
+}
+
+/// The lines of a head that say something of what is answered, in small letters.
+fn fields(head: &[u8]) -> Vec<String> {
+    let head = String::from_utf8_lossy(head).to_lowercase();
+    let lines = head.lines().skip(1).map(str::to_owned);
+    let mut lines: Vec<_> = lines
+        .filter(|it| !it.is_empty() && !it.starts_with("date:"))
+        .collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn http_2_answers_as_http_1_does() {
+    require_programs!("curl");
+    let (_site, https) = site(&[]);
+    let url = |path: &str| format!("https://{https}/{path}");
+    let version = ["-o", "/dev/null", "-w", "%{http_version}", &url("data")];
+    assert_eq!(curl(&version), b"2");
+    assert_eq!(curl(&[&["--http1.1"], &version[..]].concat()), b"1.1");
+    for (path, more) in [
+        ("data", &[][..]),
+        ("data", &["-I"]),
+        ("data", &["-r", "1000-2000"]),
+        ("data", &["-r", "0-0,2999990-"]),
+        ("data", &["-r", "3000000-"]),
+        ("data", &["-X", "DELETE"]),
+        ("data", &["-X", "OPTIONS"]),
+        ("data", &["-d", "some content"]),
+        ("empty", &[]),
+        ("none", &[]),
+        ("", &["--compressed"]),
+        ("demo.mp4/hls/index.m3u8", &["-H", "Accept-Encoding: gzip"]),
+        ("demo.mp4/hls/video/index.m3u8", &[]),
+        ("demo.mp4/hls/poster.mp4", &[]),
+        ("demo.mp4/hls/index.html", &[]),
+    ] {
+        let url = url(path);
+        let of = |version| curl(&[&[version, "-D-", "-o", "/dev/stderr", &*url], more].concat());
+        let (one, two) = (of("--http1.1"), of("--http2"));
+        assert!(two.starts_with(b"HTTP/2 "), "{path} {more:?}");
+        assert_eq!(one[9..12], two[7..10], "{path} {more:?}");
+        // Parts are separated by what is the same for all of a server's run.
+        assert_eq!(fields(&one), fields(&two), "{path} {more:?}");
+        if !more.contains(&"-I") {
+            let of = |version| curl(&[&[version, &*url], more].concat());
+            assert!(of("--http1.1") == of("--http2"), "{path} {more:?}");
+        }
+    }
+}
+
+#[test]
+fn many_files_share_a_connection() {
+    require_programs!("curl");
+    let (site, https) = site(&[]);
+    for url in [format!("https://{https}/data"), site.url("data")] {
+        let mut arguments = vec!["-Z", "--parallel-max", "4", "--http2-prior-knowledge"];
+        arguments.extend(["-w", "%{num_connects} %{size_download} %{http_version}\\n"]);
+        for _ in 0..8 {
+            arguments.extend(["-o", "/dev/null", &url]);
+        }
+        let said = String::from_utf8(curl(&arguments)).unwrap();
+        let lines: Vec<_> = said.lines().collect();
+        let expected = |it: &&str| it.ends_with(&format!(" {DATA_BYTES} 2"));
+        assert_eq!(lines.iter().filter(|it| expected(it)).count(), 8, "{said}");
+        let opened = lines.iter().filter(|it| it.starts_with('1')).count();
+        assert!(opened < 8, "{said}");
+        assert!(curl(&["--http2-prior-knowledge", &url]) == bytes(DATA_BYTES));
+    }
+}
+
+const SETTINGS: u8 = 4;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const INTERNAL_ERROR: u32 = 2;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// A client that sends whatever it is told (RFC 9113, section 4.1).
+struct Raw(TcpStream);
+
+struct Frame {
+    kind: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+impl Raw {
+    fn connect(to: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        stream
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .unwrap();
+        Self(stream)
+    }
+
+    /// Whether it could be sent.
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        self.0.write_all(&[&head, payload].concat()).is_ok()
+    }
+
+    /// A GET of this path.
+    fn ask(&mut self, stream: u32, path: &str) -> bool {
+        let length = u8::try_from(path.len()).unwrap();
+        // :method GET, :scheme http, and, without an entry in the table, :path and :authority.
+        let block = [&[0x82, 0x86, 4, length], path.as_bytes(), &[1, 1, b'h']].concat();
+        self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block)
+    }
+
+    /// What comes next; `None` at the end.
+    fn next(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.fill(&mut head)?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |all, &it| all << 8 | u32::from(it));
+        let mut payload = vec![0; number(&head[..3]) as usize];
+        self.fill(&mut payload)?;
+        Some(Frame {
+            kind: head[3],
+            stream: number(&head[5..]),
+            payload,
+        })
+    }
+
+    fn fill(&mut self, into: &mut [u8]) -> Option<()> {
+        match self.0.read_exact(into) {
+            Ok(()) => Some(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing comes"),
+            Err(_) => None,
+        }
+    }
+
+    /// The error of the next frame of that kind; `None` if the connection ends without one.
+    fn error(&mut self, kind: u8) -> Option<u32> {
+        loop {
+            let frame = self.next()?;
+            if frame.kind == kind {
+                let last = &frame.payload[if kind == GOAWAY { 4 } else { 0 }..][..4];
+                return Some(u32::from_be_bytes(last.try_into().unwrap()));
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_taken_back_at_once_end_a_connection() {
+    let (site, _) = site(&[]);
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    let mut all = Vec::new();
+    for stream in (1..20_000).step_by(2) {
+        all.push(stream);
+    }
+    for stream in all {
+        let sent = client.ask(stream, "/data") && client.send(RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+        if !sent {
+            break;
+        }
+    }
+    // A reset of the connection may take what it said with it.
+    let said = client.error(GOAWAY);
+    assert!(matches!(said, None | Some(ENHANCE_YOUR_CALM)), "{said:?}");
+    assert!(site.get("/data", "").status == 200);
+}
+
+#[test]
+fn frames_that_ask_for_nothing_end_a_connection() {
+    let (site, _) = site(&[]);
+    for (kind, payload) in [(SETTINGS, &[][..]), (PING, &[0; 8])] {
+        let mut client = Raw::connect(site.http);
+        client.send(SETTINGS, 0, 0, &[]);
+        // They are answered, so what comes must be read; what is sent the system may hold.
+        let mut reader = Raw(client.0.try_clone().unwrap());
+        let answered = std::thread::spawn(move || {
+            let mut frames = 0;
+            while reader.next().is_some() {
+                frames += 1;
+            }
+            frames
+        });
+        for _ in 0..300_000 {
+            if !client.send(kind, 0, 0, payload) {
+                break;
+            }
+        }
+        let answered = answered.join().unwrap();
+        assert!((10_000..60_000).contains(&answered), "{kind}: {answered}");
+    }
+    assert!(site.get("/data", "").status == 200);
+}
+
+#[test]
+fn long_heads_are_refused() {
+    let (site, _) = site(&[]);
+    // One that is too long is told so; the connection goes on.
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    let field = [&[0, 1, b'x', 127, 0xc1, 61][..], &[b'y'; 8000]].concat();
+    let begin = [&[0x82, 0x86, 0x84][..], &field].concat();
+    client.send(HEADERS, END_STREAM, 1, &begin);
+    client.send(CONTINUATION, 0, 1, &field);
+    client.send(CONTINUATION, END_HEADERS, 1, &field);
+    let answer = loop {
+        let frame = client.next().unwrap();
+        if frame.stream == 1 {
+            break frame;
+        }
+    };
+    assert!(matches!(answer.kind, HEADERS | RST_STREAM));
+    client.ask(3, "/empty");
+    while client.next().unwrap().stream != 3 {}
+    // One without an end ends the connection.
+    client.send(HEADERS, END_STREAM, 5, &begin);
+    let parts = (0..10_000).take_while(|_| client.send(CONTINUATION, 0, 5, &field));
+    assert!(parts.count() < 1000);
+    assert!(site.get("/data", "").status == 200);
+}
+
+#[test]
+fn no_more_requests_are_answered_at_once_than_may_be() {
+    let (site, _) = site(&["--download-streams-max=2"]);
+    let mut client = Raw::connect(site.http);
+    // No window, so that no answer ends.
+    client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    for stream in [1, 3, 5] {
+        client.ask(stream, "/data");
+    }
+    let refused = loop {
+        let frame = client.next().unwrap();
+        if frame.kind == RST_STREAM {
+            break frame;
+        }
+    };
+    assert_eq!(
+        (refused.stream, refused.payload),
+        (5, REFUSED_STREAM.to_be_bytes().to_vec())
+    );
+}
+
+#[test]
+fn the_last_request_ends_a_connection() {
+    let (site, _) = site(&["--download-requests-max=2"]);
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    client.ask(1, "/empty");
+    while client.next().unwrap().stream != 1 {}
+    client.ask(3, "/empty");
+    assert_eq!(client.error(GOAWAY), Some(0));
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_let_go() {
+    let (site, _) = site(&["--download-stall-time-max=500ms"]);
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    client.ask(1, "/data");
+    // What the window allows is not all.
+    assert_eq!(client.error(RST_STREAM), Some(INTERNAL_ERROR));
+    // One that leaves the socket full.
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    client.send(8, 0, 0, &[0x7f, 0, 0, 0]);
+    for stream in 0..40 {
+        client.ask(2 * stream + 1, "/data");
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    let mut bytes = 0;
+    while let Some(frame) = client.next() {
+        bytes += frame.payload.len();
+    }
+    assert!(bytes < 40 * DATA_BYTES);
+}
+
+#[test]
+fn a_silent_connection_is_closed() {
+    let (site, _) = site(&[
+        "--download-idle-time-max=300ms",
+        "--download-stall-time-max=300ms",
+    ]);
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    assert_eq!(client.error(GOAWAY), Some(0));
+    while client.next().is_some() {}
+    // So is one that does not even say that it speaks HTTP/2.
+    let mut client = Raw::connect(site.http);
+    while client.next().is_some() {}
+}
