@@ -223,7 +223,10 @@ fn other_codecs_are_passed_through() {
     ] {
         let mut source = ffmpeg(&site, "tcp", codec);
         channel(&site, name, |it| it["received"]["rtp"].as_u64() > Some(30));
-        assert_shows(&site, name, watch(&site, "tcp", 30));
+        for transport in ["tcp", "udp", "http"] {
+            let what = format!("{name} by {transport}");
+            assert_shows(&site, &what, watch(&site, transport, 30));
+        }
         source.interrupt(LONG).unwrap();
         channel(&site, "the end", serde_json::Value::is_null);
     }
@@ -447,4 +450,40 @@ fn a_channel_is_pulled_and_comes_back() {
     let log = server.log();
     assert!(!log.contains("secret") && !log.contains("anna"), "{log}");
     camera.stop();
+}
+
+/// A page of another site can neither send the header of its own nor be reached by an address.
+#[test]
+fn the_dashboard_alone_ends_a_publisher() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&[]);
+    let mut hand = Hand::publish(&site, SDP);
+    let post = |path: &str, lines: &[&str]| {
+        let mut command = site.testbed.snd.command("curl");
+        command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "POST"]);
+        for line in lines {
+            command.args(["-H", line]);
+        }
+        let url = format!("http://127.0.0.1:9554/admin/publishers/{path}");
+        String::from_utf8(command.arg(url).output().unwrap().stdout).unwrap()
+    };
+    let (own, other) = ("X-Onrush: 1", "Host: pages.example:9554");
+    assert_eq!(post("live/cam", &[]), "403");
+    assert_eq!(post("live/cam", &[other]), "403");
+    assert_eq!(post("live/cam", &[own, other]), "403");
+    assert_eq!(post("live/none", &[own]), "404");
+    hand.picture(0, true);
+    assert_eq!(hand.ask("OPTIONS"), 200);
+    assert_eq!(post("live/cam", &[own]), "204");
+    let ended = (0..1000).any(|at| {
+        let packet = hand.packet(7, 96, at, 0x41);
+        std::thread::sleep(Duration::from_millis(10));
+        hand.client.send_frame(0, &packet).is_err()
+    });
+    assert!(ended, "{}", site.server.log_tail());
+    let log = site.server.log_tail();
+    assert!(log.contains("let go from the dashboard"), "{log}");
+    // It may come again.
+    Hand::publish(&site, SDP);
 }

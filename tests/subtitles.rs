@@ -99,7 +99,7 @@ fn text_tracks_are_webvtt() {
     for (name, languages, expected) in [
         ("timed.mp4", &["eng", "fra"][..], "Hello you &amp; me"),
         ("plain.mkv", &["eng"], "Hello you &amp; me"),
-        ("webvtt.mkv", &["eng"], "Hello <i>you</i> &amp; me"),
+        ("webvtt.mkv", &["eng"], "Hello <i>you</i> & me"),
         ("ass.mkv", &["eng"], "Hello &amp; &lt;b&gt;, you\ntwo"),
     ] {
         let main = text(&site, &format!("/{name}/hls/index.m3u8"));
@@ -157,7 +157,7 @@ fn files_beside_a_film_are_its_subtitles() {
             "WEBVTT\n\n00:01.000 --> 00:02.000\nplain\n",
         )
         .unwrap();
-        fs::write(root.join("film.de.srt"), [b'a'; (2 << 20) + 1]).unwrap();
+        fs::write(root.join("film.de.srt"), vec![b'a'; (2 << 20) + 1]).unwrap();
         fs::write(root.join("other.en.srt"), SRT).unwrap();
     });
     let main = text(&site, "/film.mp4/hls/index.m3u8");

@@ -635,7 +635,8 @@ fn ten_thousand_wrong_passwords_count_for_all_protocols() {
         viewer.ask("DESCRIBE", &url, PASSWORD, &[]);
         viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0
     };
-    // Again, because one is forgiven in three seconds.
+    // Again, because one is forgiven in three seconds, and of a connection no more are answered.
+    let mut raw = Raw::connect(site.http);
     for _ in 0..100 {
         raw.request("GET", "/data", wrong);
     }
@@ -736,6 +737,39 @@ fn sessions_are_set_up_with_digest_and_without() {
         count(&site, metrics, "film.ts");
         count(&site, metrics, "open/film.ts");
     }
+}
+
+/// Credentials are judged by arithmetic and tables in memory: no file, no random number, no thread.
+#[test]
+fn digest_adds_no_system_calls_to_a_set_up() {
+    require_root!();
+    require_programs!("strace");
+    let (site, _folder, _) = site(&[]);
+    let ports = Ports::bind(LOOPBACK).unwrap();
+    let calls_of = |name: &str| {
+        let url = format!("rtsp://{}/{name}", site.rtsp);
+        let mut viewer = Viewer::connect(LOOPBACK, site.rtsp);
+        viewer.ask("DESCRIBE", &url, PASSWORD, &[]);
+        let mut sessions = |count| {
+            for _ in 0..count {
+                assert_eq!(viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0, 200);
+                let session = viewer.set_up(&url, &ports);
+                let session = [("Session", &*session)];
+                assert_eq!(viewer.ask("TEARDOWN", &url, PASSWORD, &session).0, 200);
+            }
+        };
+        sessions(8);
+        let count = || sessions(SESSIONS);
+        let mut calls = site.server.count_system_calls_while(count).unwrap();
+        // How often it waits is chance.
+        for wait in ["epoll_wait", "futex", "io_uring_enter", "restart_syscall"] {
+            calls.remove(wait);
+        }
+        println!("{name}: {calls:?}");
+        calls.values().sum::<u64>() / SESSIONS
+    };
+    let (digest, open) = (calls_of("film.ts"), calls_of("open/film.ts"));
+    assert!(digest <= open + 1, "{digest} with Digest, {open} without");
 }
 
 const SESSIONS: u64 = 300;

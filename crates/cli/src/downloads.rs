@@ -15,6 +15,7 @@ use onrush_wire::http::LogFormat;
 use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule};
 
+use crate::hls_options::HlsOptions;
 use crate::values::{DAY, Listen, count, listening_address, or_off};
 use onrush_cli::units::{Rate, Time, within};
 
@@ -124,6 +125,9 @@ pub(crate) struct DownloadOptions {
           default_value_t = Time(limits().download_stall_time_max),
           value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
     pub(crate) download_stall_time_max: Time,
+
+    #[command(flatten, next_help_heading = "Live channels by HLS")]
+    pub(crate) hls: HlsOptions,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -177,6 +181,7 @@ impl DownloadOptions {
             client_rate_max: bytes(self.download_rate_per_client),
             schedule: self.download_schedule.schedule,
             left_to_others: self.download_schedule.left_to_others,
+            hls: self.hls.settings(),
             limits: DownloadLimits {
                 download_connections_max: self.download_connections_max,
                 download_connections_per_address_max: self.download_connections_per_address_max,

@@ -11,6 +11,7 @@ use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::{interleaved, stream_end};
+use onrush_server::hls_live::LiveHlsConfig;
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
@@ -24,7 +25,7 @@ use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
-use onrush_wire::media::{self, segments};
+use onrush_wire::media::{self, live as cutting, segments};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{auth, ftp, http, rtsp, sdp};
 use serde::Serialize;
@@ -53,6 +54,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
         .into_iter()
         .chain(over_tcp())
         .chain(of_downloads())
+        .chain(of_live_hls())
         .chain(of_tls())
         .chain(of_multicast())
         .chain(fixed())
@@ -242,6 +244,35 @@ fn of_downloads() -> [Limit; 8] {
     ]
 }
 
+/// Those of live channels by HLS.
+fn of_live_hls() -> [Limit; 3] {
+    let LiveHlsConfig {
+        hls_bytes_max,
+        hls_idle_time_max,
+        hls_waiting_max,
+        // No limits.
+        hls_window: _,
+        is_always: _,
+    } = LiveHlsConfig::default();
+    [
+        limit(
+            "hls_bytes_max",
+            bytes(hls_bytes_max),
+            "segments kept of a channel",
+        ),
+        limit(
+            "hls_idle_time_max",
+            time(hls_idle_time_max),
+            "cutting what nobody asks for",
+        ),
+        limit(
+            "hls_waiting_max",
+            count(hls_waiting_max),
+            "reloads that wait; one more: 503",
+        ),
+    ]
+}
+
 /// Those of TLS.
 fn of_tls() -> [Limit; 3] {
     let TlsLimits {
@@ -344,7 +375,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
-        tunnelling::TUNNELS_WAITING_MAX as count, "sides of tunnels that HTTP hands over at once";
+        tunnelling::TUNNELS_WAITING_MAX as count, "tunnels on their way from HTTP to RTSP";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
         control::GROUP_REPORT_SESSIONS_MAX as count, "sessions told of a report to a group";
         multicast::GROUPS_MAX as count, "groups of a range";
@@ -426,6 +457,10 @@ fn beside() -> Vec<Limit> {
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
+        downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";
+        channel::TAP_BYTES_MAX as bytes, "packets that wait to be cut for HLS";
+        cutting::SEGMENT_BYTES_MAX as bytes, "a live segment";
+        cutting::PART_BYTES_MAX as bytes, "a part of one";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
         downloads::TEXTS_MAX as count, "subtitles of one film";
@@ -465,7 +500,7 @@ fn of_users() -> Vec<Limit> {
         auth::JWK_KEYS_MAX as count, "keys for tokens";
         users::JWKS_BYTES_MAX as bytes, "a set of them";
         users::JWKS_TIME_MAX as time, "asking a URL for them";
-        users::JWKS_PAUSE_MIN as time, "until it is asked again for one that is unknown";
+        users::JWKS_PAUSE_MIN as time, "until it is asked again for another key";
         users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
 }

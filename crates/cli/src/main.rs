@@ -9,6 +9,7 @@ mod channels;
 mod cores;
 mod doctor;
 mod downloads;
+mod hls_options;
 mod inspect;
 mod limit_options;
 mod limits;

@@ -34,6 +34,7 @@ const BANNED: &[(&str, &str)] = &[
 const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
+    "Apache-2.0 / MIT",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",

@@ -17,6 +17,7 @@ pub mod downloads;
 pub mod engine;
 pub mod experiments;
 mod filling;
+pub mod hls_live;
 pub mod library;
 mod listening;
 pub mod multicast;

@@ -22,7 +22,7 @@ use crate::channels::{
 };
 use crate::config::{Config, Limits, PortRange, RTP_PORTS};
 use crate::listening::Service;
-use crate::rtsp::{Content, Control};
+use crate::rtsp::{Content, Control, Sending};
 use crate::statistics::Statistics;
 use crate::users::{Authorizer, UsersConfig};
 use crate::watching::WishQueue;
@@ -111,7 +111,7 @@ impl Relay {
             .map_err(start_error("the control thread"))?;
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
-        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
         let statistics = Arc::new(Statistics::default());
         let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users));
         let authorizer = authorizer.map_err(|error| ChannelError::Setting(error.to_string()))?;
@@ -215,6 +215,12 @@ fn serve(
     rtsp: Vec<TcpListener>,
     (stopped, wished): (oneshot::Receiver<()>, WishQueue),
 ) {
+    let config = Config {
+        rtp_ports: config.rtp_ports,
+        limits: config.limits,
+        channels: config.channels,
+        ..Config::default()
+    };
     let (tasks, pulls) = (
         LocalSet::new(),
         Pulls::start(&config.channels.pulls, &published),
@@ -222,7 +228,8 @@ fn serve(
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
         let content = Content {
-            files: None,
+            library: None,
+            sending: Sending::when_wanted(&config),
             channels: upkeep.channels(),
             published: Arc::clone(&published),
             pulls: Arc::clone(&pulls),
@@ -235,11 +242,6 @@ fn serve(
             (listener.expect("a runtime with I/O"), None)
         });
         let listeners = listeners.collect();
-        let config = Config {
-            rtp_ports: config.rtp_ports,
-            limits: config.limits,
-            ..Config::default()
-        };
         let control = Control::new(config, content, statistics);
         Rc::clone(&control).run(listeners, stopped, wished).await;
         control.log_total();

@@ -27,10 +27,11 @@ use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
+use crate::hls_live::{LiveChannels, LiveHls};
 use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
-use crate::rtsp::{Content, Control, Files, accept_tunnelled};
+use crate::rtsp::{Content, Control, Sending, accept_tunnelled};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
 use crate::tunnelling::{TunnelQueue, Tunnels, tunnels};
@@ -126,7 +127,8 @@ impl Server {
         let library = Arc::new(Library::new(&config)?);
         let users = Arc::clone(&statistics.users);
         let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
-        let shared = (&statistics, &authorizer);
+        let live = LiveHls::new(config.downloads.hls, config.channels.in_kernel);
+        let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
         let data = Data::start(&config)?;
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
@@ -134,37 +136,35 @@ impl Server {
         let runtime = runtime.map_err(control_error)?;
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
-        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
-        let watched = watched(
-            &statistics,
-            (&data, library.counters()),
-            all,
-            downloads.as_ref(),
-        );
+        let running = downloads.as_ref();
+        let watched = watched(&statistics, (&data, library.counters()), all, running);
         let (office, wished) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
-        let ends = (stopped, wished, tunnelled);
         let run = move || {
             let pulls = Pulls::start(&config.channels.pulls, &published);
+            live.set_channels(LiveChannels::new(upkeep.channels(), &published, &pulls));
             // In here, because nothing of it may leave the thread.
             let content = Content {
-                files: Some(Files { library, data }),
+                library: Some(library),
+                sending: Sending::by(data),
                 channels: upkeep.channels(),
                 published,
                 pulls: Arc::clone(&pulls),
                 authorizer,
             };
             let control = Control::new(config, content, counted);
+            let ends = (stopped, wished, tunnelled);
             serve(runtime, control, (upkeep, api), listeners, ends);
+            live.stop();
             pulls.stop();
         };
         let thread = thread::Builder::new().name("onrush-control".to_owned());
-        let thread = thread.spawn(run);
         Ok(Self {
             addresses,
             tls_addresses,
@@ -173,7 +173,7 @@ impl Server {
             cores,
             statistics,
             stop: Some(stop),
-            control: Some(thread.map_err(control_error)?),
+            control: Some(thread.spawn(run).map_err(control_error)?),
             downloads,
             channels,
             api_address,
@@ -378,7 +378,7 @@ fn download(
     config: &Config,
     library: &Arc<Library>,
     rtsp_addresses: &[SocketAddr],
-    (statistics, authorizer): (&Arc<Statistics>, &Arc<Authorizer>),
+    (statistics, authorizer, live): (&Arc<Statistics>, &Arc<Authorizer>, &Arc<LiveHls>),
     listening: Listening,
 ) -> Result<Option<Running>, StartError> {
     if listening.http.is_empty() && listening.https.is_empty() && listening.ftp.is_empty() {
@@ -387,14 +387,7 @@ fn download(
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
     let shared = (Arc::clone(statistics), Arc::clone(authorizer));
-    // Which of them somebody may play is not known of a page: where not everybody may play all,
-    // none is named.
-    let sources = config
-        .channels
-        .sources
-        .iter()
-        .filter(|_| authorizer.is_open());
-    let live = (rtsp_port, sources.map(|it| it.name.clone()).collect());
+    let live = (rtsp_port, Arc::clone(live));
     Running::start(settings, Arc::clone(library), live, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })

@@ -3,7 +3,7 @@
 
 use onrush_wire::auth::{
     Action, Algorithm, Answering, Credentials, Grant, JWK_KEYS_MAX, Jwk, Jwt, JwtError,
-    JwtExpected, Pattern, ha1, token_of_query,
+    JwtExpected, PATTERN_BYTES_MAX, Pattern, ha1, token_of_query,
 };
 
 use crate::memory::bounded;
@@ -103,8 +103,11 @@ fn pattern(line: &str) {
     let Ok(pattern) = line.parse::<Pattern>() else {
         return;
     };
-    let written = pattern.to_string().parse::<Pattern>();
-    assert_eq!(written.as_ref(), Ok(&pattern), "{line}");
+    // It is written with a slash in front, and that may be one byte too many.
+    if line.len() < PATTERN_BYTES_MAX {
+        let written = pattern.to_string().parse::<Pattern>();
+        assert_eq!(written.as_ref(), Ok(&pattern), "{line}");
+    }
     let path: String = line.chars().take(100).collect();
     let _any = pattern.matches(&path) || pattern.matches("kids/a.mp4");
 }

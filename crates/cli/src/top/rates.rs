@@ -75,6 +75,8 @@ pub(crate) struct ChannelRates {
     pub(crate) players: u64,
     pub(crate) datagrams_a_second: f64,
     pub(crate) missing_a_second: f64,
+    /// How unevenly packets of a publisher arrive.
+    pub(crate) jitter_ms: f64,
     /// Each packet counts once for each receiver.
     pub(crate) packets_a_second: f64,
     pub(crate) mbit_a_second: f64,
@@ -197,6 +199,7 @@ impl ChannelRates {
             players: happened.players,
             datagrams_a_second: rate(received.datagrams),
             missing_a_second: rate(received.missing),
+            jitter_ms: float(received.jitter_ns) / 1e6,
             packets_a_second: rate(sent.packets),
             mbit_a_second: rate(sent.bytes) * 8.0 / 1e6,
             packets_refused_a_second: rate(sent.refused),

@@ -262,16 +262,9 @@ fn fact_line((name, value): &Fact) -> Line<'static> {
 }
 
 /// The heading, and a row for each live channel; nothing where there are none.
-fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 9]> {
+fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 10]> {
     let head = [
-        "channel",
-        "state",
-        "members",
-        "players",
-        "in/s",
-        "missing/s",
-        "packets/s",
-        "Mbit/s",
+        "channel", "state", "members", "players", "in/s", "miss/s", "jit ms", "out/s", "Mbit/s",
         "lost/s",
     ];
     let head = (!status.channels.is_empty()).then(|| head.map(str::to_owned));
@@ -280,11 +273,17 @@ fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 9]> {
         let of = |value: fn(&ChannelRates) -> f64, decimals| shown(rates.map(value), decimals);
         [
             channel.name.chars().take(NAME_COLUMNS_MAX).collect(),
-            channel.state.as_str().to_owned(),
+            channel
+                .state
+                .as_str()
+                .chars()
+                .take(STATE_COLUMNS_MAX)
+                .collect(),
             channel.members.to_string(),
             channel.players.to_string(),
             of(|c| c.datagrams_a_second, 0),
             of(|c| c.missing_a_second, 0),
+            of(|c| c.jitter_ms, 1),
             of(|c| c.packets_a_second, 0),
             of(|c| c.mbit_a_second, 1),
             of(|c| c.packets_refused_a_second, 0),
@@ -294,7 +293,12 @@ fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 9]> {
 }
 
 /// The first row is the heading.
-fn draw_table(rows: Vec<[String; 9]>, widths: [u16; 9], area: Rect, frame: &mut Frame<'_>) {
+fn draw_table<const N: usize>(
+    rows: Vec<[String; N]>,
+    widths: [u16; N],
+    area: Rect,
+    frame: &mut Frame<'_>,
+) {
     let mut rows = rows
         .into_iter()
         .map(|cells| Row::new(cells.map(|cell| Line::from(cell).right_aligned())));
@@ -303,7 +307,7 @@ fn draw_table(rows: Vec<[String; 9]>, widths: [u16; 9], area: Rect, frame: &mut 
     frame.render_widget(Table::new(rows, widths).header(head), area);
 }
 
-fn text_line(cells: &[String; 9], widths: [u16; 9]) -> String {
+fn text_line<const N: usize>(cells: &[String; N], widths: [u16; N]) -> String {
     let cells = cells.iter().zip(widths.map(usize::from));
     let mut line: String = cells
         .map(|(cell, width)| format!("{cell:>width$} "))
@@ -314,10 +318,13 @@ fn text_line(cells: &[String; 9], widths: [u16; 9]) -> String {
 
 /// 80 columns with the spaces between.
 const ENGINE_WIDTHS: [u16; 9] = [4, 19, 7, 6, 9, 8, 6, 6, 6];
-const CHANNEL_WIDTHS: [u16; 9] = [13, 7, 7, 7, 6, 9, 9, 8, 6];
+const CHANNEL_WIDTHS: [u16; 10] = [13, 7, 7, 7, 6, 6, 6, 7, 6, 6];
 
 /// A longer name is cut.
 const NAME_COLUMNS_MAX: usize = 13;
+
+/// A longer word for a state is cut.
+const STATE_COLUMNS_MAX: usize = 7;
 
 /// Lines of channels on a terminal; `--once` and `--json` have all.
 const CHANNELS_SHOWN_MAX: usize = 6;
@@ -433,6 +440,7 @@ mod tests {
             received: Received {
                 datagrams: 380 * second,
                 missing: 5 * second,
+                jitter_ns: 2_500_000,
                 ..Received::default()
             },
             sent: Sent {
@@ -549,7 +557,7 @@ mod tests {
         let shown = lines(&view);
         assert_eq!(shown.len(), 2, "{shown:?}");
         let words: Vec<_> = shown[0].split_whitespace().collect();
-        let expected = "a-rather-long live 2 1 380 5 1140 12.0 0";
+        let expected = "a-rather-long live 2 1 380 5 2.5 1140 12.0 0";
         assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
         let json = serde_json::to_value(view.rates.as_ref().unwrap()).unwrap();
         assert_eq!(json["channels"][0]["name"], "a-rather-long-name");

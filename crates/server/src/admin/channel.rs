@@ -7,19 +7,24 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Field, Kind, Row, Samples, table};
-use crate::channels::published::PublishedChannel;
+use crate::channels::published::{PublishedChannel, PullState};
 use crate::channels::{self, ChannelState, Stats};
 
 table! {
     /// A live channel.
     #[serde(default)]
-    pub struct Channel from (name: &str, input: String, ssrc: Option<u32>, stats: &Stats) {
+    pub struct Channel from (
+        name: &str, source: Source, ssrc: Option<u32>, stats: &Stats
+    ) {
         /// Its name.
         name: String = name.to_owned(), Info;
-        /// Where it arrives; `published` if somebody publishes it.
-        input: String = input, Info;
-        /// 1 for the state of the channel: waiting for its first datagram, live, or silent.
-        state: ChannelState = stats.state(), Info "onrush_channel_state" by "state";
+        /// Where it arrives; `published` if somebody publishes it, or the URL it is pulled from.
+        input: String = source.input, Info;
+        /// Why what it is pulled from could not be had last, until it can.
+        error: Option<String> = source.error, Info;
+        /// 1 for the state of the channel: waiting for its first datagram, live, silent, or
+        /// connecting to what it is pulled from.
+        state: ChannelState = source.state, Info "onrush_channel_state" by "state";
         /// From whom the last datagram came.
         from: Option<SocketAddr> = stats.from, Info;
         /// The synchronisation source that its players get, once it is known.
@@ -108,23 +113,48 @@ table! {
     metrics {}
 }
 
+/// Where a channel comes from, and whether it does.
+struct Source {
+    input: String,
+    state: ChannelState,
+    error: Option<String>,
+}
+
 impl Channel {
     /// As it is now.
     pub(crate) fn now(channel: &channels::Channel) -> Self {
         let stats = channel.stats();
         let ssrc = stats.playable.map(|playable| playable.ssrc);
-        Self::of(channel.name(), channel.input().to_string(), ssrc, &stats)
+        let source = Source {
+            input: channel.input().to_string(),
+            state: stats.state(),
+            error: None,
+        };
+        Self::of(channel.name(), source, ssrc, &stats)
     }
 
-    /// One that is published.
-    pub(crate) fn published(channel: &PublishedChannel) -> Self {
-        let input = "published".to_owned();
-        Self::of(
-            channel.path(),
-            input,
-            Some(channel.ssrc(0)),
-            &channel.stats(),
-        )
+    /// One that is published, or pulled.
+    pub(crate) fn published(channel: &PublishedChannel, pulled: Option<&PullState>) -> Self {
+        let (stats, ssrc) = (channel.stats(), Some(channel.ssrc(0)));
+        let source = Source {
+            input: pulled.map_or("published", PullState::source).to_owned(),
+            state: stats.state(),
+            error: pulled.and_then(PullState::error),
+        };
+        Self::of(channel.path(), source, ssrc, &stats)
+    }
+
+    /// One that is pulled from what has not answered.
+    pub(crate) fn pulled(state: &PullState) -> Self {
+        let source = Source {
+            input: state.source().to_owned(),
+            state: match state.is_asked() {
+                true => ChannelState::Connecting,
+                false => ChannelState::Waiting,
+            },
+            error: state.error(),
+        };
+        Self::of(state.path(), source, None, &Stats::default())
     }
 }
 

@@ -459,13 +459,15 @@ impl Watched {
     }
 
     fn channels(&self) -> Vec<Channel> {
-        let channels = self.channels.iter();
-        let published = self.published.all();
-        let published = published.iter().map(|channel| Channel::published(channel));
-        channels
-            .map(|channel| Channel::now(channel))
-            .chain(published)
-            .collect()
+        let mut pulled = self.published.pulled();
+        let mut rows: Vec<_> = self.channels.iter().map(|it| Channel::now(it)).collect();
+        for channel in self.published.all() {
+            let at = pulled.iter().position(|it| it.path() == channel.path());
+            let state = at.map(|at| pulled.remove(at));
+            rows.push(Channel::published(&channel, state.as_deref()));
+        }
+        rows.extend(pulled.iter().map(|state| Channel::pulled(state)));
+        rows
     }
 
     fn downloads(&self) -> Option<Downloads> {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onrush_sys::wake::Waker;
@@ -18,6 +18,9 @@ use tokio::sync::oneshot;
 use super::cycles::Deliveries;
 use super::input::Input;
 use super::members::{Change, MemberError, Members, Origin};
+use super::played::Played;
+use super::tap::Tap;
+use super::viewing::{Given, LiveChannel, ViewerCommand};
 
 /// Changes of more members than this replace the list; fewer are made one by one.
 pub const CHANGES_MAX: usize = 16;
@@ -37,6 +40,10 @@ pub struct Channel {
     commands: Mutex<Vec<Command>>,
     waker: Waker,
     stats: Mutex<Stats>,
+    /// To the group of its players.
+    pub(super) given: Arc<Given>,
+    /// Its packets never enter this process.
+    is_in_kernel: bool,
 }
 
 /// What the sending thread is asked to do between two rounds.
@@ -47,12 +54,10 @@ pub(super) enum Command {
     AddMembers(Vec<SocketAddr>),
     /// These no longer.
     RemoveMembers(Vec<SocketAddr>),
-    /// Players of this address of ours get the stream from here.
-    OpenPlayers(IpAddr, UdpSocket),
-    /// A player of that address of ours.
-    AddPlayer(IpAddr, SocketAddr),
-    /// No longer.
-    RemovePlayer(IpAddr, SocketAddr),
+    /// Something for players.
+    Viewer(ViewerCommand),
+    /// What comes goes there, too.
+    Tap(Arc<Tap>),
     /// Count what each member was sent.
     CountMembers(oneshot::Sender<Vec<MemberCounts>>),
     /// End.
@@ -120,15 +125,6 @@ pub struct Stats {
     pub stalled_out: u64,
 }
 
-/// What all players of a channel were given, each packet counted once.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Played {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of their payload.
-    pub payload_bytes: u64,
-}
-
 /// A stream that players can be offered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Playable {
@@ -146,7 +142,7 @@ impl Playable {
     /// The timestamp that a packet would have that arrived at `now_ns`.
     #[must_use]
     pub fn timestamp_at(&self, now_ns: u64) -> u32 {
-        let clock_hz = self.payload.map_or(90_000, |payload| payload.clock_hz);
+        let clock_hz = self.payload.map_or(CLOCK_HZ, |payload| payload.clock_hz);
         let since_ns = now_ns.saturating_sub(self.arrived_ns);
         self.timestamp
             .wrapping_add(ticks_of(since_ns, clock_hz.into()))
@@ -164,6 +160,8 @@ pub enum ChannelState {
     Live,
     /// It came, and does not now.
     Silent,
+    /// Its source is asked for, and has not answered.
+    Connecting,
 }
 
 impl Stats {
@@ -180,7 +178,7 @@ impl Stats {
 
 impl ChannelState {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Waiting, Self::Live, Self::Silent];
+    pub const ALL: [Self; 4] = [Self::Waiting, Self::Live, Self::Silent, Self::Connecting];
 
     /// Its word, as in JSON.
     #[must_use]
@@ -189,6 +187,7 @@ impl ChannelState {
             Self::Waiting => "waiting",
             Self::Live => "live",
             Self::Silent => "silent",
+            Self::Connecting => "connecting",
         }
     }
 }
@@ -198,6 +197,7 @@ impl Channel {
         name: String,
         input: Input,
         (deliveries, number): (Arc<Deliveries>, usize),
+        is_in_kernel: bool,
     ) -> io::Result<Self> {
         Ok(Self {
             name,
@@ -208,6 +208,8 @@ impl Channel {
             commands: Mutex::default(),
             waker: Waker::new()?,
             stats: Mutex::default(),
+            given: Arc::default(),
+            is_in_kernel,
         })
     }
 
@@ -310,18 +312,6 @@ impl Channel {
         self.deliveries.taken_by(address)
     }
 
-    pub(crate) fn open_players(&self, local: IpAddr, socket: UdpSocket) {
-        self.send(Command::OpenPlayers(local, socket));
-    }
-
-    pub(crate) fn add_player(&self, local: IpAddr, player: SocketAddr) {
-        self.send(Command::AddPlayer(local, player));
-    }
-
-    pub(crate) fn remove_player(&self, local: IpAddr, player: SocketAddr) {
-        self.send(Command::RemovePlayer(local, player));
-    }
-
     pub(super) fn send(&self, command: Command) {
         lock(&self.commands).push(command);
         self.waker.wake();
@@ -330,6 +320,11 @@ impl Channel {
     /// For the thread: what it waits for beside its socket.
     pub(super) const fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    /// What comes goes to `tap`, too, until that is closed.
+    pub(crate) fn tap(&self, tap: Arc<Tap>) {
+        self.send(Command::Tap(tap));
     }
 
     /// For the thread: what it has been asked to do. Nothing while somebody adds a command: the
@@ -355,6 +350,48 @@ impl Channel {
     }
 }
 
+impl LiveChannel for Channel {
+    fn live_path(&self) -> String {
+        self.name.clone()
+    }
+
+    fn command(&self, command: ViewerCommand) {
+        self.send(Command::Viewer(command));
+    }
+
+    fn count_viewer(&self, _is_there: bool) {}
+
+    fn clock_hz(&self, _track: usize) -> u32 {
+        let payload = self.stats().playable.and_then(|it| it.payload.ok());
+        payload.map_or(CLOCK_HZ, |payload| payload.clock_hz)
+    }
+
+    fn ssrc_now(&self, _track: usize) -> Option<u32> {
+        self.stats().playable.map(|playable| playable.ssrc)
+    }
+
+    fn timestamp_at(&self, _track: usize, now_ns: u64) -> u32 {
+        let playable = self.stats().playable;
+        playable.map_or(0, |playable| playable.timestamp_at(now_ns))
+    }
+
+    fn given(&self, _track: usize) -> &Given {
+        &self.given
+    }
+
+    fn end(&self) -> Option<String> {
+        None
+    }
+
+    fn has_frames(&self) -> bool {
+        !self.is_in_kernel
+    }
+
+    fn is_permanent(&self) -> bool {
+        true
+    }
+}
+
 impl Command {
     const fn is_of_members(&self) -> bool {
         matches!(
@@ -370,14 +407,16 @@ impl fmt::Debug for Command {
             Self::SetMembers(_) => "SetMembers",
             Self::AddMembers(_) => "AddMembers",
             Self::RemoveMembers(_) => "RemoveMembers",
-            Self::OpenPlayers(..) => "OpenPlayers",
-            Self::AddPlayer(..) => "AddPlayer",
-            Self::RemovePlayer(..) => "RemovePlayer",
+            Self::Viewer(_) => "Viewer",
+            Self::Tap(_) => "Tap",
             Self::CountMembers(_) => "CountMembers",
             Self::Stop => "Stop",
         })
     }
 }
+
+/// Ticks a second of what is not known, as of nearly all pictures (RFC 3551, section 5).
+pub(super) const CLOCK_HZ: u32 = 90_000;
 
 /// Nothing that is locked here is ever left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,12 +18,14 @@ use onrush_wire::rtp::StaticPayload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, MemberCounts, Playable, Played, Stats};
+use super::channel::{Channel, Command, MemberCounts, Playable, Stats};
 use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
+use super::played::Played;
 use super::players::Players;
+use super::viewing::{ViewerCommand, ViewerTrack, Way};
 use super::worker::ANYBODY;
 
 /// Controls the program of a stream.
@@ -36,6 +38,8 @@ pub(super) struct KernelWorker {
     members: BTreeMap<IpAddr, usize>,
     players: BTreeMap<IpAddr, usize>,
     sessions: Players,
+    /// By the numbers of their sessions, and whether they play.
+    viewers: BTreeMap<u64, (ViewerTrack, bool)>,
     silences: u64,
     is_silent: bool,
     /// Who is refused, as logged last.
@@ -83,6 +87,7 @@ impl KernelWorker {
             members: BTreeMap::new(),
             players: BTreeMap::new(),
             sessions: Players::default(),
+            viewers: BTreeMap::new(),
             silences: 0,
             is_silent: false,
             other: None,
@@ -146,17 +151,9 @@ impl KernelWorker {
                     self.ingress.remove(outlet, member);
                 }
             }
-            Command::OpenPlayers(local, socket) => {
-                let outlet = self.ingress.outlet(socket)?;
-                self.players.insert(local, outlet);
-            }
-            Command::AddPlayer(local, player) => {
-                self.sessions.add(local, player);
-                if let Some(&outlet) = self.players.get(&local) {
-                    self.ingress.add(outlet, player);
-                }
-            }
-            Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            Command::Viewer(command) => self.apply_for_viewers(command)?,
+            // No packet comes here.
+            Command::Tap(tap) => tap.close(),
             Command::CountMembers(answer) => {
                 let outlets = self.members.values();
                 let all = outlets.flat_map(|&outlet| self.ingress.member_counters(outlet));
@@ -171,6 +168,48 @@ impl KernelWorker {
             Command::Stop => {}
         }
         Ok(())
+    }
+
+    /// Nothing is kept here that a player could begin with.
+    fn apply_for_viewers(&mut self, command: ViewerCommand) -> io::Result<()> {
+        match command {
+            ViewerCommand::Open(_, local, [of_group, _]) => {
+                let outlet = self.ingress.outlet(of_group)?;
+                self.players.insert(local, outlet);
+            }
+            ViewerCommand::Prepare(id, tracks, answer) => {
+                self.leave(id);
+                // Who asked may have gone.
+                drop(answer.send(tracks.iter().map(|_| None).collect()));
+                if let Some(track) = tracks.into_iter().next() {
+                    self.viewers.insert(id, (track, false));
+                }
+            }
+            ViewerCommand::Start(id) => {
+                let Some((track, has_joined)) = self.viewers.get_mut(&id) else {
+                    return Ok(());
+                };
+                if let (Way::Datagrams(local, player), false) = (&track.way, *has_joined) {
+                    *has_joined = true;
+                    track.viewing.join(&self.channel.given);
+                    self.sessions.add(*local, *player);
+                    if let Some(&outlet) = self.players.get(local) {
+                        self.ingress.add(outlet, *player);
+                    }
+                }
+            }
+            ViewerCommand::Leave(id) => self.leave(id),
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, id: u64) {
+        if let Some((track, true)) = self.viewers.remove(&id)
+            && let Way::Datagrams(local, player) = track.way
+        {
+            track.viewing.part(&self.channel.given);
+            self.remove_player(local, player);
+        }
     }
 
     fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
@@ -282,6 +321,7 @@ impl KernelWorker {
             packets: heard.rtp,
             payload_bytes: heard.rtp * mean_bytes,
         };
+        self.channel.given.set(stats.played);
         let of = |outlets: &BTreeMap<IpAddr, usize>| -> usize {
             outlets
                 .values()

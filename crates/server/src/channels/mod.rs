@@ -16,15 +16,20 @@ pub mod config;
 pub mod input;
 pub mod members;
 
+mod audience;
 mod channel;
 mod cycles;
 mod file;
 mod kernel;
 mod lane;
 mod outlet;
+mod played;
 mod players;
 pub mod published;
 pub mod pull_url;
+pub(crate) mod tap;
+mod viewer;
+mod viewing;
 mod worker;
 
 use std::io;
@@ -43,11 +48,15 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 pub use self::channel::{
-    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Played, Stats,
+    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Stats,
 };
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
+pub use self::played::Played;
+pub use self::tap::TAP_BYTES_MAX;
+pub(crate) use self::viewing::{LiveChannel, ViewerCommand, ViewerTrack, Viewing, Way};
 
+use self::audience::AudienceSettings;
 use self::channel::Command;
 use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};
 use self::cycles::Deliveries;
@@ -55,6 +64,7 @@ use self::file::MembersFile;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
+use crate::config::Limits;
 use crate::listening::{Service, bind};
 use crate::random::random;
 
@@ -136,7 +146,7 @@ pub enum ChannelError {
 impl Channels {
     /// Starts all of them, or none. What control has to do for them is to run on `runtime`.
     pub(crate) fn start(
-        config: &ChannelsConfig,
+        (config, limits): (&ChannelsConfig, &Limits),
         runtime: &Runtime,
     ) -> Result<(Self, Upkeep), ChannelError> {
         check(config)?;
@@ -145,7 +155,7 @@ impl Channels {
         let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
         let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
         for (number, source) in config.sources.iter().enumerate() {
-            channels.open(source, (&deliveries, number), config)?;
+            channels.open(source, (&deliveries, number), (config, limits))?;
         }
         let upkeep = Upkeep {
             channels: channels.all.clone(),
@@ -181,7 +191,7 @@ impl Channels {
         &mut self,
         source: &SourceConfig,
         (deliveries, number): (&Arc<Deliveries>, usize),
-        config: &ChannelsConfig,
+        (config, limits): (&ChannelsConfig, &Limits),
     ) -> Result<(), ChannelError> {
         let SourceConfig { name, input, .. } = source;
         let input_error = |source| ChannelError::Input {
@@ -191,8 +201,8 @@ impl Channels {
         };
         let socket = input.open().map_err(input_error)?;
         let place = (Arc::clone(deliveries), number);
-        let channel = Channel::new(name.clone(), input.clone(), place).map_err(input_error)?;
-        let channel = Arc::new(channel);
+        let channel = Channel::new(name.clone(), input.clone(), place, config.in_kernel);
+        let channel = Arc::new(channel.map_err(input_error)?);
         channel
             .replace(Origin::CommandLine, &source.members)
             .map_err(|error| ChannelError::Member {
@@ -211,7 +221,8 @@ impl Channels {
             let receiver = Receiver::new(socket).map_err(input_error)?;
             let (ssrc, sequence) = (random(), random());
             let stamper = Stamper::new(u32::from_ne_bytes(ssrc), u16::from_ne_bytes(sequence));
-            let worker = Worker::new(of_thread, receiver, stamper, config);
+            let audience = AudienceSettings::new(config, limits);
+            let worker = Worker::new(of_thread, receiver, stamper, config, audience);
             Box::new(|| worker.run())
         };
         let run = move || {

@@ -6,7 +6,7 @@
 
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,19 @@ use std::time::Duration;
 use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::Receiver;
-use onrush_wire::live::{Follower, Kind, Note, Stamper};
-use onrush_wire::rtp::{Header, StaticPayload};
+use onrush_wire::live::{Follower, Kind, Note, Stamper, SyncRule};
+use onrush_wire::rtp::{Header, PAYLOAD_TYPE_MP2T, StaticPayload, payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, Playable, Played, Stats};
+use super::audience::{Audience, AudienceSettings};
+use super::channel::{CLOCK_HZ, Channel, Command, Playable, Stats};
 use super::config::ChannelsConfig;
 use super::lane::Lane;
 use super::outlet::{Outlet, wildcard};
-use super::players::Players;
+use super::tap::{Tap, Tapped};
+use super::viewing::ViewerCommand;
 
 /// Receives a stream and sends it to its members.
 #[derive(Debug)]
@@ -38,9 +40,10 @@ pub(super) struct Worker {
     stamper: Stamper,
     /// What came, as it came.
     plain: Lane,
-    /// The same as RTP.
-    players: Lane,
-    sessions: Players,
+    /// Those who get the same as RTP.
+    players: Audience,
+    /// Where transport packets go, too.
+    taps: Vec<Arc<Tap>>,
     playable: Option<Playable>,
     anomalies: Anomalies,
     stats: Stats,
@@ -72,6 +75,7 @@ impl Worker {
         receiver: Receiver,
         stamper: Stamper,
         config: &ChannelsConfig,
+        audience: AudienceSettings,
     ) -> Self {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let silence_ns = nanos(config.silence);
@@ -79,6 +83,7 @@ impl Worker {
             0 => Follower::new(silence_ns),
             kept_ns => Follower::new(silence_ns).keeping_sender(kept_ns),
         };
+        let track = (SyncRule::Every, CLOCK_HZ, Arc::clone(&channel.given));
         Self {
             channel,
             receiver,
@@ -88,8 +93,8 @@ impl Worker {
             follower,
             stamper,
             plain: Lane::new(),
-            players: Lane::new(),
-            sessions: Players::default(),
+            players: Audience::new([track].into_iter(), audience),
+            taps: Vec::new(),
             playable: None,
             anomalies: Anomalies::default(),
             stats: Stats::default(),
@@ -114,6 +119,7 @@ impl Worker {
                 }
             }
             self.send_due(monotonic_ns());
+            self.players.send_backlogs(monotonic_ns());
         }
         self.plain.flush();
         self.players.flush();
@@ -134,6 +140,7 @@ impl Worker {
             plain,
             players,
             playable,
+            taps,
             anomalies,
             stats,
             ..
@@ -150,20 +157,20 @@ impl Worker {
                 if !plain.push(&[], datagram, arrived_ns) {
                     stats.too_long += u64::from(!datagram.is_empty());
                 }
-                match kind {
-                    Kind::Rtp(header) => {
-                        *playable = Some(playable_rtp(&header, now_ns));
-                        players.push(&[], datagram, arrived_ns);
-                    }
-                    Kind::TransportStream => {
-                        let head = stamper.stamp(now_ns);
-                        if let Some(header) = Header::read(&head) {
-                            *playable = Some(playable_rtp(&header, now_ns));
-                        }
-                        players.push(&head, datagram, arrived_ns);
-                    }
-                    Kind::Other => {}
+                let packet: Arc<[u8]> = match kind {
+                    Kind::Rtp(_) => datagram.into(),
+                    Kind::TransportStream => [&stamper.stamp(now_ns), datagram].concat().into(),
+                    Kind::Other => continue,
+                };
+                if let Some(header) = Header::read(&packet) {
+                    follow(playable, players, playable_rtp(&header, now_ns));
                 }
+                if let Kind::TransportStream = kind {
+                    give(taps, datagram, now_ns);
+                } else if let Some(packets) = transport_packets(&packet) {
+                    give(taps, packets, now_ns);
+                }
+                players.give(0, packet, (arrived_ns, now_ns));
             }
         });
         let received = received.unwrap_or_else(|error| {
@@ -184,23 +191,24 @@ impl Worker {
     }
 
     fn send_due(&mut self, now_ns: u64) {
-        for lane in [&mut self.plain, &mut self.players] {
-            let since_ns = lane.builder.waiting_since_ns();
-            if since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(self.delay_ns)) {
-                lane.flush();
-            }
+        let since_ns = self.plain.builder.waiting_since_ns();
+        if since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(self.delay_ns)) {
+            self.plain.flush();
         }
+        self.players.flush_due(now_ns);
     }
 
     /// Sleeps until there is something to do.
     fn wait(&mut self) {
-        let waiting = [&self.plain, &self.players].map(|lane| lane.builder.waiting_since_ns());
-        let due_ns = waiting.into_iter().flatten().min();
         let now_ns = monotonic_ns();
-        let wait_ns = match due_ns {
-            Some(since_ns) => since_ns
-                .saturating_add(self.delay_ns)
-                .saturating_sub(now_ns),
+        let since_ns = self.plain.builder.waiting_since_ns();
+        let plain_ns = since_ns.map(|since_ns| {
+            let due_ns = since_ns.saturating_add(self.delay_ns);
+            due_ns.saturating_sub(now_ns)
+        });
+        let due_in_ns = [plain_ns, self.players.due_in_ns(now_ns)];
+        let wait_ns = match due_in_ns.into_iter().flatten().min() {
+            Some(due_in_ns) => due_in_ns,
             None => WAIT_NS_MAX.min(self.silence_ns / 4),
         };
         let timeout = Timespec {
@@ -229,6 +237,7 @@ impl Worker {
             self.anomalies.note(name, note);
         }
         self.anomalies.log(name, now_ns);
+        self.taps.retain(|tap| !tap.is_closed());
     }
 
     /// Does what was asked; `false` to end.
@@ -266,17 +275,16 @@ impl Worker {
                     self.outlet(member.is_ipv4())?.remove(member);
                 }
             }
-            Command::OpenPlayers(local, socket) => {
-                let outlet = Outlet::open(socket, self.way)?;
-                self.players.outlets.insert(local, outlet);
+            Command::Viewer(ViewerCommand::Open(track, local, sockets)) => {
+                self.players.open(track, local, sockets)?;
             }
-            Command::AddPlayer(local, player) => {
-                self.sessions.add(local, player);
-                if let Some(outlet) = self.players.outlets.get_mut(&local) {
-                    outlet.add(player)?;
-                }
+            Command::Viewer(ViewerCommand::Prepare(id, tracks, answer)) => {
+                // Who asked may be gone.
+                drop(answer.send(self.players.prepare(id, tracks, monotonic_ns())));
             }
-            Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            Command::Viewer(ViewerCommand::Start(id)) => self.players.start(id),
+            Command::Viewer(ViewerCommand::Leave(id)) => self.players.leave(id),
+            Command::Tap(tap) => self.taps.push(tap),
             Command::CountMembers(answer) => {
                 let outlets = self.plain.outlets.values();
                 // Who asked may be gone.
@@ -285,14 +293,6 @@ impl Worker {
             Command::Stop => {}
         }
         Ok(())
-    }
-
-    fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
-        if self.sessions.remove(local, player)
-            && let Some(outlet) = self.players.outlets.get_mut(&local)
-        {
-            outlet.remove(player);
-        }
     }
 
     /// The outlet for members of an IP version, opened with the first of them.
@@ -321,25 +321,23 @@ impl Worker {
         stats.playable = self.playable;
         stats.overflows = self.receiver.overflows().into();
         (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
-        for outlet in [&self.plain, &self.players]
-            .into_iter()
-            .flat_map(|l| l.outlets.values())
-        {
-            let counts = outlet.counts();
-            stats.packets += counts.packets;
-            stats.bytes += counts.bytes;
-            stats.refused += counts.refused;
-            stats.crossings += counts.crossings;
+        (stats.trains, stats.passing_ns, stats.passing_ns_max) = (0, 0, 0);
+        for lane in self.players.lanes().chain([&self.plain]) {
+            for outlet in lane.outlets.values() {
+                let counts = outlet.counts();
+                stats.packets += counts.packets;
+                stats.bytes += counts.bytes;
+                stats.refused += counts.refused;
+                stats.crossings += counts.crossings;
+            }
+            stats.trains += lane.trains;
+            stats.passing_ns += lane.passing_ns.0;
+            stats.passing_ns_max = stats.passing_ns_max.max(lane.passing_ns.1);
         }
-        stats.trains = self.plain.trains + self.players.trains;
-        stats.passing_ns = self.plain.passing_ns.0 + self.players.passing_ns.0;
-        stats.passing_ns_max = self.plain.passing_ns.1.max(self.players.passing_ns.1);
-        stats.played = Played {
-            packets: self.players.packets,
-            payload_bytes: self.players.bytes,
-        };
+        stats.played = self.channel.given.played();
+        (stats.dropped, stats.stalled_out) = (self.players.dropped, self.players.stalled_out);
         stats.members = self.plain.receivers();
-        stats.players = self.players.receivers();
+        stats.players = self.players.watching();
     }
 }
 
@@ -375,6 +373,34 @@ impl Anomalies {
             (self.missing, self.behind, self.logged_ns) = (0, 0, now_ns);
         }
     }
+}
+
+/// Notes what players get. What was kept of another stream is of no use to a decoder.
+fn follow(playable: &mut Option<Playable>, players: &mut Audience, now: Playable) {
+    let before = playable.replace(now);
+    let is_same = |before: Playable| (before.ssrc, before.payload) == (now.ssrc, now.payload);
+    if !before.is_some_and(is_same) {
+        let (rule, clock_hz) = match now.payload {
+            Ok(payload) => (SyncRule::of(&payload.into()), payload.clock_hz),
+            Err(_) => (SyncRule::Every, CLOCK_HZ),
+        };
+        players.change(0, rule, clock_hz);
+    }
+}
+
+fn give(taps: &[Arc<Tap>], packets: &[u8], now_ns: u64) {
+    if !taps.is_empty() {
+        let packets = Arc::<[u8]>::from(packets);
+        let tapped = Tapped::Transport(packets, now_ns);
+        taps.iter().for_each(|tap| tap.push(tapped.clone()));
+    }
+}
+
+/// The transport packets that a packet of RTP carries, if it does.
+fn transport_packets(packet: &[u8]) -> Option<&[u8]> {
+    let header = Header::read(packet)?;
+    let packets = payload(packet)?;
+    (header.payload_type == PAYLOAD_TYPE_MP2T).then_some(packets)
 }
 
 fn playable_rtp(header: &Header, now_ns: u64) -> Playable {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onrush_wire::http::LogFormat;
 use onrush_wire::pace::schedule::Schedule;
 
+use crate::hls_live::LiveHlsConfig;
 use crate::listening::PortRange;
 use crate::transfer::LEFT_TO_OTHERS;
 
@@ -31,6 +32,8 @@ pub struct Downloads {
     pub schedule: Schedule,
     /// What adaptive downloads leave of their thread's processor to others.
     pub left_to_others: f64,
+    /// Live channels by HLS.
+    pub hls: LiveHlsConfig,
     /// What peers may take at the most.
     pub limits: DownloadLimits,
 }
@@ -89,6 +92,7 @@ impl Default for Downloads {
             client_rate_max: None,
             schedule: Schedule::default(),
             left_to_others: LEFT_TO_OTHERS,
+            hls: LiveHlsConfig::default(),
             limits: DownloadLimits::default(),
         }
     }

@@ -39,11 +39,12 @@ use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
-    HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX, INDEX_WAIT_MAX,
-    RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, TEXTS_MAX,
+    FIRST_SEGMENT_WAIT_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
+    INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
 use crate::engine::shared::bump;
+use crate::hls_live::LiveHls;
 use crate::library::Library;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
@@ -72,8 +73,8 @@ pub(crate) struct Site {
     pub(crate) rtsp_port: Option<u16>,
     /// Where connections go that turn out to speak RTSP.
     pub(crate) tunnels: Tunnels,
-    /// Live channels, by their names, that the first page shows.
-    pub(crate) channels: Vec<String>,
+    /// Live channels.
+    pub(crate) live: Arc<LiveHls>,
     /// When the server was started, in seconds since 1970.
     pub(crate) started_s: i64,
     /// What there is of everything in this process.
@@ -126,7 +127,7 @@ impl Running {
     pub(crate) fn start(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, channels): (Option<u16>, Vec<String>),
+        (rtsp_port, live): (Option<u16>, Arc<LiveHls>),
         shared: (Arc<Statistics>, Arc<Authorizer>),
         listening: Listening,
     ) -> io::Result<Self> {
@@ -144,7 +145,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let live = (rtsp_port, channels, listening.tunnels.clone());
+            let live = (rtsp_port, live, listening.tunnels.clone());
             let site = Site::new(settings, library, live, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
@@ -194,7 +195,7 @@ impl Site {
     fn new(
         settings: Downloads,
         library: Arc<Library>,
-        (rtsp_port, channels, tunnels): (Option<u16>, Vec<String>, Tunnels),
+        (rtsp_port, live, tunnels): (Option<u16>, Arc<LiveHls>, Tunnels),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
@@ -225,7 +226,7 @@ impl Site {
             clock: Clock::default(),
             boundary: boundary(),
             rtsp_port,
-            channels,
+            live,
             tunnels,
             started_s: started_s(),
             statistics,
@@ -242,6 +243,9 @@ impl Site {
             ticks.tick().await;
             self.files.sweep();
             self.admission.sweep();
+            if self.live.is_always() {
+                self.live.start_all();
+            }
             self.log.flush();
         }
     }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use tokio::task::{JoinSet, spawn_local};
 use tracing::{debug, info};
 
+use super::Control;
 use super::session::Session;
-use super::{Control, Files};
 use crate::engine::{EngineError, Shift};
 
 /// Sessions that move at once, and in a second: the others play on meanwhile, and a look tells
@@ -18,7 +18,7 @@ impl Control {
     /// another, to that one. Those that are being asked something stay. In a task of its own: a
     /// device that does not let go of a train may hold a move up, and nothing else.
     pub(super) fn balance(self: &Rc<Self>) {
-        let Some(Files { data, .. }) = &self.content.files else {
+        let Some(data) = self.content.sending.get() else {
             return;
         };
         if let Some(shift) = data.engines().shift()
@@ -33,7 +33,7 @@ impl Control {
     }
 
     async fn apply_shift(self: &Rc<Self>, shift: Shift) {
-        let Some(Files { data, .. }) = &self.content.files else {
+        let Some(data) = self.content.sending.get() else {
             return;
         };
         let mut moves = JoinSet::new();
@@ -68,7 +68,7 @@ impl Control {
     }
 
     async fn relocate(&self, session: &Session, engine: usize) -> Result<(), EngineError> {
-        let Some(Files { data, .. }) = &self.content.files else {
+        let Some(data) = self.content.sending.get() else {
             return Ok(());
         };
         // So that it is not played or paused meanwhile.

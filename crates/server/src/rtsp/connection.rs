@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use onrush_sys::socket::unacknowledged_bytes;
 use onrush_wire::rtsp::{
     self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId, State,
     StatusCode, Transport, TunnelSide, headers,
@@ -58,6 +59,8 @@ enum Received {
     Refused(Box<(Reply, Option<u32>)>),
     /// One side of a tunnel, and what came behind its head.
     Tunnel(Box<(TunnelSide, Vec<u8>)>),
+    /// Nothing, but a publisher is to be told how its packets arrive.
+    ReportDue,
 }
 
 /// What follows on what was received.
@@ -149,12 +152,13 @@ impl Connection {
                 return Ok(Some(Received::Refused(Box::new((reply, None)))));
             } else if self.publisher.as_ref().is_some_and(|it| it.is_silent()) {
                 return Ok(None);
-            } else if self.has_sessions()
-                || self
-                    .publisher
-                    .as_ref()
-                    .is_some_and(|it| it.patience().is_some())
+            } else if self
+                .publisher
+                .as_ref()
+                .is_some_and(|it| it.patience().is_some())
             {
+                return Ok(Some(Received::ReportDue));
+            } else if self.has_sessions() {
                 // Whoever watches a film says nothing on this connection; its session has a clock.
                 let time_max = self.patience(is_begun);
                 given_up.as_mut().reset(Instant::now() + time_max);
@@ -269,6 +273,10 @@ impl Connection {
     async fn respond(&mut self, received: Received) -> io::Result<Next> {
         match received {
             Received::Tunnel(opened) => self.enter_tunnel(*opened).await,
+            Received::ReportDue => {
+                self.report_to_publisher().await?;
+                Ok(Next::Receive)
+            }
             Received::Request(request) => {
                 self.answer(&request).await?;
                 let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
@@ -350,6 +358,17 @@ impl Connection {
     async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
         let (control, peer) = (Rc::clone(self.control()), self.peer());
         publisher::answer(&control, &mut self.publisher, request, (&self.socket, peer)).await
+    }
+
+    /// Tells a publisher how the packets arrive that it sends as frames, unless it has left unread
+    /// what it was told before: it need not read any of it.
+    async fn report_to_publisher(&mut self) -> io::Result<()> {
+        let reports = self.publisher.as_ref().map(|it| it.reports());
+        let reports = reports.filter(|reports| !reports.is_empty());
+        match (reports, unacknowledged_bytes(self.socket.socket())) {
+            (Some(reports), Ok(0)) => self.write_all(reports).await,
+            _ => Ok(()),
+        }
     }
 
     /// Answers a request, and says so.

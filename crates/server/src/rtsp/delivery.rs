@@ -22,12 +22,10 @@ use super::interleaving::ChannelSlot;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
 use super::presentation::{OnGroup, Presentation, playable};
-use super::published_player::PublishedPlayer;
 use super::refusals::{no_ports, refusal, unavailable};
 use super::reports::Reports;
-use super::{Control, Escaped, Files};
-use crate::channels::published::{PublishedChannel, Way};
-use crate::channels::{Channel, Played};
+use super::{Control, Escaped};
+use crate::channels::{LiveChannel, Played, Way};
 use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
 use crate::store::Source;
@@ -37,10 +35,9 @@ use crate::store::Source;
 pub(super) enum Delivery {
     /// From a file, for this client alone: a stream of an engine.
     Stored(StoredDelivery),
-    /// From whoever sends them just now, to all who want them: a member of a live group.
-    Live(LivePlayer),
-    /// A track of what somebody publishes, likewise, or as frames of the client's connection.
-    Published(Box<PublishedPlayer>),
+    /// From whoever sends them just now, to all who want them: as a member of a live group, alone,
+    /// or as frames of the client's connection.
+    Live(Box<LivePlayer>),
     /// From whoever sends it to a multicast group, to all who hear that.
     Group(GroupPlayer),
 }
@@ -108,23 +105,21 @@ impl Delivery {
             (Presentation::Stored(media), LowerTransport::Tcp { channels }) => {
                 interleaved(control, (media, track), channels, client)
             }
-            (
-                Presentation::Live(channel),
-                LowerTransport::Udp {
-                    rtp_port,
-                    rtcp_port,
-                },
-            ) => live(control, channel, [rtp_port, rtcp_port], client),
             (Presentation::Multicast(on), LowerTransport::Multicast) => {
                 Ok(on_group(on, track, client))
             }
-            (_, LowerTransport::Multicast)
-            | (Presentation::Multicast(_), _)
-            | (Presentation::Live(_), LowerTransport::Tcp { .. }) => {
+            (_, LowerTransport::Multicast) | (Presentation::Multicast(_), _) => {
                 unreachable!("it is not among what is chosen from")
             }
+            (Presentation::Live(channel), lower) => {
+                let ssrc = playable(channel)?.ssrc;
+                let channel = Arc::clone(channel) as Arc<dyn LiveChannel>;
+                live(control, (channel, track, ssrc), lower, client)
+            }
             (Presentation::Published(channel), lower) => {
-                published(control, (channel, track), lower, client)
+                let ssrc = channel.ssrc(track);
+                let channel = Arc::clone(channel) as Arc<dyn LiveChannel>;
+                live(control, (channel, track, ssrc), lower, client)
             }
         }
     }
@@ -133,15 +128,15 @@ impl Delivery {
     pub(super) fn stored(&self) -> Option<&StoredDelivery> {
         match self {
             Self::Stored(delivery) => Some(delivery),
-            Self::Live(_) | Self::Published(_) | Self::Group(_) => None,
+            Self::Live(_) | Self::Group(_) => None,
         }
     }
 
-    /// The track of a published channel, if it is one.
-    pub(super) fn published(&self) -> Option<&PublishedPlayer> {
+    /// The track of a live channel, if it is one.
+    pub(super) fn live(&self) -> Option<&LivePlayer> {
         match self {
-            Self::Published(player) => Some(player),
-            Self::Stored(_) | Self::Live(_) | Self::Group(_) => None,
+            Self::Live(player) => Some(player),
+            Self::Stored(_) | Self::Group(_) => None,
         }
     }
 
@@ -149,8 +144,7 @@ impl Delivery {
     pub(super) fn track(&self) -> u8 {
         match self {
             Self::Stored(delivery) => delivery.track,
-            Self::Live(_) => 0,
-            Self::Published(player) => u8::try_from(player.track()).unwrap_or(u8::MAX),
+            Self::Live(player) => u8::try_from(player.track()).unwrap_or(u8::MAX),
             Self::Group(player) => player.track,
         }
     }
@@ -159,15 +153,8 @@ impl Delivery {
     pub(super) fn belongs_to(&self, session: u64) {
         match self {
             Self::Stored(delivery) => delivery.stream.belongs_to(session),
-            Self::Live(_) | Self::Group(_) => {}
-            Self::Published(player) => player.belongs_to(session),
-        }
-    }
-
-    /// A live one begins now; a file's begins by its [stream](StoredDelivery::stream).
-    pub(super) fn begin(&self) {
-        if let Self::Live(player) = self {
-            player.join();
+            Self::Live(player) => player.belongs_to(session),
+            Self::Group(_) => {}
         }
     }
 
@@ -176,10 +163,6 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.stream.pause().await.map(Some),
             Self::Live(player) => {
-                player.leave();
-                Ok(None)
-            }
-            Self::Published(player) => {
                 player.leave();
                 Ok(None)
             }
@@ -207,9 +190,8 @@ impl Delivery {
     /// what it was when the session was set up.
     pub(super) fn ssrc(&self, first: u32) -> u32 {
         match self {
-            Self::Stored(_) | Self::Published(_) => first,
-            Self::Group(_) => first,
-            Self::Live(player) => player.playable().map_or(first, |playable| playable.ssrc),
+            Self::Stored(_) | Self::Group(_) => first,
+            Self::Live(player) => player.ssrc().unwrap_or(first),
         }
     }
 
@@ -217,11 +199,7 @@ impl Delivery {
     pub(super) fn clock_hz(&self) -> u32 {
         match self {
             Self::Stored(delivery) => delivery.clock_hz,
-            Self::Live(player) => {
-                let payload = player.playable().and_then(|it| it.payload.ok());
-                payload.map_or(90_000, |payload| payload.clock_hz)
-            }
-            Self::Published(player) => player.clock_hz(),
+            Self::Live(player) => player.clock_hz(),
             Self::Group(player) => player.clock_hz,
         }
     }
@@ -231,7 +209,6 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.sent(at),
             Self::Live(player) => Sent::of(player.timestamp(at), player.sent()),
-            Self::Published(player) => Sent::of(player.timestamp(at), player.sent()),
             // Its leader counts.
             Self::Group(_) => Sent::of(0, Played::default()),
         }
@@ -245,8 +222,7 @@ impl Delivery {
                 format!("{} {track}", Escaped(media.name()))
             }
             Self::Stored(delivery) => Escaped(delivery.media.name()).to_string(),
-            Self::Live(player) => Escaped(player.name()).to_string(),
-            Self::Published(player) => player.name(),
+            Self::Live(player) => player.name(),
             Self::Group(GroupPlayer { on, track, .. }) => {
                 let track = track_name(u32::from(*track) + 1);
                 format!("{} {track}", Escaped(on.presentation.name()))
@@ -261,7 +237,7 @@ impl Delivery {
                 let bytes = delivery.plan().image_bytes_max();
                 format!("packets of up to {bytes} bytes")
             }
-            Self::Live(_) | Self::Published(_) => "live".to_owned(),
+            Self::Live(_) => "live".to_owned(),
             Self::Group(player) => format!("group {}", player.on.group.address().ip),
         }
     }
@@ -271,8 +247,8 @@ impl Delivery {
         match self {
             Self::Stored(delivery) if delivery.stream.is_interleaved() => "interleaved",
             Self::Stored(_) => of_files,
-            Self::Published(player) if player.is_interleaved() => "interleaved",
-            Self::Live(_) | Self::Published(_) => "relay",
+            Self::Live(player) if player.is_interleaved() => "interleaved",
+            Self::Live(_) => "relay",
             Self::Group(_) => "multicast",
         }
     }
@@ -282,7 +258,6 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => describe(&delivery.stream.snapshot()),
             Self::Live(player) => format!("about {} packets", player.sent().packets),
-            Self::Published(player) => format!("about {} packets", player.sent().packets),
             Self::Group(_) => "what its group was sent".to_owned(),
         }
     }
@@ -423,8 +398,8 @@ fn open_stream(
     to: Destination,
     reports: Reports,
 ) -> Result<Opened, Reply> {
-    let files = control.content.files.as_ref();
-    let Files { data, .. } = files.expect("who has opened a file has files");
+    let data = control.content.sending.get();
+    let data = data.expect("who has opened a file has what sends it");
     let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, client.peer.is_ipv4());
     if media.plan(track, payload_bytes_max).is_none() {
         let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
@@ -449,36 +424,10 @@ fn open_stream(
     })
 }
 
-/// A player among those of a channel, which begins later.
+/// A track of a live channel, which begins later.
 fn live(
     control: &Control,
-    channel: &Arc<Channel>,
-    [rtp_port, rtcp_port]: [u16; 2],
-    client: &Client,
-) -> Result<Opened, Reply> {
-    let (local, peer) = (client.local, client.peer);
-    let ssrc = playable(channel)?.ssrc;
-    let player = at(peer, rtp_port);
-    // Datagrams would come back for ever.
-    if let Some(source) = channel.taken_by(player) {
-        let note =
-            format!("{player} is where source {source} comes in; choose another client_port");
-        return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
-    }
-    let pair = control.live_ports.share(&control.ports, channel, local);
-    let pair = pair.map_err(|error| no_ports(&error))?;
-    let player = LivePlayer::new(Arc::clone(channel), local.ip(), player);
-    Ok(Opened {
-        delivery: Delivery::Live(player),
-        reports: Reports::Ports(pair.place(at(peer, rtcp_port))),
-        ssrc,
-    })
-}
-
-/// A track of a published channel, which begins later.
-fn published(
-    control: &Control,
-    (channel, track): (&Arc<PublishedChannel>, usize),
+    (channel, track, ssrc): (Arc<dyn LiveChannel>, usize, u32),
     lower: LowerTransport,
     client: &Client,
 ) -> Result<Opened, Reply> {
@@ -489,14 +438,17 @@ fn published(
             rtcp_port,
         } => {
             let player = at(peer, rtp_port);
+            // Datagrams would come back for ever.
             let mut channels = control.content.channels.iter();
             if let Some(source) = channels.find_map(|channel| channel.taken_by(player)) {
-                let note = format!("{player} is where source {source} comes in");
+                let note = format!(
+                    "{player} is where source {source} comes in; choose another client_port"
+                );
                 return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
             }
             let pair = control
-                .published_ports
-                .share(&control.ports, (channel, track), local);
+                .live_ports
+                .share(&control.ports, (&channel, track), local);
             let pair = pair.map_err(|error| no_ports(&error))?;
             let reports = Reports::Ports(pair.place(at(peer, rtcp_port)));
             (Way::Datagrams(local.ip(), player), reports)
@@ -512,9 +464,9 @@ fn published(
         }
     };
     Ok(Opened {
-        delivery: Delivery::Published(Box::new(PublishedPlayer::new(channel, track, way))),
+        delivery: Delivery::Live(Box::new(LivePlayer::new(channel, track, way))),
         reports,
-        ssrc: channel.ssrc(track),
+        ssrc,
     })
 }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use onrush_sys::socket::path_mtu;
 use onrush_wire::rtsp::{Channels, Reply, StatusCode, frame_prefix};
 
+use super::Control;
 use super::refusals::refusal;
-use super::{Control, Files};
 use crate::byte_stream::ByteStream;
 use crate::engine::InterleavedConnection;
 
@@ -57,8 +57,8 @@ impl Interleaving {
         stream: &ByteStream,
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Result<Rc<Self>, Reply> {
-        let files = control.content.files.as_ref();
-        let Files { data, .. } = files.expect("who has opened a file has files");
+        let data = control.content.sending.wanted();
+        let data = data.expect("frames are chosen where something sends them");
         let unavailable = |error: io::Error| {
             let note = format!("this connection cannot carry packets: {error}");
             Reply::refusal(StatusCode::ServiceUnavailable, &note)

@@ -1,41 +1,47 @@
-//! A player among those who get a live stream.
+//! A track of a live channel on its way to a viewer.
 //!
-//! All players of a stream that come to one address of ours are sent to from one socket, so that
-//! one send is for all of them, and report to one port. Dropping a player makes it leave.
+//! All viewers of a track that come to one address of ours by UDP are sent to from one port, so
+//! that one send is for all of them. Dropping the last track of a viewer makes it leave.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+
+use onrush_wire::rtp::Position;
 
 use super::moment::Moment;
 use super::ports::{Pair, Ports};
-use crate::channels::{Channel, Playable, Played};
+use crate::channels::{LiveChannel, Played, ViewerCommand, ViewerTrack, Viewing, Way};
 
-/// The ports of live streams, by stream and by address of ours. They stay taken as long as the
-/// server runs.
+/// The ports of live channels: by channel, track and address of ours. Those of channels that are
+/// there as long as the server runs stay taken.
 #[derive(Debug, Default)]
 pub(super) struct LivePorts {
-    pairs: RefCell<HashMap<(String, IpAddr), Rc<Pair>>>,
+    pairs: RefCell<HashMap<(usize, usize, IpAddr), Kept>>,
 }
 
-/// One player of a channel.
+#[derive(Debug)]
+struct Kept {
+    pair: Weak<Pair>,
+    _stays: Option<Rc<Pair>>,
+}
+
+/// One track of a viewer.
 #[derive(Debug)]
 pub(super) struct LivePlayer {
-    channel: Arc<Channel>,
-    local: IpAddr,
-    player: SocketAddr,
-    has_joined: Cell<bool>,
-    /// What the stream had sent when the player joined.
-    at_start: Cell<Played>,
-    /// What the player was sent in the times before.
-    before: Cell<Played>,
+    channel: Arc<dyn LiveChannel>,
+    track: usize,
+    way: Way,
+    viewing: Arc<Viewing>,
+    /// The viewer, once it has a name.
+    viewer: Cell<u64>,
 }
 
 impl LivePorts {
-    /// The ports that players of `channel` are sent from, and report to, at `local`.
+    /// The ports that viewers of a track are sent from, and report to, at `local`.
     ///
     /// # Errors
     ///
@@ -43,84 +49,105 @@ impl LivePorts {
     pub(super) fn share(
         &self,
         ports: &Ports,
-        channel: &Channel,
+        (channel, track): (&Arc<dyn LiveChannel>, usize),
         local: SocketAddr,
     ) -> io::Result<Rc<Pair>> {
-        let key = (channel.name().to_owned(), local.ip());
+        let key = (Arc::as_ptr(channel).addr(), track, local.ip());
         let mut pairs = self.pairs.borrow_mut();
-        if let Some(pair) = pairs.get(&key) {
-            return Ok(Rc::clone(pair));
+        pairs.retain(|_, kept| kept.pair.strong_count() > 0);
+        if let Some(pair) = pairs.get(&key).and_then(|kept| kept.pair.upgrade()) {
+            return Ok(pair);
         }
         let pair = ports.pair(local)?;
-        channel.open_players(local.ip(), pair.rtp_socket()?);
-        pairs.insert(key, Rc::clone(&pair));
+        let sockets = [pair.rtp_socket()?, pair.rtp_socket()?];
+        channel.command(ViewerCommand::Open(track, local.ip(), sockets));
+        let kept = Kept {
+            pair: Rc::downgrade(&pair),
+            _stays: channel.is_permanent().then(|| Rc::clone(&pair)),
+        };
+        pairs.insert(key, kept);
         Ok(pair)
     }
 }
 
 impl LivePlayer {
-    /// The player whose RTP port is `player`, which has not joined yet.
-    pub(super) fn new(channel: Arc<Channel>, local: IpAddr, player: SocketAddr) -> Self {
+    pub(super) fn new(channel: Arc<dyn LiveChannel>, track: usize, way: Way) -> Self {
+        channel.count_viewer(true);
         Self {
             channel,
-            local,
-            player,
-            has_joined: Cell::new(false),
-            at_start: Cell::default(),
-            before: Cell::default(),
+            track,
+            way,
+            viewing: Arc::default(),
+            viewer: Cell::new(0),
         }
     }
 
-    /// From now on the player gets the stream.
-    pub(super) fn join(&self) {
-        if !self.has_joined.replace(true) {
-            self.at_start.set(self.channel.stats().played);
-            self.channel.add_player(self.local, self.player);
+    pub(super) fn belongs_to(&self, session: u64) {
+        self.viewer.set(session);
+    }
+
+    pub(super) fn track(&self) -> usize {
+        self.track
+    }
+
+    /// What is asked of the channel for it.
+    pub(super) fn wanted(&self) -> ViewerTrack {
+        ViewerTrack {
+            track: self.track,
+            way: self.way.clone(),
+            viewing: Arc::clone(&self.viewing),
         }
     }
 
-    /// The player gets the stream no longer.
+    /// It gets nothing more, and neither do the viewer's other tracks.
     pub(super) fn leave(&self) {
-        let sent = self.sent();
-        if self.has_joined.replace(false) {
-            self.before.set(sent);
-            self.channel.remove_player(self.local, self.player);
-        }
+        self.channel
+            .command(ViewerCommand::Leave(self.viewer.get()));
     }
 
-    /// Packets that the player was sent, and bytes of their payload, as nearly as is known without
-    /// counting for each.
+    /// Why it gets nothing any more, if so.
+    pub(super) fn end(&self) -> Option<String> {
+        self.viewing.end().or_else(|| self.channel.end())
+    }
+
     pub(super) fn sent(&self) -> Played {
-        let before = self.before.get();
-        if !self.has_joined.get() {
-            return before;
-        }
-        let (now, then) = (self.channel.stats().played, self.at_start.get());
-        Played {
-            packets: before.packets + now.packets.saturating_sub(then.packets),
-            payload_bytes: before.payload_bytes
-                + now.payload_bytes.saturating_sub(then.payload_bytes),
-        }
+        self.viewing.sent(self.channel.given(self.track))
     }
 
-    /// The stream, as far as it is known.
-    pub(super) fn playable(&self) -> Option<Playable> {
-        self.channel.stats().playable
-    }
-
-    /// The timestamp that a packet would have at that moment.
+    /// The timestamp that a packet would have that is of that moment.
     pub(super) fn timestamp(&self, at: Moment) -> u32 {
-        self.playable()
-            .map_or(0, |playable| playable.timestamp_at(at.monotonic_ns))
+        let timestamp = self.channel.timestamp_at(self.track, at.monotonic_ns);
+        let of_channel = Position {
+            sequence: 0,
+            timestamp,
+        };
+        self.viewing.numbering().position(of_channel).timestamp
     }
 
-    pub(super) fn name(&self) -> &str {
-        self.channel.name()
+    /// A live stream may become another one while it plays.
+    pub(super) fn ssrc(&self) -> Option<u32> {
+        self.channel.ssrc_now(self.track)
+    }
+
+    pub(super) fn clock_hz(&self) -> u32 {
+        self.channel.clock_hz(self.track)
+    }
+
+    pub(super) fn is_interleaved(&self) -> bool {
+        matches!(self.way, Way::Frames(..))
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self.channel.is_permanent() {
+            true => self.channel.live_path(),
+            false => format!("{} track{}", self.channel.live_path(), self.track + 1),
+        }
     }
 }
 
 impl Drop for LivePlayer {
     fn drop(&mut self) {
         self.leave();
+        self.channel.count_viewer(false);
     }
 }

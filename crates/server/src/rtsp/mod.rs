@@ -24,11 +24,11 @@ mod live_player;
 mod moment;
 mod ports;
 mod presentation;
-mod published_player;
 mod publisher;
 mod refusals;
 mod reports;
 mod roster;
+mod sending;
 mod session;
 mod session_live;
 mod track_session;
@@ -58,8 +58,8 @@ use self::groups::Groups;
 pub(crate) use self::listen::accept_tunnelled;
 use self::live_player::LivePorts;
 use self::ports::{Hear, Ports};
-pub(crate) use self::presentation::{Content, Files};
-use self::published_player::PublishedPorts;
+pub(crate) use self::presentation::Content;
+pub(crate) use self::sending::Sending;
 use self::session::{End, Session};
 pub use self::tunnel::TUNNEL_POSTS_WAITING_MAX;
 use self::tunnel::Tunnels;
@@ -88,7 +88,6 @@ pub(crate) struct Control {
     content: Content,
     ports: Ports,
     live_ports: LivePorts,
-    published_ports: PublishedPorts,
     groups: Groups,
     /// By half of their names, so that the table is small.
     sessions: RefCell<HashMap<u64, Rc<Session>>>,
@@ -127,7 +126,6 @@ impl Control {
             ports: Ports::new(config.rtp_ports, group_ttl, hear(control)),
             groups: Groups::new(config.multicast.clone(), hear(control)),
             live_ports: LivePorts::default(),
-            published_ports: PublishedPorts::default(),
             config,
             content,
             sessions: RefCell::default(),
@@ -158,14 +156,14 @@ impl Control {
         for path in self.config.multicast.always.clone() {
             accepting.spawn_local(groups::send_always(Rc::clone(&self), path));
         }
-        if let Some(Files { library, .. }) = &self.content.files {
+        if let Some(library) = &self.content.library {
             accepting.spawn_local(Rc::clone(&self).housekeeping(Arc::clone(library)));
             accepting.spawn_local(Rc::clone(&self).keep_ends());
         }
         // A sender that was dropped asks for the same as one that sent.
         stop.await.unwrap_or_default();
         self.stopping.set(true);
-        if let Some(Files { library, .. }) = &self.content.files {
+        if let Some(library) = &self.content.library {
             library.stop();
         }
         accepting.shutdown().await;
@@ -193,7 +191,7 @@ impl Control {
 
     /// Looks after streams that stop by themselves.
     async fn keep_ends(self: Rc<Self>) {
-        let Some(Files { data, .. }) = &self.content.files else {
+        let Some(data) = self.content.sending.get() else {
             return;
         };
         loop {
@@ -305,7 +303,7 @@ impl Control {
 
     /// A counter of all engines together.
     fn sum(&self, counter: fn(&WorkerShared) -> &AtomicU64) -> u64 {
-        let Some(Files { data, .. }) = &self.content.files else {
+        let Some(data) = self.content.sending.get() else {
             return 0;
         };
         let counters = data.engines().counters().map(counter);
@@ -316,8 +314,8 @@ impl Control {
 
     /// The data path by which files are sent.
     fn path_name(&self) -> &'static str {
-        let files = self.content.files.as_ref();
-        files.map_or("none", |files| files.data.path().as_str())
+        let data = self.content.sending.get();
+        data.map_or("none", |data| data.path().as_str())
     }
 
     /// The session of that name, if `peer` may use it: it must come from the address that made it.
@@ -351,8 +349,8 @@ impl Control {
     /// Descriptors that RTP sockets take, with `more` than there are, and downloads.
     fn descriptors(&self, more: usize) -> usize {
         let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
-        let of_sockets = match &self.content.files {
-            Some(Files { data, .. }) => {
+        let of_sockets = match self.content.sending.get() {
+            Some(data) => {
                 // A session has a stream for each of its tracks.
                 let streams = self.sessions.borrow().len().max(data.engines().streams());
                 let of_sockets = (streams + more).saturating_sub(data.engines().places());
@@ -368,7 +366,7 @@ impl Control {
 
     /// Waits until there is somebody to take what a request asks for.
     async fn ready(&self) {
-        if let Some(Files { data, .. }) = &self.content.files {
+        if let Some(data) = self.content.sending.get() {
             data.engines().ready().await;
         }
     }
@@ -376,7 +374,7 @@ impl Control {
     /// Says in the log what was done in all.
     pub(crate) fn log_total(&self) {
         let sessions = self.statistics.sessions_total.load(Ordering::Relaxed);
-        if self.content.files.is_none() {
+        if self.content.library.is_none() {
             return info!("players served: {sessions}");
         }
         info!(

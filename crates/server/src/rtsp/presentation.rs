@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 
 use super::Control;
 use super::group::Group;
+use super::sending::Sending;
 use crate::channels::published::{PublishedChannel, PublishedChannels, Pulls};
-use crate::channels::{Channel, Playable};
-use crate::data::Data;
+use crate::channels::{Channel, LiveChannel, Playable};
 use crate::library::{Library, Media, OpenError};
 use crate::users::Authorizer;
 
@@ -23,7 +23,9 @@ use crate::users::Authorizer;
 #[derive(Debug)]
 pub(crate) struct Content {
     /// Files; a relay has none.
-    pub(crate) files: Option<Files>,
+    pub(crate) library: Option<Arc<Library>>,
+    /// What sends files, and frames of connections.
+    pub(crate) sending: Sending,
     /// Live channels, under `live/`. A file of that name is not played then.
     pub(crate) channels: Vec<Arc<Channel>>,
     /// What publishers give. A file of the same name cannot be taken for one.
@@ -32,13 +34,6 @@ pub(crate) struct Content {
     pub(crate) pulls: Arc<Pulls>,
     /// Who may play.
     pub(crate) authorizer: Arc<Authorizer>,
-}
-
-/// Files, and what sends them.
-#[derive(Debug)]
-pub(crate) struct Files {
-    pub(crate) library: Arc<Library>,
-    pub(crate) data: Data,
 }
 
 /// Something that can be played.
@@ -74,13 +69,22 @@ impl Presentation {
         if let Some(channel) = published(content, path).await? {
             return Ok(Self::Published(channel));
         }
-        let Some(files) = &content.files else {
+        let Some(library) = &content.library else {
             let note = "streams are at live/NAME";
             return Err(Reply::refusal(StatusCode::NotFound, note));
         };
-        match files.library.open(path).await {
+        match library.open(path).await {
             Ok(media) => Ok(Self::Stored(media)),
             Err(error) => Err(Reply::refusal(status(&error), &error.to_string())),
+        }
+    }
+
+    /// The channel, if it is one.
+    pub(super) fn live(&self) -> Option<Arc<dyn LiveChannel>> {
+        match self {
+            Self::Stored(_) | Self::Multicast(_) => None,
+            Self::Live(channel) => Some(Arc::clone(channel) as _),
+            Self::Published(channel) => Some(Arc::clone(channel) as _),
         }
     }
 
@@ -236,8 +240,7 @@ pub(super) async fn is_taken(control: &Control, path: &str) -> Option<&'static s
     if content.pulls.want(path) {
         return Some("a channel of this name is pulled from elsewhere");
     }
-    let files = content.files.as_ref()?;
-    let opened = files.library.open(path).await;
+    let opened = content.library.as_ref()?.open(path).await;
     opened.is_ok().then_some("a file has this name")
 }
 

@@ -11,7 +11,7 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_wire::auth::Action;
 use onrush_wire::rtsp::{
     Channels, LowerTransport, Publication, Publish, Reply, Request, ServedAt, SessionId,
-    StatusCode, Transport, headers,
+    StatusCode, Transport, frame_prefix, headers,
 };
 use onrush_wire::sdp::AnnouncedTrack;
 use tracing::info;
@@ -243,6 +243,24 @@ impl Publisher {
             Some((track, is_rtcp)) => self.lease.frame(track, is_rtcp, packet),
             None => self.lease.stray(),
         }
+    }
+
+    /// How packets arrive that come as frames, as receiver reports (RFC 3550, section 6.4.2) on the
+    /// tracks' other channels; those of sockets get theirs there.
+    pub(super) fn reports(&self) -> Vec<u8> {
+        let channel = self.lease.channel();
+        let mut frames = Vec::new();
+        for (track, input) in self.inputs.iter().enumerate() {
+            let channels = input.as_ref().and_then(Input::channels);
+            let report = channel.reception_report(track);
+            if let Some((channels, report)) = channels.zip(report)
+                && let Ok(bytes) = u16::try_from(report.len())
+            {
+                frames.extend_from_slice(&frame_prefix(channels.rtcp, bytes));
+                frames.extend_from_slice(&report);
+            }
+        }
+        frames
     }
 
     /// How long the connection is waited for before it is [asked](Self::is_silent).

@@ -25,6 +25,7 @@ use super::presentation::Presentation;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
+use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 use crate::random::random;
@@ -70,7 +71,7 @@ pub(super) enum Start {
     /// Likewise, of what is sent to a group; the session that sends is started, if it has to be.
     Group {
         tracks: Vec<(Rc<TrackSession>, Option<Position>)>,
-        start: Option<(Rc<Session>, Box<Start>)>,
+        start: Option<(Rc<Session>, Box<Self>)>,
     },
 }
 
@@ -315,10 +316,9 @@ impl Session {
             Start::Live(_) => {
                 for track in self.tracks() {
                     track.log_start(&id, "npt=now-", path_name);
-                    track.begin();
                 }
-                if let Presentation::Published(channel) = &self.presentation {
-                    channel.start(self.id.number());
+                if let Some(channel) = self.presentation.live() {
+                    channel.command(ViewerCommand::Start(self.id.number()));
                 }
             }
             Start::Group { tracks, start } => {
@@ -462,7 +462,7 @@ impl Session {
             .tracks
             .borrow()
             .iter()
-            .find_map(|track| track.published()?.end());
+            .find_map(|track| track.live()?.end());
         if let Some(why) = ended {
             self.end(End::Channel(why));
             return;

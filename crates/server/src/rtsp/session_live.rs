@@ -5,12 +5,14 @@ use std::rc::Rc;
 use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{Range, Reply, State, StatusCode};
+use tokio::sync::oneshot;
 
 use super::group::Group;
+use super::live_player::LivePlayer;
 use super::presentation::Presentation;
-use super::published_player::PublishedPlayer;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
+use crate::channels::ViewerCommand;
 
 impl Session {
     /// Finds where tracks begin that come now; nothing if they play already.
@@ -25,15 +27,17 @@ impl Session {
                 may_be_joined_at(range)?;
                 return self.prepare_group(&on.group, tracks, is_playing).await;
             }
-            _ if is_playing => return Ok(None),
-            Presentation::Published(channel) => channel,
-            _ => return Ok(Some(Start::Live(Vec::new()))),
+            presentation => presentation.live().filter(|_| !is_playing),
         };
-        let wanted = tracks.iter().filter_map(|track| track.published());
-        let wanted = wanted.map(PublishedPlayer::wanted).collect();
-        let starts = channel.prepare(self.id().number(), wanted).await;
-        let starts =
-            starts.ok_or_else(|| Reply::refusal(StatusCode::Gone, "the channel has ended"))?;
+        let Some(channel) = channel else {
+            return Ok(None);
+        };
+        let wanted = tracks.iter().filter_map(|track| track.live());
+        let wanted = wanted.map(LivePlayer::wanted).collect();
+        let (answer, starts) = oneshot::channel();
+        channel.command(ViewerCommand::Prepare(self.id().number(), wanted, answer));
+        let ended = |_| Reply::refusal(StatusCode::Gone, "the channel has ended");
+        let starts = starts.await.map_err(ended)?;
         Ok(Some(Start::Live(tracks.into_iter().zip(starts).collect())))
     }
 
@@ -60,9 +64,8 @@ impl Session {
             }
         };
         let position = |track: &Rc<TrackSession>| {
-            let starts = match start.as_ref()? {
-                Start::Stored { tracks, .. } => tracks,
-                _ => return None,
+            let Start::Stored { tracks: starts, .. } = start.as_ref()? else {
+                return None;
             };
             let its = starts.iter().find(|it| it.track.number() == track.number());
             its.map(|start| start.position)

@@ -65,7 +65,8 @@ fn control_of(film_ts: &[u8], load_max_permille: u64) -> (Rc<Control>, TempDir) 
     let users = Authorizer::open(&UsersConfig::default(), Arc::default());
     let live = published::PublishedChannels::new(&config.channels, &config.limits);
     let content = Content {
-        files: Some(Files { library, data }),
+        library: Some(library),
+        sending: Sending::by(data),
         channels: Vec::new(),
         pulls: published::Pulls::start(&[], &live),
         published: live,

@@ -14,9 +14,9 @@ use tracing::{debug, info};
 use super::Control;
 use super::client::Client;
 use super::delivery::{Delivery, Opened, Sent, StoredDelivery};
+use super::live_player::LivePlayer;
 use super::moment::Moment;
 use super::presentation::Presentation;
-use super::published_player::PublishedPlayer;
 use super::reports::Reports;
 use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError};
@@ -83,9 +83,9 @@ impl TrackSession {
         self.delivery.stored()
     }
 
-    /// The track of a published channel, if it is one.
-    pub(super) fn published(&self) -> Option<&PublishedPlayer> {
-        self.delivery.published()
+    /// The track of a live channel, if it is one.
+    pub(super) fn live(&self) -> Option<&LivePlayer> {
+        self.delivery.live()
     }
 
     /// The number of its track, from 0 on.
@@ -185,11 +185,6 @@ impl TrackSession {
         if let (Some(delivery), Some(resume_ns)) = (self.stored(), resume_ns) {
             self.resume_at.set(delivery.plan().rtp_packet_at(resume_ns));
         }
-    }
-
-    /// A live stream begins now.
-    pub(super) fn begin(&self) {
-        self.delivery.begin();
     }
 
     /// Stops sending. The packet that would have been next, if that is known.

@@ -349,7 +349,12 @@ fn handshakes_are_bounded_in_number_and_time() {
         let mut silent = Vec::new();
         let mut accepted = Vec::new();
         for _ in 0..4 {
-            silent.push(TcpStream::connect(at).unwrap());
+            let mut client = TcpStream::connect(at).unwrap();
+            // The beginning of a ClientHello, whose rest never comes.
+            client
+                .write_all(b"\x16\x03\x01\x02\0\x01\0\x01\xfc")
+                .unwrap();
+            silent.push(client);
             accepted.push(listener.accept().await.unwrap().0);
         }
         // Three addresses: two of the first, one of the second, none of the third.

@@ -1,6 +1,6 @@
-//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a connection
-//! with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which they are
-//! read.
+//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a
+//! connection with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which
+//! they are read.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,6 +13,7 @@ use onrush_sys::path::cue::{self, Step, StepEnd, unacknowledged_bytes};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::steps::{FULL, NOTHING};
 use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
 use crate::tls::stream::TlsStream;
@@ -175,15 +176,3 @@ fn sealed(
         Ok(all)
     })
 }
-
-/// A step that was not made.
-pub(super) const NOTHING: Step = Step {
-    sent_bytes: 0,
-    end: StepEnd::Done,
-};
-
-/// A step that was not made, because nothing can be sent now.
-pub(super) const FULL: Step = Step {
-    sent_bytes: 0,
-    end: StepEnd::Full,
-};

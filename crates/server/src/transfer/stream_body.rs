@@ -16,7 +16,7 @@ use h2::SendStream;
 use onrush_sys::path::cue::{Step, StepEnd};
 use tokio::time::timeout;
 
-use super::outlet::{FULL, NOTHING};
+use super::steps::{FULL, NOTHING};
 
 /// Bytes of a stream that wait to be sent, at the most: what is read of a file at once.
 pub const STREAM_BYTES_MAX: usize = 64 << 10;

@@ -99,7 +99,7 @@ fn of_system() -> Result<Vec<Certificate<'static>>, String> {
         false => Ok(certificates.collect()),
         true => Err(
             "this system has no certificates to check others with (Debian's package \
-             ca-certificates has some); name a file with --auth-ca"
+             ca-certificates has some); name a file of them"
                 .to_owned(),
         ),
     }

@@ -134,7 +134,7 @@ impl Fetched {
 
 #[cfg(test)]
 mod tests {
-    use super::super::service::{answer, certificate, serve};
+    use super::super::testing::{answer, certificate, serve};
     use super::*;
     use crate::testing::block_on;
 

@@ -175,7 +175,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::thread;
 
-    use super::super::service::{answer, certificate, serve};
+    use super::super::testing::{answer, certificate, serve};
     use super::*;
     use crate::testing::block_on;
 

@@ -2,8 +2,8 @@
 //!
 //! An `Authorizer` is asked before anything is opened. It says yes to whatever one of its sources
 //! allows: the file of users ([`file`](mod@file)), the signature of a URL, a token that was
-//! signed elsewhere (`tokens`), or a service of the operator's (`hook`). Where there are none of them everybody may play and download, as ever,
-//! and publish from this machine alone.
+//! signed elsewhere (`tokens`), or a service of the operator's (`hook`). Where there are none of
+//! them everybody may play and download, as ever, and publish from this machine alone.
 //!
 //! It is one for all threads; what they share are small tables behind locks that are held for
 //! moments, and no thread that sends ever asks.
@@ -21,7 +21,7 @@ mod login;
 mod nonces;
 mod password;
 #[cfg(test)]
-mod service;
+mod testing;
 mod tokens;
 mod watched;
 

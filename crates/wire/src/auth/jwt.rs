@@ -55,8 +55,8 @@ pub struct Jwt<'a> {
 pub struct JwtExpected<'a> {
     /// The time, in seconds since 1970.
     pub now_s: u64,
-    /// Whom it must be for. Without one, tokens that are for somebody (`aud`) are refused (RFC 7519,
-    /// section 4.1.3).
+    /// Whom it must be for. Without one, tokens that are for somebody (`aud`) are refused (RFC
+    /// 7519, section 4.1.3).
     pub audience: Option<&'a str>,
     /// Who must have made it; without one, anybody who has a key.
     pub issuer: Option<&'a str>,

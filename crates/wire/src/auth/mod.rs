@@ -3,7 +3,8 @@
 //!
 //! A request's Authorization is read by [`Credentials::parse`]; [`Digest::proves`] says whether it
 //! was made with a password, [`Challenge`] writes what asks for one. [`Grant`] is what a signed URL
-//! says, [`Jwt`] a token that somebody else has signed. All of it is pure: nonces, users and the clock are the caller's.
+//! says, [`Jwt`] a token that somebody else has signed. All of it is pure: nonces, users and the
+//! clock are the caller's.
 //!
 //! Refused, and never asked for: `auth-int` (bodies are not protected), session keys (`-sess`) and
 //! hashed user names (`userhash`).

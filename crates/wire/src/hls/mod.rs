@@ -11,13 +11,17 @@
 //! | `FILM/hls/RENDITION/VERSION/init.mp4` | the initialization segment of all its segments |
 //! | `FILM/hls/RENDITION/VERSION/N.m4s`, `N.ts` | segment `N`, from 1 on |
 //! | `FILM/hls/RENDITION/VERSION/iN.m4s` | a picture that is shown alone |
-//! | `FILM/hls/text/VERSION/N.vtt` | segment `N` of subtitles, from 1 on; `all.vtt` is all of them |
+//! | `FILM/hls/text/VERSION/N.vtt` | segment `N` of subtitles; `all.vtt` is all of them |
 //! | `FILM/hls/index.html` | a page that plays the film |
 //! | `FILM/hls/poster.mp4` | its first picture that can be shown alone |
 //! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
 //!
+//! A live channel has the same, of [what is kept of it](live), and `RENDITION/VERSION/N.P.m4s` or
+//! `N.P.ts`: part `P` of segment `N`, from 0 on.
+//!
 //! `VERSION` names the bytes of the file: what has it in its URL never changes.
 
+pub mod live;
 mod playlist;
 mod presentation;
 mod route;

@@ -41,6 +41,19 @@ pub enum Resource<'a> {
         /// How it is made.
         format: Format,
     },
+    /// A part of a live segment.
+    Part {
+        /// The name of its rendition.
+        rendition: &'a str,
+        /// Of what its segment is.
+        version: Version,
+        /// The number of its segment; `u64::MAX` for what is larger.
+        number: u64,
+        /// Its own number, likewise.
+        part: u64,
+        /// How it is made.
+        format: Format,
+    },
     /// A picture that is shown alone.
     Picture {
         /// The name of its rendition.
@@ -92,7 +105,23 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
     }
     let (version, rendition) = (Version::parse(before)?, third);
     let film = film.strip_suffix("/hls").filter(|film| named(film))?;
-    let resource = match last.rsplit_once('.')? {
+    let (name, ending) = last.rsplit_once('.')?;
+    let format = match ending {
+        "ts" => Some(Format::Ts),
+        "m4s" => Some(Format::Cmaf),
+        _ => None,
+    };
+    if let (Some((of, part)), Some(format)) = (name.split_once('.'), format) {
+        let resource = Resource::Part {
+            rendition,
+            version,
+            number: number(of)?,
+            part: number(part)?,
+            format,
+        };
+        return Some((film, resource));
+    }
+    let resource = match (name, ending) {
         ("init", "mp4") => Resource::Init { rendition, version },
         (number, "vtt") => Resource::Text {
             name: rendition,
@@ -187,6 +216,16 @@ mod tests {
             ("audio-2/0123456789abcdef/0.ts", segment(0, Format::Ts)),
             ("audio-2/0123456789abcdef/i12.m4s", picture(12)),
             (
+                "audio-2/0123456789abcdef/7.18446744073709551616.m4s",
+                Resource::Part {
+                    rendition,
+                    version: VERSION,
+                    number: 7,
+                    part: u64::MAX,
+                    format: Format::Cmaf,
+                },
+            ),
+            (
                 "audio-2/0123456789abcdef/18446744073709551616.ts",
                 segment(u64::MAX, Format::Ts),
             ),
@@ -231,6 +270,10 @@ mod tests {
             "film.mp4/hls/video/0123456789abcdef/+1.ts",
             "film.mp4/hls/video/0123456789abcdef/i1.ts",
             "film.mp4/hls/video/0123456789abcdef/.m4s",
+            "film.mp4/hls/video/0123456789abcdef/1..m4s",
+            "film.mp4/hls/video/0123456789abcdef/1.01.ts",
+            "film.mp4/hls/video/0123456789abcdef/1.2.3.ts",
+            "film.mp4/hls/video/0123456789abcdef/1.2.mp4",
             "film.mp4/hls/video/0123456789abcdef/1",
             "film.mp4/dash/video/0123456789abcdef/1.m4s",
             "hls/video/0123456789abcdef/1.m4s",

@@ -35,7 +35,7 @@ pub struct Listing<'a> {
     pub http_host: &'a str,
     /// Where RTSP plays what is listed here: `host[:port]`; empty if nowhere.
     pub rtsp_host: &'a str,
-    /// Live channels that are shown beside, by their names.
+    /// Live channels that are shown beside, by their names as paths.
     pub channels: &'a [String],
 }
 
@@ -154,19 +154,27 @@ impl Listing<'_> {
         *html += "</ul>\n</section>\n";
     }
 
-    /// Live channels, which players other than browsers play.
+    /// Live channels: a page that plays each, and what other players are given.
     fn live(&self, html: &mut String) {
-        if self.channels.is_empty() || self.rtsp_host.is_empty() {
+        if self.channels.is_empty() {
             return;
         }
         *html += "<section aria-labelledby=\"channels\">\n<h2 id=\"channels\">Channels</h2>\n\
             <ul class=\"channels\">\n";
         for channel in self.channels {
-            let url = format!("rtsp://{}/live/{}", self.rtsp_host, in_url(channel));
-            let (url, name) = (escaped(&url), escaped(channel));
+            let (path, name) = (in_url(channel), escaped(channel));
+            let short = channel.strip_prefix("live/").unwrap_or(channel);
+            let short = escaped(short);
             *html += &format!(
-                "<li class=\"item\"><bdi>{name}</bdi> <code class=\"copied\">{url}</code></li>\n"
+                "<li class=\"item\"><a href=\"./{path}/hls/index.html\" \
+                 aria-label=\"Watch {name}\"><bdi>{short}</bdi></a>"
             );
+            if !self.rtsp_host.is_empty() {
+                let url = format!("rtsp://{}/{path}", self.rtsp_host);
+                let url = escaped(&url);
+                *html += &format!(" <code class=\"copied\">{url}</code>");
+            }
+            *html += "</li>\n";
         }
         *html += "</ul>\n</section>\n";
     }

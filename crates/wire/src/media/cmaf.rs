@@ -16,7 +16,7 @@ mod fragment;
 mod init;
 
 pub(in crate::media) use entry::Description;
-pub(in crate::media) use fragment::{Fragment, Shape};
+pub(in crate::media) use fragment::{Fragment, Shape, head as fragment_head};
 pub(in crate::media) use init::init_segment;
 
 use super::sampled::SampledTrack;

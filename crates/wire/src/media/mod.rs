@@ -17,7 +17,8 @@
 //! `track`, each codec and `samples` on it, `container` on `track`, `scale` and [`plan`],
 //! `sampled` on all of these, each format ([`ts`], [`mp4`], [`matroska`]) on `sampled`, and
 //! `scanner` and `saved` on all formats. Beside the packets of RTP stand the [`segments`] of HLS
-//! and DASH, which `cmaf` writes for films of samples, and the [`text`] of subtitles.
+//! and DASH, which `cmaf` writes for films of samples and for [`live`] tracks, and the [`text`] of
+//! subtitles.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
@@ -27,6 +28,7 @@ mod container;
 mod fragment_flags;
 mod frame_rate;
 mod grouping;
+pub mod live;
 pub mod matroska;
 pub mod mp4;
 mod packetizer;

@@ -13,7 +13,7 @@
 mod cut;
 mod rates;
 mod sampled;
-mod ts;
+pub(in crate::media) mod ts;
 
 use std::ops::Range;
 

@@ -10,7 +10,7 @@ mod demux;
 mod descriptor;
 pub(in crate::media) mod elementary;
 pub mod facts;
-mod header;
+pub(in crate::media) mod header;
 mod image;
 mod index;
 pub(super) mod plan;

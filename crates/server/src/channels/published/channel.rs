@@ -1,6 +1,5 @@
 //! A published channel, as all but its thread see it.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,14 +7,14 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::wake::Waker;
 use onrush_wire::media::Track;
 use onrush_wire::rtcp::Receiving;
-use onrush_wire::rtp::{HEADER_BYTES, Position, ticks_of};
-use tokio::sync::oneshot;
+use onrush_wire::rtp::ticks_of;
 
 use super::FRAMES_WAITING_BYTES_MAX;
 use super::intake::Reception;
 use super::receiving::TrackSockets;
-use crate::channels::{Played, Stats};
-use crate::engine::InterleavedConnection;
+use crate::channels::Stats;
+use crate::channels::tap::Tap;
+use crate::channels::viewing::{Given, LiveChannel, ViewerCommand};
 
 /// A channel of several tracks.
 #[derive(Debug)]
@@ -48,8 +47,7 @@ pub(super) struct TrackFacts {
     /// The SSRC that viewers get, whoever publishes.
     pub(super) ssrc: u32,
     /// Given to the group so far.
-    pub(super) packets: AtomicU64,
-    pub(super) payload_bytes: AtomicU64,
+    pub(super) given: Arc<Given>,
     pub(super) line: Mutex<Option<Line>>,
     reception: Mutex<Option<Reception>>,
 }
@@ -81,50 +79,12 @@ pub(super) enum Command {
     Hold(bool),
     /// It is gone.
     EndPublisher,
-    /// Viewers of a track that come to this address of ours are sent to from there: the first is
-    /// the group's, from the second single ones are sent to.
-    Open(usize, IpAddr, [UdpSocket; 2]),
-    /// Somebody will watch.
-    Prepare(u64, Vec<ViewerTrack>, oneshot::Sender<Vec<Start>>),
-    /// It watches from now on.
-    Start(u64),
-    /// It watches no longer.
-    Leave(u64),
+    /// Something for viewers.
+    Viewer(ViewerCommand),
+    /// What comes goes there, too, and before it what is kept for those who join.
+    Tap(Arc<Tap>),
     /// End.
     Stop,
-}
-
-/// Where the packets of a track begin for a viewer, if that is known.
-pub(crate) type Start = Option<Position>;
-
-/// A track that somebody will watch.
-#[derive(Clone, Debug)]
-pub(crate) struct ViewerTrack {
-    /// Its number, from 0 on.
-    pub(crate) track: usize,
-    pub(crate) way: Way,
-    pub(crate) viewing: Arc<Viewing>,
-}
-
-/// How packets go to a viewer.
-#[derive(Clone, Debug)]
-pub(crate) enum Way {
-    /// To that port, from that address of ours.
-    Datagrams(IpAddr, SocketAddr),
-    /// On that channel of its connection.
-    Frames(Arc<InterleavedConnection>, u8),
-}
-
-/// One track on its way to one viewer.
-#[derive(Debug, Default)]
-pub(crate) struct Viewing {
-    /// Sent to it alone.
-    pub(super) packets: AtomicU64,
-    pub(super) payload_bytes: AtomicU64,
-    /// What the group had been given when it became a member.
-    member_since: Mutex<Option<Played>>,
-    /// Why it gets nothing any more, if so.
-    end: Mutex<Option<String>>,
 }
 
 impl PublishedChannel {
@@ -135,8 +95,7 @@ impl PublishedChannel {
     ) -> std::io::Result<Self> {
         let facts = tracks.iter().map(|_| TrackFacts {
             ssrc: ssrc(),
-            packets: AtomicU64::new(0),
-            payload_bytes: AtomicU64::new(0),
+            given: Arc::default(),
             line: Mutex::default(),
             reception: Mutex::default(),
         });
@@ -182,19 +141,6 @@ impl PublishedChannel {
     /// When the last packet of its publisher arrived, in ns of the monotonic clock.
     pub(crate) fn arrived_ns(&self) -> u64 {
         self.arrived_ns.load(Ordering::Relaxed)
-    }
-
-    /// The timestamp that a track's packet would have that is of that moment of the monotonic
-    /// clock.
-    pub(crate) fn timestamp_at(&self, track: usize, now_ns: u64) -> u32 {
-        let (clock_hz, line) = (self.tracks[track].clock_hz, *lock(&self.facts[track].line));
-        line.map_or(0, |line| {
-            let ticks = |ns: u64| ticks_of(ns, clock_hz.into());
-            match now_ns.checked_sub(line.at_ns) {
-                Some(since_ns) => line.timestamp.wrapping_add(ticks(since_ns)),
-                None => line.timestamp.wrapping_sub(ticks(line.at_ns - now_ns)),
-            }
-        })
     }
 
     /// A publisher begins.
@@ -258,50 +204,8 @@ impl PublishedChannel {
         lock(&self.frames).dropped
     }
 
-    /// Opens a track for viewers that come to `local`.
-    pub(crate) fn open(&self, track: usize, local: IpAddr, sockets: [UdpSocket; 2]) {
-        self.send(Command::Open(track, local, sockets));
-    }
-
-    /// Makes ready to send tracks to a viewer, in the order of which the answer is; `None` if the
-    /// channel has ended.
-    pub(crate) async fn prepare(
-        &self,
-        viewer: u64,
-        tracks: Vec<ViewerTrack>,
-    ) -> Option<Vec<Start>> {
-        let (answer, starts) = oneshot::channel();
-        self.send(Command::Prepare(viewer, tracks, answer));
-        starts.await.ok()
-    }
-
-    /// Begins to send.
-    pub(crate) fn start(&self, viewer: u64) {
-        self.send(Command::Start(viewer));
-    }
-
-    /// Ceases to.
-    pub(crate) fn leave(&self, viewer: u64) {
-        self.send(Command::Leave(viewer));
-    }
-
-    /// Counts a track of a viewer in.
-    pub(crate) fn count_in(&self) {
-        self.viewers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts it out.
-    pub(crate) fn count_out(&self) {
-        self.viewers.fetch_sub(1, Ordering::Relaxed);
-    }
-
     pub(super) fn has_viewers(&self) -> bool {
         self.viewers.load(Ordering::Relaxed) > 0
-    }
-
-    /// Why its viewers are to end, if they are.
-    pub(crate) fn end(&self) -> Option<String> {
-        lock(&self.end).clone()
     }
 
     /// Its viewers are to end, and so is its thread.
@@ -317,9 +221,13 @@ impl PublishedChannel {
         }
     }
 
+    /// What comes goes to `tap`, too, until that is closed.
+    pub(crate) fn tap(&self, tap: Arc<Tap>) {
+        self.send(Command::Tap(tap));
+    }
+
     /// For the thread: what it has been asked to do.
     pub(super) fn commands(&self) -> Vec<Command> {
-        self.waker.clear();
         lock(&self.commands)
             .as_mut()
             .map(std::mem::take)
@@ -336,54 +244,6 @@ impl PublishedChannel {
         *lock(&self.stats) = *now;
     }
 
-    /// What the group of a track has been given.
-    fn played(&self, track: usize) -> Played {
-        let facts = &self.facts[track];
-        Played {
-            packets: facts.packets.load(Ordering::Relaxed),
-            payload_bytes: facts.payload_bytes.load(Ordering::Relaxed),
-        }
-    }
-
-    /// What a viewer of a track was sent so far, as nearly as is known without counting for each.
-    pub(crate) fn sent(&self, track: usize, viewing: &Viewing) -> Played {
-        let mut sent = Played {
-            packets: viewing.packets.load(Ordering::Relaxed),
-            payload_bytes: viewing.payload_bytes.load(Ordering::Relaxed),
-        };
-        if let Some(then) = *lock(&viewing.member_since) {
-            let now = self.played(track);
-            sent.packets += now.packets.saturating_sub(then.packets);
-            sent.payload_bytes += now.payload_bytes.saturating_sub(then.payload_bytes);
-        }
-        sent
-    }
-
-    /// For the thread: a viewer is a member of a track's group from now on.
-    pub(super) fn join(&self, track: usize, viewing: &Viewing) {
-        *lock(&viewing.member_since) = Some(self.played(track));
-    }
-
-    /// For the thread: it is no longer.
-    pub(super) fn part(&self, track: usize, viewing: &Viewing) {
-        let sent = self.sent(track, viewing);
-        *lock(&viewing.member_since) = None;
-        viewing.packets.store(sent.packets, Ordering::Relaxed);
-        viewing
-            .payload_bytes
-            .store(sent.payload_bytes, Ordering::Relaxed);
-    }
-
-    /// For the thread: a packet was given to a track's group.
-    pub(super) fn count(&self, track: usize, packet_bytes: usize) {
-        let facts = &self.facts[track];
-        facts.packets.fetch_add(1, Ordering::Relaxed);
-        let payload_bytes = packet_bytes.saturating_sub(HEADER_BYTES) as u64;
-        facts
-            .payload_bytes
-            .fetch_add(payload_bytes, Ordering::Relaxed);
-    }
-
     /// For the thread: where timestamps are.
     pub(super) fn set_line(&self, track: usize, line: Line) {
         *lock(&self.facts[track].line) = Some(line);
@@ -395,7 +255,7 @@ impl PublishedChannel {
     }
 
     /// What the publisher of a track is told of that, once packets have come.
-    pub(super) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
+    pub(crate) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
         let facts = self.facts.get(track)?;
         let Reception {
             sender,
@@ -424,24 +284,62 @@ impl PublishedChannel {
     pub(super) fn line(&self, track: usize) -> Option<Line> {
         *lock(&self.facts[track].line)
     }
+
+    /// A timestamp of a track, and when that was by the monotonic clock, in ns.
+    pub(crate) fn timestamp_and_time(&self, track: usize) -> Option<(u32, u64)> {
+        self.line(track).map(|line| (line.timestamp, line.at_ns))
+    }
 }
 
-impl Viewing {
-    /// Counts what was sent to it alone.
-    pub(super) fn count(&self, packet_bytes: usize) {
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        let payload_bytes = packet_bytes.saturating_sub(HEADER_BYTES) as u64;
-        self.payload_bytes
-            .fetch_add(payload_bytes, Ordering::Relaxed);
+impl LiveChannel for PublishedChannel {
+    fn live_path(&self) -> String {
+        self.path.clone()
     }
 
-    /// Why it gets nothing any more, if so.
-    pub(crate) fn end(&self) -> Option<String> {
+    fn command(&self, command: ViewerCommand) {
+        self.send(Command::Viewer(command));
+    }
+
+    fn count_viewer(&self, is_there: bool) {
+        match is_there {
+            true => self.viewers.fetch_add(1, Ordering::Relaxed),
+            false => self.viewers.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    fn clock_hz(&self, track: usize) -> u32 {
+        self.tracks[track].clock_hz
+    }
+
+    fn ssrc_now(&self, track: usize) -> Option<u32> {
+        Some(self.ssrc(track))
+    }
+
+    fn timestamp_at(&self, track: usize, now_ns: u64) -> u32 {
+        let (clock_hz, line) = (self.tracks[track].clock_hz, *lock(&self.facts[track].line));
+        line.map_or(0, |line| {
+            let ticks = |ns: u64| ticks_of(ns, clock_hz.into());
+            match now_ns.checked_sub(line.at_ns) {
+                Some(since_ns) => line.timestamp.wrapping_add(ticks(since_ns)),
+                None => line.timestamp.wrapping_sub(ticks(line.at_ns - now_ns)),
+            }
+        })
+    }
+
+    fn given(&self, track: usize) -> &Given {
+        &self.facts[track].given
+    }
+
+    fn end(&self) -> Option<String> {
         lock(&self.end).clone()
     }
 
-    pub(super) fn set_end(&self, why: &str) {
-        lock(&self.end).get_or_insert_with(|| why.to_owned());
+    fn has_frames(&self) -> bool {
+        true
+    }
+
+    fn is_permanent(&self) -> bool {
+        false
     }
 }
 

@@ -11,10 +11,12 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::channel::{Command, PublishedChannel};
+use super::pull_state::PullState;
 use super::receiving::TrackSockets;
 use super::worker::{Settings, Worker};
 use super::{PUBLISHED_MAX, PUBLISHER_AWAITED_MAX};
 use crate::channels::ChannelsConfig;
+use crate::channels::audience::AudienceSettings;
 use crate::channels::config::is_source_name;
 use crate::config::Limits;
 use crate::random::random;
@@ -25,6 +27,7 @@ pub(crate) struct PublishedChannels {
     settings: Settings,
     core: Option<usize>,
     names: Mutex<Names>,
+    pulled: Mutex<Vec<Arc<PullState>>>,
 }
 
 #[derive(Debug, Default)]
@@ -69,15 +72,12 @@ impl PublishedChannels {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Arc::new(Self {
             settings: Settings {
-                way: config.way,
-                delay_ns: nanos(config.delay),
                 silence_ns: nanos(config.silence),
-                is_next_awaited: config.is_next_sync_awaited,
-                backlog_bytes_max: limits.unacknowledged_bytes_max,
-                stall_ns_max: nanos(limits.stall_time_max),
+                audience: AudienceSettings::new(config, limits),
             },
             core: config.core,
             names: Mutex::default(),
+            pulled: Mutex::default(),
         })
     }
 
@@ -93,6 +93,18 @@ impl PublishedChannels {
         let names = self.names();
         let entries = names.taken.values();
         entries.map(|entry| Arc::clone(&entry.channel)).collect()
+    }
+
+    /// Those that are pulled, whether their sources have answered or not.
+    pub(crate) fn pulled(&self) -> Vec<Arc<PullState>> {
+        let pulled = self.pulled.lock();
+        pulled.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One more is pulled.
+    pub(super) fn add_pulled(&self, state: Arc<PullState>) {
+        let pulled = self.pulled.lock();
+        pulled.unwrap_or_else(PoisonError::into_inner).push(state);
     }
 
     /// Takes a name for a publisher of these tracks. If its viewers wait for one of the same tracks
@@ -273,6 +285,7 @@ mod tests {
     use onrush_wire::rtp::StaticPayload;
 
     use super::*;
+    use crate::channels::viewing::LiveChannel;
 
     fn channels() -> Arc<PublishedChannels> {
         PublishedChannels::new(&ChannelsConfig::default(), &Limits::default())
@@ -291,7 +304,7 @@ mod tests {
         let channel = channels.find("live/a").unwrap();
         let second = channels.announce("live/a", tracks());
         assert!(matches!(second, Err(PublishError::Taken)));
-        channel.count_in();
+        channel.count_viewer(true);
         drop(lease);
         channels.sweep();
         let lease = channels.announce("live/a", tracks()).unwrap();

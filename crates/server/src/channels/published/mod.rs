@@ -16,15 +16,17 @@ mod intake;
 mod lease;
 mod pull;
 mod pull_client;
+mod pull_state;
 mod receiving;
-mod viewer;
 mod worker;
 
-pub(crate) use self::channel::{PublishedChannel, ViewerTrack, Viewing, Way};
+pub(crate) use self::channel::PublishedChannel;
 pub(crate) use self::lease::{Lease, PublishError, PublishedChannels};
 pub(crate) use self::pull::Pulls;
 pub use self::pull::{PULL_PAUSE_MAX, UNWATCHED_TIME_MAX};
+pub(crate) use self::pull_state::PullState;
 pub(crate) use self::receiving::TrackSockets;
+pub use super::viewer::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX};
 
 /// Names that publishers may have taken at once; each has a thread. One more is answered 453.
 pub const PUBLISHED_MAX: usize = 64;
@@ -32,17 +34,8 @@ pub const PUBLISHED_MAX: usize = 64;
 /// Bytes of frames that have come for one channel and wait for its thread; more are dropped.
 pub const FRAMES_WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Packets of a track, and their bytes, that are kept for those who join: some seconds of any
-/// picture. A track with more between two sync samples has none kept.
-pub const RECENT_PACKETS_MAX: usize = 16_384;
-/// See [`RECENT_PACKETS_MAX`].
-pub const RECENT_BYTES_MAX: usize = 16 << 20;
-
 /// How long a publisher may send nothing before its session ends.
 pub const PUBLISHER_SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// How long viewers wait for a publisher that has gone.
 pub const PUBLISHER_AWAITED_MAX: std::time::Duration = std::time::Duration::from_secs(60);
-
-/// How long a viewer waits for a sync sample before it gets what comes.
-pub const SYNC_AWAITED_MAX: std::time::Duration = std::time::Duration::from_secs(10);

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use super::PUBLISHER_SILENCE_MAX;
 use super::lease::{Lease, PublishedChannels};
 use super::pull_client::{PullClient, PullError, Track};
+use super::pull_state::PullState;
 use crate::channels::config::PullConfig;
 
 /// The longest pause between two attempts.
@@ -86,12 +87,15 @@ impl Pull {
     fn start(config: &PullConfig, channels: &Arc<PublishedChannels>) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let path = format!("live/{}", config.name);
+        let state = Arc::new(PullState::new(path.clone(), config.url.to_string()));
+        channels.add_pulled(Arc::clone(&state));
         let pulling = Pulling {
             config: config.clone(),
             path: path.clone(),
             // The other way round it would never be let go.
             channels: Arc::clone(channels),
             shared: Arc::clone(&shared),
+            state,
         };
         let thread = thread::Builder::new().name("onrush-pull".to_owned());
         Ok(Self {
@@ -123,6 +127,7 @@ struct Pulling {
     path: String,
     channels: Arc<PublishedChannels>,
     shared: Arc<Shared>,
+    state: Arc<PullState>,
 }
 
 impl Pulling {
@@ -131,6 +136,7 @@ impl Pulling {
         let (mut pause, mut told) = (PAUSE_MIN, None);
         while self.wait_until_wanted() {
             let mut has_begun = false;
+            self.state.set_asked(true);
             let ended = self.pull(&mut has_begun);
             if self.is_stopping() {
                 return;
@@ -139,6 +145,7 @@ impl Pulling {
                 (pause, told) = (PAUSE_MIN, None);
             }
             let Err(error) = ended else {
+                self.state.set_asked(false);
                 info!("channel {path}: nobody watches; {url} is left");
                 continue;
             };
@@ -147,6 +154,7 @@ impl Pulling {
             if told.as_ref() != Some(&error) {
                 warn!("channel {path}: {url}: {error}; tried again");
             }
+            self.state.set_error(Some(error.clone()));
             told = Some(error);
             self.rest(pause);
             pause = (2 * pause).min(PULL_PAUSE_MAX);
@@ -202,6 +210,7 @@ impl Pulling {
         lease.begin(sockets);
         client.play()?;
         *has_begun = true;
+        self.state.set_error(None);
         let (path, url) = (&self.path, &self.config.url);
         info!(
             "channel {path} is pulled from {url} over {how}, {} tracks",

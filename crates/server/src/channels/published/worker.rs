@@ -1,38 +1,30 @@
 //! The thread of a published channel.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use onrush_group as group;
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::live::{Heard, Note, Recent, RecentPacket, SyncRule};
+use onrush_wire::live::{Heard, Note, SyncRule};
 use onrush_wire::rtcp::{SenderLine, sender_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use tracing::{info, warn};
 
-use super::channel::{Command, Line, PublishedChannel, Start, ViewerTrack, Way};
+use super::channel::{Command, Line, PublishedChannel};
 use super::intake::Intake;
 use super::receiving::Input;
-use super::viewer::{Bounds, Sent, Viewer, Watched};
-use super::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX};
-use crate::channels::lane::Lane;
-use crate::channels::outlet::Outlet;
+use crate::channels::audience::{Audience, AudienceSettings};
+use crate::channels::tap::{Tap, Tapped};
+use crate::channels::viewing::ViewerCommand;
 use crate::channels::{Played, Stats};
 
-/// What all published channels are sent by.
+/// How all published channels are taken in and sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    pub(super) way: Option<group::Way>,
-    pub(super) delay_ns: u64,
     pub(super) silence_ns: u64,
-    /// Viewers wait for the next sync sample, and do not get the last.
-    pub(super) is_next_awaited: bool,
-    pub(super) backlog_bytes_max: usize,
-    pub(super) stall_ns_max: u64,
+    pub(super) audience: AudienceSettings,
 }
 
 /// Takes a publisher's packets and gives them to viewers.
@@ -48,11 +40,12 @@ pub(super) struct Worker {
 #[derive(Debug)]
 struct Core {
     channel: Arc<PublishedChannel>,
-    settings: Settings,
-    tracks: Vec<TrackState>,
-    viewers: Vec<Viewer>,
-    /// The next packet's number among all.
-    order: u64,
+    /// By track.
+    intakes: Vec<Intake>,
+    audience: Audience,
+    taps: Vec<Arc<Tap>>,
+    /// Packets leave as they come, and do not wait for others.
+    is_prompt: bool,
     /// What is to be added to the publisher's clock to make it ours, once it has reported.
     clock_offset_ns: Option<i128>,
     is_held: bool,
@@ -62,37 +55,28 @@ struct Core {
     stats: Stats,
 }
 
-/// A track, and who gets it.
-#[derive(Debug)]
-struct TrackState {
-    intake: Intake,
-    recent: Recent,
-    lane: Lane,
-    /// To send to single viewers from, by address of ours.
-    single: BTreeMap<IpAddr, UdpSocket>,
-    /// Where the last sync sample begins.
-    sync: Option<u64>,
-}
-
 impl Worker {
     pub(super) fn new(channel: Arc<PublishedChannel>, settings: Settings) -> Self {
         let tracks = channel.tracks().iter().enumerate();
-        let tracks = tracks.map(|(number, track)| TrackState {
-            intake: Intake::new(track, channel.ssrc(number), settings.silence_ns),
-            recent: Recent::new(SyncRule::of(track), RECENT_PACKETS_MAX, RECENT_BYTES_MAX),
-            lane: Lane::new(),
-            single: BTreeMap::new(),
-            sync: None,
-        });
+        let intake =
+            |(number, track)| Intake::new(track, channel.ssrc(number), settings.silence_ns);
+        let intakes = tracks.clone().map(intake).collect();
+        let audience = Audience::new(
+            tracks.map(|(number, track)| {
+                let given = Arc::clone(&channel.facts[number].given);
+                (SyncRule::of(track), track.clock_hz, given)
+            }),
+            settings.audience,
+        );
         Self {
             inputs: Vec::new(),
             reported_ns: 0,
             core: Core {
-                tracks: tracks.collect(),
+                intakes,
+                audience,
+                taps: Vec::new(),
+                is_prompt: settings.audience.delay_ns == 0,
                 channel,
-                settings,
-                viewers: Vec::new(),
-                order: 0,
                 clock_offset_ns: None,
                 is_held: false,
                 missing: 0,
@@ -105,6 +89,8 @@ impl Worker {
     /// Runs until [`Command::Stop`].
     pub(super) fn run(mut self) {
         loop {
+            // First: who brings something after that wakes the thread once more.
+            self.core.channel.waker.clear();
             // Before commands: a publisher's frames come behind the command that it begins by.
             let frames = self.core.channel.take_frames();
             for command in self.core.channel.commands() {
@@ -124,8 +110,8 @@ impl Worker {
                     break;
                 }
             }
-            self.core.flush_due(monotonic_ns());
-            self.core.send_backlogs(monotonic_ns());
+            self.core.audience.flush_due(monotonic_ns());
+            self.core.audience.send_backlogs(monotonic_ns());
             self.core.look(monotonic_ns());
             self.report(monotonic_ns());
             self.core.publish(&self.inputs);
@@ -147,29 +133,16 @@ impl Worker {
             }
             Command::EndPublisher => self.inputs.clear(),
             Command::Hold(is_held) => self.core.is_held = is_held,
-            Command::Open(track, local, sockets) => self.core.open(track, local, sockets),
-            Command::Prepare(id, tracks, answer) => {
-                let starts = self.core.prepare(id, tracks);
-                // Who asked may be gone.
-                drop(answer.send(starts));
-            }
-            Command::Start(id) => {
-                let mut viewers = self.core.viewers.iter_mut();
-                if let Some(viewer) = viewers.find(|viewer| viewer.id == id) {
-                    viewer.is_held = false;
-                }
-            }
-            Command::Leave(id) => self.core.leave(id),
+            Command::Viewer(command) => self.core.apply(command),
+            Command::Tap(tap) => self.core.tap(tap),
             Command::Stop => {}
         }
     }
 
     /// Tells the publisher how its packets arrive, where it sends to sockets.
     fn report(&mut self, now_ns: u64) {
-        for (number, track) in self.core.tracks.iter().enumerate() {
-            self.core
-                .channel
-                .set_reception(number, track.intake.reception());
+        for (number, intake) in self.core.intakes.iter().enumerate() {
+            self.core.channel.set_reception(number, intake.reception());
         }
         if now_ns.saturating_sub(self.reported_ns) < REPORT_EVERY_NS {
             return;
@@ -198,8 +171,8 @@ impl Worker {
             // An ICMP message about a report of ours, or memory that is short for a moment.
             received += batch.unwrap_or(0);
         }
-        if self.core.settings.delay_ns == 0 {
-            self.core.flush();
+        if self.core.is_prompt {
+            self.core.audience.flush();
         }
         received > 0
     }
@@ -207,7 +180,8 @@ impl Worker {
     /// Sleeps until there is something to do.
     fn wait(&self) {
         let now_ns = monotonic_ns();
-        let wait_ns = self.core.wait_ns(now_ns);
+        let due_ns = self.core.audience.due_in_ns(now_ns);
+        let wait_ns = due_ns.unwrap_or(WAIT_NS_MAX).min(WAIT_NS_MAX);
         let timeout = Timespec {
             tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(1),
             tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
@@ -228,12 +202,9 @@ impl Core {
     fn begin(&mut self) {
         self.clock_offset_ns = None;
         self.is_held = false;
-        for track in &mut self.tracks {
-            track.intake.begin();
-            // What was before cannot be decoded with what comes.
-            track.recent.clear();
-            track.sync = None;
-        }
+        self.intakes.iter_mut().for_each(Intake::begin);
+        self.audience.forget();
+        self.taps.iter().for_each(|tap| tap.push(Tapped::Begin));
         self.channel
             .arrived_ns
             .store(monotonic_ns(), Ordering::Relaxed);
@@ -264,8 +235,7 @@ impl Core {
             }
             _ => {}
         };
-        let state = &mut self.tracks[track];
-        let Some(taken) = state.intake.take(from, packet, now_ns, note) else {
+        let Some(taken) = self.intakes[track].take(from, packet, now_ns, note) else {
             return;
         };
         // Not reports: a server goes on with these when its own source is gone.
@@ -286,61 +256,39 @@ impl Core {
             };
             self.channel.set_line(track, line);
         }
-        self.give(track, taken.bytes, now_ns);
-    }
-
-    /// Gives a packet to all who watch its track.
-    fn give(&mut self, track: usize, bytes: Arc<[u8]>, now_ns: u64) {
-        let packet = RecentPacket {
-            order: self.order,
-            bytes,
-        };
-        self.order += 1;
-        let state = &mut self.tracks[track];
-        let begun = state.recent.push(packet.clone());
-        let is_everywhere = state.recent.rule().is_everywhere();
-        if begun.is_some() {
-            state.sync = begun;
+        for tap in &self.taps {
+            tap.push(Tapped::Packet(track, Arc::clone(&taken.bytes), now_ns));
         }
-        let bounds = self.settings.bounds();
-        let recent = begun.and_then(|_| state.recent.packets());
-        let watching = self
-            .viewers
-            .iter_mut()
-            .flat_map(|viewer| &mut viewer.tracks);
-        for watched in watching.filter(|watched| watched.track == track) {
-            let dropped = watched.take(&packet, recent, (is_everywhere, bounds, now_ns));
-            self.stats.dropped += dropped;
-        }
-        self.channel.count(track, packet.bytes.len());
-        let state = &mut self.tracks[track];
-        if !state.lane.push(&[], &packet.bytes, now_ns) {
+        if !self.audience.give(track, taken.bytes, (now_ns, now_ns)) {
             self.stats.too_long += 1;
         }
-        if begun.is_some() || is_everywhere {
-            self.cut();
-        }
     }
 
-    /// Tracks without sync samples keep what came since those with some begin.
-    fn cut(&mut self) {
-        let with_sync = |track: &&TrackState| !track.recent.rule().is_everywhere();
-        let begun = self.tracks.iter().filter(with_sync);
-        let is_alone = begun.clone().next().is_none();
-        let first = match is_alone {
-            true => Some(self.order),
-            false => begun.filter_map(|track| track.sync).min(),
-        };
-        if let Some(first) = first {
-            let others = self.tracks.iter_mut();
-            let others = others.filter(|track| track.recent.rule().is_everywhere());
-            others.for_each(|track| track.recent.cut_before(first));
+    /// Does what is asked for viewers.
+    fn apply(&mut self, command: ViewerCommand) {
+        match command {
+            ViewerCommand::Open(track, local, sockets) => {
+                let (path, number) = (self.channel.path(), track + 1);
+                match self.audience.open(track, local, sockets) {
+                    Ok((way, reason)) => {
+                        info!("channel {path} track{number}: sends by {way} ({reason})");
+                    }
+                    Err(error) => warn!("channel {path}: {error}"),
+                }
+            }
+            ViewerCommand::Prepare(id, tracks, answer) => {
+                let starts = self.audience.prepare(id, tracks, monotonic_ns());
+                // Who asked may be gone.
+                drop(answer.send(starts));
+            }
+            ViewerCommand::Start(id) => self.audience.start(id),
+            ViewerCommand::Leave(id) => self.audience.leave(id),
         }
     }
 
     /// A report of the publisher's: the first of all tracks says how its clock and ours differ.
     fn report(&mut self, track: usize, line: SenderLine, now_ns: u64) {
-        let Some(timestamp) = self.tracks[track].intake.report(line, now_ns) else {
+        let Some(timestamp) = self.intakes[track].report(line, now_ns) else {
             return;
         };
         let ntp_ns = i128::from(line.ntp >> 32) * 1_000_000_000
@@ -361,148 +309,18 @@ impl Core {
         self.channel.set_line(track, line);
     }
 
-    fn open(&mut self, track: usize, local: IpAddr, [of_group, single]: [UdpSocket; 2]) {
-        let path = self.channel.path();
-        match Outlet::open(of_group, self.settings.way) {
-            Ok(outlet) => {
-                let (way, reason) = outlet.way();
-                info!(
-                    "channel {path} track{}: sends by {way} ({reason})",
-                    track + 1
-                );
-                self.tracks[track].lane.outlets.insert(local, outlet);
-                self.tracks[track].single.insert(local, single);
-            }
-            Err(error) => warn!("channel {path}: {error}"),
-        }
-    }
-
-    fn prepare(&mut self, id: u64, tracks: Vec<ViewerTrack>) -> Vec<Start> {
-        self.leave(id);
-        let now_ns = monotonic_ns();
-        let tracks = tracks.into_iter().map(|wanted| {
-            let ViewerTrack {
-                track,
-                way,
-                viewing,
-            } = wanted;
-            let recent = &self.tracks[track].recent;
-            let is_next = self.settings.is_next_awaited && !recent.rule().is_everywhere();
-            let recent = recent.packets().filter(|_| !is_next);
-            Watched::new((track, way, viewing), recent, now_ns)
-        });
-        let tracks: Vec<_> = tracks.collect();
-        let starts = tracks.iter().map(Watched::start).collect();
-        self.viewers.push(Viewer {
-            id,
-            tracks,
-            is_held: true,
-        });
-        starts
-    }
-
-    fn leave(&mut self, id: u64) {
-        let Some(at) = self.viewers.iter().position(|viewer| viewer.id == id) else {
-            return;
-        };
-        for watched in self.viewers.swap_remove(at).tracks {
-            self.part(&watched);
-        }
-    }
-
-    fn part(&mut self, watched: &Watched) {
-        if let (true, Way::Datagrams(local, to)) = (watched.is_member, &watched.way) {
-            let is_shared = self.viewers.iter().flat_map(|viewer| &viewer.tracks);
-            let mut is_shared = is_shared.filter(|other| other.is_member);
-            // A player that died and came back at the same port has two sessions for a while.
-            let is_shared = is_shared.any(|other| {
-                let own = (watched.track, local, to);
-                matches!(&other.way, Way::Datagrams(l, t) if (other.track, l, t) == own)
-            });
-            let outlets = &mut self.tracks[watched.track].lane.outlets;
-            if let (false, Some(outlet)) = (is_shared, outlets.get_mut(local)) {
-                outlet.remove(*to);
-            }
-            self.channel.part(watched.track, &watched.viewing);
-        }
-    }
-
-    /// Sends what viewers have not been sent yet, and makes those members who have everything.
-    fn send_backlogs(&mut self, now_ns: u64) {
-        let bounds = self.settings.bounds();
-        let mut stalled = Vec::new();
-        for viewer in self.viewers.iter_mut().filter(|viewer| !viewer.is_held) {
-            for watched in viewer.tracks.iter_mut().filter(|it| !it.is_member) {
-                let state = &mut self.tracks[watched.track];
-                let sent = match watched.way.clone() {
-                    Way::Frames(connection, channel) => {
-                        watched.send_frames(&connection, channel, bounds, now_ns)
-                    }
-                    Way::Datagrams(local, to) => {
-                        let Some(socket) = state.single.get(&local) else {
-                            continue;
-                        };
-                        let sent = watched.send_datagrams(socket, to);
-                        if sent == Sent::All && watched.may_join() {
-                            // All that it has been sent already leaves before it joins.
-                            state.lane.flush();
-                            let outlet = state.lane.outlets.get_mut(&local);
-                            let added = outlet.map(|outlet| outlet.add(to));
-                            watched.is_member = matches!(added, Some(Ok(())));
-                            if watched.is_member {
-                                self.channel.join(watched.track, &watched.viewing);
-                            }
-                        }
-                        sent
-                    }
-                };
-                if sent == Sent::Stalled {
-                    watched
-                        .viewing
-                        .set_end("its client takes nothing of what is sent");
-                    stalled.push(viewer.id);
-                }
-            }
-        }
-        for id in stalled {
-            self.stats.stalled_out += 1;
-            self.leave(id);
-        }
-    }
-
-    fn flush(&mut self) {
-        self.tracks.iter_mut().for_each(|track| track.lane.flush());
-    }
-
-    fn flush_due(&mut self, now_ns: u64) {
-        for track in &mut self.tracks {
-            let since_ns = track.lane.builder.waiting_since_ns();
-            let due_ns = since_ns.map(|ns| ns.saturating_add(self.settings.delay_ns));
-            if due_ns.is_some_and(|due_ns| now_ns >= due_ns) {
-                track.lane.flush();
-            }
-        }
-    }
-
-    fn wait_ns(&self, now_ns: u64) -> u64 {
-        let lanes = self.tracks.iter().map(|track| &track.lane);
-        let waiting = lanes
-            .filter_map(|lane| lane.builder.waiting_since_ns())
-            .min();
-        let due_ns = waiting.map(|ns| ns.saturating_add(self.settings.delay_ns));
-        let wait_ns = due_ns.map_or(WAIT_NS_MAX, |due_ns| due_ns.saturating_sub(now_ns));
-        let mut playing = self.viewers.iter().filter(|viewer| !viewer.is_held);
-        match playing.any(|viewer| viewer.tracks.iter().any(Watched::is_due)) {
-            true => wait_ns.min(STEP_NS),
-            false => wait_ns,
-        }
+    /// Begins with what who joins is sent first.
+    fn tap(&mut self, tap: Arc<Tap>) {
+        tap.push_kept(self.audience.kept().collect(), monotonic_ns());
+        self.taps.push(tap);
     }
 
     /// Notes silences, and logs what is missing.
     fn look(&mut self, now_ns: u64) {
+        self.taps.retain(|tap| !tap.is_closed());
         let path = self.channel.path();
-        for (number, track) in (1..).zip(&mut self.tracks) {
-            if let Some(note) = track.intake.look(now_ns) {
+        for (number, intake) in (1..).zip(&mut self.intakes) {
+            if let Some(note) = intake.look(now_ns) {
                 warn!("channel {path} track{number} is {note}");
             }
         }
@@ -519,26 +337,28 @@ impl Core {
         (stats.trains, stats.passing_ns, stats.jitter_ns) = (0, 0, 0);
         stats.is_heard = false;
         stats.played = Played::default();
-        for track in &self.tracks {
-            heard = heard.and(&track.intake.heard());
-            counts.0 += track.intake.counts.unannounced;
-            counts.1 += track.intake.counts.foreign;
-            stats.jitter_ns = stats.jitter_ns.max(track.intake.jitter_ns());
-            stats.is_heard |= track.intake.is_heard();
-            let from = track.intake.from().filter(|from| *from != BY_FRAME);
+        for intake in &self.intakes {
+            heard = heard.and(&intake.heard());
+            counts.0 += intake.counts.unannounced;
+            counts.1 += intake.counts.foreign;
+            stats.jitter_ns = stats.jitter_ns.max(intake.jitter_ns());
+            stats.is_heard |= intake.is_heard();
+            let from = intake.from().filter(|from| *from != BY_FRAME);
             stats.from = from.or(stats.from);
-            for outlet in track.lane.outlets.values() {
+        }
+        for lane in self.audience.lanes() {
+            for outlet in lane.outlets.values() {
                 let counts = outlet.counts();
                 stats.packets += counts.packets;
                 stats.bytes += counts.bytes;
                 stats.refused += counts.refused;
                 stats.crossings += counts.crossings;
             }
-            stats.trains += track.lane.trains;
-            stats.passing_ns += track.lane.passing_ns.0;
-            stats.passing_ns_max = stats.passing_ns_max.max(track.lane.passing_ns.1);
-            stats.played.packets += track.lane.packets;
-            stats.played.payload_bytes += track.lane.bytes;
+            stats.trains += lane.trains;
+            stats.passing_ns += lane.passing_ns.0;
+            stats.passing_ns_max = stats.passing_ns_max.max(lane.passing_ns.1);
+            stats.played.packets += lane.packets;
+            stats.played.payload_bytes += lane.bytes;
         }
         stats.heard = heard;
         (stats.unannounced, stats.foreign) = counts;
@@ -546,17 +366,9 @@ impl Core {
             .iter()
             .map(|input| u64::from(input.receiver.overflows()));
         stats.overflows = sockets.sum::<u64>() + self.channel.frames_dropped();
-        stats.players = self.viewers.iter().filter(|viewer| !viewer.is_held).count();
+        stats.players = self.audience.watching();
+        (stats.dropped, stats.stalled_out) = (self.audience.dropped, self.audience.stalled_out);
         self.channel.publish(stats);
-    }
-}
-
-impl Settings {
-    fn bounds(self) -> Bounds {
-        Bounds {
-            backlog_bytes_max: self.backlog_bytes_max,
-            stall_ns_max: self.stall_ns_max,
-        }
     }
 }
 
@@ -566,9 +378,8 @@ const BY_FRAME: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 
 /// Batches of a round.
 const ROUNDS_MAX: usize = 64;
 
-/// How long the thread waits at the most, and while a viewer catches up.
+/// How long the thread waits at the most.
 const WAIT_NS_MAX: u64 = 250_000_000;
-const STEP_NS: u64 = 2_000_000;
 
 /// What a line of arrivals is renewed after, and by how much a report may be off.
 const LINE_NS_MAX: u64 = 5_000_000_000;

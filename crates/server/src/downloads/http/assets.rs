@@ -30,12 +30,13 @@ macro_rules! all {
 }
 
 /// Name, type and content.
-const ALL: [(&str, &str, &[u8]); 10] = all! {
+const ALL: [(&str, &str, &[u8]); 11] = all! {
     "page.css": STYLE,
     "icon.svg": "image/svg+xml",
     "folder.js": SCRIPT,
     "player.js": SCRIPT,
     "controls.js": SCRIPT,
+    "live.js": SCRIPT,
     "media_source.js": SCRIPT,
     "track.js": SCRIPT,
     "adapt.js": SCRIPT,

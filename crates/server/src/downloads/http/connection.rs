@@ -22,66 +22,49 @@ use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
-use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
-use crate::downloads::http::http2;
+use crate::downloads::http::live;
 use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::{To, abort};
-use crate::transfer::{Control, Policy, TransferError};
+use crate::transfer::{Control, Limit, Policy, TransferError};
 use crate::tunnelling::Tunnelled;
 use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
-/// Serves a connection to its end.
-pub(super) async fn serve(site: Rc<Site>, socket: ByteStream, peer: IpAddr, place: ConnectionSlot) {
-    let responder = Responder {
-        policy: Policy {
-            schedule: site.settings.schedule,
-            limit: place.limit().cloned(),
-        },
-        site,
-        peer,
-        is_encrypted: socket.is_encrypted(),
-    };
+/// Serves a connection to its end; or until its client speaks HTTP/2, and with what it has said
+/// then.
+///
+/// # Errors
+///
+/// Why it has ended early.
+pub(super) async fn serve(
+    responder: Responder,
+    socket: ByteStream,
+) -> io::Result<Option<(Responder, ByteStream, Vec<u8>)>> {
     let mut connection = Connection {
         responder,
         socket,
         buffer: Vec::new(),
         requests: 0,
     };
-    let ended = if connection.socket.is_http2() {
-        http2::serve(connection.responder, connection.socket, Vec::new()).await
-    } else {
-        match connection.run().await {
-            Ok(Ended::Closed) => Ok(()),
-            Ok(Ended::IsHttp2) => {
-                let Connection {
-                    responder,
-                    socket,
-                    buffer,
-                    ..
-                } = connection;
-                http2::serve(responder, socket, buffer).await
-            }
-            Ok(Ended::IsTunnel) => {
-                let Connection {
-                    responder,
-                    socket,
-                    buffer,
-                    ..
-                } = connection;
-                hand_over(&responder.site, socket, buffer).await
-            }
-            Err(error) => Err(error),
+    let ended = connection.run().await?;
+    let Connection {
+        responder,
+        socket,
+        buffer,
+        ..
+    } = connection;
+    match ended {
+        Ended::Closed => Ok(None),
+        Ended::IsHttp2 => Ok(Some((responder, socket, buffer))),
+        Ended::IsTunnel => {
+            hand_over(&responder.site, socket, buffer).await?;
+            Ok(None)
         }
-    };
-    if let Err(error) = ended {
-        debug!("HTTP connection of {peer}: {error}");
     }
-    drop(place);
 }
 
 /// What a client's requests are decided by, whichever version of HTTP they come in.
@@ -91,6 +74,21 @@ pub(super) struct Responder {
     pub(super) peer: IpAddr,
     is_encrypted: bool,
     policy: Policy,
+}
+
+impl Responder {
+    pub(super) fn new(site: Rc<Site>, socket: &ByteStream, place: (IpAddr, Option<Limit>)) -> Self {
+        let (peer, limit) = place;
+        Self {
+            policy: Policy {
+                schedule: site.settings.schedule,
+                limit,
+            },
+            site,
+            peer,
+            is_encrypted: socket.is_encrypted(),
+        }
+    }
 }
 
 struct Connection {
@@ -159,7 +157,7 @@ impl Connection {
 
     /// Whether the connection's first head is what HTTP/2 begins with (RFC 9113, section 3.4).
     fn is_http2(&self) -> bool {
-        self.requests == 0 && self.buffer.starts_with(http2::PREFACE_HEAD)
+        self.requests == 0 && self.buffer.starts_with(HTTP2_PREFACE_HEAD)
     }
 
     /// Receives a head; its length in the buffer. `None` once the client has closed, or said
@@ -313,6 +311,10 @@ impl Responder {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
+                let asked = (name.as_str(), request.query, request.codings);
+                if !is_folder && let Some(found) = live::find(&self.site, asked).await {
+                    return self.film(request, found, keeps_alive).await;
+                }
                 if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
                 {
                     return self.film(request, found, keeps_alive).await;
@@ -419,17 +421,14 @@ impl Responder {
         match folder::list(&self.site.root, name).await {
             Ok((entries, is_cut)) => {
                 let rtsp_host = self.rtsp_host(request.host);
+                let channels = live::listed(&self.site, name);
                 let listing = Listing {
                     folder: name,
                     entries: &entries,
                     is_cut,
                     http_host: request.host,
                     rtsp_host: &rtsp_host,
-                    channels: if name.is_empty() {
-                        &self.site.channels
-                    } else {
-                        &[]
-                    },
+                    channels: &channels,
                 };
                 let html = listing.to_html();
                 self.with_context(request, keeps_alive, |c| Answer::page(html, c))
@@ -587,6 +586,10 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
 
 /// Bytes of a request's content that are read and thrown away.
 pub(super) const CONTENT_BYTES_MAX: u64 = 16 << 10;
+
+/// How a connection of HTTP/2 begins, as far as it looks like a head of HTTP/1.1 (RFC 9113, section
+/// 3.4).
+const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 const NOTHING: &str = "there is nothing by this name";
 

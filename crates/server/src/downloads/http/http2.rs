@@ -35,10 +35,6 @@ use crate::downloads::clock::Clock;
 use crate::downloads::send::To;
 use crate::transfer::{Control, StreamBody};
 
-/// How a connection of HTTP/2 begins, as far as it looks like a head of HTTP/1.1 (RFC 9113, section
-/// 3.4).
-pub(super) const PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
-
 /// Requests that a client takes back before they are looked at, and streams that are remembered
 /// after they were reset: with more of them the connection ends (`ENHANCE_YOUR_CALM`).
 pub const HTTP2_RESETS_MAX: usize = 32;
@@ -156,11 +152,8 @@ async fn answer(
     let line = message::line(&parts);
     let place = StreamSlot::take(site);
     let received = discard(content, site.settings.limits.download_head_time_max).await;
-    let parsed = received.and_then(|()| Request::parse(&head));
-    let parsed = parsed.and_then(|request| match place.is_some() {
-        true => Ok(request),
-        false => Err(NO_FILES),
-    });
+    let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
+    let parsed = has_place.and_then(|_| Request::parse(&head));
     let (answer, body) = match &parsed {
         Ok(request) => responder.decide(request, true).await,
         Err(Refusal { status, note }) => {

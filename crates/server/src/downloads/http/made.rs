@@ -1,6 +1,7 @@
 //! What was made for a request: bytes of our own in front of pieces of a file, with all that HTTP
 //! says of them.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -27,7 +28,7 @@ pub(super) const FOR_EVER: &str = "max-age=31536000, immutable";
 pub(super) const ASK_AGAIN: &str = "no-cache";
 
 /// Texts that are shorter fit into a packet as they are.
-const COMPRESSED_BYTES_MIN: usize = 1024;
+pub(super) const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// Texts that are longer are compressed on another thread.
 const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
@@ -36,13 +37,15 @@ const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct Made {
     content: Segment,
+    /// What follows on that: bytes that others send, too.
+    shared: Vec<Arc<[u8]>>,
     /// Of which its pieces are, if it has any.
     file: Option<Arc<File>>,
     etag: String,
     modified_s: i64,
     last_modified: String,
     media_type: &'static str,
-    cache_control: &'static str,
+    cache_control: Cow<'static, str>,
     policy: Option<&'static str>,
     /// Whether it is text, which is compressed for whoever likes that.
     is_text: bool,
@@ -73,7 +76,7 @@ impl Made {
 
     /// The same under a URL whose bytes never change.
     pub(super) fn that_stays(mut self) -> Self {
-        self.cache_control = FOR_EVER;
+        self.cache_control = FOR_EVER.into();
         self
     }
 
@@ -96,12 +99,13 @@ impl Made {
         let modified_s = clamped(i64::try_from(modified_s).unwrap_or(0));
         Self {
             content,
+            shared: Vec::new(),
             file: Some(media.file()),
             etag,
             modified_s,
             last_modified: http_date(modified_s),
             media_type,
-            cache_control,
+            cache_control: cache_control.into(),
             policy: None,
             is_text: false,
             coding: None,
@@ -116,23 +120,85 @@ impl Made {
         };
         Self {
             content,
+            shared: Vec::new(),
             file: None,
             etag: format!("\"{:016x}\"", fnv(asset.text)),
             modified_s: clamped(started_s),
             last_modified: http_date(started_s),
             media_type: asset.media_type,
-            cache_control: ASK_AGAIN,
+            cache_control: ASK_AGAIN.into(),
             policy: None,
             is_text: true,
             coding: None,
         }
     }
 
+    /// What lies in memory for all: a segment of a live channel, or a part of it.
+    pub(super) fn live(
+        shared: Vec<Arc<[u8]>>,
+        etag: String,
+        media_type: &'static str,
+        modified_s: i64,
+    ) -> Self {
+        let content = Segment {
+            head: Vec::new(),
+            pieces: Vec::new(),
+        };
+        Self {
+            content,
+            shared,
+            file: None,
+            etag,
+            modified_s: clamped(modified_s),
+            last_modified: http_date(modified_s),
+            media_type,
+            cache_control: FOR_EVER.into(),
+            policy: None,
+            is_text: false,
+            coding: None,
+        }
+    }
+
+    /// A playlist of one, which is compressed already if it has a coding.
+    pub(super) fn live_text(
+        bytes: Arc<[u8]>,
+        coding: Option<Coding>,
+        media_type: &'static str,
+        cache_control: Cow<'static, str>,
+        modified_s: i64,
+    ) -> Self {
+        let etag = format!("\"{:016x}-{:x}\"", fnv(&bytes), bytes.len());
+        let mut made = Self::live(vec![bytes], etag, media_type, modified_s);
+        (made.cache_control, made.coding, made.is_text) = (cache_control, coding, true);
+        made
+    }
+
+    /// The page of one, which may load and run what `policy` says.
+    pub(super) fn live_page(text: String, modified_s: i64, policy: &'static str) -> Self {
+        let bytes = text.into_bytes();
+        let mut made = Self::live_text(
+            Arc::default(),
+            None,
+            "text/html; charset=utf-8",
+            ASK_AGAIN.into(),
+            modified_s,
+        );
+        made.etag = format!("\"{:016x}-{:x}\"", fnv(&bytes), bytes.len());
+        made.content.head = bytes;
+        made.shared.clear();
+        made.policy = Some(policy);
+        made
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        self.shared.iter().map(|it| it.len() as u64).sum()
+    }
+
     /// The same, compressed if it is text and its client likes that.
     pub(super) async fn in_coding(mut self, codings: Codings) -> Self {
         let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
         let bytes = self.content.head.len();
-        if !self.is_text || !likes || bytes < COMPRESSED_BYTES_MIN {
+        if !self.is_text || self.coding.is_some() || !likes || bytes < COMPRESSED_BYTES_MIN {
             return self;
         }
         let compressed = if bytes > COMPRESSED_HERE_BYTES_MAX {
@@ -156,7 +222,7 @@ impl Made {
     /// As HTTP speaks of it.
     pub(super) fn resource(&self) -> Resource<'_> {
         Resource {
-            file_bytes: self.content.bytes(),
+            file_bytes: self.content.bytes() + self.shared_bytes(),
             validators: Validators {
                 etag: &self.etag,
                 modified_s: self.modified_s.cast_unsigned(),
@@ -165,7 +231,7 @@ impl Made {
             media_type: self.media_type,
             coding: self.coding,
             varies: self.is_text,
-            cache_control: Some(self.cache_control),
+            cache_control: Some(&self.cache_control),
             content_security_policy: self.policy,
             is_for_all_origins: self.policy.is_none(),
         }
@@ -178,6 +244,9 @@ impl Made {
         more: bool,
         way: &Way<'_>,
     ) -> Result<(), TransferError> {
+        if !self.shared.is_empty() {
+            return self.send_shared(part, more, way).await;
+        }
         let (head, pieces) = self.content.part(part);
         let follows = more || !pieces.is_empty();
         let sent = way.to.send(head, follows, way.stall_time_max).await;
@@ -205,6 +274,31 @@ impl Made {
     }
 }
 
+impl Made {
+    /// Sends a part of what is shared.
+    async fn send_shared(
+        &self,
+        part: Range<u64>,
+        more: bool,
+        way: &Way<'_>,
+    ) -> Result<(), TransferError> {
+        let mut start = 0;
+        for bytes in &self.shared {
+            let end = start + bytes.len() as u64;
+            let (from, to) = (part.start.max(start), part.end.min(end));
+            if from < to {
+                let within = |at: u64| usize::try_from(at - start).unwrap_or(usize::MAX);
+                let piece = &bytes[within(from)..within(to)];
+                let follows = more || to < part.end;
+                let sent = way.to.send(piece, follows, way.stall_time_max).await;
+                sent.map_err(TransferError::Peer)?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+}
+
 /// FNV-1a.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
@@ -212,7 +306,7 @@ fn fnv(bytes: &[u8]) -> u64 {
     })
 }
 
-fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
+pub(super) fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
     encoder.write_all(text)?;
     encoder.finish()

@@ -5,12 +5,14 @@ mod assets;
 mod connection;
 mod film;
 mod http2;
+mod live;
 mod made;
 mod several;
 mod texts;
 
 pub use film::INDEX_WAIT_MAX;
 pub use http2::{HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX};
+pub use live::FIRST_SEGMENT_WAIT_MAX;
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 pub use texts::TEXTS_MAX;
 
@@ -33,6 +35,7 @@ use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::listening::close;
 use crate::tls::Tls;
+use connection::Responder;
 
 /// Takes connections until it is dropped: over TLS, if that is given.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Arc<Tls>>) {
@@ -60,12 +63,8 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Ar
 fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
     let ip = peer.ip().to_canonical();
     if let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) {
-        drop(spawn_local(connection::serve(
-            Rc::clone(site),
-            ByteStream::Plain(socket),
-            ip,
-            place,
-        )));
+        let socket = ByteStream::Plain(socket);
+        drop(spawn_local(serve(Rc::clone(site), socket, ip, place)));
     } else if let Some(place) = ConnectionSlot::take_refusal(site, Protocol::Http, ip) {
         debug!("HTTP connection of {peer} refused: there are too many");
         let site = Rc::clone(site);
@@ -86,9 +85,27 @@ fn admit_to_tls(site: &Rc<Site>, tls: &Arc<Tls>, socket: TcpStream, peer: Socket
     let (site, tls) = (Rc::clone(site), Arc::clone(tls));
     drop(spawn_local(async move {
         if let Some(stream) = tls.accept_http(socket, peer).await {
-            connection::serve(site, ByteStream::Tls(Box::new(stream)), ip, place).await;
+            serve(site, ByteStream::Tls(Box::new(stream)), ip, place).await;
         }
     }));
+}
+
+/// Serves a connection to its end.
+async fn serve(site: Rc<Site>, socket: ByteStream, peer: IpAddr, place: ConnectionSlot) {
+    let responder = Responder::new(site, &socket, (peer, place.limit().cloned()));
+    let goes_on = match socket.is_http2() {
+        true => Ok(Some((responder, socket, Vec::new()))),
+        false => connection::serve(responder, socket).await,
+    };
+    let ended = match goes_on {
+        Ok(Some((responder, socket, received))) => http2::serve(responder, socket, received).await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        debug!("HTTP connection of {peer}: {error}");
+    }
+    drop(place);
 }
 
 async fn refuse(site: &Site, mut socket: TcpStream, _peer: IpAddr) -> io::Result<()> {

@@ -12,7 +12,7 @@ use super::super::attempts::{WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
 use super::super::config::{HookConfig, JwtConfig, JwtKeys};
 use super::super::file::with_user;
 use super::super::password::argon2;
-use super::super::service::{answer, serve};
+use super::super::testing::{answer, serve};
 use super::*;
 use crate::testing::block_on;
 

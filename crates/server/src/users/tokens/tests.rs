@@ -26,9 +26,15 @@ fn encode(text: impl AsRef<[u8]>) -> String {
 fn the_examples_of_the_rfcs_are_signed() {
     let joe = "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19y\
                b290Ijp0cnVlfQ";
-    let hs256 = r#"{"kty":"oct","k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}"#;
-    let rs256 = r#"{"kty":"RSA","e":"AQAB","n":"uU_ZkBRref0JcZ5Iw1JZdsRy56P7yfmYKgd24dWnQywac91d05SsfAed07y0f6H21KgCaZvl50hRVjA-DYzhZF-s7Q8S78D0cWM5ws9VE7aHe89WOmmalYVyRWUUy8MtIYKRo8aS7ma0D6yGyVmGJ0OxAhE8uD3ut9o5e3Y8LImIyq352-VBRlhsd9vrQPTqi6rtRe97Q3GRFsRMcaLkY-Inq46grM-_iF7K19VHUPWtabviJ2i9wc0nf5OcluvKeYXcymdS36RTUnkAWszydEctkanBSA5BBGGEhseUXnpYNPcMRgp2kG38krMabzkk6T4PZXd03iB_ZHYwHYRRCQ"}"#;
-    let es256 = r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
+    let hs256 = "{\"kty\":\"oct\",\"k\":\"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKt\
+        MN3Yj0iPS4hcgUuTwjAzZr1Z9CAow\"}";
+    let rs256 = "{\"kty\":\"RSA\",\"e\":\"AQAB\",\"n\":\"uU_ZkBRref0JcZ5Iw1JZdsRy56P7yfmYKgd24dWnQy\
+        wac91d05SsfAed07y0f6H21KgCaZvl50hRVjA-DYzhZF-s7Q8S78D0cWM5ws9VE7aHe89WOmmalYVyRWUU\
+        y8MtIYKRo8aS7ma0D6yGyVmGJ0OxAhE8uD3ut9o5e3Y8LImIyq352-VBRlhsd9vrQPTqi6rtRe97Q3GRFs\
+        RMcaLkY-Inq46grM-_iF7K19VHUPWtabviJ2i9wc0nf5OcluvKeYXcymdS36RTUnkAWszydEctkanBSA5B\
+        BGGEhseUXnpYNPcMRgp2kG38krMabzkk6T4PZXd03iB_ZHYwHYRRCQ\"}";
+    let es256 = "{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvR\
+        VEU\",\"y\":\"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0\"}";
     let ed25519 =
         r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
     for (key, signed, signature) in [
@@ -40,17 +46,23 @@ fn the_examples_of_the_rfcs_are_signed() {
         (
             rs256,
             format!("eyJhbGciOiJSUzI1NiJ9.{joe}"),
-            "Utjb00VOMjhlnPiYeKoNGKfbGP6GKukZeyyfdBkRzrcYVIu23aALNlMfDsDFpsG674thRnLW1fU3hPoNX7-pHq3XKEZTSejbrpU7ZcQUhgL3FHJJe05cjjwL9TuZxu75dycqxQHFTxNdq0IxPddFwTmn4gwldlaze-1jQlnFw8yrEnEGH2cqVqiuOGrSR6n8wXAG8NJV2au9l18atuZv3k6wkZLd_qz53hy9WFruzxcS8JbQVWoxDpxbWxJMWDxA9ED_HtPvmiCedAl0a1KyojeoYq3uioZl3oLQB84Hwwo0QZusV6xT6LC_gmyLNbM0uhYuIXQ0IgWiWcQtLppWLQ",
+            "Utjb00VOMjhlnPiYeKoNGKfbGP6GKukZeyyfdBkRzrcYVIu23aALNlMfDsDFpsG674thRnLW1f\
+                U3hPoNX7-pHq3XKEZTSejbrpU7ZcQUhgL3FHJJe05cjjwL9TuZxu75dycqxQHFTxNdq0IxPddF\
+                wTmn4gwldlaze-1jQlnFw8yrEnEGH2cqVqiuOGrSR6n8wXAG8NJV2au9l18atuZv3k6wkZLd_q\
+                z53hy9WFruzxcS8JbQVWoxDpxbWxJMWDxA9ED_HtPvmiCedAl0a1KyojeoYq3uioZl3oLQB84H\
+                wwo0QZusV6xT6LC_gmyLNbM0uhYuIXQ0IgWiWcQtLppWLQ",
         ),
         (
             es256,
             format!("eyJhbGciOiJFUzI1NiJ9.{joe}"),
-            "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
+            "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJ\
+                qPP3-Kg6NU1Q",
         ),
         (
             ed25519,
             "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc".to_owned(),
-            "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg",
+            "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sV\
+                vpAr_MuM0KAg",
         ),
     ] {
         let key = &set(key)[0].numbers;

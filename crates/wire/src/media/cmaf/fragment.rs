@@ -167,54 +167,70 @@ impl Fragment {
             let steps = track.samples.walk(samples.clone());
             steps.map(|(sample, own)| (sample, lasts.unwrap_or(own)))
         };
-        let mut shape = Shape::default();
-        walk().for_each(|(sample, lasts)| shape.push(&sample, lasts));
-        assert!(shape.samples as usize == samples.len() && shape.samples > 0);
         let first = track.samples.decode_ticks(samples.start);
         let begins = first
             .saturating_add(track.shift_ticks)
             .saturating_add(lead_ticks(track));
-        let head_bytes = shape.head_bytes();
-        let mut out = Writer(Vec::with_capacity(head_bytes as usize));
-        out.nest(b"styp", |out| {
-            out.bytes(b"msdh");
-            out.u32(0);
-            out.bytes(b"msdhcmfs");
-        });
-        out.nest(b"moof", |out| {
-            out.full(b"mfhd", 0, 0, |out| out.u32(number));
-            out.nest(b"traf", |out| {
-                write_track(&shape, begins, out);
-                let flags = shape.run_flags();
-                out.full(b"trun", 1, flags.0, |out| {
-                    out.u32(shape.samples);
-                    // From the beginning of `moof` to the first sample.
-                    out.u32(head_bytes - STYP_BYTES);
-                    if let Some(own) = shape.first_flags() {
-                        out.u32(own);
-                    }
-                    walk().for_each(|(sample, lasts)| write_row(flags, &sample, lasts, out));
-                });
-            });
-        });
-        match shape.mdat_bytes() {
-            MDAT_BYTES => {
-                let bytes = shape.data_bytes + u64::from(MDAT_BYTES);
-                out.u32(u32::try_from(bytes).expect("it is said to be short"));
-                out.bytes(b"mdat");
-            }
-            long => {
-                out.u32(1);
-                out.bytes(b"mdat");
-                out.u64(shape.data_bytes + u64::from(long));
-            }
-        }
-        assert_eq!(out.0.len(), head_bytes as usize, "its length was counted");
+        let (head, shape) = head(walk, begins, number);
+        assert!(shape.samples as usize == samples.len());
         Self {
-            head: out.0,
+            head,
             pieces: pieces(walk().map(|(sample, _)| sample)),
         }
     }
+}
+
+/// All that is in front of the media data of these samples with how long each lasts, the first of
+/// which is decoded at `begins`.
+///
+/// # Panics
+///
+/// If there is no sample.
+pub(in crate::media) fn head<I: Iterator<Item = (Sample, i64)>>(
+    walk: impl Fn() -> I,
+    begins: i64,
+    number: u32,
+) -> (Vec<u8>, Shape) {
+    let mut shape = Shape::default();
+    walk().for_each(|(sample, lasts)| shape.push(&sample, lasts));
+    assert!(shape.samples > 0, "a fragment has samples");
+    let head_bytes = shape.head_bytes();
+    let mut out = Writer(Vec::with_capacity(head_bytes as usize));
+    out.nest(b"styp", |out| {
+        out.bytes(b"msdh");
+        out.u32(0);
+        out.bytes(b"msdhcmfs");
+    });
+    out.nest(b"moof", |out| {
+        out.full(b"mfhd", 0, 0, |out| out.u32(number));
+        out.nest(b"traf", |out| {
+            write_track(&shape, begins, out);
+            let flags = shape.run_flags();
+            out.full(b"trun", 1, flags.0, |out| {
+                out.u32(shape.samples);
+                // From the beginning of `moof` to the first sample.
+                out.u32(head_bytes - STYP_BYTES);
+                if let Some(own) = shape.first_flags() {
+                    out.u32(own);
+                }
+                walk().for_each(|(sample, lasts)| write_row(flags, &sample, lasts, out));
+            });
+        });
+    });
+    match shape.mdat_bytes() {
+        MDAT_BYTES => {
+            let bytes = shape.data_bytes + u64::from(MDAT_BYTES);
+            out.u32(u32::try_from(bytes).expect("it is said to be short"));
+            out.bytes(b"mdat");
+        }
+        long => {
+            out.u32(1);
+            out.bytes(b"mdat");
+            out.u64(shape.data_bytes + u64::from(long));
+        }
+    }
+    assert_eq!(out.0.len(), head_bytes as usize, "its length was counted");
+    (out.0, shape)
 }
 
 /// What of a track's fragment holds for all of its samples.

@@ -76,6 +76,25 @@ pub(in crate::media) fn from_parameter_sets(sets: &[Box<[u8]>]) -> Result<Codec,
     of_records(vec![record])
 }
 
+/// The `AVCDecoderConfigurationRecord` of these parameter sets (ISO/IEC 14496-15, section 5.3.3.1),
+/// for NAL units whose lengths have four bytes; `None` if a kind is missing, or cannot be told.
+pub(in crate::media) fn record(sets: &[Box<[u8]>]) -> Option<Vec<u8>> {
+    let sps = of_type(sets, TYPE_SPS).next()?;
+    let mut out = vec![1];
+    out.extend_from_slice(sps.get(1..4)?);
+    out.push(0xff);
+    for (set_type, reserved, count_max) in [(TYPE_SPS, 0xe0, 31), (TYPE_PPS, 0, 255)] {
+        let count = of_type(sets, set_type).count();
+        let count = u8::try_from(count).ok();
+        out.push(reserved | count.filter(|it| (1..=count_max).contains(it))?);
+        for set in of_type(sets, set_type) {
+            out.extend_from_slice(&u16::try_from(set.len()).ok()?.to_be_bytes());
+            out.extend_from_slice(set);
+        }
+    }
+    Some(out)
+}
+
 fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
     let first = read.first().ok_or_else(|| broken("no configuration"))?;
     let [profile, constraints, level] = first.profile();

@@ -84,6 +84,68 @@ pub(in crate::media) fn from_parameter_sets(sets: &[Box<[u8]>]) -> Result<Codec,
     of_records(vec![record])
 }
 
+/// The `HEVCDecoderConfigurationRecord` of these parameter sets (ISO/IEC 14496-15, section 8.3.2.1),
+/// for NAL units whose lengths have four bytes; `None` if a kind is missing, or one is cut short.
+pub(in crate::media) fn record(sets: &[Box<[u8]>]) -> Option<Vec<u8>> {
+    let sps = without_emulation_prevention(of_type(sets, TYPE_SPS).next()?);
+    let (sub_layers, [chroma, luma_depth, chroma_depth]) = picture_format(&sps)?;
+    let mut out = vec![1];
+    out.extend_from_slice(sps.get(3..15)?);
+    // Segmentation and parallelism are not known.
+    out.extend([
+        0xf0,
+        0,
+        0xfc,
+        0xfc | chroma,
+        0xf8 | luma_depth,
+        0xf8 | chroma_depth,
+    ]);
+    // Nor are frame rates. Then layers, whether they are nested, and lengths of four bytes.
+    let nested = sps.get(2)? & 1;
+    out.extend([0, 0, (sub_layers + 1) << 3 | nested << 2 | 3, 3]);
+    for set_type in [TYPE_VPS, TYPE_SPS, TYPE_PPS] {
+        let found: Vec<_> = of_type(sets, set_type).collect();
+        if found.is_empty() {
+            return None;
+        }
+        // All of them are here.
+        out.push(0x80 | set_type);
+        out.extend_from_slice(&u16::try_from(found.len()).ok()?.to_be_bytes());
+        for set in found {
+            out.extend_from_slice(&u16::try_from(set.len()).ok()?.to_be_bytes());
+            out.extend_from_slice(set);
+        }
+    }
+    Some(out)
+}
+
+/// Of a sequence parameter set: sub-layers less one; the chroma format, and by how much the depths
+/// of both exceed 8 bits.
+fn picture_format(sps: &[u8]) -> Option<(u8, [u8; 3])> {
+    let mut bits = Bits::new(sps.get(2..)?);
+    bits.skip(4)?;
+    let sub_layers = bits.number(3)?;
+    bits.skip(1)?;
+    pass_profile(&mut bits, sub_layers)?;
+    bits.unsigned()?;
+    let chroma = bits.unsigned()?;
+    if chroma == 3 {
+        bits.skip(1)?;
+    }
+    let _width_and_height = (bits.unsigned()?, bits.unsigned()?);
+    if bits.flag()? {
+        (0..4).try_for_each(|_| bits.unsigned().map(drop))?;
+    }
+    let depths = [bits.unsigned()?, bits.unsigned()?];
+    let small = |number: u32, max: u32| u8::try_from(number).ok().filter(|_| number <= max);
+    let format = [
+        small(chroma, 3)?,
+        small(depths[0], 7)?,
+        small(depths[1], 7)?,
+    ];
+    Some((small(sub_layers, 6)?, format))
+}
+
 fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
     let first = read.first().ok_or_else(|| broken("no configuration"))?;
     if first.level() == 0 {

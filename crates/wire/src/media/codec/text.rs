@@ -1,4 +1,4 @@
-//! Subtitles: not carried by RTP here, and so without packets. What is in them, `media::text` reads.
+//! Subtitles: not carried by RTP here, and so without packets. `media::text` reads what is in them.
 
 use std::sync::Arc;
 

@@ -59,6 +59,9 @@ impl Entries {
     ///
     /// If samples of the first one cannot be played.
     pub(super) fn read(stsd: &[u8], kind: Kind, timescale: u32) -> Result<Self, Unplayable> {
+        if let Some(text) = Self::of_text(stsd).filter(|_| kind == Kind::Text) {
+            return Ok(text);
+        }
         let mut fields = Fields(stsd);
         let version = fields.version_and_flags().map_or(0, |(version, _)| version);
         let told = fields.u32().unwrap_or(0) as usize;

@@ -140,7 +140,7 @@ impl Packets {
 }
 
 /// A section in packets of its own (ISO/IEC 13818-1, section 2.4.4).
-fn packets(pid: u16, section: &[u8]) -> Vec<u8> {
+pub(in crate::media) fn packets(pid: u16, section: &[u8]) -> Vec<u8> {
     const HEADER_BYTES: usize = 4;
     const STARTS: u8 = 0x40;
     const HAS_PAYLOAD: u8 = 0x10;

@@ -26,7 +26,7 @@ pub fn of_file(name: &str, bytes: &[u8]) -> Option<Vec<Cue>> {
     Some(ordered(cues.collect()))
 }
 
-/// UTF-8, or UTF-16 with its mark; else what Western Windows has written, of which no byte is wrong.
+/// UTF-8, or UTF-16 with its mark; else Latin 1, of which no byte is wrong.
 fn decoded(bytes: &[u8]) -> String {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|it| unit([it[0], it[1]]));
@@ -152,7 +152,9 @@ mod tests {
     proptest! {
         /// What is written is read as the same again: nothing in a text breaks out of its cue.
         #[test]
-        fn what_is_written_is_read_again(texts in prop::collection::vec("[a<>&\\-\n\r 0:.{}\\\\]{0,40}", 0..9)) {
+        fn what_is_written_is_read_again(
+            texts in prop::collection::vec("[a<>&\\-\n\r 0:.{}\\\\]{0,40}", 0..9),
+        ) {
             let blocks = texts.iter().enumerate();
             let blocks = blocks.map(|(at, it)| format!("00:0{at}.000 --> 00:0{at}.500\n{it}\n\n"));
             let cues = of_file("a.srt", blocks.collect::<String>().as_bytes()).unwrap();

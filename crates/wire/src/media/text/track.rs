@@ -74,7 +74,7 @@ impl TextTrack {
         for (at, lasts) in all {
             let ticks = at.decode_ticks.saturating_add(at.composition_ticks);
             let start_ms = self.ms(ticks);
-            let next_ms = self.ms(ticks.saturating_add(lasts.into()));
+            let next_ms = self.ms(ticks.saturating_add(lasts));
             if start_ms >= stretch_ms.end {
                 break;
             }

@@ -6,18 +6,18 @@
 use super::TS_PACKET_BYTES;
 
 /// The parts of a packet's head that matter here.
-pub(super) struct Header {
-    pub(super) pid: u16,
-    pub(super) unit_start: bool,
-    pub(super) discontinuity: bool,
-    pub(super) random_access: bool,
-    pub(super) pcr: Option<u64>,
+pub(in crate::media) struct Header {
+    pub(in crate::media) pid: u16,
+    pub(in crate::media) unit_start: bool,
+    pub(in crate::media) discontinuity: bool,
+    pub(in crate::media) random_access: bool,
+    pub(in crate::media) pcr: Option<u64>,
     /// Where the payload starts; the packet's end if it has none.
-    pub(super) payload: usize,
+    pub(in crate::media) payload: usize,
 }
 
 impl Header {
-    pub(super) fn read(packet: &[u8; TS_PACKET_BYTES]) -> Self {
+    pub(in crate::media) fn read(packet: &[u8; TS_PACKET_BYTES]) -> Self {
         let mut header = Self {
             pid: u16::from_be_bytes([packet[1] & 0x1f, packet[2]]),
             unit_start: packet[1] & 0x40 != 0,

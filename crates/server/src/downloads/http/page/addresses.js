@@ -32,18 +32,19 @@ async function copy(code) {
   document.execCommand("copy");
 }
 
-// Of the film whose page is at `page`: what each player is given.
-export function addresses(page) {
+// Of the film whose page is at `page`: what each player is given. A channel is not downloaded.
+export function addresses(page, isChannel) {
   const { search } = new URL(page);
   const of = (path) => `${new URL(path, page).href}${search}`;
   const hls = of("index.m3u8");
   const film = page.replace(/[?#].*$/, "").replace(/\/hls\/[^/]*$/, "");
-  return [["VLC", `vlc '${hls}'`], ["ffplay", `ffplay '${hls}'`], ["HLS", hls],
+  const all = [["VLC", `vlc '${hls}'`], ["ffplay", `ffplay '${hls}'`], ["HLS", hls],
     ["DASH", of("../dash/manifest.mpd")], ["Download", `${film}${search}`]];
+  return isChannel ? all.slice(0, 3) : all;
 }
 
-export function offerAddresses(list, page) {
-  for (const [name, text] of addresses(page)) {
+export function offerAddresses(list, page, isChannel = false) {
+  for (const [name, text] of addresses(page, isChannel)) {
     const line = document.createElement("li");
     const label = document.createElement("span");
     label.textContent = name;

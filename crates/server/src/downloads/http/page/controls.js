@@ -73,10 +73,14 @@ export function bindControls(film, tell) {
     play.textContent = film.paused ? "Play" : "Pause";
   };
   const isAt = () => {
-    const [now, all] = [film.currentTime, film.duration];
+    const { seekable } = film;
+    const isEndless = film.duration === Infinity && seekable.length > 0;
+    const all = isEndless ? seekable.end(seekable.length - 1) : film.duration;
+    const now = film.currentTime;
+    seek.min = isEndless ? seekable.start(0) : 0;
     seek.max = Number.isFinite(all) ? all : 0;
     seek.value = now;
-    time.textContent = `${clock(now)} / ${clock(all)}`;
+    time.textContent = isEndless ? clock(now) : `${clock(now)} / ${clock(all)}`;
     seek.setAttribute("aria-valuetext", `${clock(now)} of ${clock(all)}`);
   };
   const isLoud = () => {

@@ -3,8 +3,9 @@
 
 import { offerAddresses } from "./addresses.js";
 import { bindControls } from "./controls.js";
+import { LivePlayer } from "./live.js";
 import { Player, playable } from "./media_source.js";
-import { mediaPlaylist, multivariant } from "./playlist.js";
+import { isLive, mediaPlaylist, multivariant } from "./playlist.js";
 import { get } from "./track.js";
 
 const PLAYLIST = "application/vnd.apple.mpegurl";
@@ -111,6 +112,41 @@ async function offerSubtitles(main, url) {
   });
 }
 
+// Whether more follows and what was goes: then it is a channel, and no film.
+async function isOfChannel(text, main, url) {
+  const [first] = main.variants;
+  const media = first ? await (await get(new URL(first.uri, url).href)).text() : text;
+  return isLive(media);
+}
+
+// By Media Source where that can be: it is nearer to the newest than the browser's own.
+async function playLive(main, url, by) {
+  const edge = document.getElementById("edge");
+  edge.hidden = false;
+  const toEnd = () => {
+    const { seekable } = film;
+    if (seekable.length > 0) {
+      film.currentTime = seekable.end(seekable.length - 1) - 1;
+    }
+  };
+  const [variant] = playable(main);
+  if (variant && by !== "native") {
+    const sound = main.sounds.find((it) => it.group === variant.group);
+    const latency = document.getElementById("latency");
+    const player = new LivePlayer(film, { variant, sound }, url, fails, (seconds) => {
+      latency.textContent = `${Math.max(seconds, 0).toFixed(1)} s behind`;
+    });
+    edge.addEventListener("click", () => player.toEdge());
+    await player.start();
+    return;
+  }
+  if (film.canPlayType(PLAYLIST) === "") {
+    throw new Error("this browser does not play this channel; take another player");
+  }
+  edge.addEventListener("click", toEnd);
+  film.src = url;
+}
+
 async function play() {
   const path = decodeURIComponent(location.pathname.replace(/\/hls\/[^/]*$/, ""));
   const name = path.slice(path.lastIndexOf("/") + 1);
@@ -124,10 +160,16 @@ async function play() {
   page.search = String(wishes) === "" ? "" : page.search.replace(/([?&])by=[^&]*&?/, "$1");
   page.hash = "";
   bindControls(film, tell);
-  offerAddresses(document.getElementById("urls"), page.href);
   film.addEventListener("error", () => tell(film.error?.message || "this film does not play"));
   const url = `${new URL("index.m3u8", page).href}${page.search}`;
-  const main = multivariant(await (await get(url)).text());
+  const text = await (await get(url)).text();
+  const main = multivariant(text);
+  const isChannel = await isOfChannel(text, main, url);
+  offerAddresses(document.getElementById("urls"), page.href, isChannel);
+  if (isChannel) {
+    await playLive(main, url, by);
+    return;
+  }
   const choices = new Choices(main, url);
   if (playable(main).length > 0) {
     choices.offer();

@@ -54,6 +54,40 @@ export function mediaPlaylist(text, url) {
   return { init, segments, duration: start };
 }
 
+// Whether a media playlist is that of a live channel: more follows, and what was goes.
+export function isLive(text) {
+  return text.includes("#EXT-X-TARGETDURATION:") && !text.includes("#EXT-X-ENDLIST")
+    && !text.includes("#EXT-X-PLAYLIST-TYPE:");
+}
+
+// The parts of a live playlist at `url`, each with its number, that of its segment, what describes
+// it and, of the first of a segment, when it was made.
+export function livePlaylist(text, url) {
+  const parts = [];
+  let [segment, part, targetS] = [0, 0, 1];
+  let init;
+  let madeMs;
+  for (const line of text.split(/\r?\n/)) {
+    if (line.startsWith("#EXT-X-MEDIA-SEQUENCE:")) {
+      segment = Number(line.slice("#EXT-X-MEDIA-SEQUENCE:".length));
+    } else if (line.startsWith("#EXT-X-TARGETDURATION:")) {
+      targetS = Number(line.slice("#EXT-X-TARGETDURATION:".length));
+    } else if (line.startsWith("#EXT-X-MAP:")) {
+      init = new URL(attributes(line).URI, url).href;
+    } else if (line.startsWith("#EXT-X-PROGRAM-DATE-TIME:")) {
+      madeMs = Date.parse(line.slice("#EXT-X-PROGRAM-DATE-TIME:".length));
+    } else if (line.startsWith("#EXT-X-PART:")) {
+      const { URI, INDEPENDENT } = attributes(line);
+      const isIndependent = INDEPENDENT === "YES";
+      parts.push({ url: new URL(URI, url).href, segment, part, init, madeMs, isIndependent });
+      part += 1;
+    } else if (line && !line.startsWith("#")) {
+      [segment, part] = [segment + 1, 0];
+    }
+  }
+  return { parts, targetS };
+}
+
 // The number of the segment that has a time: the last that begins by then.
 export function segmentAt(playlist, time) {
   const { segments } = playlist;

@@ -1,4 +1,4 @@
-//! Those who watch a published channel, as its thread sees them.
+//! Those who watch a live channel, as its thread sees them.
 //!
 //! What a viewer has not been sent yet is its backlog. Who gets datagrams becomes a member of the
 //! group when its backlog is empty, so that it misses nothing and gets nothing twice; who gets
@@ -8,14 +8,23 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_wire::live::RecentPacket;
-use onrush_wire::rtp::{Header, Position};
+use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
 use onrush_wire::rtsp::{FRAME_PREFIX_BYTES, frame_prefix};
 
-use super::channel::{Viewing, Way};
-use super::{RECENT_BYTES_MAX, SYNC_AWAITED_MAX};
+use super::viewing::{Last, Viewing, Way};
 use crate::engine::InterleavedConnection;
+
+/// Packets of a track, and their bytes, that are kept for those who join: some seconds of any
+/// picture. A track with more between two sync samples has none kept.
+pub const RECENT_PACKETS_MAX: usize = 16_384;
+/// See [`RECENT_PACKETS_MAX`].
+pub const RECENT_BYTES_MAX: usize = 16 << 20;
+
+/// How long a viewer waits for a sync sample before it gets what comes.
+pub const SYNC_AWAITED_MAX: Duration = Duration::from_secs(10);
 
 /// Somebody who watches.
 #[derive(Debug)]
@@ -24,6 +33,9 @@ pub(super) struct Viewer {
     pub(super) tracks: Vec<Watched>,
     /// It has not been told yet that it plays.
     pub(super) is_held: bool,
+    /// By how much less time passes in its timestamps than in the channel's, since it has paused;
+    /// nothing until that is known, or as long as it has not.
+    cut_ns: Option<i64>,
 }
 
 /// One track of a viewer.
@@ -40,6 +52,12 @@ pub(super) struct Watched {
     pub(super) is_member: bool,
     /// The timestamp of the last packet that was sent or is still to be sent.
     last_timestamp: Option<u32>,
+    /// The highest numbers that were sent, as the channel has them, and whose they are.
+    pub(super) newest: Option<(Position, u32)>,
+    /// What it was sent before it paused, as long as what comes has no numbers yet that go on.
+    last: Option<Last>,
+    /// What makes its numbers of the channel's.
+    numbering: Numbering,
     /// What its client had not acknowledged when that was looked at last, and since when.
     progress: (usize, u64),
 }
@@ -62,12 +80,44 @@ pub(super) struct Bounds {
     pub(super) stall_ns_max: u64,
 }
 
+impl Viewer {
+    pub(super) fn new(id: u64, tracks: Vec<Watched>) -> Self {
+        Self {
+            id,
+            tracks,
+            is_held: true,
+            cut_ns: None,
+        }
+    }
+
+    /// Gives tracks that have paused numbers that go on, once it is known what they begin with: the
+    /// next sequence number, and timestamps of which all tracks leave out the same time, so that
+    /// they stay together.
+    pub(super) fn settle(&mut self, clock_hz: impl Fn(usize) -> u32) {
+        let gap_ns = |watched: &Watched| {
+            let (last, first) = (watched.last?, watched.first()?);
+            Some(ns_between(last.timestamp, first.timestamp, clock_hz(watched.track)) - GAP_NS)
+        };
+        let Some(cut_ns) = self
+            .cut_ns
+            .or_else(|| self.tracks.iter().filter_map(gap_ns).min())
+        else {
+            return;
+        };
+        self.cut_ns = Some(cut_ns);
+        for watched in &mut self.tracks {
+            watched.go_on(cut_ns, clock_hz(watched.track));
+        }
+    }
+}
+
 impl Watched {
-    /// One that begins with `recent`, if that is there; else with the next sync sample.
+    /// One that begins with `recent`, if that is there; else with what comes, or with the next sync
+    /// sample if it `awaits` that from now on.
     pub(super) fn new(
         (track, way, viewing): (usize, Way, Arc<Viewing>),
         recent: Option<&VecDeque<RecentPacket>>,
-        now_ns: u64,
+        (awaits_sync, now_ns): (Option<u64>, u64),
     ) -> Self {
         let mut watched = Self {
             track,
@@ -75,25 +125,68 @@ impl Watched {
             viewing,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
-            awaits_sync: None,
+            awaits_sync,
             is_member: false,
             last_timestamp: None,
+            newest: None,
+            last: None,
+            numbering: Numbering::default(),
             progress: (0, now_ns),
         };
-        match recent {
-            Some(recent) => watched.extend(recent),
-            None => watched.awaits_sync = Some(now_ns),
+        watched.last = watched.viewing.last();
+        watched.viewing.set_numbering(watched.numbering);
+        if let Some(recent) = recent {
+            watched.extend(recent);
         }
         watched
     }
 
     /// The numbers of its first packet, if that is known.
     pub(super) fn start(&self) -> Option<Position> {
-        let header = Header::read(&self.backlog.front()?.bytes)?;
-        Some(Position {
+        let header = self.first()?;
+        Some(self.numbering.position(Position {
             sequence: header.sequence,
             timestamp: header.timestamp,
-        })
+        }))
+    }
+
+    fn first(&self) -> Option<Header> {
+        Header::read(&self.backlog.front()?.bytes)
+    }
+
+    /// Numbers its packets on from where they have ended, unless another stream has begun since.
+    fn go_on(&mut self, cut_ns: i64, clock_hz: u32) {
+        let Some((last, first)) = self.last.zip(self.first()) else {
+            return;
+        };
+        self.last = None;
+        if last.ssrc != first.ssrc {
+            return;
+        }
+        let gap_ns = ns_between(last.timestamp, first.timestamp, clock_hz) - cut_ns;
+        let gap_ns = u64::try_from(gap_ns).unwrap_or(0);
+        let ticks = ticks_of(gap_ns, clock_hz.into()).max(1);
+        let end = Position {
+            sequence: last.own.sequence.wrapping_add(1),
+            timestamp: last.own.timestamp.wrapping_add(ticks),
+        };
+        let next = Position {
+            sequence: first.sequence,
+            timestamp: first.timestamp,
+        };
+        self.numbering = Numbering::default().continued(end, next);
+        self.viewing.set_numbering(self.numbering);
+    }
+
+    /// It leaves: what it was sent last, as the channel has it.
+    pub(super) fn remember(&self, newest: Option<(Position, u32)>) {
+        if let Some((position, ssrc)) = newest {
+            self.viewing.set_last(Last {
+                own: self.numbering.position(position),
+                timestamp: position.timestamp,
+                ssrc,
+            });
+        }
     }
 
     /// A packet of its track has come; with what a decoder can start with now, if that begins with
@@ -166,9 +259,20 @@ impl Watched {
     fn pop(&mut self) -> Option<RecentPacket> {
         let packet = self.backlog.pop_front()?;
         self.backlog_bytes -= packet.bytes.len();
-        self.last_timestamp = Header::read(&packet.bytes).map(|header| header.timestamp);
+        if let Some(header) = Header::read(&packet.bytes) {
+            self.last_timestamp = Some(header.timestamp);
+            let newest = self.newest.filter(|(_, ssrc)| *ssrc == header.ssrc);
+            let newest = newer(newest.map(|(position, _)| position), &header);
+            self.newest = Some((newest, header.ssrc));
+        }
         self.viewing.count(packet.bytes.len());
         Some(packet)
+    }
+
+    /// Its packet's header, with its own numbers.
+    fn header(&self, packet: &[u8]) -> Option<[u8; HEADER_BYTES]> {
+        let head = packet.first_chunk::<HEADER_BYTES>()?;
+        Some(self.numbering.header(head))
     }
 
     /// Whether something waits to be sent, or it may become a member.
@@ -179,7 +283,13 @@ impl Watched {
     /// Whether the group has all that is to come.
     pub(super) fn may_join(&self) -> bool {
         let is_datagrams = matches!(self.way, Way::Datagrams(..));
-        is_datagrams && !self.is_member && self.backlog.is_empty() && self.awaits_sync.is_none()
+        // Its numbers are not the group's once it has paused.
+        let is_shared = self.last.is_none() && self.numbering.is_shared();
+        is_datagrams
+            && is_shared
+            && !self.is_member
+            && self.backlog.is_empty()
+            && self.awaits_sync.is_none()
     }
 
     /// Sends datagrams of the backlog, few enough for a player's socket to hold.
@@ -188,8 +298,16 @@ impl Watched {
             let Some(packet) = self.backlog.front() else {
                 return Sent::All;
             };
+            let own = (!self.numbering.is_shared()).then(|| {
+                let head = self.header(&packet.bytes).unwrap_or_default();
+                [
+                    &head[..],
+                    packet.bytes.get(HEADER_BYTES..).unwrap_or_default(),
+                ]
+                .concat()
+            });
             // What the network says of one of them is not worth a second attempt.
-            if let Err(error) = socket.send_to(&packet.bytes, to)
+            if let Err(error) = socket.send_to(own.as_deref().unwrap_or(&packet.bytes), to)
                 && error.kind() == ErrorKind::WouldBlock
             {
                 return Sent::Some;
@@ -227,7 +345,11 @@ impl Watched {
                     continue;
                 };
                 message.extend_from_slice(&frame_prefix(channel, bytes));
+                let at = message.len();
                 message.extend_from_slice(&packet.bytes);
+                if let Some(head) = self.header(&packet.bytes) {
+                    message[at..at + HEADER_BYTES].copy_from_slice(&head);
+                }
             }
             match connection.try_send_within(message, usize::MAX) {
                 Ok(()) => {}
@@ -248,6 +370,42 @@ impl Watched {
         }
     }
 }
+
+/// The highest numbers so far, with a packet more.
+pub(super) fn newer(before: Option<Position>, header: &Header) -> Position {
+    let own = Position {
+        sequence: header.sequence,
+        timestamp: header.timestamp,
+    };
+    before.map_or(own, |before| Position {
+        sequence: match own.sequence.wrapping_sub(before.sequence) < 1 << 15 {
+            true => own.sequence,
+            false => before.sequence,
+        },
+        timestamp: match own.timestamp.wrapping_sub(before.timestamp) < 1 << 31 {
+            true => own.timestamp,
+            false => before.timestamp,
+        },
+    })
+}
+
+/// The time from one timestamp to another, which may be a little before it: what is recent is not
+/// older than [`BEFORE_SECONDS_MAX`].
+fn ns_between(from: u32, to: u32, clock_hz: u32) -> i64 {
+    let before_max = clock_hz.max(1).saturating_mul(BEFORE_SECONDS_MAX);
+    let ticks = to.wrapping_sub(from);
+    let ticks = match from.wrapping_sub(to) {
+        before if before <= before_max => -i64::from(before),
+        _ => i64::from(ticks),
+    };
+    ticks * 1_000_000_000 / i64::from(clock_hz.max(1))
+}
+
+/// How long a pause is at the least in the timestamps of a viewer that has paused: about a picture.
+const GAP_NS: i64 = 40_000_000;
+
+/// How much older than what a viewer was sent last it may be what it goes on with.
+const BEFORE_SECONDS_MAX: u32 = 600;
 
 /// Datagrams that a viewer is sent in a step while it catches up: what its socket holds, which is
 /// 212,992 bytes of the kernel's own accounting by default, is several times as much.
@@ -283,7 +441,8 @@ mod tests {
 
     fn watched(recent: Option<&VecDeque<RecentPacket>>) -> Watched {
         let way = Way::Datagrams([127, 0, 0, 1].into(), ([127, 0, 0, 1], 9).into());
-        Watched::new((0, way, Arc::default()), recent, 0)
+        let awaits = recent.is_none().then_some(0);
+        Watched::new((0, way, Arc::default()), recent, (awaits, 0))
     }
 
     fn orders(watched: &Watched) -> Vec<u64> {

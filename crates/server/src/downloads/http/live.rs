@@ -1,0 +1,257 @@
+//! Live channels by HLS (RFC 8216bis): requests that wait for what comes next, and bytes that are
+//! shared by all who ask.
+//!
+//! A channel's resources lie beneath its name as a film's do beneath its file. Waiting is bounded:
+//! by three target durations, and by so many requests for a channel.
+
+use std::time::Duration;
+
+use onrush_wire::auth::Grant;
+use onrush_wire::hls::live::{BadReload, Found, Reload};
+use onrush_wire::hls::{self, Resource as Asked};
+use onrush_wire::http::{ASSETS, Coding, Codings, PAGE_POLICY, Status, assets_from};
+use onrush_wire::media::Medium;
+use onrush_wire::media::segments::Format;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip};
+use crate::downloads::Site;
+use crate::hls_live::LiveStream;
+
+/// How long the first playlist of a channel is waited for: until a segment is whole.
+pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// What comes next is waited for so many target durations (RFC 8216bis, section 6.2.5.2).
+const TARGETS_WAITED: u64 = 3;
+
+const PLAYLIST: &str = "application/vnd.apple.mpegurl";
+
+type Refusal = (Status, String);
+
+/// The resource of a live channel that `path` names, or why there is none; `None` if it names
+/// something else.
+pub(super) async fn find(
+    site: &Site,
+    (path, query, codings): (&str, Option<&str>, Codings),
+) -> Option<Result<Made, Refusal>> {
+    let (name, asked) = hls::parse(path)?;
+    let stream = match site.live.find(name).await? {
+        Ok(stream) => stream,
+        Err(note) => return Some(Err((Status::NotFound, note))),
+    };
+    Some(make(site, &stream, name, asked, query, codings).await)
+}
+
+/// The channels that the page of a folder shows. Which of them somebody may play is not known of a
+/// page: where not everybody may play all, none is named.
+pub(super) fn listed(site: &Site, folder: &str) -> Vec<String> {
+    match folder.is_empty() && site.authorizer.is_open() {
+        true => site.live.names(),
+        false => Vec::new(),
+    }
+}
+
+async fn make(
+    site: &Site,
+    stream: &LiveStream,
+    name: &str,
+    asked: Asked<'_>,
+    query: Option<&str>,
+    codings: Codings,
+) -> Result<Made, Refusal> {
+    let nothing = || (Status::NotFound, "the channel has no such thing".to_owned());
+    match asked {
+        Asked::Main => playlist(site, stream, None, query, codings).await,
+        Asked::Media { rendition } => playlist(site, stream, Some(rendition), query, codings).await,
+        Asked::Page => {
+            let assets = assets_from(&format!("{name}/hls"));
+            let page = include_str!("page/player.html").replace("{assets}", &assets);
+            // Channels lie in no folder that could be gone back to.
+            let root = assets.trim_end_matches(ASSETS);
+            let page = page.replace("href=\"../../\"", &format!("href=\"{root}\""));
+            Ok(Made::live_page(page, now_s(site), PAGE_POLICY))
+        }
+        Asked::Init { rendition, version } => {
+            let init = stream.window().init(rendition, version);
+            let bytes = init.ok_or_else(nothing)?;
+            let etag = format!("\"{version}-{rendition}-init\"");
+            let media_type = media_type(stream, rendition);
+            Ok(Made::live(vec![bytes], etag, media_type, now_s(site)))
+        }
+        Asked::Segment {
+            rendition,
+            version,
+            number,
+            format,
+        } => {
+            is_of(stream, rendition, format).ok_or_else(nothing)?;
+            match stream.window().segment(rendition, version, number) {
+                Found::Bytes(bytes) => {
+                    let etag = format!("\"{version}-{rendition}-{number}\"");
+                    let media_type = media_type_of(format, rendition);
+                    Ok(Made::live(bytes, etag, media_type, now_s(site)))
+                }
+                _ => Err(nothing()),
+            }
+        }
+        Asked::Part {
+            rendition,
+            version,
+            number,
+            part,
+            format,
+        } => {
+            is_of(stream, rendition, format).ok_or_else(nothing)?;
+            let found = || stream.window().part(rendition, version, number, part);
+            let bytes = wait_for(stream, || match found() {
+                Found::Bytes(bytes) => Some(Ok(bytes)),
+                Found::Awaited => None,
+                Found::Nothing => Some(Err(nothing())),
+            });
+            let etag = format!("\"{version}-{rendition}-{number}.{part}\"");
+            let media_type = media_type_of(format, rendition);
+            Ok(Made::live(bytes.await?, etag, media_type, now_s(site)))
+        }
+        Asked::Pictures { .. }
+        | Asked::Picture { .. }
+        | Asked::Text { .. }
+        | Asked::Poster
+        | Asked::Manifest => Err(nothing()),
+    }
+}
+
+async fn playlist(
+    site: &Site,
+    stream: &LiveStream,
+    rendition: Option<&str>,
+    query: Option<&str>,
+    codings: Codings,
+) -> Result<Made, Refusal> {
+    let bad = |bad: BadReload| (Status::BadRequest, bad.note().to_owned());
+    let reload = Reload::parse(query).map_err(bad)?;
+    wait_until(
+        stream,
+        Instant::now() + FIRST_SEGMENT_WAIT_MAX,
+        || stream.window().is_ready().then_some(Ok(())),
+        "no segment of the channel is whole yet",
+    )
+    .await?;
+    // Of a transport stream there is one playlist, which is that of its rendition, too.
+    let of = rendition.unwrap_or("stream");
+    wait_for(stream, || match stream.window().has(of, &reload) {
+        Ok(true) => Some(Ok(())),
+        Ok(false) => None,
+        Err(error) => Some(Err(bad(error))),
+    })
+    .await?;
+    let grant = query.and_then(Grant::of_query).and_then(Result::ok);
+    let grant = grant.map_or_else(String::new, |grant| format!("?{grant}"));
+    let write = || {
+        let window = stream.window();
+        let text = match rendition {
+            None => window.main_playlist(&grant, reload.skips),
+            Some(of) => window.media_playlist(of, &grant, reload.skips),
+        };
+        let text = text.map(String::into_bytes);
+        text.ok_or_else(|| (Status::NotFound, "the channel has no such track".to_owned()))
+    };
+    let key = |is_gzip| (rendition.unwrap_or_default(), reload.skips, is_gzip);
+    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| match &*grant {
+        "" => stream.text(key(is_gzip), make),
+        _ => make().map(Into::into),
+    };
+    let plain = shared(false, &write)?;
+    let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
+    let is_gzip = likes && plain.len() >= COMPRESSED_BYTES_MIN;
+    let compress = || gzip(&plain).or_else(|_| Ok(plain.to_vec()));
+    let (bytes, coding) = match is_gzip {
+        true => (shared(true, &compress)?, Some(Coding::Gzip)),
+        false => (plain, None),
+    };
+    // What was waited for is the same for all who wait for it, and what follows asks for more.
+    let target_s = stream.window().target_s().unwrap_or(1);
+    let cache_control = match reload.until {
+        Some(_) => format!("max-age={}", 6 * target_s).into(),
+        None => ASK_AGAIN.into(),
+    };
+    Ok(Made::live_text(
+        bytes,
+        coding,
+        PLAYLIST,
+        cache_control,
+        now_s(site),
+    ))
+}
+
+/// Waits for what comes next, no longer than three target durations.
+async fn wait_for<T>(
+    stream: &LiveStream,
+    look: impl FnMut() -> Option<Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let target_s = stream.window().target_s().unwrap_or(1);
+    let until = Instant::now() + Duration::from_secs(TARGETS_WAITED * target_s);
+    wait_until(
+        stream,
+        until,
+        look,
+        "nothing has come of the channel in time",
+    )
+    .await
+}
+
+/// Looks until there is something, each time that something has changed.
+async fn wait_until<T>(
+    stream: &LiveStream,
+    until: Instant,
+    mut look: impl FnMut() -> Option<Result<T, Refusal>>,
+    late: &str,
+) -> Result<T, Refusal> {
+    let mut changes: watch::Receiver<u64> = stream.changes();
+    if let Some(found) = look() {
+        return found;
+    }
+    let gone = |note: &str| Err((Status::ServiceUnavailable, note.to_owned()));
+    let Some(_waiting) = stream.wait() else {
+        return gone("too many wait for this channel");
+    };
+    loop {
+        if stream.is_closed() {
+            return gone("the channel has ended");
+        }
+        match timeout_at(until, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return gone("the channel has ended"),
+            Err(_) => return gone(late),
+        }
+        if let Some(found) = look() {
+            return found;
+        }
+    }
+}
+
+fn is_of(stream: &LiveStream, rendition: &str, format: Format) -> Option<()> {
+    let window = stream.window();
+    let kept = window.kept(rendition)?;
+    (kept.of.format == format).then_some(())
+}
+
+fn media_type(stream: &LiveStream, rendition: &str) -> &'static str {
+    let window = stream.window();
+    match window.kept(rendition).map(|kept| kept.of.medium) {
+        Some(Medium::Audio) => "audio/mp4",
+        _ => "video/mp4",
+    }
+}
+
+fn media_type_of(format: Format, rendition: &str) -> &'static str {
+    match (format, rendition) {
+        (Format::Ts, _) => "video/mp2t",
+        (Format::Cmaf, "audio") => "audio/mp4",
+        (Format::Cmaf, _) => "video/mp4",
+    }
+}
+
+fn now_s(site: &Site) -> i64 {
+    site.clock.with_now(|now_s, _| now_s.cast_signed())
+}

@@ -1,0 +1,194 @@
+//! Live channels by HLS: segments that are made while somebody asks for them, and kept in memory
+//! once for all who do.
+//!
+//! Of each channel that is asked for there is a thread, which takes its packets from a
+//! [`Tap`](crate::channels::tap::Tap) and cuts them ([`onrush_wire::media::live`]). It ends when
+//! nobody has asked for a while. What HTTP says of it is [`crate::downloads`]'.
+
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::channels::Channel;
+use crate::channels::published::{PublishedChannels, Pulls};
+
+pub(crate) use self::stream::LiveStream;
+use self::stream::Source;
+
+/// The settings of live channels by HLS.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveHlsConfig {
+    /// How far back playlists reach, 60 s by default: longer lets viewers go further back, and
+    /// takes as much more memory.
+    pub hls_window: Duration,
+    /// Bytes of segments that are kept of a channel, 128 MiB by default. Playlists list what has
+    /// half of them, if that is less than the window: the other half is what was listed.
+    pub hls_bytes_max: usize,
+    /// How long a channel is still cut that nobody asks for, 30 s by default.
+    pub hls_idle_time_max: Duration,
+    /// Whether channels are cut before anybody asks, and always: then there is something to go
+    /// back to. Not by default.
+    pub is_always: bool,
+    /// Requests for one channel that wait for what comes next, 8192 by default; one more is
+    /// answered 503. Each has its connection, and nothing else.
+    pub hls_waiting_max: usize,
+}
+
+impl Default for LiveHlsConfig {
+    fn default() -> Self {
+        Self {
+            hls_window: Duration::from_secs(60),
+            hls_bytes_max: 128 << 20,
+            hls_idle_time_max: Duration::from_secs(30),
+            is_always: false,
+            hls_waiting_max: 8192,
+        }
+    }
+}
+
+/// Live channels as HTTP finds them.
+#[derive(Debug)]
+pub(crate) struct LiveHls {
+    config: LiveHlsConfig,
+    is_in_kernel: bool,
+    channels: OnceLock<LiveChannels>,
+    running: Mutex<BTreeMap<String, Arc<LiveStream>>>,
+}
+
+/// Where channels are to be found.
+#[derive(Debug)]
+pub(crate) struct LiveChannels {
+    channels: Vec<Arc<Channel>>,
+    published: Arc<PublishedChannels>,
+    pulls: Arc<Pulls>,
+}
+
+impl LiveChannels {
+    pub(crate) fn new(
+        channels: Vec<Arc<Channel>>,
+        published: &Arc<PublishedChannels>,
+        pulls: &Arc<Pulls>,
+    ) -> Self {
+        Self {
+            channels,
+            published: Arc::clone(published),
+            pulls: Arc::clone(pulls),
+        }
+    }
+}
+
+impl LiveHls {
+    pub(crate) fn new(config: LiveHlsConfig, is_in_kernel: bool) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            is_in_kernel,
+            channels: OnceLock::new(),
+            running: Mutex::default(),
+        })
+    }
+
+    /// From now on there are these.
+    pub(crate) fn set_channels(&self, channels: LiveChannels) {
+        // It is said once.
+        drop(self.channels.set(channels));
+    }
+
+    /// Whether channels are cut that nobody has asked for.
+    pub(crate) fn is_always(&self) -> bool {
+        self.config.is_always
+    }
+
+    /// Starts to cut all channels that are there.
+    pub(crate) fn start_all(&self) {
+        for name in self.names() {
+            if let Some(source) = self.source(&name) {
+                // Why it is not cut, is told to who asks.
+                drop(self.start(&name, source));
+            }
+        }
+    }
+
+    /// The names of all channels, as paths.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let Some(all) = self.channels.get() else {
+            return Vec::new();
+        };
+        let configured = all.channels.iter();
+        let mut names: Vec<_> = configured
+            .map(|it| format!("{FOLDER}{}", it.name()))
+            .collect();
+        let published = all.published.all();
+        names.extend(published.iter().map(|it| it.path().to_owned()));
+        names
+    }
+
+    /// The channel of that name, which is cut from now on if it was not; `None` if there is no such
+    /// channel. One that is pulled is waited for.
+    ///
+    /// # Errors
+    ///
+    /// In words, if it cannot be cut.
+    pub(crate) async fn find(&self, path: &str) -> Option<Result<Arc<LiveStream>, String>> {
+        let give_up = Instant::now() + PULLED_TIME_MAX;
+        loop {
+            if let Some(stream) = self.running().get(path).filter(|it| !it.is_closed()) {
+                stream.ask();
+                return Some(Ok(Arc::clone(stream)));
+            }
+            if let Some(source) = self.source(path) {
+                return Some(self.start(path, source));
+            }
+            let is_pulled = self.channels.get()?.pulls.want(path);
+            if !is_pulled || Instant::now() >= give_up {
+                return None;
+            }
+            sleep(PULLED_LOOK_EVERY).await;
+        }
+    }
+
+    fn source(&self, path: &str) -> Option<Source> {
+        let all = self.channels.get()?;
+        if let Some(channel) = all.published.find(path) {
+            return Some(Source::Published(channel));
+        }
+        let name = path.strip_prefix(FOLDER)?;
+        let channel = all.channels.iter().find(|it| it.name() == name)?;
+        Some(Source::Transport(Arc::clone(channel)))
+    }
+
+    fn start(&self, path: &str, source: Source) -> Result<Arc<LiveStream>, String> {
+        if self.is_in_kernel && matches!(source, Source::Transport(_)) {
+            return Err("channels that are replicated in the kernel are not cut".to_owned());
+        }
+        let mut running = self.running();
+        // Somebody else may have been quicker.
+        if let Some(stream) = running.get(path).filter(|it| !it.is_closed()) {
+            return Ok(Arc::clone(stream));
+        }
+        running.retain(|_, stream| !stream.is_closed());
+        let stream = LiveStream::start(path, source, self.config)?;
+        running.insert(path.to_owned(), Arc::clone(&stream));
+        Ok(stream)
+    }
+
+    /// Ends all of them.
+    pub(crate) fn stop(&self) {
+        let running = std::mem::take(&mut *self.running());
+        running.values().for_each(|stream| stream.stop());
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LiveStream>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where channels with inputs of their own are.
+const FOLDER: &str = "live/";
+
+/// How long a client waits for a source that is asked for, and how often that is looked at.
+const PULLED_TIME_MAX: Duration = Duration::from_secs(8);
+const PULLED_LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -1,0 +1,259 @@
+//! One channel that is cut.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_wire::hls::live::{Window, WindowSettings};
+use onrush_wire::media::live::{LiveCutter, Output};
+use tokio::sync::watch;
+use tracing::info;
+
+use super::LiveHlsConfig;
+use crate::channels::published::PublishedChannel;
+use crate::channels::tap::{Tap, Tapped};
+use crate::channels::{Channel, LiveChannel};
+use crate::random::random;
+
+/// What is cut.
+#[derive(Debug)]
+pub(super) enum Source {
+    Published(Arc<PublishedChannel>),
+    Transport(Arc<Channel>),
+}
+
+/// A channel that is cut.
+#[derive(Debug)]
+pub(crate) struct LiveStream {
+    tap: Arc<Tap>,
+    window: Mutex<Window>,
+    /// Counts what has changed.
+    changed: watch::Sender<u64>,
+    /// When somebody asked last, in ns of the monotonic clock.
+    asked_ns: AtomicU64,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    texts: Mutex<Vec<Text>>,
+}
+
+/// A playlist as it was written last: which, of how many changes, and its bytes as they are and in
+/// gzip.
+#[derive(Debug)]
+struct Text {
+    key: (String, bool, bool),
+    changes: u64,
+    bytes: Arc<[u8]>,
+}
+
+/// The right to wait for what comes next. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a LiveStream);
+
+impl LiveStream {
+    /// Starts to cut.
+    pub(super) fn start(
+        path: &str,
+        source: Source,
+        config: LiveHlsConfig,
+    ) -> Result<Arc<Self>, String> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since_1970 = since_1970.unwrap_or_default();
+        let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(i64::MAX);
+        let offset_ns = unix_ns.saturating_sub(i64::try_from(monotonic_ns()).unwrap_or(0));
+        let cutter = match &source {
+            Source::Published(channel) => LiveCutter::new(channel.tracks(), offset_ns)?,
+            Source::Transport(_) => LiveCutter::transport(offset_ns),
+        };
+        let settings = WindowSettings {
+            window_us: u64::try_from(config.hls_window.as_micros()).unwrap_or(u64::MAX),
+            bytes_max: config.hls_bytes_max,
+            first_number: since_1970.as_secs(),
+            version: u64::from_ne_bytes(random()),
+        };
+        let stream = Arc::new(Self {
+            tap: Arc::default(),
+            window: Mutex::new(Window::new(settings, cutter.renditions())),
+            changed: watch::Sender::new(0),
+            asked_ns: AtomicU64::new(monotonic_ns()),
+            waiting: AtomicUsize::new(0),
+            waiting_max: config.hls_waiting_max,
+            thread: Mutex::default(),
+            texts: Mutex::default(),
+        });
+        let cutting = Cutting {
+            stream: Arc::clone(&stream),
+            path: path.to_owned(),
+            cutter,
+            idle_ns: match config.is_always {
+                true => u64::MAX,
+                false => u64::try_from(config.hls_idle_time_max.as_nanos()).unwrap_or(u64::MAX),
+            },
+            source,
+        };
+        let thread = thread::Builder::new().name("onrush-hls".to_owned());
+        let thread = thread.spawn(move || cutting.run());
+        let thread = thread.map_err(|error| format!("no thread for it: {error}"))?;
+        *lock(&stream.thread) = Some(thread);
+        Ok(stream)
+    }
+
+    /// Somebody asks for it.
+    pub(crate) fn ask(&self) {
+        self.asked_ns.store(monotonic_ns(), Ordering::Relaxed);
+    }
+
+    /// What is kept of it.
+    pub(crate) fn window(&self) -> MutexGuard<'_, Window> {
+        lock(&self.window)
+    }
+
+    /// Tells of changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// A place among those who wait, if there is one.
+    pub(crate) fn wait(&self) -> Option<Waiting<'_>> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(self);
+        (before < self.waiting_max).then_some(waiting)
+    }
+
+    /// The bytes of a playlist, which `make` writes if it has changed: its name, whether it is a
+    /// delta, and whether it is compressed say which.
+    pub(crate) fn text<E>(
+        &self,
+        key: (&str, bool, bool),
+        make: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Arc<[u8]>, E> {
+        let changes = *self.changed.borrow();
+        let mut texts = lock(&self.texts);
+        let is_it = |text: &&mut Text| (&*text.key.0, text.key.1, text.key.2) == key;
+        match texts.iter_mut().find(is_it) {
+            Some(text) if text.changes == changes => Ok(Arc::clone(&text.bytes)),
+            Some(text) => {
+                (text.bytes, text.changes) = (make()?.into(), changes);
+                Ok(Arc::clone(&text.bytes))
+            }
+            None => {
+                let bytes: Arc<[u8]> = make()?.into();
+                texts.push(Text {
+                    key: (key.0.to_owned(), key.1, key.2),
+                    changes,
+                    bytes: Arc::clone(&bytes),
+                });
+                Ok(bytes)
+            }
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tap.is_closed()
+    }
+
+    /// Ends it, and waits.
+    pub(super) fn stop(&self) {
+        self.tap.close();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The thread of a channel.
+struct Cutting {
+    stream: Arc<LiveStream>,
+    path: String,
+    cutter: LiveCutter,
+    idle_ns: u64,
+    source: Source,
+}
+
+impl Cutting {
+    fn run(mut self) {
+        let path = &self.path;
+        info!("channel {path}: segments are made of it");
+        match &self.source {
+            Source::Published(channel) => {
+                // So that it is not taken for one that nobody watches.
+                channel.count_viewer(true);
+                channel.tap(Arc::clone(&self.stream.tap));
+            }
+            Source::Transport(channel) => channel.tap(Arc::clone(&self.stream.tap)),
+        }
+        let mut out = Vec::new();
+        while !self.stream.is_closed() && !self.is_over() {
+            let batch = self.stream.tap.take(LOOK_EVERY);
+            if let Source::Published(channel) = &self.source {
+                for track in 0..channel.tracks().len() {
+                    if let Some((timestamp, at_ns)) = channel.timestamp_and_time(track) {
+                        self.cutter.line(track, timestamp, at_ns);
+                    }
+                }
+            }
+            for tapped in batch {
+                match tapped {
+                    Tapped::Begin => self.cutter.begin(&mut out),
+                    Tapped::Packet(track, bytes, at_ns) => {
+                        self.cutter.push(track, &bytes, at_ns, &mut out);
+                    }
+                    Tapped::Transport(bytes, at_ns) => {
+                        self.cutter.push_transport(&bytes, at_ns, &mut out);
+                    }
+                }
+                self.apply(&mut out);
+            }
+        }
+        self.stream.tap.close();
+        // Who waits sees that it is closed.
+        self.stream.changed.send_modify(|changes| *changes += 1);
+        if let Source::Published(channel) = &self.source {
+            channel.count_viewer(false);
+        }
+        info!("channel {}: segments are made of it no longer", self.path);
+    }
+
+    fn apply(&self, out: &mut Vec<Output>) {
+        if out.is_empty() {
+            return;
+        }
+        let mut window = self.stream.window();
+        let mut is_changed = false;
+        for output in out.drain(..) {
+            is_changed |= window.apply(output);
+        }
+        drop(window);
+        if is_changed {
+            self.stream.changed.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let asked_ns = self.stream.asked_ns.load(Ordering::Relaxed);
+        let is_idle = monotonic_ns().saturating_sub(asked_ns) > self.idle_ns
+            && self.stream.waiting.load(Ordering::Relaxed) == 0;
+        let has_ended = match &self.source {
+            Source::Published(channel) => channel.end().is_some(),
+            Source::Transport(_) => false,
+        };
+        is_idle || has_ended
+    }
+}
+
+/// How often the thread looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Nothing that is locked here is ever left half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

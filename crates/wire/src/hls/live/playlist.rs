@@ -1,0 +1,289 @@
+//! The text of live playlists (RFC 8216bis, sections 4 and 6.2).
+
+use std::fmt::Write;
+
+use super::window::{Kept, Segment, Window};
+use crate::calendar::Utc;
+use crate::hls::Version;
+use crate::media::Medium;
+use crate::media::segments::Format;
+
+/// Parts are listed of what is so many target durations from the end (section 4.4.4.9).
+const PARTS_TARGETS: u64 = 3;
+
+/// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
+const SKIP_TARGETS: u64 = 6;
+
+/// How far from the end players stay at the least: three parts (section 4.4.3.8), and a second.
+const HOLD_BACK_PARTS: u64 = 3;
+const HOLD_BACK_US_MIN: u64 = 1_000_000;
+
+impl Window {
+    /// The playlist that names all others; of a transport stream the only one. `query` is what URLs
+    /// end in. `None` while there is none yet.
+    #[must_use]
+    pub fn main_playlist(&self, query: &str, skips: bool) -> Option<String> {
+        if !self.is_ready() {
+            return None;
+        }
+        match &self.renditions[..] {
+            [only] if only.of.format == Format::Ts => {
+                let folder = format!("{}/", only.of.name);
+                Some(self.media_text(only, &folder, query, skips))
+            }
+            _ => Some(self.multivariant(query)),
+        }
+    }
+
+    /// The playlist of a rendition; `None` if there is no such one, or none yet.
+    #[must_use]
+    pub fn media_playlist(&self, rendition: &str, query: &str, skips: bool) -> Option<String> {
+        let kept = self.kept(rendition).filter(|_| self.is_ready())?;
+        (!kept.segments.is_empty()).then(|| self.media_text(kept, "", query, skips))
+    }
+
+    fn multivariant(&self, query: &str) -> String {
+        let mut out = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
+        let has = |medium| {
+            let mut of = self.renditions.iter();
+            of.find(|it| it.of.medium == medium && !it.segments.is_empty())
+        };
+        let (pictures, sound) = (has(Medium::Video), has(Medium::Audio));
+        let Some(leading) = pictures.or(sound) else {
+            return out;
+        };
+        let beside = sound.filter(|_| pictures.is_some());
+        if let Some(sound) = beside {
+            out += "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio1\",NAME=\"audio\",DEFAULT=YES,\
+                    AUTOSELECT=YES";
+            if let Some(channels) = sound.init().channels {
+                write!(out, ",CHANNELS=\"{channels}\"").expect("text");
+            }
+            line(
+                &mut out,
+                format_args!(",URI=\"{}/index.m3u8{query}\"", sound.of.name),
+            );
+        }
+        let rates = [Some(leading), beside].into_iter().flatten().map(rates);
+        let (peak, mean) = rates.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        write!(
+            out,
+            "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={mean}"
+        )
+        .expect("text");
+        let codecs = [Some(leading), beside].into_iter().flatten();
+        let codecs: Vec<_> = codecs.filter_map(|it| it.init().codec.as_deref()).collect();
+        if !codecs.is_empty() {
+            write!(out, ",CODECS=\"{}\"", codecs.join(",")).expect("text");
+        }
+        if let Some((width, height)) = leading.init().dimensions {
+            write!(out, ",RESOLUTION={width}x{height}").expect("text");
+        }
+        if let Some(rate) = frame_rate(leading) {
+            write!(out, ",FRAME-RATE={rate}").expect("text");
+        }
+        if beside.is_some() {
+            out += ",AUDIO=\"audio1\"";
+        }
+        line(
+            &mut out,
+            format_args!("\n{}/index.m3u8{query}", leading.of.name),
+        );
+        out
+    }
+
+    fn media_text(&self, kept: &Kept, folder: &str, query: &str, skips: bool) -> String {
+        let target_s = self.target_s.unwrap_or(1);
+        let target_us = target_s * 1_000_000;
+        let listed: Vec<_> = kept.listed().collect();
+        let mut out = self.head(target_s);
+        let first = listed.first().map_or(0, |it| it.number);
+        line(&mut out, format_args!("#EXT-X-MEDIA-SEQUENCE:{first}"));
+        if let Some(first) = listed.first() {
+            // One in front of the first is not among those that have gone.
+            let breaks = first.breaks - u64::from(first.is_break);
+            line(
+                &mut out,
+                format_args!("#EXT-X-DISCONTINUITY-SEQUENCE:{breaks}"),
+            );
+        }
+        let behind_us = |from: usize| {
+            let behind = listed[from..].iter();
+            behind.map(|it| it.lasts_us).sum::<u64>()
+        };
+        let skipped = match skips {
+            true => listed
+                .iter()
+                .enumerate()
+                .take_while(|(at, it)| {
+                    it.is_complete && behind_us(*at + 1) >= SKIP_TARGETS * target_us
+                })
+                .count(),
+            false => 0,
+        };
+        if skipped > 0 {
+            line(
+                &mut out,
+                format_args!("#EXT-X-SKIP:SKIPPED-SEGMENTS={skipped}"),
+            );
+        }
+        let mut described = None;
+        let place = Place { folder, query };
+        for (at, segment) in listed.iter().enumerate().skip(skipped) {
+            let has_parts = behind_us(at + 1) < PARTS_TARGETS * target_us;
+            let is_new = described.replace(segment.version) != Some(segment.version);
+            place.segment(&mut out, kept, segment, (has_parts, is_new));
+        }
+        let (number, part) = kept.hint();
+        let name = place.name(kept, kept.version(), number, Some(part));
+        line(
+            &mut out,
+            format_args!("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"{name}\""),
+        );
+        self.reports(&mut out, kept, query);
+        out
+    }
+
+    fn head(&self, target_s: u64) -> String {
+        let part_us = self.part_us;
+        let hold_back_us = (HOLD_BACK_PARTS * part_us).max(HOLD_BACK_US_MIN);
+        let skip_s = SKIP_TARGETS * target_s;
+        let (part, hold_back) = (seconds(part_us), seconds(hold_back_us));
+        format!(
+            "#EXTM3U\n#EXT-X-VERSION:9\n#EXT-X-TARGETDURATION:{target_s}\n\
+             #EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,PART-HOLD-BACK={hold_back},\
+             CAN-SKIP-UNTIL={skip_s}.0\n\
+             #EXT-X-PART-INF:PART-TARGET={part}\n"
+        )
+    }
+
+    /// EXT-X-RENDITION-REPORT (section 4.4.5.4).
+    fn reports(&self, out: &mut String, of: &Kept, query: &str) {
+        let others = self.renditions.iter();
+        for other in others.filter(|it| it.of.name != of.of.name) {
+            let Some(last) = other.segments.back() else {
+                continue;
+            };
+            let part = last.parts.len().saturating_sub(1);
+            line(
+                out,
+                format_args!(
+                    "#EXT-X-RENDITION-REPORT:URI=\"../{}/index.m3u8{query}\",LAST-MSN={},\
+                     LAST-PART={part}",
+                    other.of.name, last.number
+                ),
+            );
+        }
+    }
+}
+
+/// What URLs in a playlist have around their names.
+struct Place<'a> {
+    folder: &'a str,
+    query: &'a str,
+}
+
+impl Place<'_> {
+    fn segment(
+        &self,
+        out: &mut String,
+        kept: &Kept,
+        segment: &Segment,
+        (has_parts, is_new): (bool, bool),
+    ) {
+        if segment.is_break {
+            *out += "#EXT-X-DISCONTINUITY\n";
+        }
+        if is_new && !segment.init.bytes.is_empty() {
+            let (folder, query, version) = (self.folder, self.query, segment.version);
+            line(
+                out,
+                format_args!("#EXT-X-MAP:URI=\"{folder}{version}/init.mp4{query}\""),
+            );
+        }
+        if let Some(first) = segment.parts.first() {
+            let time = date_time(first.starts_unix_ns);
+            line(out, format_args!("#EXT-X-PROGRAM-DATE-TIME:{time}"));
+        }
+        let name = |part| self.name(kept, segment.version, segment.number, part);
+        for (part, it) in (0_u64..).zip(&segment.parts).filter(|_| has_parts) {
+            let lasts = seconds(it.lasts_us);
+            write!(
+                out,
+                "#EXT-X-PART:DURATION={lasts},URI=\"{}\"",
+                name(Some(part))
+            )
+            .expect("text");
+            let independent = if it.is_independent {
+                ",INDEPENDENT=YES"
+            } else {
+                ""
+            };
+            line(out, format_args!("{independent}"));
+        }
+        if segment.is_complete {
+            let lasts = seconds(segment.lasts_us);
+            line(out, format_args!("#EXTINF:{lasts},\n{}", name(None)));
+        }
+    }
+
+    fn name(&self, kept: &Kept, version: Version, number: u64, part: Option<u64>) -> String {
+        let Self { folder, query } = self;
+        let ending = match kept.of.format {
+            Format::Ts => "ts",
+            Format::Cmaf => "m4s",
+        };
+        let part = part.map_or_else(String::new, |part| format!(".{part}"));
+        format!("{folder}{version}/{number}{part}.{ending}{query}")
+    }
+}
+
+/// The peak and the mean of what is kept, in bits a second.
+fn rates(kept: &Kept) -> (u64, u64) {
+    let complete = kept.segments.iter().filter(|it| it.is_complete);
+    let rate = |bytes: usize, us: u64| (bytes as u64 * 8).saturating_mul(1_000_000) / us.max(1);
+    let peak = complete.clone().map(|it| rate(it.bytes, it.lasts_us)).max();
+    let bytes = complete.clone().map(|it| it.bytes).sum();
+    let us = complete.map(|it| it.lasts_us).sum();
+    (peak.unwrap_or(1).max(1), rate(bytes, us).max(1))
+}
+
+fn frame_rate(kept: &Kept) -> Option<String> {
+    if kept.of.medium != Medium::Video || kept.of.format == Format::Ts {
+        return None;
+    }
+    let parts = kept.segments.iter().flat_map(|it| &it.parts);
+    let sums = parts.fold((0, 0), |sum: (u64, u64), it| {
+        (sum.0 + u64::from(it.samples), sum.1 + it.lasts_us)
+    });
+    let milli = sums.0.saturating_mul(1_000_000_000) / sums.1.max(1);
+    Some(format!("{}.{:03}", milli / 1000, milli % 1000))
+}
+
+/// As ISO 8601 writes a time, in UTC (section 4.4.4.6).
+fn date_time(unix_ns: i64) -> String {
+    let (seconds, ns) = (
+        unix_ns.div_euclid(1_000_000_000),
+        unix_ns.rem_euclid(1_000_000_000),
+    );
+    let Utc {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+    } = Utc::at(seconds);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        ns / 1_000_000
+    )
+}
+
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("a string takes all");
+}

@@ -1,0 +1,269 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::hls::Version;
+use crate::media::Medium;
+use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
+use crate::media::segments::Format;
+
+const FIRST: u64 = 1000;
+
+fn window(window_s: u64, bytes_max: usize) -> Window {
+    let settings = WindowSettings {
+        window_us: window_s * 1_000_000,
+        bytes_max,
+        first_number: FIRST,
+        version: 0xab,
+    };
+    let of = |name, medium| LiveRendition {
+        name,
+        medium,
+        format: Format::Cmaf,
+    };
+    let renditions = vec![of("video", Medium::Video), of("audio", Medium::Audio)];
+    let mut window = Window::new(settings, renditions);
+    window.apply(Output::PartTarget(330_000));
+    window.apply(Output::Target(4));
+    (0..2).for_each(|rendition| describe(&mut window, rendition, 1));
+    window
+}
+
+fn describe(window: &mut Window, rendition: usize, byte: u8) {
+    let init = InitSegment {
+        bytes: Arc::from([byte]),
+        codec: Some("avc1.42c00c".to_owned()),
+        dimensions: Some((320, 180)),
+        channels: None,
+    };
+    let init = Arc::new(init);
+    window.apply(Output::Init { rendition, init });
+}
+
+fn part(window: &mut Window, rendition: usize, bytes: usize) {
+    let part = PartOf {
+        bytes: vec![7; bytes].into(),
+        lasts_us: 320_000,
+        starts_unix_ns: 1_700_000_000_123_000_000,
+        is_independent: true,
+        samples: 8,
+    };
+    window.apply(Output::Part { rendition, part });
+}
+
+/// A segment of 3.2 s of each rendition.
+fn segment(window: &mut Window, bytes: usize) {
+    for rendition in 0..2 {
+        (0..10).for_each(|_| part(window, rendition, bytes / 10));
+        window.apply(Output::SegmentEnd { rendition });
+    }
+}
+
+fn text(window: &Window) -> String {
+    window.media_playlist("video", "", false).unwrap()
+}
+
+fn count(text: &str, what: &str) -> usize {
+    text.lines().filter(|line| line.starts_with(what)).count()
+}
+
+#[test]
+fn a_playlist_has_what_low_latency_asks_for() {
+    let mut window = window(60, 1 << 20);
+    part(&mut window, 0, 10);
+    assert!(
+        window.media_playlist("video", "", false).is_none(),
+        "no segment is whole"
+    );
+    window.apply(Output::SegmentEnd { rendition: 0 });
+    segment(&mut window, 100);
+    segment(&mut window, 100);
+    part(&mut window, 0, 10);
+    let text = text(&window);
+    for line in [
+        "#EXT-X-VERSION:9",
+        "#EXT-X-TARGETDURATION:4",
+        "#EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,PART-HOLD-BACK=1.000000,CAN-SKIP-UNTIL=24.0",
+        "#EXT-X-PART-INF:PART-TARGET=0.330000",
+        "#EXT-X-MEDIA-SEQUENCE:1000",
+        "#EXT-X-DISCONTINUITY-SEQUENCE:1000",
+        "#EXT-X-MAP:URI=\"00000000000000ab/init.mp4\"",
+        "#EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:13:20.123Z",
+        "#EXTINF:3.200000,",
+        "00000000000000ab/1002.m4s",
+        "#EXT-X-PART:DURATION=0.320000,URI=\"00000000000000ab/1003.0.m4s\",INDEPENDENT=YES",
+        "#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"00000000000000ab/1003.1.m4s\"",
+        "#EXT-X-RENDITION-REPORT:URI=\"../audio/index.m3u8\",LAST-MSN=1001,LAST-PART=9",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+    }
+    let main = window.main_playlist("?k=1", false).unwrap();
+    assert!(
+        main.contains("CODECS=\"avc1.42c00c,avc1.42c00c\",RESOLUTION=320x180"),
+        "{main}"
+    );
+    assert!(
+        main.contains("FRAME-RATE=25.000,AUDIO=\"audio1\"\nvideo/index.m3u8?k=1"),
+        "{main}"
+    );
+}
+
+#[test]
+fn parts_are_listed_near_the_end_alone() {
+    let mut window = window(120, 1 << 20);
+    (0..20).for_each(|_| segment(&mut window, 100));
+    // Within 12 s: those of four segments.
+    assert_eq!(count(&text(&window), "#EXT-X-PART:"), 40);
+}
+
+#[test]
+fn what_is_kept_is_bounded_by_time_and_bytes() {
+    let mut window = window(12, 1 << 20);
+    (0..100).for_each(|_| segment(&mut window, 100));
+    let text = text(&window);
+    assert_eq!(count(&text, "#EXTINF"), 4, "{text}");
+    assert!(text.contains("#EXT-X-MEDIA-SEQUENCE:1096\n"));
+    let found = |number| window.segment("video", Version(0xab), number);
+    // What has left the playlist is there for as long again.
+    assert!(matches!(found(1092), Found::Bytes(bytes) if bytes.len() == 10));
+    assert_eq!(found(1091), Found::Nothing);
+    let mut small = self::window(3600, 100_000);
+    for _ in 0..100 {
+        segment(&mut small, 5000);
+        assert!(small.bytes() <= 100_000, "{}", small.bytes());
+    }
+    let listed = count(&self::text(&small), "#EXTINF");
+    assert!((4..=6).contains(&listed), "half of the bytes: {listed}");
+}
+
+#[test]
+fn one_large_segment_is_kept_whatever_the_bound() {
+    let mut window = window(12, 1000);
+    (0..5).for_each(|_| segment(&mut window, 5000));
+    assert_eq!(count(&text(&window), "#EXTINF"), 2);
+    assert!(window.bytes() <= 4 * 5000);
+}
+
+#[test]
+fn reloads_wait_for_what_is_next_and_no_further() {
+    let mut window = window(60, 1 << 20);
+    segment(&mut window, 100);
+    part(&mut window, 0, 10);
+    let has = |window: &Window, query: &str| {
+        let reload = Reload::parse(Some(query))?;
+        window.has("video", &reload)
+    };
+    for (query, expected) in [
+        ("", Ok(true)),
+        ("_HLS_msn=1000", Ok(true)),
+        ("_HLS_msn=1000&_HLS_part=99", Ok(true)),
+        ("_HLS_msn=1001&_HLS_part=0", Ok(true)),
+        ("_HLS_msn=1001&_HLS_part=1", Ok(false)),
+        ("_HLS_msn=1001", Ok(false)),
+        ("a=1&_HLS_msn=1003&_HLS_other=2", Ok(false)),
+        ("_HLS_msn=1004", Err(BadReload::TooFar)),
+        ("_HLS_msn=18446744073709551616", Err(BadReload::TooFar)),
+        ("_HLS_part=1", Err(BadReload::PartAlone)),
+        ("_HLS_msn=-1", Err(BadReload::Number)),
+        ("_HLS_msn=", Err(BadReload::Number)),
+    ] {
+        assert_eq!(has(&window, query), expected, "{query}");
+    }
+    let part_of = |window: &Window, number, part| window.part("video", Version(0xab), number, part);
+    assert_eq!(part_of(&window, 1001, 1), Found::Awaited);
+    assert_eq!(part_of(&window, 1001, 2), Found::Nothing);
+    assert_eq!(part_of(&window, u64::MAX, u64::MAX), Found::Nothing);
+    part(&mut window, 0, 10);
+    assert!(matches!(part_of(&window, 1001, 1), Found::Bytes(_)));
+    window.apply(Output::SegmentEnd { rendition: 0 });
+    assert_eq!(
+        part_of(&window, 1001, 2),
+        Found::Nothing,
+        "the segment has ended"
+    );
+    assert_eq!(part_of(&window, 1002, 0), Found::Awaited);
+    assert_eq!(has(&window, "_HLS_msn=1001&_HLS_part=7"), Ok(true));
+}
+
+#[test]
+fn a_delta_leaves_out_what_is_old_and_nothing_else() {
+    let mut window = window(120, 1 << 20);
+    (0..20).for_each(|_| segment(&mut window, 100));
+    let (whole, delta) = (
+        text(&window),
+        window.media_playlist("video", "", true).unwrap(),
+    );
+    // Within 24 s: eight segments.
+    assert!(
+        delta.contains("#EXT-X-SKIP:SKIPPED-SEGMENTS=12\n"),
+        "{delta}"
+    );
+    assert_eq!(count(&whole, "#EXTINF"), 20);
+    assert_eq!(count(&delta, "#EXTINF"), 8);
+    assert!(whole.ends_with(delta.split_once("#EXTINF").unwrap().1));
+}
+
+#[test]
+fn breaks_are_counted_when_they_have_gone() {
+    let mut window = window(12, 1 << 20);
+    segment(&mut window, 100);
+    window.apply(Output::Break { rendition: 0 });
+    describe(&mut window, 0, 2);
+    segment(&mut window, 100);
+    let before = text(&window);
+    assert!(
+        before.contains("#EXT-X-DISCONTINUITY-SEQUENCE:1000\n"),
+        "{before}"
+    );
+    let expected = "#EXT-X-DISCONTINUITY\n#EXT-X-MAP:URI=\"00000000000000ac/init.mp4\"\n";
+    assert!(before.contains(expected), "{before}");
+    assert_eq!(
+        window.init("video", Version(0xab)).as_deref(),
+        Some(&[1][..])
+    );
+    assert_eq!(
+        window.init("video", Version(0xac)).as_deref(),
+        Some(&[2][..])
+    );
+    assert_eq!(window.segment("video", Version(0xab), 1001), Found::Nothing);
+    (0..20).for_each(|_| segment(&mut window, 100));
+    let after = text(&window);
+    assert!(
+        after.contains("#EXT-X-DISCONTINUITY-SEQUENCE:1001\n"),
+        "{after}"
+    );
+    assert!(!after.contains("#EXT-X-DISCONTINUITY\n"), "{after}");
+}
+
+proptest! {
+    #[test]
+    fn what_was_listed_once_stays_or_goes_for_good(
+        steps in prop::collection::vec((0..6_u8, 10..4000_usize), 1..300),
+    ) {
+        let mut window = window(12, 20_000);
+        let mut last = 0;
+        for (step, bytes) in steps {
+            match step {
+                0 => { window.apply(Output::SegmentEnd { rendition: 0 }); }
+                1 => { window.apply(Output::Break { rendition: 0 }); }
+                2 => segment(&mut window, bytes),
+                _ => part(&mut window, 0, bytes),
+            }
+            let Some(text) = window.media_playlist("video", "", false) else { continue };
+            let tag = "#EXT-X-MEDIA-SEQUENCE:";
+            let first = text.lines().find_map(|line| line.strip_prefix(tag)).unwrap();
+            let first: u64 = first.parse().unwrap();
+            prop_assert!(first >= last);
+            last = first;
+        }
+    }
+
+    #[test]
+    fn no_query_is_too_odd(query in "(_HLS_(msn|part|skip)|=|&|[0-9]{1,25}|YES|\\PC){0,9}") {
+        let window = window(12, 1000);
+        if let Ok(reload) = Reload::parse(Some(&query)) {
+            let _any = window.has("video", &reload);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What is kept of a live channel: segments and their parts, the newest last.
+//!
+//! A segment is listed while it, and what follows, last no longer than the window and have no more
+//! than half of the bytes. It is kept for as long again, so that who has read of it in a playlist
+//! finds it (section 6.2.2). What is given out is shared: nobody who reads makes it more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{BadReload, Reload};
+use crate::hls::Version;
+use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
+
+/// Parts of a segment at the most; what is beyond makes a segment of its own.
+const PARTS_MAX: usize = 1024;
+
+/// How much is kept, and how it is named.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowSettings {
+    /// How long a playlist is, in us.
+    pub window_us: u64,
+    /// Bytes of all that is kept.
+    pub bytes_max: usize,
+    /// The number of the first segment, and of the first discontinuity. Higher than those of a
+    /// window before, for whoever goes on with its playlist: seconds since 1970.
+    pub first_number: u64,
+    /// What versions in URLs begin with.
+    pub version: u64,
+}
+
+/// A channel's segments.
+#[derive(Debug)]
+pub struct Window {
+    pub(super) settings: WindowSettings,
+    pub(super) renditions: Vec<Kept>,
+    pub(super) part_us: u64,
+    pub(super) target_s: Option<u64>,
+    bytes: usize,
+}
+
+/// One rendition.
+#[derive(Debug)]
+pub struct Kept {
+    /// What it is.
+    pub of: LiveRendition,
+    pub(super) segments: VecDeque<Segment>,
+    /// How many at the front are kept and not listed.
+    pub(super) unlisted: usize,
+    next_number: u64,
+    next_break: bool,
+    breaks: u64,
+    version: Version,
+    init: Arc<InitSegment>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    pub(super) version: Version,
+    pub(super) init: Arc<InitSegment>,
+    /// How many breaks there were before it, and whether one is in front of it.
+    pub(super) breaks: u64,
+    pub(super) is_break: bool,
+    pub(super) parts: Vec<PartOf>,
+    pub(super) is_complete: bool,
+    pub(super) lasts_us: u64,
+    pub(super) bytes: usize,
+}
+
+/// What a path names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Found {
+    /// These bytes, one behind the other.
+    Bytes(Vec<Arc<[u8]>>),
+    /// It is to come next.
+    Awaited,
+    /// There is no such thing, or no more.
+    Nothing,
+}
+
+impl Window {
+    /// An empty one of these renditions.
+    #[must_use]
+    pub fn new(settings: WindowSettings, renditions: Vec<LiveRendition>) -> Self {
+        let kept = |of| Kept {
+            of,
+            segments: VecDeque::new(),
+            unlisted: 0,
+            next_number: settings.first_number,
+            next_break: false,
+            breaks: settings.first_number,
+            version: Version(settings.version),
+            init: Arc::default(),
+            bytes: 0,
+        };
+        Self {
+            settings,
+            renditions: renditions.into_iter().map(kept).collect(),
+            part_us: crate::media::live::PART_US,
+            target_s: None,
+            bytes: 0,
+        }
+    }
+
+    /// Takes what a cutter tells. Whether a playlist has changed by it.
+    pub fn apply(&mut self, output: Output) -> bool {
+        match output {
+            Output::PartTarget(us) => self.part_us = us,
+            Output::Target(seconds) => self.target_s = Some(seconds),
+            Output::Break { rendition } => {
+                if let Some(kept) = self.renditions.get_mut(rendition) {
+                    kept.next_break |= !kept.segments.is_empty();
+                }
+            }
+            Output::Init { rendition, init } => {
+                if let Some(kept) = self.renditions.get_mut(rendition) {
+                    kept.describe(init);
+                }
+            }
+            Output::Part { rendition, part } => {
+                let Some(kept) = self.renditions.get_mut(rendition) else {
+                    return false;
+                };
+                self.bytes += part.bytes.len();
+                kept.push(part);
+                self.evict();
+                return true;
+            }
+            Output::SegmentEnd { rendition } => {
+                let last = self.renditions.get_mut(rendition);
+                if let Some(last) = last.and_then(|kept| kept.segments.back_mut()) {
+                    last.is_complete = true;
+                }
+                self.evict();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Bytes that are kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its renditions.
+    #[must_use]
+    pub fn renditions(&self) -> &[Kept] {
+        &self.renditions
+    }
+
+    /// Whether each rendition has a whole segment, so that there are playlists; without those that
+    /// have nothing while another has three.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let complete = |kept: &Kept| kept.segments.iter().filter(|it| it.is_complete).count();
+        let most = self.renditions.iter().map(complete).max().unwrap_or(0);
+        let is_ready = |kept: &Kept| complete(kept) > 0 || most >= 3 && kept.segments.is_empty();
+        self.target_s.is_some() && most > 0 && self.renditions.iter().all(is_ready)
+    }
+
+    /// Seconds of the target duration, once it is known.
+    #[must_use]
+    pub fn target_s(&self) -> Option<u64> {
+        self.target_s
+    }
+
+    /// Whether a playlist has what a reload waits for.
+    ///
+    /// # Errors
+    ///
+    /// [`BadReload::TooFar`].
+    pub fn has(&self, rendition: &str, reload: &Reload) -> Result<bool, BadReload> {
+        let Some((segment, part)) = reload.until else {
+            return Ok(true);
+        };
+        let Some(kept) = self.kept(rendition) else {
+            return Ok(true);
+        };
+        let newest = kept.newest_number();
+        // "greater than the last Media Sequence Number ... plus two" (section 6.2.5.2).
+        if segment > newest.saturating_add(2) {
+            return Err(BadReload::TooFar);
+        }
+        Ok(match (kept.segments.back(), part) {
+            _ if segment < newest => true,
+            (Some(last), None) => segment == newest && last.is_complete,
+            (Some(last), Some(part)) => {
+                segment == newest && (last.is_complete || part < last.parts.len() as u64)
+            }
+            (None, _) => false,
+        })
+    }
+
+    /// The initialization segment of that version.
+    #[must_use]
+    pub fn init(&self, rendition: &str, version: Version) -> Option<Arc<[u8]>> {
+        let kept = self.kept(rendition)?;
+        if kept.version == version && !kept.init.bytes.is_empty() {
+            return Some(Arc::clone(&kept.init.bytes));
+        }
+        let of = kept.segments.iter().find(|it| it.version == version)?;
+        Some(Arc::clone(&of.init.bytes)).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// A whole segment.
+    #[must_use]
+    pub fn segment(&self, rendition: &str, version: Version, number: u64) -> Found {
+        let found = self.kept(rendition).and_then(|kept| kept.find(number));
+        match found {
+            Some(it) if it.version == version && it.is_complete => {
+                Found::Bytes(it.parts.iter().map(|it| Arc::clone(&it.bytes)).collect())
+            }
+            _ => Found::Nothing,
+        }
+    }
+
+    /// A part of one; the one that is hinted at is awaited.
+    #[must_use]
+    pub fn part(&self, rendition: &str, version: Version, number: u64, part: u64) -> Found {
+        let Some(kept) = self.kept(rendition) else {
+            return Found::Nothing;
+        };
+        if kept.version == version && kept.hint() == (number, part) {
+            return Found::Awaited;
+        }
+        let segment = kept.find(number).filter(|it| it.version == version);
+        let part = usize::try_from(part).ok();
+        let found = segment.and_then(|it| it.parts.get(part?));
+        found.map_or(Found::Nothing, |it| {
+            Found::Bytes(vec![Arc::clone(&it.bytes)])
+        })
+    }
+
+    /// The rendition of that name.
+    #[must_use]
+    pub fn kept(&self, rendition: &str) -> Option<&Kept> {
+        self.renditions.iter().find(|it| it.of.name == rendition)
+    }
+
+    fn evict(&mut self) {
+        let WindowSettings {
+            window_us,
+            bytes_max,
+            ..
+        } = self.settings;
+        let share = bytes_max / self.renditions.len().max(1);
+        // A rendition of sound leaves the others what it does not need.
+        let others: Vec<_> = self.renditions.iter().map(|it| it.bytes).collect();
+        for (number, kept) in self.renditions.iter_mut().enumerate() {
+            let of_others = others.iter().enumerate().filter(|(at, _)| *at != number);
+            let of_others: usize = of_others.map(|(_, bytes)| *bytes).sum();
+            let own_max = bytes_max.saturating_sub(of_others).max(share);
+            self.bytes -= kept.evict(window_us, own_max);
+        }
+    }
+}
+
+impl Kept {
+    fn describe(&mut self, init: Arc<InitSegment>) {
+        if *self.init == *init {
+            return;
+        }
+        if !self.init.bytes.is_empty() {
+            self.version = Version(self.version.0.wrapping_add(1));
+        }
+        self.init = init;
+    }
+
+    fn push(&mut self, part: PartOf) {
+        let is_open = self.segments.back().is_some_and(|it| !it.is_complete);
+        if !is_open {
+            let is_break = std::mem::take(&mut self.next_break);
+            self.breaks += u64::from(is_break);
+            self.segments.push_back(Segment {
+                number: self.next_number,
+                version: self.version,
+                init: Arc::clone(&self.init),
+                breaks: self.breaks,
+                is_break,
+                parts: Vec::new(),
+                is_complete: false,
+                lasts_us: 0,
+                bytes: 0,
+            });
+            self.next_number += 1;
+        }
+        let Some(segment) = self.segments.back_mut() else {
+            return;
+        };
+        self.bytes += part.bytes.len();
+        segment.bytes += part.bytes.len();
+        segment.lasts_us += part.lasts_us;
+        segment.parts.push(part);
+        segment.is_complete = segment.parts.len() >= PARTS_MAX;
+    }
+
+    /// The bytes that went.
+    fn evict(&mut self, window_us: u64, bytes_max: usize) -> usize {
+        // From the newest on: how many are listed, and how many are kept.
+        let (mut us, mut bytes, mut listed, mut kept) = (0_u64, 0, 0, 0);
+        for segment in self.segments.iter().rev() {
+            // What is written, and the last whole one, are always there.
+            let is_needed = kept < 2;
+            if us < window_us && bytes + segment.bytes <= bytes_max / 2 || is_needed {
+                listed = kept + 1;
+            }
+            let is_kept = us < window_us.saturating_mul(2) && bytes + segment.bytes <= bytes_max;
+            if !is_kept && !is_needed {
+                break;
+            }
+            kept += 1;
+            us += segment.lasts_us;
+            bytes += segment.bytes;
+        }
+        // What was not listed any more does not come back.
+        let before = self.segments.len();
+        let hidden = self.unlisted.max(before.saturating_sub(listed));
+        let bytes = self.segments.drain(..before - kept).map(|it| it.bytes);
+        let gone = bytes.sum();
+        self.bytes -= gone;
+        self.unlisted = hidden.saturating_sub(before - kept);
+        gone
+    }
+
+    /// The number of the segment that is written, or of the last.
+    pub(super) fn newest_number(&self) -> u64 {
+        let last = self.segments.back().map(|it| it.number);
+        last.unwrap_or_else(|| self.next_number.saturating_sub(1))
+    }
+
+    /// Segment and part that come next.
+    pub(super) fn hint(&self) -> (u64, u64) {
+        match self.segments.back().filter(|it| !it.is_complete) {
+            Some(open) => (open.number, open.parts.len() as u64),
+            None => (self.next_number, 0),
+        }
+    }
+
+    /// What its next segment is described by.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What its newest segment is described by.
+    #[must_use]
+    pub fn init(&self) -> &InitSegment {
+        &self.init
+    }
+
+    /// The segments that playlists list.
+    pub(super) fn listed(&self) -> impl DoubleEndedIterator<Item = &Segment> + Clone {
+        self.segments.iter().skip(self.unlisted)
+    }
+
+    fn find(&self, number: u64) -> Option<&Segment> {
+        let first = self.segments.front()?.number;
+        let at = usize::try_from(number.checked_sub(first)?).ok()?;
+        self.segments.get(at)
+    }
+}

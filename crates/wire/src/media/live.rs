@@ -1,0 +1,127 @@
+//! Live media in segments and parts: what comes as RTP is put together to samples again and
+//! written as CMAF, one track for itself; transport streams are cut as they are.
+//!
+//! Nothing of a part changes once it is told. A [`LiveCutter`] is given packets with their times
+//! and tells a list of [`Output`]; what is kept of that, and for how long, is decided elsewhere
+//! ([`crate::hls::live`]).
+//!
+//! The files stand on each other in this order: `output` on nothing here, `units`, `order` and
+//! `description` likewise, `lane` on `output`, `tracks` on all of these; `transport` on `output`;
+//! this one on both.
+//!
+//! Not here: repair. An access unit of which a packet is missing is left out.
+
+mod description;
+mod lane;
+mod order;
+mod output;
+#[cfg(test)]
+mod tests;
+mod tracks;
+mod transport;
+mod units;
+
+pub use output::{InitSegment, LiveRendition, Output, PartOf};
+
+use self::tracks::TracksCutter;
+use self::transport::TransportCutter;
+use super::track::Track;
+
+/// How long parts are meant to be, in us: none is longer unless one picture is.
+pub const PART_US: u64 = 330_000;
+
+/// A segment ends at the first sync sample that is so far behind its beginning, in us.
+pub const SEGMENT_US_MIN: u64 = 1_900_000;
+
+/// The first segment ends here at the latest, in us; others when they are as long as the target
+/// duration, which the first one decides. So streams without sync samples are bounded, too.
+pub const SEGMENT_US_MAX: u64 = 12_000_000;
+
+/// Seconds of the target duration at the least.
+pub const TARGET_S_MIN: u64 = 4;
+
+/// Bytes of a segment at the most; then it ends, sync sample or not.
+pub const SEGMENT_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of a part at the most, but for one sample that is larger by itself.
+pub const PART_BYTES_MAX: usize = 8 << 20;
+
+/// Cuts one channel.
+#[derive(Debug)]
+pub struct LiveCutter(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Tracks(Box<TracksCutter>),
+    Transport(Box<TransportCutter>),
+}
+
+impl LiveCutter {
+    /// Of a channel of these tracks. `unix_offset_ns` is what is to be added to the clock of
+    /// [`push`](Self::push) to have nanoseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there is no track that can be cut.
+    pub fn new(tracks: &[Track], unix_offset_ns: i64) -> Result<Self, String> {
+        let is_transport = |track: &Track| track.encoding.eq_ignore_ascii_case("MP2T");
+        if let [only] = tracks
+            && is_transport(only)
+        {
+            return Ok(Self::transport(unix_offset_ns));
+        }
+        let cutter = TracksCutter::new(tracks, unix_offset_ns)?;
+        Ok(Self(Kind::Tracks(Box::new(cutter))))
+    }
+
+    /// Of a transport stream.
+    #[must_use]
+    pub fn transport(unix_offset_ns: i64) -> Self {
+        Self(Kind::Transport(Box::new(TransportCutter::new(
+            unix_offset_ns,
+        ))))
+    }
+
+    /// The renditions that it makes.
+    #[must_use]
+    pub fn renditions(&self) -> Vec<LiveRendition> {
+        match &self.0 {
+            Kind::Tracks(cutter) => cutter.renditions(),
+            Kind::Transport(_) => vec![TransportCutter::rendition()],
+        }
+    }
+
+    /// Says that `timestamp` of a track is `at_ns` of the clock: tracks are tied together by that.
+    pub fn line(&mut self, track: usize, timestamp: u32, at_ns: u64) {
+        if let Kind::Tracks(cutter) = &mut self.0 {
+            cutter.line(track, timestamp, at_ns);
+        }
+    }
+
+    /// Another publisher begins, or the same anew.
+    pub fn begin(&mut self, out: &mut Vec<Output>) {
+        match &mut self.0 {
+            Kind::Tracks(cutter) => cutter.begin(out),
+            Kind::Transport(cutter) => cutter.begin(out),
+        }
+    }
+
+    /// Takes an RTP packet of a track that came at `now_ns`.
+    pub fn push(&mut self, track: usize, packet: &[u8], now_ns: u64, out: &mut Vec<Output>) {
+        match &mut self.0 {
+            Kind::Tracks(cutter) => cutter.push(track, packet, now_ns, out),
+            Kind::Transport(cutter) => {
+                if let Some(payload) = crate::rtp::payload(packet) {
+                    cutter.push(payload, now_ns, out);
+                }
+            }
+        }
+    }
+
+    /// Takes transport packets that came at `now_ns`.
+    pub fn push_transport(&mut self, packets: &[u8], now_ns: u64, out: &mut Vec<Output>) {
+        if let Kind::Transport(cutter) = &mut self.0 {
+            cutter.push(packets, now_ns, out);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What decoders are told of a track beforehand: its initialization segment.
+
+use std::sync::Arc;
+
+use super::output::InitSegment;
+use super::units::parameter;
+use crate::media::cmaf::{Description, init_segment};
+use crate::media::codec::config::CodecConfig;
+use crate::media::codec::{h264, h265};
+use crate::media::sampled::{SampledTrack, TrackFacts};
+use crate::media::samples::Samples;
+use crate::media::track::Track;
+
+/// That of a track with these parameter sets, which only pictures have; `None` while not all of
+/// them have come.
+///
+/// # Errors
+///
+/// In words, if there can be none.
+pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitSegment>, String> {
+    let parameters = track.format_parameters.as_deref().unwrap_or_default();
+    let config = match &*track.encoding.to_ascii_lowercase() {
+        "h264" if !h264::has_parameter_sets(sets) => return Ok(None),
+        "h265" if !h265::has_parameter_sets(sets) => return Ok(None),
+        "h264" => {
+            let record = h264::record(sets).ok_or(BROKEN_SETS)?;
+            CodecConfig::H264(vec![record.into()])
+        }
+        "h265" => {
+            let record = h265::record(sets).ok_or(BROKEN_SETS)?;
+            CodecConfig::H265(vec![record.into()])
+        }
+        "mpeg4-generic" => {
+            let config = parameter(parameters, "config").and_then(from_hex);
+            CodecConfig::Aac(config.ok_or("AAC without its configuration")?.into())
+        }
+        "opus" => {
+            let is_mono = parameter(parameters, "sprop-stereo").is_some_and(|it| it == "0");
+            CodecConfig::OpusDops(dops(if is_mono { 1 } else { 2 }).into())
+        }
+        _ => return Err(format!("{} is not made into segments", track.encoding)),
+    };
+    let codec = config.codec().map_err(|error| error.to_string())?;
+    let sampled = SampledTrack {
+        codec,
+        config: Some(Arc::new(config)),
+        timescale: track.clock_hz.max(1),
+        shift_ticks: 0,
+        samples: Samples::default(),
+        prefix: Arc::default(),
+        carriage: None,
+        facts: TrackFacts::default(),
+    };
+    let description = Description::of(&sampled, &mut |_| None)?;
+    Ok(Some(InitSegment {
+        bytes: init_segment(&sampled, &description).into(),
+        codec: Some(description.codec_string.clone()),
+        dimensions: sampled.codec.dimensions,
+        channels: sampled.codec.channels,
+    }))
+}
+
+const BROKEN_SETS: &str = "its parameter sets are broken";
+
+/// An `OpusSpecificBox` of so many channels: nothing is left out at the beginning, because what is
+/// joined has none.
+fn dops(channels: u8) -> [u8; 11] {
+    let mut dops = [0; 11];
+    dops[1] = channels;
+    dops[4..8].copy_from_slice(&48_000_u32.to_be_bytes());
+    dops
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_matches('"').as_bytes();
+    if !digits.len().is_multiple_of(2) || digits.is_empty() {
+        return None;
+    }
+    let pairs = digits.chunks_exact(2);
+    let pairs = pairs.map(|pair| {
+        let text = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    });
+    pairs.collect()
+}

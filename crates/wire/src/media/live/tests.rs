@@ -1,0 +1,387 @@
+use proptest::prelude::*;
+
+use super::units::Units;
+use super::*;
+use crate::media::track::{Medium, Track};
+use crate::rtp::Header;
+
+/// Of baseline profile, 320x180, as x264 writes them.
+const SPS: &[u8] = &[
+    0x67, 0x42, 0xc0, 0x0c, 0xd9, 0x01, 0x41, 0x9f, 0x9f, 0x01, 0x10, 0x00, 0x00, 0x03, 0x00, 0x10,
+    0x00, 0x00, 0x03, 0x03, 0x20, 0xf1, 0x42, 0xa4, 0x80,
+];
+const PPS: &[u8] = &[0x68, 0xcb, 0x83, 0xcb, 0x20];
+const PPS_OF_ANOTHER: &[u8] = &[0x68, 0xcb, 0x83, 0xcb, 0x40];
+
+fn pictures() -> Track {
+    Track {
+        medium: Medium::Video,
+        payload_type: 96,
+        encoding: "H264".into(),
+        clock_hz: 90_000,
+        channels: None,
+        format_parameters: Some("packetization-mode=1".to_owned()),
+    }
+}
+
+fn sound() -> Track {
+    let parameters = "streamtype=5; mode=AAC-hbr; sizelength=13; indexlength=3; config=1190";
+    Track {
+        medium: Medium::Audio,
+        payload_type: 97,
+        encoding: "mpeg4-generic".into(),
+        clock_hz: 48_000,
+        channels: Some(2),
+        format_parameters: Some(parameters.to_owned()),
+    }
+}
+
+fn packet(sequence: u16, timestamp: u32, marker: bool, payload: &[u8]) -> Vec<u8> {
+    let header = Header {
+        marker,
+        payload_type: 96,
+        sequence,
+        timestamp,
+        ssrc: 1,
+    };
+    [&header.to_bytes()[..], payload].concat()
+}
+
+fn stap(units: &[&[u8]]) -> Vec<u8> {
+    let mut out = vec![0x78];
+    for unit in units {
+        out.extend(u16::try_from(unit.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(unit);
+    }
+    out
+}
+
+fn ticks(all: u64) -> u32 {
+    u32::try_from(all % (1 << 32)).unwrap()
+}
+
+/// Gives a cutter pictures of 40 ms and sound, by their numbers from 0 on.
+struct Sender {
+    cutter: LiveCutter,
+    sequence: [u16; 2],
+    pps: &'static [u8],
+    out: Vec<Output>,
+    frame: u64,
+}
+
+impl Sender {
+    fn new(tracks: &[Track]) -> Self {
+        Self {
+            cutter: LiveCutter::new(tracks, 0).unwrap(),
+            sequence: [0; 2],
+            pps: PPS,
+            out: Vec::new(),
+            frame: 0,
+        }
+    }
+
+    fn number(&mut self, track: usize) -> u16 {
+        self.sequence[track] = self.sequence[track].wrapping_add(1);
+        self.sequence[track]
+    }
+
+    fn picture(&mut self, at: u64, is_sync: bool) {
+        // Timestamps wrap on the way.
+        let timestamp = u32::MAX
+            .wrapping_sub(90_000 * 3)
+            .wrapping_add(ticks(at * 3600));
+        let now_ns = 1_000_000_000 + at * 40_000_000;
+        let payload = match is_sync {
+            true => stap(&[SPS, self.pps, &[0x65, 0x88, 0x84]]),
+            false => vec![0x41, 0x9a, 1],
+        };
+        let packet = packet(self.number(0), timestamp, true, &payload);
+        self.cutter.push(0, &packet, now_ns, &mut self.out);
+    }
+
+    /// A second of both.
+    fn second(&mut self, has_sync: bool, has_sound: bool) {
+        for of_second in 0..25 {
+            self.picture(self.frame, has_sync && of_second == 0);
+            self.frame += 1;
+            let until = self.frame * 1920 / 1024;
+            let from = (self.frame - 1) * 1920 / 1024;
+            for frame in (from..until).filter(|_| has_sound) {
+                let payload = [&[0, 16, 0, 5 << 3][..], &[1, 2, 3, 4, 5]].concat();
+                let timestamp = ticks(frame * 1024);
+                let packet = packet(self.number(1), timestamp, true, &payload);
+                let now_ns = 1_000_000_000 + self.frame * 40_000_000;
+                self.cutter.push(1, &packet, now_ns, &mut self.out);
+            }
+        }
+    }
+
+    /// Of each whole segment of a rendition how long it lasts, in ms, and whether it begins with a
+    /// part that a decoder can start in.
+    fn segments(&self, of: usize) -> Vec<(u64, bool)> {
+        let (mut all, mut open) = (Vec::new(), None);
+        for output in &self.out {
+            match output {
+                Output::Part { rendition, part } if *rendition == of => {
+                    let (us, _) = open.get_or_insert((0, part.is_independent));
+                    *us += part.lasts_us;
+                }
+                Output::SegmentEnd { rendition } if *rendition == of => {
+                    let (us, is_independent): (u64, bool) = open.take().expect("it has parts");
+                    all.push(((us + 500) / 1000, is_independent));
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn count(&self, is_it: impl Fn(&Output) -> bool) -> usize {
+        self.out.iter().filter(|output| is_it(output)).count()
+    }
+}
+
+#[test]
+fn segments_begin_with_sync_samples_in_all_tracks() {
+    let mut sender = Sender::new(&[pictures(), sound()]);
+    for second in 0..12 {
+        sender.second(second % 2 == 0, true);
+    }
+    assert_eq!(sender.segments(0)[..5], [(2000, true); 5]);
+    let sound = sender.segments(1);
+    assert!(sound.len() >= 4, "{sound:?}");
+    // What came before the first picture is left out.
+    assert!(sound[0].0 > 1900 && sound[1..].iter().all(|(ms, _)| ms.abs_diff(2000) < 22));
+    let parts = sender.out.iter().filter_map(|output| match output {
+        Output::Part { part, .. } => Some(part.lasts_us),
+        _ => None,
+    });
+    assert!(parts.clone().count() > 30 && parts.clone().all(|us| us <= PART_US));
+    assert_eq!(sender.out[0], Output::PartTarget(PART_US));
+    assert_eq!(sender.count(|it| *it == Output::Target(4)), 1);
+    assert_eq!(sender.count(|it| matches!(it, Output::Break { .. })), 0);
+}
+
+#[test]
+fn a_stream_without_sync_samples_is_cut_all_the_same() {
+    let mut sender = Sender::new(&[pictures()]);
+    sender.second(true, false);
+    for _ in 0..300 {
+        sender.second(false, false);
+    }
+    let segments = sender.segments(0);
+    assert!(segments.iter().all(|(ms, _)| *ms <= 12_000), "{segments:?}");
+    assert!(segments.len() >= 24 && !segments[1].1, "{segments:?}");
+    assert_eq!(sender.count(|it| *it == Output::Target(12)), 1);
+}
+
+#[test]
+fn another_codec_or_publisher_begins_behind_a_break() {
+    let mut sender = Sender::new(&[pictures(), sound()]);
+    (0..4).for_each(|second| sender.second(second % 2 == 0, true));
+    sender.pps = PPS_OF_ANOTHER;
+    (0..4).for_each(|second| sender.second(second % 2 == 0, true));
+    let breaks = |sender: &Sender, of| {
+        sender.count(|it| matches!(it, Output::Break { rendition } if *rendition == of))
+    };
+    let inits =
+        |sender: &Sender| sender.count(|it| matches!(it, Output::Init { rendition: 0, .. }));
+    assert_eq!(
+        (breaks(&sender, 0), breaks(&sender, 1), inits(&sender)),
+        (1, 1, 2)
+    );
+    let Sender { cutter, out, .. } = &mut sender;
+    cutter.begin(out);
+    sender.frame += 25 * 60;
+    (0..4).for_each(|second| sender.second(second % 2 == 0, true));
+    assert_eq!((breaks(&sender, 0), breaks(&sender, 1)), (2, 2));
+}
+
+#[test]
+fn a_jump_of_the_clock_is_a_break() {
+    let mut sender = Sender::new(&[pictures()]);
+    (0..4).for_each(|second| sender.second(second % 2 == 0, false));
+    sender.frame += 25 * 3600;
+    (0..4).for_each(|second| sender.second(second % 2 == 0, false));
+    assert_eq!(sender.count(|it| matches!(it, Output::Break { .. })), 1);
+    assert!(sender.segments(0).iter().all(|(ms, _)| *ms <= 4000));
+}
+
+#[test]
+fn units_are_put_together_or_left_out() {
+    let mut units = Units::new(&pictures()).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, payload: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, payload);
+        units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+    };
+    push(65_535, 0, false, &stap(&[&[9, 0x10], SPS, PPS]));
+    push(0, 0, false, &[0x7c, 0x85, 1, 2]);
+    push(1, 0, true, &[0x7c, 0x45, 3]);
+    // Its middle is missing; the next has no marker and ends with what follows.
+    push(2, 10, false, &[0x7c, 0x81, 1]);
+    push(4, 10, true, &[0x7c, 0x41, 3]);
+    push(5, 20, false, &[0x41, 1]);
+    push(6, 30, true, &[0x41, 2]);
+    // Out of order, broken, empty.
+    push(3, 10, true, &[0x41, 3]);
+    push(7, 40, true, &[0x78, 0, 9, 1]);
+    push(8, 50, true, &[]);
+    let unit = |bytes: &[u8]| {
+        let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+        [&length[..], bytes].concat()
+    };
+    let expected = [
+        (unit(&[0x65, 1, 2, 3]), true),
+        (unit(&[0x41, 1]), false),
+        (unit(&[0x41, 2]), false),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((units.sets().len(), units.changes()), (2, 1));
+}
+
+#[test]
+fn tracks_that_cannot_be_cut_are_told() {
+    let mut other = pictures();
+    other.encoding = "JPEG".into();
+    let error = LiveCutter::new(&[other.clone()], 0).unwrap_err();
+    assert!(error.contains("JPEG"), "{error}");
+    let cutter = LiveCutter::new(&[other, sound()], 0).unwrap();
+    assert_eq!(cutter.renditions()[0].name, "audio");
+}
+
+/// A packet of a picture's beginning, with its table when it is a start.
+fn transport(out: &mut Vec<u8>, at: u64, is_start: bool) {
+    use crate::media::segments::ts::packets;
+    if is_start {
+        out.extend(packets(0, ASSOCIATION));
+        out.extend(packets(0x1000, MAP));
+    }
+    let time = (at * 3600) % (1 << 33);
+    let byte = |shift: u32, mask: u64| u8::try_from(time >> shift & mask).unwrap();
+    let stamp = [
+        0x21 | byte(30, 7) << 1,
+        byte(22, 0xff),
+        1 | byte(15, 0x7f) << 1,
+        byte(7, 0xff),
+        1 | byte(0, 0x7f) << 1,
+    ];
+    let flags = if is_start { 0x40 } else { 0 };
+    let mut packet = vec![0x47, 0x41, 0x00, 0x30, 1, flags];
+    packet.extend([0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5]);
+    packet.extend(stamp);
+    packet.resize(188, 0xff);
+    out.extend(packet);
+}
+
+const ASSOCIATION: &[u8] = &[
+    0x00, 0xb0, 0x0d, 0x00, 0x01, 0xc1, 0x00, 0x00, 0x00, 0x01, 0xf0, 0x00, 0x2a, 0xb1, 0x04, 0xb2,
+];
+const MAP: &[u8] = &[
+    0x02, 0xb0, 0x12, 0x00, 0x01, 0xc1, 0x00, 0x00, 0xe1, 0x00, 0xf0, 0x00, 0x1b, 0xe1, 0x00, 0xf0,
+    0x00, 0x15, 0xbd, 0x4d, 0x56,
+];
+
+#[test]
+fn a_transport_stream_is_cut_where_decoders_can_start() {
+    let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+    // Over the wrapping of its times.
+    let first = (1 << 33) / 3600 - 100;
+    for at in 0..400 {
+        let mut packets = Vec::new();
+        transport(&mut packets, first + at, at % 75 == 10);
+        sender
+            .cutter
+            .push_transport(&packets, at * 40_000_000, &mut sender.out);
+    }
+    let segments = sender.segments(0);
+    assert_eq!(segments, [(3000, true); 5], "{:?}", sender.out.len());
+    let first = sender.out.iter().find_map(|output| match output {
+        Output::Part { part, .. } => Some(&part.bytes),
+        _ => None,
+    });
+    assert_eq!(
+        first.unwrap()[..5],
+        [0x47, 0x40, 0, 0x10, 0],
+        "its tables come first"
+    );
+    // One that goes on without random access points.
+    for at in 400..2400 {
+        let mut packets = Vec::new();
+        transport(&mut packets, first_of(at), false);
+        sender
+            .cutter
+            .push_transport(&packets, at * 40_000_000, &mut sender.out);
+    }
+    assert!(sender.segments(0).iter().all(|(ms, _)| *ms <= 4000));
+    assert!(sender.segments(0).len() > 20);
+}
+
+fn first_of(at: u64) -> u64 {
+    (1 << 33) / 3600 - 100 + at
+}
+
+proptest! {
+    #[test]
+    fn no_packets_are_too_odd(
+        packets in prop::collection::vec(
+            (0..3_usize, any::<u16>(), any::<u32>(), any::<bool>(),
+             prop::collection::vec(any::<u8>(), 0..40), 0..5_u64),
+            0..200,
+        ),
+    ) {
+        let mut h265 = pictures();
+        h265.encoding = "H265".into();
+        let mut opus = sound();
+        opus.encoding = "opus".into();
+        for tracks in [[pictures(), sound()], [h265, opus]] {
+            let mut cutter = LiveCutter::new(&tracks, i64::MAX).unwrap();
+            let (mut out, mut now_ns) = (Vec::new(), 0);
+            for (track, sequence, timestamp, marker, payload, step) in &packets {
+                now_ns += step * 100_000_000;
+                let packet = packet(sequence % 64, *timestamp, *marker, payload);
+                cutter.line(*track, *timestamp, now_ns);
+                cutter.push(*track, &packet, now_ns, &mut out);
+            }
+            cutter.begin(&mut out);
+        }
+    }
+
+    #[test]
+    fn no_clock_is_too_odd(steps in prop::collection::vec((any::<u32>(), any::<bool>()), 0..200)) {
+        let mut cutter = LiveCutter::new(&[pictures()], 0).unwrap();
+        let (mut out, mut timestamp) = (Vec::new(), 0_u32);
+        for (number, (step, is_far)) in (0_u16..).zip(steps) {
+            timestamp = timestamp.wrapping_add(if is_far { step } else { step % 9000 });
+            let packet = packet(number, timestamp, true, &stap(&[SPS, PPS, &[0x65, 1]]));
+            cutter.push(0, &packet, u64::from(number) * 40_000_000, &mut out);
+        }
+        for output in out {
+            if let Output::Part { part, .. } = output {
+                prop_assert!(part.lasts_us <= 4_000_000);
+            }
+        }
+    }
+
+    #[test]
+    fn no_transport_packets_are_too_odd(
+        heads in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 4..40), 0..3_u8),
+            0..200,
+        ),
+    ) {
+        let mut cutter = LiveCutter::transport(0);
+        let mut out = Vec::new();
+        for (mut packet, kind) in heads {
+            packet.resize(188, 0xff);
+            packet[0] = 0x47;
+            let mut all = Vec::new();
+            transport(&mut all, 1, kind == 0);
+            if kind == 1 {
+                (packet[1], packet[2]) = (0x41, 0);
+            }
+            all.extend(packet);
+            cutter.push_transport(&all, 0, &mut out);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Transport streams (ISO/IEC 13818-1): packets as they are, cut where a picture begins that a
+//! decoder can start at, with the program's tables in front of each segment.
+//!
+//! Times are those of the pictures (of sound, where there are none), when they are decoded. Where
+//! no packet ever says `random_access_indicator`, the first bytes of pictures tell.
+
+use super::output::{LiveRendition, Output, PartOf};
+use super::{
+    PART_BYTES_MAX, PART_US, SEGMENT_BYTES_MAX, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN,
+};
+use crate::media::segments::Format;
+use crate::media::segments::ts::packets as in_packets;
+use crate::media::track::Medium;
+use crate::media::ts::header::Header;
+use crate::media::ts::psi::{Kind, PAT_PID, Sections, Tables};
+use crate::media::ts::{SYNC_BYTE, TS_PACKET_BYTES};
+
+/// A step of so many us is a break.
+const JUMP_US: i64 = 3_000_000;
+
+/// `stream_type` of pictures (ISO/IEC 13818-1, table 2-34).
+const MPEG_2: u8 = 0x02;
+const H264: u8 = 0x1b;
+const H265: u8 = 0x24;
+
+/// Cuts one transport stream.
+#[derive(Debug)]
+pub(super) struct TransportCutter {
+    unix_offset_ns: i64,
+    association: (Sections, Box<[u8]>),
+    map: Sections,
+    program: Option<Program>,
+    says_random_access: bool,
+    clock: Clock,
+    /// Of the segment that is written, if one is.
+    segment: Option<Open>,
+    is_told: bool,
+    is_broken_off: bool,
+    target_s: Option<u64>,
+}
+
+/// The program that is cut: its tables in packets, and whose times count.
+#[derive(Debug)]
+struct Program {
+    map_pid: u16,
+    tables: Vec<u8>,
+    leading: Option<(u16, u8, Kind)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    part: Vec<u8>,
+    part_starts_us: i64,
+    starts_us: i64,
+    segment_bytes: usize,
+    is_independent: bool,
+    units: u32,
+}
+
+/// Times without their wrapping.
+#[derive(Debug, Default)]
+struct Clock {
+    last: Option<u64>,
+    us: i64,
+    /// How long the last unit took.
+    step_us: i64,
+    /// What makes of its times those since 1970, in ns.
+    unix_ns: i64,
+}
+
+impl TransportCutter {
+    pub(super) fn new(unix_offset_ns: i64) -> Self {
+        Self {
+            unix_offset_ns,
+            association: (Sections::default(), Box::default()),
+            map: Sections::default(),
+            program: None,
+            says_random_access: false,
+            clock: Clock::default(),
+            segment: None,
+            is_told: false,
+            is_broken_off: false,
+            target_s: None,
+        }
+    }
+
+    pub(super) fn rendition() -> LiveRendition {
+        LiveRendition {
+            name: "stream",
+            medium: Medium::Video,
+            format: Format::Ts,
+        }
+    }
+
+    pub(super) fn begin(&mut self, out: &mut Vec<Output>) {
+        self.end_segment(self.clock.us.saturating_add(self.clock.step_us), out);
+        self.is_broken_off |= self.is_told;
+        self.clock.last = None;
+    }
+
+    /// Takes transport packets; what is none is passed over.
+    pub(super) fn push(&mut self, packets: &[u8], now_ns: u64, out: &mut Vec<Output>) {
+        let (packets, _) = packets.as_chunks::<TS_PACKET_BYTES>();
+        for packet in packets.iter().filter(|packet| packet[0] == SYNC_BYTE) {
+            self.packet(packet, now_ns, out);
+        }
+    }
+
+    fn packet(&mut self, packet: &[u8; TS_PACKET_BYTES], now_ns: u64, out: &mut Vec<Output>) {
+        let header = Header::read(packet);
+        let payload = packet.get(header.payload..).unwrap_or_default();
+        if header.pid == PAT_PID {
+            self.association(payload, header.unit_start);
+        } else if self
+            .program
+            .as_ref()
+            .is_some_and(|it| it.map_pid == header.pid)
+        {
+            self.map(payload, header.unit_start);
+        }
+        let leading = self.program.as_ref().and_then(|it| it.leading);
+        if let Some((pid, stream_type, kind)) = leading
+            && pid == header.pid
+            && header.unit_start
+        {
+            self.says_random_access |= header.random_access && kind == Kind::Video;
+            let is_start = match (kind, self.says_random_access) {
+                (Kind::Video, true) => header.random_access,
+                (Kind::Video, false) => begins_with_sync(stream_type, payload),
+                _ => true,
+            };
+            if let Some(time) = pes_time(payload) {
+                self.unit(time, is_start, now_ns, out);
+            }
+        }
+        if let Some(segment) = &mut self.segment {
+            segment.part.extend_from_slice(packet);
+            if segment.part.len() >= PART_BYTES_MAX {
+                let bytes = segment.segment_bytes;
+                let end_us = self.clock.us.saturating_add(self.clock.step_us.max(1));
+                self.end_part(end_us, out);
+                // Nothing says how the time passes.
+                if bytes > SEGMENT_BYTES_MAX {
+                    self.begin(out);
+                }
+            }
+        }
+    }
+
+    fn association(&mut self, payload: &[u8], is_start: bool) {
+        let (sections, known) = &mut self.association;
+        let mut new = None;
+        sections.push(payload, is_start, |section| new = Some(section.into()));
+        let Some(section): Option<Box<[u8]>> = new else {
+            return;
+        };
+        let mut tables = Tables::default();
+        tables.read(PAT_PID, &section);
+        *known = section;
+        let map_pid = tables.programs.first().map(|it| it.pmt_pid);
+        self.map = Sections::default();
+        self.program = map_pid.map(|map_pid| Program {
+            map_pid,
+            tables: Vec::new(),
+            leading: None,
+        });
+    }
+
+    fn map(&mut self, payload: &[u8], is_start: bool) {
+        let mut new = None;
+        let push = |section: &[u8]| new = Some(Box::<[u8]>::from(section));
+        self.map.push(payload, is_start, push);
+        let (Some(section), Some(program)) = (new, &mut self.program) else {
+            return;
+        };
+        let mut tables = Tables::default();
+        tables.read(PAT_PID, &self.association.1);
+        tables.read(program.map_pid, &section);
+        let found = tables.programs.iter();
+        let found = found.filter(|it| it.pmt_pid == program.map_pid);
+        let mut streams = found.flat_map(|it| &it.streams).peekable();
+        if streams.peek().is_none() {
+            return;
+        }
+        let all: Vec<_> = streams.collect();
+        let of = |kind| all.iter().find(|it| it.kind == kind);
+        let leading = of(Kind::Video).or_else(|| of(Kind::Audio));
+        program.leading = leading.map(|it| (it.pid, it.stream_type, it.kind));
+        program.tables = in_packets(PAT_PID, &self.association.1);
+        program.tables.extend(in_packets(program.map_pid, &section));
+    }
+
+    /// A unit of the stream whose times count begins.
+    fn unit(&mut self, time: u64, is_start: bool, now_ns: u64, out: &mut Vec<Output>) {
+        let end_us = self.clock.us.saturating_add(self.clock.step_us);
+        if !self.clock.take(time) {
+            self.end_segment(end_us, out);
+            self.is_broken_off |= self.is_told;
+            let now_ns = i64::try_from(now_ns).unwrap_or(0);
+            self.clock.unix_ns = now_ns
+                .saturating_add(self.unix_offset_ns)
+                .saturating_sub(self.clock.us.saturating_mul(1000));
+        }
+        let (at_us, next_us) = (self.clock.us, self.clock.us + self.clock.step_us);
+        if let Some(segment) = &self.segment {
+            let lasts_us = at_us - segment.starts_us;
+            let longest_us = self.target_s.map_or(SEGMENT_US_MAX, |it| it * 1_000_000);
+            let bytes = segment.segment_bytes + segment.part.len();
+            let must_end = next_us - segment.starts_us > us(longest_us)
+                || bytes > SEGMENT_BYTES_MAX - PART_BYTES_MAX;
+            let is_full = next_us - segment.part_starts_us > us(PART_US);
+            if must_end || is_start && lasts_us >= us(SEGMENT_US_MIN) {
+                self.end_segment(at_us, out);
+            } else if is_full && at_us > segment.part_starts_us {
+                self.end_part(at_us, out);
+            }
+        }
+        let is_ready = self
+            .program
+            .as_ref()
+            .is_some_and(|it| !it.tables.is_empty());
+        // The first begins where a decoder can; later ones may have to begin elsewhere.
+        let may_begin = is_start || self.is_told && !self.is_broken_off;
+        if self.segment.is_none() && is_ready && may_begin {
+            self.begin_segment(at_us, out);
+        }
+        if let Some(segment) = &mut self.segment {
+            segment.is_independent |= is_start;
+            segment.units += 1;
+        }
+    }
+
+    fn begin_segment(&mut self, at_us: i64, out: &mut Vec<Output>) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            out.push(Output::PartTarget(PART_US));
+        }
+        if std::mem::take(&mut self.is_broken_off) {
+            out.push(Output::Break { rendition: 0 });
+        }
+        let tables = self.program.as_ref().map(|it| it.tables.clone());
+        self.segment = Some(Open {
+            part: tables.unwrap_or_default(),
+            part_starts_us: at_us,
+            starts_us: at_us,
+            segment_bytes: 0,
+            is_independent: false,
+            units: 0,
+        });
+    }
+
+    fn end_part(&mut self, at_us: i64, out: &mut Vec<Output>) {
+        let Some(segment) = &mut self.segment else {
+            return;
+        };
+        if segment.part.is_empty() {
+            return;
+        }
+        let bytes = std::mem::take(&mut segment.part);
+        segment.segment_bytes += bytes.len();
+        let starts_us = std::mem::replace(&mut segment.part_starts_us, at_us);
+        let starts_ns = starts_us.saturating_mul(1000);
+        let lasts_us = u64::try_from(at_us - starts_us).unwrap_or(0).max(1);
+        out.push(Output::Part {
+            rendition: 0,
+            part: PartOf {
+                bytes: bytes.into(),
+                lasts_us,
+                starts_unix_ns: starts_ns.saturating_add(self.clock.unix_ns),
+                is_independent: std::mem::take(&mut segment.is_independent),
+                samples: std::mem::take(&mut segment.units),
+            },
+        });
+    }
+
+    fn end_segment(&mut self, at_us: i64, out: &mut Vec<Output>) {
+        let Some(segment) = &self.segment else {
+            return;
+        };
+        if self.target_s.is_none() {
+            let lasts_us = u64::try_from(at_us - segment.starts_us).unwrap_or(0);
+            let seconds = ((lasts_us + 500_000) / 1_000_000).max(TARGET_S_MIN);
+            self.target_s = Some(seconds);
+            out.push(Output::Target(seconds));
+        }
+        self.end_part(at_us, out);
+        self.segment = None;
+        out.push(Output::SegmentEnd { rendition: 0 });
+    }
+}
+
+impl Clock {
+    /// Takes a time of 33 bits at 90 kHz; `false` if it does not follow on the one before.
+    fn take(&mut self, time: u64) -> bool {
+        const BITS: u64 = 1 << 33;
+        let last = self.last.replace(time);
+        let Some(last) = last else {
+            return false;
+        };
+        let ahead = time.wrapping_sub(last) % BITS;
+        let signed = if ahead >= BITS / 2 {
+            -i64::try_from(BITS - ahead).unwrap_or(0)
+        } else {
+            i64::try_from(ahead).unwrap_or(0)
+        };
+        let step_us = signed * 100 / 9;
+        if !(0..=JUMP_US).contains(&step_us) {
+            return false;
+        }
+        self.us = self.us.saturating_add(step_us);
+        if step_us > 0 {
+            self.step_us = step_us;
+        }
+        true
+    }
+}
+
+fn us(time: u64) -> i64 {
+    i64::try_from(time).unwrap_or(i64::MAX)
+}
+
+/// When the PES packet that begins here is decoded (section 2.4.3.7), in ticks of 90 kHz.
+fn pes_time(payload: &[u8]) -> Option<u64> {
+    let &[0, 0, 1, _, _, _, first, flags, _, ref stamps @ ..] = payload else {
+        return None;
+    };
+    if first & 0xc0 != 0x80 {
+        return None;
+    }
+    let at = match flags >> 6 {
+        3 => 5,
+        2 => 0,
+        _ => return None,
+    };
+    let bytes = stamps.get(at..at + 5)?;
+    let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|number| u64::from(bytes[number]));
+    Some((a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1)
+}
+
+/// Whether the first bytes of a unit are those of one at which a decoder can start.
+fn begins_with_sync(stream_type: u8, payload: &[u8]) -> bool {
+    payload.windows(4).any(|bytes| {
+        let [0, 0, 1, next] = *bytes else {
+            return false;
+        };
+        match stream_type {
+            H264 => matches!(next & 0x1f, 5 | 7) && next & 0x80 == 0,
+            H265 => matches!(next >> 1 & 0x3f, 16..=21 | 32 | 33) && next & 0x80 == 0,
+            MPEG_2 => next == 0xb3,
+            _ => false,
+        }
+    })
+}

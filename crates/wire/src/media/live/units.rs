@@ -1,0 +1,391 @@
+//! Access units from RTP payloads: H.264 (RFC 6184, packetization modes 0 and 1), H.265 (RFC 7798,
+//! without decoding order numbers), AAC (RFC 3640, AAC-hbr) and Opus (RFC 7587).
+//!
+//! Of pictures, NAL units get a length of four bytes in front, as CMAF wants them; parameter sets
+//! are taken out and kept, delimiters and fillers left out. A unit that lacks a packet is left out.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+
+use crate::media::codec::nal::NalRole;
+use crate::media::codec::{h264, h265};
+use crate::media::packetizer::SAMPLE_BYTES_MAX;
+use crate::media::track::Track;
+use crate::rtp::{Header, payload};
+
+/// Bytes of all parameter sets that are kept at the most.
+const SETS_BYTES_MAX: usize = 8192;
+
+/// An access unit, or a frame of sound.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct AccessUnit {
+    /// Of RTP.
+    pub(super) timestamp: u32,
+    pub(super) data: Vec<u8>,
+    /// Whether a decoder can start here.
+    pub(super) is_sync: bool,
+}
+
+/// How a payload format has its units.
+#[derive(Debug)]
+enum Form {
+    H264,
+    H265,
+    /// With these widths of AU-headers, and ticks of a frame.
+    Aac {
+        size_bits: usize,
+        index_bits: usize,
+        frame_ticks: u32,
+    },
+    Opus,
+}
+
+/// Puts the packets of a track together.
+#[derive(Debug)]
+pub(super) struct Units {
+    form: Form,
+    sequence: Option<u16>,
+    open: Open,
+    /// Of pictures: what decoders are told beforehand, and how often that has changed.
+    sets: Vec<Box<[u8]>>,
+    changes: u64,
+}
+
+/// The unit that is put together.
+#[derive(Debug, Default)]
+struct Open {
+    timestamp: Option<u32>,
+    data: Vec<u8>,
+    /// Where the NAL unit begins whose fragments come.
+    fragment: Option<usize>,
+    sets: Vec<Box<[u8]>>,
+    is_sync: bool,
+    has_picture: bool,
+    is_broken: bool,
+}
+
+impl Units {
+    /// Of a track; `None` if its payload format is none of these.
+    pub(super) fn new(track: &Track) -> Option<Self> {
+        let parameters = track.format_parameters.as_deref().unwrap_or_default();
+        let encoding = track.encoding.to_ascii_lowercase();
+        let bits = |name: &str, otherwise| {
+            let told = parameter(parameters, name).and_then(|it| it.parse().ok());
+            told.filter(|it| (0..=16).contains(it)).unwrap_or(otherwise)
+        };
+        let form = match &*encoding {
+            "h264" => Form::H264,
+            "h265" => Form::H265,
+            "mpeg4-generic" => Form::Aac {
+                size_bits: bits("sizelength", 13),
+                index_bits: bits("indexlength", 3),
+                frame_ticks: parameter(parameters, "constantduration")
+                    .and_then(|it| it.parse().ok())
+                    .filter(|it| (1..=8192).contains(it))
+                    .unwrap_or(1024),
+            },
+            "opus" => Form::Opus,
+            _ => return None,
+        };
+        let names: &[_] = match form {
+            Form::H264 => &["sprop-parameter-sets"],
+            Form::H265 => &["sprop-vps", "sprop-sps", "sprop-pps"],
+            _ => &[],
+        };
+        let sets = names.iter().filter_map(|name| parameter(parameters, name));
+        let sets = sets.flat_map(|list| list.split(','));
+        let sets = sets.filter_map(|set| BASE64_STANDARD.decode(set.trim()).ok());
+        let mut units = Self {
+            form,
+            sequence: None,
+            open: Open::default(),
+            sets: Vec::new(),
+            changes: 0,
+        };
+        units.open.sets = sets.filter(|it| !it.is_empty()).map(Into::into).collect();
+        units.keep_sets();
+        Some(units)
+    }
+
+    /// The parameter sets that hold for the unit that was told last.
+    pub(super) fn sets(&self) -> &[Box<[u8]>] {
+        &self.sets
+    }
+
+    /// How often they have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// What comes does not follow on what came.
+    pub(super) fn begin(&mut self) {
+        (self.sequence, self.open) = (None, Open::default());
+    }
+
+    /// Takes a packet, and tells the units that are complete with it.
+    pub(super) fn push(&mut self, packet: &[u8], mut each: impl FnMut(&mut Self, AccessUnit)) {
+        let Some((header, payload)) = Header::read(packet).zip(payload(packet)) else {
+            return;
+        };
+        let expected = self.sequence.unwrap_or(header.sequence);
+        let ahead = header.sequence.wrapping_sub(expected);
+        if ahead >= 1 << 15 {
+            // Out of order: what it belongs to is left out already.
+            return;
+        }
+        self.sequence = Some(header.sequence.wrapping_add(1));
+        let timestamp = header.timestamp;
+        match self.form {
+            Form::Opus => {
+                if !payload.is_empty() && payload.len() < SAMPLE_BYTES_MAX as usize {
+                    each(self, frame(timestamp, payload));
+                }
+            }
+            Form::Aac {
+                size_bits,
+                index_bits,
+                frame_ticks,
+            } => {
+                let frames = aac_frames(payload, size_bits, index_bits);
+                for (number, bytes) in (0_u32..).zip(frames) {
+                    let later = number.wrapping_mul(frame_ticks);
+                    each(self, frame(timestamp.wrapping_add(later), bytes));
+                }
+            }
+            Form::H264 | Form::H265 => {
+                self.open.is_broken |= ahead > 0;
+                if self.open.timestamp.is_some_and(|it| it != timestamp) {
+                    if let Some(unit) = self.finish() {
+                        each(self, unit);
+                    }
+                    self.open.is_broken = ahead > 0;
+                }
+                self.open.timestamp = Some(timestamp);
+                let is_h264 = matches!(self.form, Form::H264);
+                let is_sound = match is_h264 {
+                    true => self.open.h264(payload),
+                    false => self.open.h265(payload),
+                };
+                self.open.is_broken |= is_sound.is_none();
+                if self.open.data.len() > SAMPLE_BYTES_MAX as usize {
+                    self.open.is_broken = true;
+                    self.open.data = Vec::new();
+                    self.open.fragment = None;
+                }
+                if header.marker
+                    && let Some(unit) = self.finish()
+                {
+                    each(self, unit);
+                }
+            }
+        }
+    }
+
+    /// The unit that is open, if all of it is there.
+    fn finish(&mut self) -> Option<AccessUnit> {
+        let is_whole = !self.open.is_broken && self.open.fragment.is_none();
+        if is_whole {
+            self.keep_sets();
+        }
+        let open = std::mem::take(&mut self.open);
+        (is_whole && open.has_picture).then_some(AccessUnit {
+            timestamp: open.timestamp?,
+            data: open.data,
+            is_sync: open.is_sync,
+        })
+    }
+
+    /// Takes over what the open unit has of parameter sets: all, if decoding begins with it.
+    fn keep_sets(&mut self) {
+        let new = std::mem::take(&mut self.open.sets);
+        if new.is_empty() {
+            return;
+        }
+        let is_whole = match self.form {
+            Form::H264 => h264::has_parameter_sets(&new),
+            _ => h265::has_parameter_sets(&new),
+        };
+        let mut next = if is_whole {
+            Vec::new()
+        } else {
+            self.sets.clone()
+        };
+        for set in new {
+            if !next.contains(&set) {
+                next.push(set);
+            }
+        }
+        let bytes: usize = next.iter().map(|set| set.len()).sum();
+        if bytes <= SETS_BYTES_MAX && next != self.sets {
+            self.sets = next;
+            self.changes += 1;
+        }
+    }
+}
+
+impl Open {
+    /// `None` if the payload is broken.
+    fn h264(&mut self, payload: &[u8]) -> Option<()> {
+        const STAP_A: u8 = 24;
+        const FU_A: u8 = 28;
+        let (&first, rest) = payload.split_first()?;
+        match first & 0x1f {
+            STAP_A => self.aggregate(rest, Self::h264_unit),
+            FU_A => {
+                let (&of_fragment, rest) = rest.split_first()?;
+                let head = [first & 0xe0 | of_fragment & 0x1f];
+                self.fragment(of_fragment, &head, rest, Self::h264_unit)
+            }
+            1..STAP_A => self.whole(payload, Self::h264_unit),
+            _ => None,
+        }
+    }
+
+    fn h265(&mut self, payload: &[u8]) -> Option<()> {
+        const AGGREGATE: u8 = 48;
+        const FRAGMENT: u8 = 49;
+        let (&[first, second], rest) = payload.split_first_chunk()?;
+        match first >> 1 & 0x3f {
+            AGGREGATE => self.aggregate(rest, Self::h265_unit),
+            FRAGMENT => {
+                let (&of_fragment, rest) = rest.split_first()?;
+                let head = [first & 0x81 | (of_fragment & 0x3f) << 1, second];
+                self.fragment(of_fragment, &head, rest, Self::h265_unit)
+            }
+            0..AGGREGATE => self.whole(payload, Self::h265_unit),
+            _ => None,
+        }
+    }
+
+    fn aggregate(&mut self, mut rest: &[u8], take: fn(&mut Self, usize)) -> Option<()> {
+        while !rest.is_empty() {
+            let (length, behind) = rest.split_first_chunk::<2>()?;
+            let (unit, behind) = behind.split_at_checked(u16::from_be_bytes(*length).into())?;
+            rest = behind;
+            self.whole(unit, take)?;
+        }
+        Some(())
+    }
+
+    fn whole(&mut self, unit: &[u8], take: fn(&mut Self, usize)) -> Option<()> {
+        if self.fragment.is_some() || unit.is_empty() {
+            return None;
+        }
+        let start = self.data.len();
+        self.data.extend_from_slice(&[0; 4]);
+        self.data.extend_from_slice(unit);
+        take(self, start);
+        Some(())
+    }
+
+    fn fragment(
+        &mut self,
+        of_fragment: u8,
+        head: &[u8],
+        rest: &[u8],
+        take: fn(&mut Self, usize),
+    ) -> Option<()> {
+        let (is_first, is_last) = (of_fragment & 0x80 != 0, of_fragment & 0x40 != 0);
+        if is_first {
+            if self.fragment.is_some() {
+                return None;
+            }
+            self.fragment = Some(self.data.len());
+            self.data.extend_from_slice(&[0; 4]);
+            self.data.extend_from_slice(head);
+        }
+        let start = self.fragment?;
+        self.data.extend_from_slice(rest);
+        if is_last {
+            self.fragment = None;
+            take(self, start);
+        }
+        Some(())
+    }
+
+    /// What begins there, behind room for its length, is a whole NAL unit of H.264.
+    fn h264_unit(&mut self, start: usize) {
+        let unit = &self.data[start + 4..];
+        let is_left_out = matches!(unit[0] & 0x1f, 9..=12);
+        self.take(start, h264::role(unit), is_left_out);
+    }
+
+    fn h265_unit(&mut self, start: usize) {
+        let unit = &self.data[start + 4..];
+        let is_left_out = unit.len() < 2 || matches!(unit[0] >> 1 & 0x3f, 35..=38);
+        self.take(start, h265::role(unit), is_left_out);
+    }
+
+    fn take(&mut self, start: usize, role: NalRole, is_left_out: bool) {
+        match role {
+            NalRole::ParameterSet { .. } => {
+                let kept: usize = self.sets.iter().map(|set| set.len()).sum();
+                let set: Box<[u8]> = self.data[start + 4..].into();
+                self.data.truncate(start);
+                if kept + set.len() <= SETS_BYTES_MAX {
+                    self.sets.push(set);
+                }
+            }
+            _ if is_left_out => self.data.truncate(start),
+            NalRole::Picture { is_sync } => {
+                self.has_picture = true;
+                self.is_sync |= is_sync;
+                self.set_length(start);
+            }
+            NalRole::Other { is_sync } => {
+                self.is_sync |= is_sync;
+                self.set_length(start);
+            }
+        }
+    }
+
+    fn set_length(&mut self, start: usize) {
+        let bytes = u32::try_from(self.data.len() - start - 4).unwrap_or(u32::MAX);
+        self.data[start..start + 4].copy_from_slice(&bytes.to_be_bytes());
+    }
+}
+
+fn frame(timestamp: u32, bytes: &[u8]) -> AccessUnit {
+    AccessUnit {
+        timestamp,
+        data: bytes.to_vec(),
+        is_sync: true,
+    }
+}
+
+/// The frames of an AAC-hbr payload that are whole (RFC 3640, section 3.2).
+fn aac_frames(payload: &[u8], size_bits: usize, index_bits: usize) -> Vec<&[u8]> {
+    let Some((length, rest)) = payload.split_first_chunk::<2>() else {
+        return Vec::new();
+    };
+    let head_bits = usize::from(u16::from_be_bytes(*length));
+    let each = size_bits + index_bits;
+    if size_bits == 0 || head_bits < each {
+        return Vec::new();
+    }
+    let Some((heads, mut data)) = rest.split_at_checked(head_bits.div_ceil(8)) else {
+        return Vec::new();
+    };
+    let bit = |at: usize| usize::from(heads[at / 8] >> (7 - at % 8) & 1);
+    let mut frames = Vec::new();
+    for number in 0..head_bits / each {
+        let start = number * each;
+        let bytes = (start..start + size_bits).fold(0, |value, at| value << 1 | bit(at));
+        // A frame in several packets is left out: none of usual rates has so many bytes.
+        let Some((frame, behind)) = data.split_at_checked(bytes) else {
+            break;
+        };
+        data = behind;
+        if !frame.is_empty() {
+            frames.push(frame);
+        }
+    }
+    frames
+}
+
+/// A parameter of `a=fmtp`, whose names have letters of either case.
+pub(super) fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
+    parameters.split(';').find_map(|each| {
+        let (key, value) = each.trim().split_once('=')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}

@@ -1,0 +1,77 @@
+// A live channel: on our own page, in hls.js with and without low latency, and as a transport stream.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { assert, close, here, open, run, until } from "./lib.mjs";
+
+const SCRIPT = readFileSync(join(here, "node_modules/hls.js/dist/hls.min.js"), "utf8");
+
+const start = (url, lowLatencyMode) => {
+  const player = new window.Hls({ enableWorker: false, lowLatencyMode });
+  window.player = player;
+  player.on(window.Hls.Events.ERROR, (_, error) => {
+    if (error.fatal) {
+      window.failed = `${error.type} ${error.details}`;
+    }
+  });
+  player.loadSource(url);
+  player.attachMedia(document.querySelector("#film"));
+  document.querySelector("#film").play().catch(() => {});
+};
+
+async function byHls(context, path, isLow) {
+  const page = await open(context, "/players.html");
+  await page.evaluate(SCRIPT);
+  await page.evaluate(start, new URL(path, context.site).href, isLow);
+  await until(page, `hls.js has pictures of ${path}`, () =>
+    window.failed || document.querySelector("#film").readyState >= 3);
+  const begun = await page.$eval("#film", (film) => film.currentTime);
+  await until(page, `hls.js plays ${path}`, (from) =>
+    window.failed || document.querySelector("#film").currentTime > from + 6, begun);
+  const [failed, latency, parts] = await page.evaluate(() => [
+    window.failed, window.player.latency, window.player.latestLevelDetails?.partList?.length ?? 0,
+  ]);
+  assert(!failed, `hls.js ${path}: ${failed}`);
+  assert(parts > 0, `hls.js ${path}: no parts`);
+  console.log(`hls.js ${path}: ${latency.toFixed(1)} s behind`);
+  page.wrong = page.wrong.filter((it) => !it.startsWith("console: "));
+  await close(page);
+}
+
+async function byPage(context) {
+  const page = await open(context, "/live/cam/hls/index.html");
+  await until(page, "the page has pictures", () =>
+    document.querySelector("#film").readyState >= 3
+      || document.querySelector("#state").textContent !== "");
+  await page.evaluate(() => { document.querySelector("#film").muted = true; });
+  await page.click("#play");
+  const begun = await page.$eval("#film", (film) => film.currentTime);
+  await until(page, "the page plays", (from) =>
+    document.querySelector("#film").currentTime > from + 6, begun);
+  const [told, latency, source] = await page.evaluate(() => [
+    document.querySelector("#state").textContent, document.querySelector("#latency").textContent,
+    document.querySelector("#film").currentSrc,
+  ]);
+  assert(told === "", told);
+  assert(source.startsWith("blob:"), source);
+  assert(/^[0-9.]+ s behind$/.test(latency), latency);
+  console.log(`the page: ${latency}`);
+  await page.click("#edge");
+  await until(page, "it goes on from the edge", () => document.querySelector("#film").readyState >= 3);
+  await close(page);
+}
+
+async function listed(context) {
+  const page = await open(context, "/");
+  const links = await page.$$eval(".channels a", (all) => all.map((it) => it.getAttribute("href")));
+  assert(links.includes("./live/cam/hls/index.html"), links.join(" "));
+  await close(page);
+}
+
+await run({
+  "the folder names channels": listed,
+  "our page": byPage,
+  "hls.js with parts": (context) => byHls(context, "/live/cam/hls/index.m3u8", true),
+  "hls.js without": (context) => byHls(context, "/live/cam/hls/index.m3u8", false),
+  "hls.js, a transport stream": (context) => byHls(context, "/live/ts/hls/index.m3u8", true),
+});

@@ -1,0 +1,201 @@
+//! Live channels by HLS: what is published and what comes as a transport stream, in players, and with
+//! requests that wait for what comes next.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onrush_testkit::process::Process;
+use onrush_testkit::{require_programs, skip};
+
+use download_site::{LONG, Site};
+
+mod download_site;
+
+/// A channel of pictures and sound that is published, and one that comes as a transport stream.
+struct Live {
+    site: Site,
+    _senders: [Process; 2],
+}
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser");
+
+fn live(options: &[&str]) -> Live {
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let channel = format!("--channel=ts=127.0.0.1:{port}");
+    let options = [&[&*channel], options].concat();
+    let site = Site::new(&options, |root| {
+        fs::copy(format!("{SCRIPTS}/players.html"), root.join("players.html")).unwrap();
+    });
+    let published = format!("rtsp://{}/live/cam", site.rtsp);
+    let senders = [
+        send(&["-tune", "zerolatency"], "rtsp", &published),
+        send(
+            &[],
+            "mpegts",
+            &format!("udp://127.0.0.1:{port}?pkt_size=1316"),
+        ),
+    ];
+    Live {
+        site,
+        _senders: senders,
+    }
+}
+
+fn send(options: &[&str], format: &str, to: &str) -> Process {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
+    command.args([
+        "testsrc2=s=192x108:r=25",
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=r=48000",
+    ]);
+    command.args(["-c:v", "libx264", "-preset", "ultrafast", "-g", "50"]);
+    command
+        .args(options)
+        .args(["-pix_fmt", "yuv420p", "-c:a", "aac"]);
+    Process::start(command.args(["-t", "900", "-f", format, to])).unwrap()
+}
+
+/// Asks on a connection of its own; what comes, head and body, as text.
+fn ask(site: &Site, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(site.http).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+fn told(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn get(site: &Site, path: &str) -> String {
+    told(ask(site, path))
+}
+
+/// The playlist at that path, once there is one.
+fn playlist(site: &Site, path: &str) -> String {
+    let give_up = Instant::now() + LONG;
+    loop {
+        let answer = get(site, path);
+        if answer.starts_with("HTTP/1.1 200") {
+            return answer;
+        }
+        assert!(
+            Instant::now() < give_up,
+            "{answer}\n{}",
+            site.server.log_tail()
+        );
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The number of the segment that is written.
+fn newest(playlist: &str) -> u64 {
+    let hint = playlist
+        .lines()
+        .find(|line| line.starts_with("#EXT-X-PRELOAD-HINT"));
+    let name = hint.unwrap().rsplit('/').next().unwrap();
+    name.split('.').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn ffmpeg_plays_channels_by_hls() {
+    require_programs!("ffmpeg");
+    let live = live(&[]);
+    for path in ["live/cam/hls/index.m3u8", "live/ts/hls/index.m3u8"] {
+        playlist(&live.site, &format!("/{path}"));
+        let mut command = Command::new("ffmpeg");
+        command.args(["-nostdin", "-v", "error", "-i", &live.site.url(path)]);
+        command.args(["-t", "3", "-f", "framecrc", "-"]);
+        let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+        let frames = |track: &str| said.lines().filter(|it| it.starts_with(track)).count();
+        assert!(
+            status.success() && frames("0,") >= 70 && frames("1,") >= 70,
+            "{path}: {said}"
+        );
+    }
+}
+
+#[test]
+fn reloads_wait_and_are_bounded() {
+    require_programs!("ffmpeg");
+    let live = live(&["--hls-waiting-max=5"]);
+    let site = &live.site;
+    let path = "/live/cam/hls/video/index.m3u8";
+    let now = newest(&playlist(site, path));
+    // One that waits gets what it waits for.
+    let later = get(site, &format!("{path}?_HLS_msn={now}"));
+    assert!(later.starts_with("HTTP/1.1 200"), "{later}");
+    assert!(later.contains("Cache-Control: max-age="), "{later}");
+    assert!(later.contains(&format!("/{now}.m4s\n")), "{later}");
+    for query in [
+        "_HLS_msn=18446744073709551616",
+        "_HLS_part=1",
+        "_HLS_msn=1x",
+    ] {
+        let answer = get(site, &format!("{path}?{query}"));
+        assert!(answer.starts_with("HTTP/1.1 400"), "{query}: {answer}");
+    }
+    // As many as may wait, of whom nobody reads; one more is told so.
+    let next = newest(&get(site, path)) + 1;
+    let next = format!("{path}?_HLS_msn={next}");
+    let waiting: Vec<_> = (0..5).map(|_| ask(site, &next)).collect();
+    let give_up = Instant::now() + LONG;
+    let one_more = loop {
+        let answer = get(site, &next);
+        if answer.starts_with("HTTP/1.1 503") || Instant::now() > give_up {
+            break answer;
+        }
+    };
+    assert!(one_more.contains("too many wait"), "{one_more}");
+    for stream in waiting {
+        assert!(told(stream).starts_with("HTTP/1.1 200"));
+    }
+    let answer = get(site, path);
+    assert!(
+        answer.starts_with("HTTP/1.1 200"),
+        "there is room again: {answer}"
+    );
+}
+
+#[test]
+fn a_channel_that_nobody_asks_for_is_not_cut() {
+    require_programs!("ffmpeg");
+    let live = live(&["--hls-idle-time-max=1s"]);
+    playlist(&live.site, "/live/ts/hls/index.m3u8");
+    let log = |what: &str| live.site.server.wait_for_line(what, LONG);
+    assert!(log("live/ts: segments are made of it no longer").is_some());
+    assert!(get(&live.site, "/live/none/hls/index.m3u8").starts_with("HTTP/1.1 404"));
+    let wrong = get(&live.site, "/live/ts/hls/stream/0000000000000000/1.ts");
+    assert!(wrong.starts_with("HTTP/1.1 404"), "{wrong}");
+}
+
+#[test]
+fn channels_play_in_chromium_with_low_latency() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !Path::new(SCRIPTS)
+        .join("node_modules/puppeteer-core")
+        .exists()
+    {
+        return skip::record("needs `npm ci --prefix tests/browser`, as ./test does it");
+    }
+    let live = live(&[]);
+    playlist(&live.site, "/live/cam/hls/index.m3u8");
+    let mut command = Command::new("node");
+    command.arg(format!("{SCRIPTS}/live.mjs"));
+    command.args([&live.site.url(""), "chromium"]);
+    let (status, said) = Process::run(&mut command, Duration::from_secs(400)).unwrap();
+    assert!(status.success(), "{said}\n{}", live.site.server.log_tail());
+}
