@@ -6,6 +6,7 @@
 mod addresses;
 mod args;
 mod channels;
+mod cores;
 mod doctor;
 mod downloads;
 mod hls_options;

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_from_ranges_and_what_is_always_sent_has_an_address() {
+    fn options_of_multicast_become_settings() {
         let none = settings("").unwrap();
         assert!(none.ranges.is_empty() && none.ttl == 1 && none.groups_max == 16);
         let options = "--multicast 239.1.2.0/24:6000 --multicast [ff15::/120] --multicast-ttl 7 \

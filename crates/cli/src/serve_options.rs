@@ -15,6 +15,7 @@ use onrush_server::experiments::Experiments;
 use onrush_sys::path::PathName;
 
 use crate::channels::{ChannelArg, ChannelOptions, channel_or_pull};
+use crate::cores::{Cores, cores};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::multicast_options::MulticastOptions;
@@ -243,10 +244,6 @@ pub(crate) struct Serve {
     pub(crate) limits: LimitOptions,
 }
 
-/// The processors of `--cores`, in the order given.
-#[derive(Clone, Debug)]
-pub(crate) struct Cores(pub(crate) Vec<usize>);
-
 impl Serve {
     /// The server's settings, with the files at `media_root`, and without a state directory that
     /// was not named.
@@ -327,36 +324,9 @@ fn hidden_if_of_channels(option: Arg) -> Arg {
     }
 }
 
-/// Reads `0,2-3`.
-fn cores(text: &str) -> Result<Cores, String> {
-    let mut found = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let parsed = first
-            .trim()
-            .parse::<usize>()
-            .ok()
-            .zip(last.trim().parse::<usize>().ok());
-        match parsed.filter(|&(first, last)| first <= last && last < CORES_MAX) {
-            Some((first, last)) => found.extend(first..=last),
-            None => {
-                let allowed = format!("write numbers below {CORES_MAX} and ranges, as in 0,2-3");
-                return Err(format!("\"{part}\" names no processor; {allowed}"));
-            }
-        }
-    }
-    let mut sorted = found.clone();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(format!("processor {} is named twice", pair[0])),
-        None => Ok(Cores(found)),
-    }
-}
-
 const CHANNELS_HEADING: &str = "Live channels";
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const CACHE_BYTES_MAX: u64 = 1 << 40;
-const CORES_MAX: usize = 1024;
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

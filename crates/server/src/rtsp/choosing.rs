@@ -49,7 +49,7 @@ pub(super) fn choose<'a>(
             Presentation::Multicast(_) => "the session's other tracks are on a multicast group",
             _ if asked.all(|lower| lower == LowerTransport::Multicast) => match serves_groups {
                 true => "the session's other tracks are not on a multicast group",
-                false => "there are no multicast groups here (--multicast)",
+                false => "there are no multicast groups here",
             },
             _ if allows_udp => "this live channel is sent over UDP only",
             _ => "over TLS packets are interleaved, not sent over UDP",

@@ -158,12 +158,17 @@ impl Transport {
     /// Datagrams to these ports of whoever is meant, for RTP and RTCP.
     #[must_use]
     pub const fn to_ports([rtp_port, rtcp_port]: [u16; 2]) -> Self {
+        let lower = LowerTransport::Udp {
+            rtp_port,
+            rtcp_port,
+        };
+        Self::of(lower, UDP)
+    }
+
+    const fn of(lower: LowerTransport, spelling: &'static str) -> Self {
         Self {
-            lower: LowerTransport::Udp {
-                rtp_port,
-                rtcp_port,
-            },
-            spelling: UDP,
+            lower,
+            spelling,
             is_secure: false,
             destination: None,
         }
@@ -264,10 +269,8 @@ impl Transport {
         }
         if is_multicast {
             return Ok(Self {
-                lower: LowerTransport::Multicast,
-                spelling,
                 is_secure,
-                destination: None,
+                ..Self::of(LowerTransport::Multicast, spelling)
             });
         }
         if is_elsewhere {
@@ -536,7 +539,7 @@ mod tests {
         #[test]
         fn noise_never_panics(
             value in
-                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|multicast|interleaved|mode|[0-9]{1,6}|\\PC){0,30}"
+                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|multicast|interleaved|[0-9]{1,6}|\\PC){0,30}"
         ) {
             for lower in negotiate(&value).unwrap_or_default() {
                 let is_fit = match lower {
