@@ -222,11 +222,8 @@ impl Transport {
     fn parse(offer: &str, peer: IpAddr, mode: &str) -> Result<Self, TransportError> {
         let mut parts = split_outside_quotes(offer, ';').map(str::trim);
         let protocol = parts.next().unwrap_or("");
-        let spelling = [UDP, "RTP/AVP/UDP", TCP]
-            .into_iter()
-            .chain(SECURE)
-            .find(|known| known.eq_ignore_ascii_case(protocol));
-        let is_tcp = spelling == Some(TCP);
+        let spelling = spelling_of(protocol);
+        let is_tcp = spelling == Ok(TCP);
         let (mut ports, mut channels) = (None, None);
         let (mut destination, mut refused) = (None, None);
         let (mut is_multicast, mut is_elsewhere) = (false, false);
@@ -255,11 +252,7 @@ impl Transport {
                 _ => {}
             }
         }
-        let spelling = match spelling {
-            Some(spelling) => spelling,
-            None if protocol.contains('/') => return Err(TransportError::Protocol),
-            None => return Err(TransportError::Syntax),
-        };
+        let spelling = spelling?;
         let is_secure = SECURE.contains(&spelling);
         if is_secure && (is_multicast || mode != "PLAY") {
             return Err(TransportError::Protocol);
@@ -305,6 +298,17 @@ const UDP: &str = "RTP/AVP";
 
 /// What interleaving is called.
 const TCP: &str = "RTP/AVP/TCP";
+
+/// How we spell a protocol.
+fn spelling_of(protocol: &str) -> Result<&'static str, TransportError> {
+    let mut known = [UDP, "RTP/AVP/UDP", TCP].into_iter().chain(SECURE);
+    known
+        .find(|known| known.eq_ignore_ascii_case(protocol))
+        .ok_or(match protocol.contains('/') {
+            true => TransportError::Protocol,
+            false => TransportError::Syntax,
+        })
+}
 
 /// `a-b`, or `a` for `a` and the one above. What is no port number at all is bad syntax; a pair
 /// that cannot be used is left to the caller.

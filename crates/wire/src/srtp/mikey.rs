@@ -444,9 +444,10 @@ mod tests {
 
     #[test]
     fn what_gstreamer_tells_is_read() {
-        let header = "prot=mikey;uri=\"rtsp://127.0.0.1:18999/a/track1\";data=\"AQAFANkFEC4BAAAVTOhZ\
-                      AAAAAAsA7q4fyzabnX8KEClOChVmIOMVQ1QyjpZjQi4BAAAAFQABAQEBEAIBAQMBCgcBAQgBAQoBAQAA\
-                      ACIAIAAeXBIAW9oYdbEELjaTVtH8y2lDdA5sAumPJxRAg4l5AA==\"";
+        let header = "prot=mikey;uri=\"rtsp://127.0.0.1:18999/a/track1\";data=\"\
+                      AQAFANkFEC4BAAAVTOhZAAAAAAsA7q4fyzabnX8KEClOChVmIOMVQ1QyjpZjQi4BAAAAFQAB\
+                      AQEBEAIBAQMBCgcBAQgBAQoBAQAAACIAIAAeXBIAW9oYdbEELjaTVtH8y2lDdA5sAumPJxRA\
+                      g4l5AA==\"";
         let message = parse_key_mgmt(header).unwrap();
         assert_eq!(message.sessions[0].ssrc, 0x154c_e859);
         assert_eq!(message.key.suite(), Suite::AesCm128HmacSha1);
