@@ -1,5 +1,5 @@
-//! Live channels by HLS: what is published and what comes as a transport stream, in players, and with
-//! requests that wait for what comes next.
+//! Live channels by HLS: what is published and what comes as a transport stream, in players, and
+//! with requests that wait for what comes next.
 
 use std::fs;
 use std::io::{Read, Write};

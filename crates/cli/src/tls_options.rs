@@ -69,8 +69,8 @@ pub(crate) struct TlsOptions {
     /// When packets over UDP are encrypted (SRTP)
     ///
     /// Clients ask for it by URL (rtsps://HOST:8322/film.mp4?srtp, or ?srtp=gcm) or with RTP/SAVP
-    /// in SETUP. The key comes over the connection of RTSP, so it is given over TLS alone, unless this
-    /// is `plain`.
+    /// in SETUP. The key comes over the connection of RTSP, so it is given over TLS alone, unless
+    /// this is `plain`.
     #[arg(
         long,
         hide_short_help = true,

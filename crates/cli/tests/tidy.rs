@@ -483,7 +483,7 @@ fn is_allowed(expression: &str) -> bool {
     expression.split(" AND ").all(|part| {
         let part = part.trim_matches(['(', ')']).replace('/', " OR ");
         part.split(" OR ")
-            .any(|licence| LICENCES.contains(&licence.trim_matches(['(', ')'])))
+            .any(|licence| LICENCES.contains(&licence.trim_matches(['(', ')', ' '])))
     })
 }
 

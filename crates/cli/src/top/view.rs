@@ -525,7 +525,7 @@ mod tests {
                 "late p99.9, ms: 30.0, most 30.0",
                 "uring_registered_zc",
                 "a-rather-long",
-                "1140     12.0",
+                "2.5    1140   12.0",
                 "1 run, 1.0 Mbit/s",
                 "q quit  p pause",
                 "█",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onrush_wire::http::LogFormat;
 use onrush_wire::pace::schedule::Schedule;
 
-use crate::hls_live::LiveHlsConfig;
+use crate::hls_live::config::LiveHlsConfig;
 use crate::listening::PortRange;
 use crate::transfer::LEFT_TO_OTHERS;
 

@@ -436,7 +436,7 @@ impl Connection {
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
             let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
-            format!("{scheme}://{}{url}/", self.local())
+            format!("{scheme}://{}{url}/", self.socket.local())
         } else {
             format!("{url}/")
         }
@@ -457,7 +457,7 @@ impl Connection {
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
         let offered = (&presentation, session.is_none());
-        let (way, srtp) = ((self.local(), allows_udp), self.wish(srtp));
+        let (way, srtp) = ((self.socket.local(), allows_udp), self.wish(srtp));
         let transport = choose(control, offered, transports, (way, srtp))?;
         if control.stopping.get() {
             let note = "the server stops";
@@ -469,7 +469,7 @@ impl Connection {
         }
         let presentation = match transport.lower {
             LowerTransport::Multicast if session.is_none() => {
-                Presentation::Multicast(groups::join(control, &presentation, self.local())?)
+                Presentation::Multicast(groups::join(control, &presentation, self.socket.local())?)
             }
             _ => presentation,
         };
@@ -501,7 +501,7 @@ impl Connection {
         transport: &Transport,
         srtp: Option<Box<AgreedKeys>>,
     ) -> Result<Client, Reply> {
-        let between = (self.local(), self.peer());
+        let between = (self.socket.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
             (LowerTransport::Udp { .. } | LowerTransport::Multicast, _) => None,
             (LowerTransport::Tcp { .. }, Some(interleaving)) => Some(Rc::clone(interleaving)),
@@ -567,10 +567,6 @@ impl Connection {
             Some(interleaving) => timeout(time_max, interleaving.write(bytes)).await?,
             None => timeout(time_max, self.socket.write_all(&bytes)).await?,
         }
-    }
-
-    fn local(&self) -> SocketAddr {
-        self.socket.local()
     }
 
     /// Who is at the other end.

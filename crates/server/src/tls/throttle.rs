@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Lines of handshakes that failed, in [`TLS_LOG_TIME`]; the others are for `RUST_LOG=debug`.
+/// Lines of handshakes that failed, a minute; the others are for `RUST_LOG=debug`.
 pub const TLS_LOG_LINES_MAX: u32 = 20;
 /// The time in which there may be so many.
 const TLS_LOG_TIME: Duration = Duration::from_secs(60);

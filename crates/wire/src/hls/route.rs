@@ -87,12 +87,8 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
     let (rest, last) = path.rsplit_once('/')?;
     let (rest, before) = rest.rsplit_once('/')?;
     let named = |film: &'_ str| !film.is_empty();
-    match (before, last) {
-        ("hls", "index.m3u8") => return named(rest).then_some((rest, Resource::Main)),
-        ("dash", "manifest.mpd") => return named(rest).then_some((rest, Resource::Manifest)),
-        ("hls", "index.html") => return named(rest).then_some((rest, Resource::Page)),
-        ("hls", "poster.mp4") => return named(rest).then_some((rest, Resource::Poster)),
-        _ => {}
+    if let Some(resource) = of_film(before, last) {
+        return named(rest).then_some((rest, resource));
     }
     let (film, third) = rest.rsplit_once('/')?;
     let playlist = match last {
@@ -153,6 +149,17 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
         _ => return None,
     };
     Some((film, resource))
+}
+
+/// What there is once of a film.
+fn of_film(folder: &str, name: &str) -> Option<Resource<'static>> {
+    match (folder, name) {
+        ("hls", "index.m3u8") => Some(Resource::Main),
+        ("dash", "manifest.mpd") => Some(Resource::Manifest),
+        ("hls", "index.html") => Some(Resource::Page),
+        ("hls", "poster.mp4") => Some(Resource::Poster),
+        _ => None,
+    }
 }
 
 /// Digits only, and no 0 in front. A number beyond all segments is the largest there is.

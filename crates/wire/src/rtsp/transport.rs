@@ -304,7 +304,7 @@ fn spelling_of(protocol: &str) -> Result<&'static str, TransportError> {
     let mut known = [UDP, "RTP/AVP/UDP", TCP].into_iter().chain(SECURE);
     known
         .find(|known| known.eq_ignore_ascii_case(protocol))
-        .ok_or(match protocol.contains('/') {
+        .ok_or_else(|| match protocol.contains('/') {
             true => TransportError::Protocol,
             false => TransportError::Syntax,
         })

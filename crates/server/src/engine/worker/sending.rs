@@ -141,7 +141,7 @@ impl Worker {
         }
         let burst_ns = TICKS_PER_BURST * self.tick_ns;
         let last_ns = (burst.due_ns / burst_ns + BURSTS_PER_TICK_MAX).saturating_mul(burst_ns);
-        // What is sent first of a stream takes the next with it wherever that is, and nothing after.
+        // What is sent first of a stream takes the next with it wherever that is, and no more.
         let joined_end_ns = media_end_ns;
         let media_end_ns = media_end_ns.min(last_ns);
         let joined = stream.joined(&burst, &self.store, self.join_before_ns, joined_end_ns);

@@ -16,7 +16,7 @@ impl Connection {
     ) -> Result<Reply, Reply> {
         let control = self.control();
         let presentation = Presentation::open(control, path).await?;
-        let (local, uri) = (self.local(), &request.uri);
+        let (local, uri) = (self.socket.local(), &request.uri);
         let secret = (&control.secret, control.config.tls.srtp);
         let base = self.base(request);
         if let Some((parameter, keys)) = self.wish(srtp).describe(&presentation, secret)? {

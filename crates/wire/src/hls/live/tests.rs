@@ -1,3 +1,5 @@
+//! Windows of live media, their playlists and what is asked of them.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -84,8 +84,8 @@ pub(in crate::media) fn from_parameter_sets(sets: &[Box<[u8]>]) -> Result<Codec,
     of_records(vec![record])
 }
 
-/// The `HEVCDecoderConfigurationRecord` of these parameter sets (ISO/IEC 14496-15, section 8.3.2.1),
-/// for NAL units whose lengths have four bytes; `None` if a kind is missing, or one is cut short.
+/// The `HEVCDecoderConfigurationRecord` of these parameter sets (ISO/IEC 14496-15, 8.3.2.1), for
+/// NAL units whose lengths have four bytes; `None` if a kind is missing, or one is cut short.
 pub(in crate::media) fn record(sets: &[Box<[u8]>]) -> Option<Vec<u8>> {
     let sps = without_emulation_prevention(of_type(sets, TYPE_SPS).next()?);
     let (sub_layers, [chroma, luma_depth, chroma_depth]) = picture_format(&sps)?;

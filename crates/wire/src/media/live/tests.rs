@@ -1,3 +1,5 @@
+//! Live media cut into segments and parts.
+
 use proptest::prelude::*;
 
 use super::units::Units;

@@ -1,0 +1,34 @@
+//! What can be said of live channels by HLS.
+
+use std::time::Duration;
+
+/// The settings of live channels by HLS.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveHlsConfig {
+    /// How far back playlists reach, 60 s by default: longer lets viewers go further back, and
+    /// takes as much more memory.
+    pub hls_window: Duration,
+    /// Bytes of segments that are kept of a channel, 128 MiB by default. Playlists list what has
+    /// half of them, if that is less than the window: the other half is what was listed.
+    pub hls_bytes_max: usize,
+    /// How long a channel is still cut that nobody asks for, 30 s by default.
+    pub hls_idle_time_max: Duration,
+    /// Whether channels are cut before anybody asks, and always: then there is something to go
+    /// back to. Not by default.
+    pub is_always: bool,
+    /// Requests for one channel that wait for what comes next, 8192 by default; one more is
+    /// answered 503. Each has its connection, and nothing else.
+    pub hls_waiting_max: usize,
+}
+
+impl Default for LiveHlsConfig {
+    fn default() -> Self {
+        Self {
+            hls_window: Duration::from_secs(60),
+            hls_bytes_max: 128 << 20,
+            hls_idle_time_max: Duration::from_secs(30),
+            is_always: false,
+            hls_waiting_max: 8192,
+        }
+    }
+}
