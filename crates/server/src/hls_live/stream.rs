@@ -48,6 +48,10 @@ struct Text {
     bytes: Arc<[u8]>,
 }
 
+/// Breaks are counted from below here on. hls.js keeps an array of that length and walks through it:
+/// with seconds since 1970 a page stood still for 40 s.
+const BREAKS_BEGIN_BELOW: u64 = 1 << 16;
+
 /// The right to wait for what comes next. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a LiveStream);
@@ -71,6 +75,7 @@ impl LiveStream {
             window_us: u64::try_from(config.hls_window.as_micros()).unwrap_or(u64::MAX),
             bytes_max: config.hls_bytes_max,
             first_number: since_1970.as_secs(),
+            first_break: since_1970.as_secs() % BREAKS_BEGIN_BELOW,
             version: u64::from_ne_bytes(random()),
         };
         let stream = Arc::new(Self {

@@ -17,6 +17,7 @@ fn window(window_s: u64, bytes_max: usize) -> Window {
         window_us: window_s * 1_000_000,
         bytes_max,
         first_number: FIRST,
+        first_break: FIRST,
         version: 0xab,
     };
     let of = |name, medium| LiveRendition {

@@ -21,9 +21,12 @@ pub struct WindowSettings {
     pub window_us: u64,
     /// Bytes of all that is kept.
     pub bytes_max: usize,
-    /// The number of the first segment, and of the first discontinuity. Higher than those of a
-    /// window before, for whoever goes on with its playlist: seconds since 1970.
+    /// The number of the first segment. Higher than those of a window before, for whoever goes on
+    /// with its playlist: seconds since 1970.
     pub first_number: u64,
+    /// The number of the first discontinuity: another than those of a window before, and small,
+    /// because players keep something for each number from 0 on.
+    pub first_break: u64,
     /// What versions in URLs begin with.
     pub version: u64,
 }
@@ -89,7 +92,7 @@ impl Window {
             unlisted: 0,
             next_number: settings.first_number,
             next_break: false,
-            breaks: settings.first_number,
+            breaks: settings.first_break,
             version: Version(settings.version),
             init: Arc::default(),
             bytes: 0,
