@@ -48,8 +48,8 @@ struct Text {
     bytes: Arc<[u8]>,
 }
 
-/// Breaks are counted from below here on. hls.js keeps an array of that length and walks through it:
-/// with seconds since 1970 a page stood still for 40 s.
+/// Breaks are counted from below here on. hls.js keeps an array of that length and walks through
+/// it: with seconds since 1970 a page stood still for 40 s.
 const BREAKS_BEGIN_BELOW: u64 = 1 << 16;
 
 /// The right to wait for what comes next. Dropping it gives it back.
