@@ -10,7 +10,6 @@
 //! that of decoding.
 
 mod carriage;
-mod filling;
 mod parts;
 mod plan;
 pub mod report;

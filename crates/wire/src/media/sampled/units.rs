@@ -5,8 +5,6 @@ use std::ops::Range;
 use super::SampledTrack;
 use crate::media::packetizer::Aggregation;
 use crate::media::samples::column::Column;
-use crate::media::scale::Timeline;
-use crate::media::track::Medium;
 
 /// How long before it is due a frame of sound may leave, in a packet with the frames before it:
 /// four frames of AAC at 48 kHz go together. More would save packets, and lose more with each.
@@ -16,11 +14,6 @@ pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
 /// packets of AAC go together, which lie up to 93 ms apart; who listens waits for nothing, has a
 /// buffer of longer than that, and loses no more with a send than with two packets.
 pub(in crate::media) const TRAIN_NS_MAX: u64 = 160_000_000;
-
-/// How far apart sync samples are due at the least at another scale than 1: those that come sooner
-/// are left out, so that a film of which every picture is one, and weighs as much, does not take
-/// sixteen times its rate. A file whose times run backwards cannot make due times do so, either.
-const TRICK_STEP_NS: u64 = 40_000_000;
 
 /// Which samples are a unit.
 #[derive(Debug)]
@@ -41,34 +34,6 @@ impl Units {
             None => Self::Each(playable),
             Some(how) => Self::Groups(groups(track, how, payload_bytes_max, grows)),
         }
-    }
-
-    /// The sync samples alone, by this timeline, and no more of them than [`TRICK_STEP_NS`] allows.
-    /// `None` of sound of which every sample is one, or if there are none.
-    pub(super) fn of_syncs(track: &SampledTrack, timeline: Timeline) -> Option<Self> {
-        let samples = &track.samples;
-        if samples.syncs() == samples.len() && track.codec.medium != Medium::Video {
-            return None;
-        }
-        let syncs = (0..samples.syncs()).map(|number| samples.sync(number));
-        let playable = syncs.take_while(|&sync| sync < track.playable());
-        let mut syncs: Vec<_> = playable
-            .filter_map(|sync| u32::try_from(sync).ok())
-            .collect();
-        if timeline.scale().is_reverse() {
-            syncs.reverse();
-        }
-        let mut next_ns = 0;
-        syncs.retain(|&sync| {
-            let shown_ns = track.time_ns(samples.shown_ticks(sync as usize));
-            let due_ns = timeline.due_ns(u64::try_from(shown_ns).unwrap_or(0));
-            let is_due = due_ns >= next_ns;
-            if is_due {
-                next_ns = due_ns.saturating_add(TRICK_STEP_NS);
-            }
-            is_due
-        });
-        (!syncs.is_empty()).then_some(Self::Syncs(syncs))
     }
 
     pub(super) fn count(&self) -> usize {
