@@ -77,7 +77,7 @@ pub struct StreamShared {
     /// How its packets are numbered, by the worker that has it and by control.
     pub(crate) numbering: SharedNumbering,
     /// What it asks of an engine, in thousandths of a train a second. Written by control.
-    pub(super) demand: AtomicU64,
+    demand: AtomicU32,
     pub(crate) errno: AtomicU32,
     /// When media is due, in ns of CLOCK_MONOTONIC, by the worker that has it and by control.
     pub(crate) lines: SharedClocks,
@@ -87,10 +87,15 @@ pub struct StreamShared {
     pub(crate) packets: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) packets_refused: AtomicU64,
-    pub(crate) underruns: AtomicU64,
+    pub(crate) underruns: AtomicU32,
     pub(crate) bursts: AtomicU64,
     pub(crate) lateness_sum_ns: AtomicI64,
     pub(crate) lateness_max_ns: AtomicI64,
+}
+
+/// A demand of one stream: the fastest asks for a hundredth of what fits.
+fn narrow(demand: Demand) -> u32 {
+    u32::try_from(demand.work()).unwrap_or(u32::MAX)
 }
 
 /// Buckets of the lateness histogram.
@@ -208,7 +213,7 @@ impl StreamShared {
             plays_taken: AtomicU32::new(0),
             asked_packet: AtomicU64::new(0),
             numbering: SharedNumbering::new(numbering),
-            demand: AtomicU64::new(demand.work()),
+            demand: AtomicU32::new(narrow(demand)),
             errno: AtomicU32::new(0),
             lines: SharedClocks::new(MediaClock::default()),
             clock: OnceLock::new(),
@@ -216,7 +221,7 @@ impl StreamShared {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
-            underruns: AtomicU64::new(0),
+            underruns: AtomicU32::new(0),
             bursts: AtomicU64::new(0),
             lateness_sum_ns: AtomicI64::new(0),
             lateness_max_ns: AtomicI64::new(i64::MIN),
@@ -256,11 +261,12 @@ impl StreamShared {
             (&self.packets, &before.packets),
             (&self.bytes, &before.bytes),
             (&self.packets_refused, &before.packets_refused),
-            (&self.underruns, &before.underruns),
             (&self.bursts, &before.bursts),
         ] {
             counter.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        let underruns = before.underruns.load(Ordering::Relaxed);
+        self.underruns.store(underruns, Ordering::Relaxed);
         for (lateness_ns, before_ns) in [
             (&self.lateness_sum_ns, &before.lateness_sum_ns),
             (&self.lateness_max_ns, &before.lateness_max_ns),
@@ -335,7 +341,12 @@ impl StreamShared {
 
     /// What it asks of an engine.
     pub(super) fn demand(&self) -> Demand {
-        Demand::new(self.demand.load(Ordering::Relaxed))
+        Demand::new(self.demand.load(Ordering::Relaxed).into())
+    }
+
+    /// It asks for something else from now on. Returns what it asked for.
+    pub(super) fn set_demand(&self, demand: Demand) -> Demand {
+        Demand::new(self.demand.swap(narrow(demand), Ordering::Relaxed).into())
     }
 
     /// Whether it was ever told to play.
@@ -437,7 +448,7 @@ impl StreamShared {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             packets_refused: self.packets_refused.load(Ordering::Relaxed),
-            underruns: self.underruns.load(Ordering::Relaxed),
+            underruns: self.underruns.load(Ordering::Relaxed).into(),
             next_packet,
             numbering,
             position_ns: if playing {

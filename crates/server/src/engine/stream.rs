@@ -324,8 +324,8 @@ impl Stream {
     fn ask_for_own_headers(&self, remote: &Remote, speed: Speed) {
         let (shared, plan) = (self.shared(), self.source().plan());
         let demand = Demand::of_own_headers(&plan, plan.burst_ns()).at(speed);
-        let before = shared.demand.swap(demand.work(), Ordering::Relaxed);
-        remote.shared.admission.change(Demand::new(before), demand);
+        let before = shared.set_demand(demand);
+        remote.shared.admission.change(before, demand);
     }
 
     /// Makes room on its engine for playing from packet `from` at `speed`, until it is asked for
@@ -344,13 +344,12 @@ impl Stream {
             true => Demand::of(&plan, plan.burst_ns()),
             false => Demand::of_own_headers(&plan, plan.burst_ns()),
         };
-        let before = shared.demand.swap(normal.work(), Ordering::Relaxed);
-        remote.shared.admission.change(Demand::new(before), normal);
+        let before = shared.set_demand(normal);
+        remote.shared.admission.change(before, normal);
         let more = normal.at(speed).beyond(normal);
         if more.work() > 0 {
             Engines::admit(&remote, more)?;
-            let demand = normal.at(speed).work();
-            shared.demand.store(demand, Ordering::Relaxed);
+            shared.set_demand(normal.at(speed));
         }
         Ok(())
     }

@@ -5,10 +5,11 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use onrush_sys::clock::monotonic_ns;
 use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
 use onrush_wire::rtsp::{Reply, Served, Transport};
-use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::Control;
@@ -38,7 +39,8 @@ pub(super) struct TrackSession {
     pub(super) track_url: Box<str>,
     /// Of the packets, as the client was told.
     ssrc: u32,
-    started: Cell<Option<Instant>>,
+    /// By CLOCK_MONOTONIC, in ns; 0 before it has.
+    started_ns: Cell<u64>,
     reception: Cell<Option<Reception>>,
     /// The client was told that no more comes.
     is_over: Cell<bool>,
@@ -75,7 +77,7 @@ impl TrackSession {
             srtp: client.srtp.as_deref().map(TrackSrtp::new),
             track_url: track_url.into(),
             ssrc,
-            started: Cell::new(None),
+            started_ns: Cell::new(0),
             reception: Cell::new(None),
             is_over: Cell::new(false),
             send_error: Cell::new(None),
@@ -252,10 +254,10 @@ impl TrackSession {
 
     /// Says in the log that the session starts, the first time.
     pub(super) fn log_start(&self, id: impl std::fmt::Display, range: &str, path_name: &str) {
-        if self.started.get().is_some() {
+        if self.started_ns.get() > 0 {
             return;
         }
-        self.started.set(Some(Instant::now()));
+        self.started_ns.set(monotonic_ns());
         let (ip, name) = (self.peer_ip(), self.delivery.name());
         let packets = self.delivery.describe();
         let path_name = self.delivery.path_name(path_name);
@@ -264,9 +266,10 @@ impl TrackSession {
 
     /// Says in the log how it was, if it ever started.
     pub(super) fn log_end(&self, id: impl std::fmt::Display, why: &str, path_name: &str) {
-        let Some(started) = self.started.get() else {
+        if self.started_ns.get() == 0 {
             return debug!("session {id} of {} ends unplayed: {why}", self.peer_ip());
-        };
+        }
+        let played = Duration::from_nanos(monotonic_ns().saturating_sub(self.started_ns.get()));
         let arrival = match self.reception.get() {
             None => "no reports from it".to_owned(),
             Some(reception) => describe(reception, self.delivery.clock_hz()),
@@ -277,7 +280,7 @@ impl TrackSession {
             "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
             self.peer_ip(),
             self.delivery.name(),
-            started.elapsed().as_secs_f64(),
+            played.as_secs_f64(),
         );
     }
 

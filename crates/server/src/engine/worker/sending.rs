@@ -1,6 +1,8 @@
 //! What is due in a tick becomes trains: each stream's bursts, one or two, and its turn for the
 //! next.
 
+use std::sync::atomic::Ordering;
+
 use super::super::clock::TICKS_PER_BURST;
 use super::super::reader::NotReady;
 use super::super::shared::{State, bump};
@@ -193,7 +195,7 @@ impl Worker {
             Err(NotReady::Never) => return Err(Turn::Over(State::MediaFailed)),
             Err(NotReady::Yet) => {
                 stream.waited_until_ns = now_ns;
-                bump(&stream.shared.underruns, 1);
+                stream.shared.underruns.fetch_add(1, Ordering::Relaxed);
                 bump(&self.remote.shared.underruns, 1);
                 return Err(Turn::Later(tick_end_ns));
             }
