@@ -27,7 +27,7 @@ use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{auth, ftp, http, rtsp, sdp};
+use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -461,6 +461,9 @@ fn beside() -> Vec<Limit> {
         channel::TAP_BYTES_MAX as bytes, "packets that wait to be cut for HLS";
         cutting::SEGMENT_BYTES_MAX as bytes, "a live segment";
         cutting::PART_BYTES_MAX as bytes, "a part of one";
+        srtp::KEY_MGMT_BYTES_MAX as count, "bytes of a KeyMgmt header";
+        srtp::SESSIONS_MAX as count, "streams in a message of MIKEY";
+        cutting::SEGMENT_US_MAX as microseconds, "a live segment without a sync sample";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
         downloads::TEXTS_MAX as count, "subtitles of one film";
@@ -500,7 +503,6 @@ fn of_users() -> Vec<Limit> {
         auth::JWK_KEYS_MAX as count, "keys for tokens";
         users::JWKS_BYTES_MAX as bytes, "a set of them";
         users::JWKS_TIME_MAX as time, "asking a URL for them";
-        users::JWKS_PAUSE_MIN as time, "until it is asked again for another key";
         users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
 }
@@ -519,6 +521,10 @@ fn rate(bits_per_second: u64) -> String {
 
 fn time(time: Duration) -> String {
     Time(time).to_string()
+}
+
+fn microseconds(us: u64) -> String {
+    time(Duration::from_micros(us))
 }
 
 fn pcr_ticks(ticks: u64) -> String {
