@@ -118,13 +118,13 @@ fn ffmpeg_plays_channels_by_hls() {
         playlist(&live.site, &format!("/{path}"));
         let mut command = Command::new("ffmpeg");
         command.args(["-nostdin", "-v", "error", "-i", &live.site.url(path)]);
-        // In a transport stream the pictures of a place come before its sound: that of earlier ones
-        // follows the first picture, so that the sound begins up to a second before.
+        // In a transport stream the sound behind a picture is of earlier, so that pictures begin
+        // later than sound: seven of them were missing from the first three seconds.
         command.args(["-t", "4", "-f", "framecrc", "-"]);
         let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
         let frames = |track: &str| said.lines().filter(|it| it.starts_with(track)).count();
         assert!(
-            status.success() && frames("0,") >= 75 && frames("1,") >= 75,
+            status.success() && frames("0,") >= 85 && frames("1,") >= 150,
             "{path}: {said}"
         );
     }
