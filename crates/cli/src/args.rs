@@ -40,6 +40,15 @@ pub(crate) enum Command {
     Doctor(Doctor),
     User(UserCommand),
     Sign(Sign),
+    /// Write the manual pages into a folder
+    ///
+    /// One for the program and one for each command, to be read with man(1). They say what --help
+    /// says.
+    Manual {
+        /// Where; made if there is none
+        #[arg(value_hint = clap::ValueHint::DirPath)]
+        folder: std::path::PathBuf,
+    },
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

@@ -13,15 +13,18 @@ mod hls_options;
 mod inspect;
 mod limit_options;
 mod limits;
+mod manual;
 mod multicast_options;
 mod relay;
 mod remedy;
 mod serve;
 mod serve_options;
+mod service_manager;
 mod sign;
 mod signals;
 mod state;
 mod status_at_exit;
+mod successor;
 mod tls_options;
 mod top;
 mod user;
@@ -51,6 +54,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(arguments, &mut out)?,
         Command::User(arguments) => user::run(arguments, &mut out)?,
         Command::Sign(arguments) => sign::run(arguments, &mut out)?,
+        Command::Manual { folder } => manual::write(folder)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

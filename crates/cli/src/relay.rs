@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Resu
     if let Err(error) = welcome(&relay, arguments, &token, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
-    let name = signals.next();
+    let name = signals.next_end();
     tracing::info!("{name}: saying goodbye to all players; once more ends at once");
     thread::spawn(move || signals.exit_at_next());
     at_exit.write(&relay.shutdown(), out)?;

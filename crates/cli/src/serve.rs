@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use onrush_lock::memory::Pages;
@@ -22,9 +23,11 @@ use crate::channels;
 use crate::downloads;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
-use crate::signals::{Signals, log_to_stderr};
+use crate::service_manager;
+use crate::signals::{SignalName, Signals, log_to_stderr};
 use crate::state::usable_default;
 use crate::status_at_exit::StatusAtExit;
+use crate::successor::{Predecessor, Started};
 use onrush_cli::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -36,6 +39,9 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
              onrush serve MEDIA_DIR",
         )?,
     };
+    let started = Started::now()?;
+    let predecessor = Predecessor::of_this_process()?;
+    let inherited = service_manager::inherited()?;
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
@@ -43,14 +49,30 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     if arguments.state.is_none() {
         config.state = usable_default();
     }
-    let server = Server::start(config.clone()).map_err(with_remedy)?;
+    let (sockets, predecessor) = match predecessor {
+        Some((predecessor, sockets)) => (sockets, Some(predecessor)),
+        None => (inherited, None),
+    };
+    let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
 
-    let name = signals.next();
-    tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
+    if let Some(predecessor) = predecessor {
+        predecessor.tell_ready();
+    }
+    service_manager::tell_ready(&sending(&server, &config));
+    service_manager::keep_alive(server.pulse());
+    let name = until_the_end(
+        &mut server,
+        &mut signals,
+        &started,
+        arguments.drain_time_max.0,
+    );
+    if let Some(name) = name {
+        tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
+    }
     thread::spawn(move || signals.exit_at_next());
     let held = locked(server.locked());
     let status = server.shutdown();
@@ -58,6 +80,53 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     tracing::info!("memory locked: {held}; at the end: {}", locked(left));
     at_exit.write(&status, out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until a signal, which it is; or until a successor has the server's place, and nobody is
+/// left here.
+fn until_the_end(
+    server: &mut Server,
+    signals: &mut Signals,
+    started: &Started,
+    drain_time_max: Duration,
+) -> Option<SignalName> {
+    loop {
+        match signals.next() {
+            SignalName::HandOver => {}
+            name => {
+                service_manager::tell_stopping();
+                return Some(name);
+            }
+        }
+        tracing::info!("SIGUSR2: starting a successor");
+        match started.start_successor(server.listening_sockets()) {
+            Ok(pid) => {
+                service_manager::tell_successor(pid);
+                tracing::info!("process {pid} serves from now on; this one serves those it has");
+                break;
+            }
+            Err(error) => tracing::warn!("this process goes on serving: {error:#}"),
+        }
+    }
+    server.drain();
+    let began = Instant::now();
+    while began.elapsed() < drain_time_max {
+        let left = server.left();
+        let is_asking = left.connections > 0 && began.elapsed() < ASKING_TIME_MAX;
+        if left.sessions == 0 && left.downloads == 0 && !is_asking {
+            tracing::info!("nobody is left here");
+            return None;
+        }
+        match signals.next_within(LOOK_EVERY) {
+            None | Some(SignalName::HandOver) => {}
+            name => return name,
+        }
+    }
+    tracing::warn!(
+        "{:?} are left here, and --drain-time-max is over",
+        server.left()
+    );
+    None
 }
 
 /// A line for each address, one for each of the first files with the command that plays it, those
@@ -202,6 +271,12 @@ fn in_url(name: &Path) -> impl fmt::Display + '_ {
 }
 
 const DEMO_NAME: &str = "demo.ts";
+
+/// While a server drains: how often it looks whether anybody is left.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// So long a connection without a session may take to get one, when the server has a successor.
+const ASKING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// So many files get a line of their own.
 const FILES_SHOWN_MAX: usize = 5;

@@ -121,6 +121,20 @@ pub(crate) struct Serve {
     )]
     pub(crate) cache: Size,
 
+    /// How long a server that was replaced serves those it has
+    ///
+    /// SIGUSR2 starts the program anew as it lies on the disk now, with the same arguments and the
+    /// same sockets. When that one is ready, this one takes nobody more, and ends when the last
+    /// session and download has, or after this time.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "TIME",
+        default_value_t = Time(Duration::from_secs(3600)),
+        value_parser = within(Time(Duration::ZERO), Time(DAY))
+    )]
+    pub(crate) drain_time_max: Time,
+
     /// Processors that send [default: the last]
     ///
     /// One thread is pinned to each, as in 0,2-3. Without this option it is one thread on the

@@ -70,30 +70,37 @@ impl io::Write for Tee {
     }
 }
 
-/// SIGINT and SIGTERM, caught from the moment this exists.
+/// SIGINT, SIGTERM and SIGUSR2, caught from the moment this exists.
 pub(crate) struct Signals {
     runtime: Runtime,
     interrupt: Signal,
     terminate: Signal,
+    hand_over: Signal,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SignalName {
     Interrupt,
     Terminate,
+    /// A program that was started meanwhile is to take this one's place.
+    HandOver,
 }
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let guard = runtime.enter();
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
+        let hand_over = signal(SignalKind::user_defined2())?;
         drop(guard);
         Ok(Self {
             runtime,
             interrupt,
             terminate,
+            hand_over,
         })
     }
 
@@ -103,11 +110,43 @@ impl Signals {
             runtime,
             interrupt,
             terminate,
+            hand_over,
         } = self;
         runtime.block_on(async {
             tokio::select! {
                 _ = interrupt.recv() => SignalName::Interrupt,
                 _ = terminate.recv() => SignalName::Terminate,
+                _ = hand_over.recv() => SignalName::HandOver,
+            }
+        })
+    }
+
+    /// Waits for the next one that ends the program.
+    pub(crate) fn next_end(&mut self) -> SignalName {
+        loop {
+            match self.next() {
+                SignalName::HandOver => {
+                    tracing::warn!("SIGUSR2: this command has no successor that could take over");
+                }
+                end => return end,
+            }
+        }
+    }
+
+    /// Waits for the next one, for so long at the most.
+    pub(crate) fn next_within(&mut self, time: Duration) -> Option<SignalName> {
+        let Self {
+            runtime,
+            interrupt,
+            terminate,
+            hand_over,
+        } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => Some(SignalName::Interrupt),
+                _ = terminate.recv() => Some(SignalName::Terminate),
+                _ = hand_over.recv() => Some(SignalName::HandOver),
+                () = tokio::time::sleep(time) => None,
             }
         })
     }
@@ -118,7 +157,7 @@ impl Signals {
         const ECHO: Duration = Duration::from_millis(250);
         let first = Instant::now();
         loop {
-            let name = self.next();
+            let name = self.next_end();
             if first.elapsed() > ECHO {
                 #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
                 std::process::exit(128 + name.number());
@@ -132,6 +171,7 @@ impl SignalName {
         match self {
             Self::Interrupt => libc::SIGINT,
             Self::Terminate => libc::SIGTERM,
+            Self::HandOver => libc::SIGUSR2,
         }
     }
 }
@@ -141,6 +181,7 @@ impl fmt::Display for SignalName {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::HandOver => "SIGUSR2",
         })
     }
 }

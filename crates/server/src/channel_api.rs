@@ -39,7 +39,7 @@ use crate::channels::members::{Change, MemberError, Origin, parse_member};
 use crate::channels::{
     Channel, ChannelError, ChannelState, ChannelsConfig, MemberCounts, listen, start_error,
 };
-use crate::listening::Service;
+use crate::listening::{Draining, ListeningSockets, Service};
 
 /// Connections at once; more wait to be accepted.
 pub const API_CONNECTIONS_MAX: usize = 64;
@@ -89,9 +89,12 @@ pub(crate) struct ChannelApi {
 
 impl ChannelApi {
     /// Listens where `config` says.
-    pub(crate) fn open(config: &ChannelsConfig) -> Result<Self, ChannelError> {
+    pub(crate) fn open(
+        config: &ChannelsConfig,
+        sockets: &mut ListeningSockets,
+    ) -> Result<Self, ChannelError> {
         let listener = config.api_address;
-        let listener = listener.map(|address| listen(address, Service::Api));
+        let listener = listener.map(|address| listen(address, Service::Api, sockets));
         let listener = listener.transpose()?;
         let address = listener.as_ref().map(std::net::TcpListener::local_addr);
         Ok(Self {
@@ -106,11 +109,21 @@ impl ChannelApi {
         self.address
     }
 
-    /// Answers in a task of `beside`, until that is ended.
-    pub(crate) fn spawn(self, channels: Vec<Arc<Channel>>, beside: &mut JoinSet<()>) {
+    /// Answers in a task of `beside`, until that is ended or nobody more is to come.
+    pub(crate) fn spawn(
+        self,
+        channels: Vec<Arc<Channel>>,
+        draining: Draining,
+        beside: &mut JoinSet<()>,
+    ) {
         if let Some(listener) = self.listener {
             let listener = TcpListener::from_std(listener).expect("a runtime with I/O");
-            beside.spawn_local(serve(listener, channels, self.token));
+            beside.spawn_local(async move {
+                tokio::select! {
+                    () = serve(listener, channels, self.token) => {}
+                    () = draining.begins() => {}
+                }
+            });
         }
     }
 }

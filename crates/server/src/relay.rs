@@ -21,7 +21,7 @@ use crate::channels::{
     Channel, ChannelError, Channels, ChannelsConfig, Upkeep, check, listen, start_error,
 };
 use crate::config::{Config, Limits, PortRange, RTP_PORTS};
-use crate::listening::Service;
+use crate::listening::{Draining, ListeningSockets, Service};
 use crate::rtsp::{Content, Control, Sending};
 use crate::statistics::Statistics;
 use crate::users::{Authorizer, UsersConfig};
@@ -96,20 +96,21 @@ impl Relay {
             return Err(ChannelError::Setting(text));
         }
         check(&config.channels)?;
+        let sockets = &mut ListeningSockets::default();
         let rtsp = config.rtsp_addresses.iter();
-        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp));
+        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp, sockets));
         let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
         let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
         let rtsp_addresses = rtsp_addresses.collect::<Result<_, _>>();
         let rtsp_addresses = rtsp_addresses.map_err(start_error("listening"))?;
         let metrics = config.metrics_address;
-        let metrics = metrics.map(|address| listen(address, Service::Metrics));
+        let metrics = metrics.map(|address| listen(address, Service::Metrics, sockets));
         let metrics = metrics.transpose()?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(start_error("the control thread"))?;
-        let api = ChannelApi::open(&config.channels)?;
+        let api = ChannelApi::open(&config.channels, sockets)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
         let statistics = Arc::new(Statistics::default());
@@ -235,7 +236,9 @@ fn serve(
             pulls: Arc::clone(&pulls),
             authorizer,
         };
-        api.spawn(upkeep.channels(), &mut beside);
+        // Nobody takes a relay's place.
+        let (_never, draining) = Draining::new();
+        api.spawn(upkeep.channels(), draining.clone(), &mut beside);
         upkeep.spawn(&mut beside);
         let listeners = rtsp.into_iter().map(|listener| {
             let listener = tokio::net::TcpListener::from_std(listener);
@@ -243,7 +246,8 @@ fn serve(
         });
         let listeners = listeners.collect();
         let control = Control::new(config, content, statistics);
-        Rc::clone(&control).run(listeners, stopped, wished).await;
+        let ends = (stopped, wished, draining);
+        Rc::clone(&control).run(listeners, ends).await;
         control.log_total();
         beside.shutdown().await;
     });

@@ -16,8 +16,9 @@ use onrush_lock::{Manager, Totals};
 use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
+use tracing::warn;
 
 use crate::admin::status::{Status, Watched};
 use crate::admin::{Admin, Office};
@@ -29,8 +30,8 @@ use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::hls_live::{LiveChannels, LiveHls};
 use crate::library::{self, Library, LibraryError};
-use crate::listening;
-pub use crate::listening::Service;
+use crate::listening::Draining;
+pub use crate::listening::{ListeningSockets, Service};
 use crate::rtsp::{Content, Control, Sending, accept_tunnelled};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
@@ -54,6 +55,19 @@ pub struct Server {
     api_address: Option<SocketAddr>,
     admin: Option<Admin>,
     watched: Arc<Watched>,
+    drain: watch::Sender<bool>,
+    sockets: ListeningSockets,
+}
+
+/// Whom a server serves that drains.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Left {
+    /// Sessions of RTSP.
+    pub sessions: usize,
+    /// Connections of RTSP, with sessions and without.
+    pub connections: usize,
+    /// Downloads, transfers and segments that are under way.
+    pub downloads: u64,
 }
 
 /// Why a server could not be started.
@@ -112,6 +126,15 @@ impl Server {
     ///
     /// See [`StartError`].
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, ListeningSockets::default())
+    }
+
+    /// Starts serving, with sockets that listen already where they are at the addresses asked for.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start_with(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
         if config.rtsp_addresses.is_empty() {
             return Err(StartError::NoAddress);
         }
@@ -119,11 +142,28 @@ impl Server {
         raise_open_files_limit();
         let statistics = Arc::new(Statistics::default());
         let tls = open_tls(&config, &statistics)?;
-        let (listeners, [addresses, tls_addresses]) = listen_for_players(&config, tls.as_ref())?;
+        let (listeners, [addresses, tls_addresses]) =
+            listen_for_players(&config, tls.as_ref(), &mut sockets)?;
         let (tunnels, tunnelled) = tunnels();
-        let listening = listen_for_downloads(&config, tls.as_ref(), tunnels)?;
+        let (drain, draining) = Draining::new();
+        let listening = listen_for_downloads(
+            &config,
+            tls.as_ref(),
+            (tunnels, draining.clone()),
+            &mut sockets,
+        )?;
         let control_error = |source| StartError::Control { source };
-        let metrics = bind(config.metrics_address.as_slice(), Service::Metrics)?.pop();
+        let metrics = bind(
+            config.metrics_address.as_slice(),
+            Service::Metrics,
+            &mut sockets,
+        )?
+        .pop();
+        for address in sockets.unused() {
+            warn!(
+                "a socket that listens at {address} was handed over, which nothing is set to use"
+            );
+        }
         let library = Arc::new(Library::new(&config)?);
         let users = Arc::clone(&statistics.users);
         let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
@@ -134,7 +174,7 @@ impl Server {
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(control_error)?;
-        let api = ChannelApi::open(&config.channels)?;
+        let api = ChannelApi::open(&config.channels, &mut sockets)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
@@ -159,8 +199,14 @@ impl Server {
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            let ends = (stopped, wished, tunnelled);
-            serve(runtime, control, (upkeep, api), listeners, ends);
+            let ends = (stopped, wished, draining);
+            serve(
+                runtime,
+                control,
+                (upkeep, api),
+                (listeners, tunnelled),
+                ends,
+            );
             live.stop();
             pulls.stop();
         };
@@ -179,7 +225,35 @@ impl Server {
             api_address,
             admin,
             watched,
+            drain,
+            sockets,
         })
+    }
+
+    /// Takes nobody more, and closes what it listens with. Who plays a file plays on, downloads go
+    /// on; publishers and who watches what is live are sent away, to come again to the server that
+    /// has its place. What is [left](Self::left) then gets less, until it is to be shut down.
+    pub fn drain(&mut self) {
+        drop(self.admin.take());
+        self.sockets = ListeningSockets::default();
+        self.drain.send_replace(true);
+    }
+
+    /// The sockets that it listens with, to be handed to a server that takes its place.
+    #[must_use]
+    pub const fn listening_sockets(&self) -> &ListeningSockets {
+        &self.sockets
+    }
+
+    /// Whom it still serves.
+    #[must_use]
+    pub fn left(&self) -> Left {
+        let downloads = self.downloads.as_ref();
+        Left {
+            sessions: self.sessions(),
+            connections: self.connections(),
+            downloads: downloads.map_or(0, |it| it.stats.transfers.active()),
+        }
     }
 
     /// Stops: every session gets its farewell, then everything that was started is ended and
@@ -192,6 +266,7 @@ impl Server {
     /// Ends and waits for everything that runs; a second time there is nothing to do.
     fn stop(&mut self) {
         drop(self.admin.take());
+        self.sockets = ListeningSockets::default();
         drop(self.stop.take());
         drop(self.downloads.take());
         let control = self.control.take().map(JoinHandle::join);
@@ -292,6 +367,12 @@ impl Server {
         &self.cores
     }
 
+    /// Something that counts up as long as the control thread gets its turns.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        Pulse(Arc::clone(&self.statistics))
+    }
+
     /// Sessions that exist at the moment.
     #[must_use]
     pub fn sessions(&self) -> usize {
@@ -305,20 +386,36 @@ impl Server {
     }
 }
 
+/// What shows that a server is alive, for a watchdog.
+#[derive(Clone, Debug)]
+pub struct Pulse(Arc<Statistics>);
+
+impl Pulse {
+    /// A number that grows several times a second as long as the control thread gets its turns.
+    #[must_use]
+    pub fn beats(&self) -> u64 {
+        self.0.control_turns.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, StartError> {
+fn bind(
+    addresses: &[SocketAddr],
+    service: Service,
+    sockets: &mut ListeningSockets,
+) -> Result<Vec<TcpListener>, StartError> {
     let listeners = addresses.iter().map(|&address| {
         let listen = |source| StartError::Listen {
             service,
             address,
             source,
         };
-        listening::bind(address).map_err(listen)
+        sockets.listen(address, service).map_err(listen)
     });
     listeners.collect()
 }
@@ -330,9 +427,10 @@ type Listeners = Vec<(TcpListener, Option<Arc<Tls>>)>;
 fn listen_for_players(
     config: &Config,
     tls: Option<&Arc<Tls>>,
+    sockets: &mut ListeningSockets,
 ) -> Result<(Listeners, [Vec<SocketAddr>; 2]), StartError> {
-    let plain = bind(&config.rtsp_addresses, Service::Rtsp)?;
-    let with_tls = bind(&config.rtsps_addresses, Service::Rtsps)?;
+    let plain = bind(&config.rtsp_addresses, Service::Rtsp, sockets)?;
+    let with_tls = bind(&config.rtsps_addresses, Service::Rtsps, sockets)?;
     let control_error = |source| StartError::Control { source };
     let of = |listeners: &[TcpListener]| addresses_of(listeners).map_err(control_error);
     let addresses = [of(&plain)?, of(&with_tls)?];
@@ -344,14 +442,16 @@ fn listen_for_players(
 fn listen_for_downloads(
     config: &Config,
     tls: Option<&Arc<Tls>>,
-    tunnels: Tunnels,
+    (tunnels, draining): (Tunnels, Draining),
+    sockets: &mut ListeningSockets,
 ) -> Result<Listening, StartError> {
     Ok(Listening {
         tunnels,
-        http: bind(&config.downloads.http_addresses, Service::Http)?,
-        https: bind(&config.downloads.https_addresses, Service::Https)?,
+        draining,
+        http: bind(&config.downloads.http_addresses, Service::Http, sockets)?,
+        https: bind(&config.downloads.https_addresses, Service::Https, sockets)?,
         tls: tls.cloned(),
-        ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
+        ftp: bind(&config.downloads.ftp_addresses, Service::Ftp, sockets)?,
     })
 }
 
@@ -417,13 +517,13 @@ fn serve(
     runtime: Runtime,
     control: Rc<Control>,
     (upkeep, api): (Upkeep, ChannelApi),
-    listeners: Listeners,
-    (stopped, wished, tunnelled): (oneshot::Receiver<()>, WishQueue, TunnelQueue),
+    (listeners, tunnelled): (Listeners, TunnelQueue),
+    ends: (oneshot::Receiver<()>, WishQueue, Draining),
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
-        api.spawn(upkeep.channels(), &mut beside);
+        api.spawn(upkeep.channels(), ends.2.clone(), &mut beside);
         upkeep.spawn(&mut beside);
         beside.spawn_local(accept_tunnelled(Rc::clone(&control), tunnelled));
         let listeners = listeners.into_iter().map(|(listener, tls)| {
@@ -431,7 +531,7 @@ fn serve(
             (listener.expect("a runtime with I/O"), tls)
         });
         let listeners = listeners.collect();
-        Rc::clone(&control).run(listeners, stopped, wished).await;
+        Rc::clone(&control).run(listeners, ends).await;
         beside.shutdown().await;
     });
     control.log_total();

@@ -15,6 +15,8 @@ pub(crate) struct Statistics {
     /// Those that have been as well.
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections: AtomicUsize,
+    /// Turns of the control thread: it is alive as long as they grow.
+    pub(crate) control_turns: AtomicU64,
     /// Answers by the first digit of their status, from 1 to 5.
     pub(crate) answers: [AtomicU64; 5],
     /// Of them, 453 Not Enough Bandwidth.

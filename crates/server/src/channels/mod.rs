@@ -65,7 +65,7 @@ use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
 use crate::config::Limits;
-use crate::listening::{Service, bind};
+use crate::listening::{ListeningSockets, Service};
 use crate::random::random;
 
 /// Channels that run, each in a thread. Dropping them stops them.
@@ -324,12 +324,18 @@ pub(crate) fn check(config: &ChannelsConfig) -> Result<(), ChannelError> {
 }
 
 /// Listens for a service of channels.
-pub(crate) fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, ChannelError> {
-    bind(address).map_err(|source| ChannelError::Listen {
-        address,
-        service,
-        source,
-    })
+pub(crate) fn listen(
+    address: SocketAddr,
+    service: Service,
+    sockets: &mut ListeningSockets,
+) -> Result<TcpListener, ChannelError> {
+    sockets
+        .listen(address, service)
+        .map_err(|source| ChannelError::Listen {
+            address,
+            service,
+            source,
+        })
 }
 
 fn log_total(channel: &Channel) {

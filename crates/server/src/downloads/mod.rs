@@ -46,6 +46,7 @@ use self::log::Log;
 use crate::engine::shared::bump;
 use crate::hls_live::LiveHls;
 use crate::library::Library;
+use crate::listening::Draining;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::transfer;
@@ -81,6 +82,8 @@ pub(crate) struct Site {
     pub(crate) statistics: Arc<Statistics>,
     /// Files that this process may have open.
     files_max: u64,
+    /// Whether nobody more is to come: connections end with the answer that is under way.
+    pub(crate) draining: Draining,
 }
 
 /// What the thread of downloads tells the others: written by it alone.
@@ -116,6 +119,8 @@ pub(crate) struct Listening {
     pub(crate) ftp: Vec<TcpListener>,
     /// Where connections go that turn out to speak RTSP.
     pub(crate) tunnels: Tunnels,
+    /// Whether nobody more is to come.
+    pub(crate) draining: Draining,
 }
 
 impl Running {
@@ -146,7 +151,8 @@ impl Running {
         let run = move || {
             // In here, because nothing of it may leave the thread.
             let live = (rtsp_port, live, listening.tunnels.clone());
-            let site = Site::new(settings, library, live, shared, log, of_thread);
+            let ends = (log, listening.draining.clone());
+            let site = Site::new(settings, library, live, shared, ends, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -197,7 +203,7 @@ impl Site {
         library: Arc<Library>,
         (rtsp_port, live, tunnels): (Option<u16>, Arc<LiveHls>, Tunnels),
         (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
-        log: Log,
+        (log, draining): (Log, Draining),
         stats: Arc<Stats>,
     ) -> Rc<Self> {
         let files_max = raise_open_files_limit();
@@ -231,6 +237,7 @@ impl Site {
             started_s: started_s(),
             statistics,
             files_max,
+            draining,
             settings,
         })
     }
@@ -263,17 +270,22 @@ pub(crate) fn rate(bytes_a_second: u64) -> Rate {
 fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: oneshot::Receiver<()>) {
     let tasks = LocalSet::new();
     tasks.block_on(runtime, async {
-        let mut accepting = JoinSet::new();
+        let mut taking = JoinSet::new();
         for listener in listening.http {
-            accepting.spawn_local(http::accept(Rc::clone(&site), in_runtime(listener), None));
+            taking.spawn_local(http::accept(Rc::clone(&site), in_runtime(listener), None));
         }
         for listener in listening.https {
             let (site, tls) = (Rc::clone(&site), listening.tls.clone());
-            accepting.spawn_local(http::accept(site, in_runtime(listener), tls));
+            taking.spawn_local(http::accept(site, in_runtime(listener), tls));
         }
         for listener in listening.ftp {
-            accepting.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener)));
+            taking.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener)));
         }
+        let mut accepting = JoinSet::new();
+        accepting.spawn_local(async move {
+            listening.draining.begins().await;
+            taking.shutdown().await;
+        });
         accepting.spawn_local(Rc::clone(&site).housekeeping());
         // A sender that was dropped asks for the same as one that sent.
         stopped.await.unwrap_or_default();

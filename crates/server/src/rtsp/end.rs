@@ -17,6 +17,8 @@ pub(super) enum End {
     Send(String),
     /// The server stops.
     Stopped,
+    /// Another server takes this one's place.
+    Drained,
     /// Whoever runs the server has ended it.
     Dismissed,
     /// Nobody watches what it sends to a group.
@@ -34,7 +36,7 @@ impl End {
             Self::Media(_) => "the file changed",
             Self::Channel(_) => "the stream has ended",
             Self::Send(_) => "sending failed",
-            Self::Stopped => "the server stops",
+            Self::Stopped | Self::Drained => "the server stops",
             Self::Dismissed => "ended by the server",
             Self::Unwatched => "nobody watches",
             Self::Bug => "server error",
@@ -50,6 +52,7 @@ impl std::fmt::Display for End {
             Self::Gone => f.write_str("its client is gone"),
             Self::Media(reason) | Self::Channel(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
+            Self::Drained => f.write_str("another server takes this one's place"),
             Self::Dismissed => f.write_str("it was ended from the dashboard"),
             Self::Unwatched => f.write_str("nobody watches its group"),
             Self::Bug => f.write_str("a bug of the server"),

@@ -17,17 +17,29 @@ use super::Control;
 use super::connection::Connection;
 use super::connection_slot::ConnectionSlot;
 use crate::byte_stream::ByteStream;
-use crate::listening::close;
+use crate::listening::{Draining, close};
 use crate::tls::Tls;
 use crate::tunnelling::TunnelQueue;
 
-/// Takes connections until it is dropped: over TLS, if that is given.
-pub(super) async fn accept(control: Rc<Control>, listener: TcpListener, tls: Option<Arc<Tls>>) {
+/// Takes connections until nobody more is to come: over TLS, if that is given.
+pub(super) async fn accept(
+    control: Rc<Control>,
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    draining: Draining,
+) {
+    tokio::select! {
+        () = accept_all(&control, &listener, tls) => {}
+        () = draining.begins() => {}
+    }
+}
+
+async fn accept_all(control: &Rc<Control>, listener: &TcpListener, tls: Option<Arc<Tls>>) {
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => match &tls {
-                None => admit(&control, socket, peer),
-                Some(tls) => admit_to_tls(&control, tls, socket, peer),
+                None => admit(control, socket, peer),
+                Some(tls) => admit_to_tls(control, tls, socket, peer),
             },
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the backlog: trying

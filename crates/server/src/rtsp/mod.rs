@@ -70,6 +70,7 @@ use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
 use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
+use crate::listening::Draining;
 use crate::random::random;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
@@ -149,14 +150,19 @@ impl Control {
     pub(crate) async fn run(
         self: Rc<Self>,
         listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
-        stop: oneshot::Receiver<()>,
-        wishes: WishQueue,
+        (stop, wishes, draining): (oneshot::Receiver<()>, WishQueue, Draining),
     ) {
         let mut accepting = JoinSet::new();
         accepting.spawn_local(roster::answer(Rc::clone(&self), wishes));
         for (listener, tls) in listeners {
-            accepting.spawn_local(listen::accept(Rc::clone(&self), listener, tls));
+            accepting.spawn_local(listen::accept(
+                Rc::clone(&self),
+                listener,
+                tls,
+                draining.clone(),
+            ));
         }
+        accepting.spawn_local(Rc::clone(&self).drain(draining));
         accepting.spawn_local(Rc::clone(&self).keep_time());
         for path in self.config.multicast.always.clone() {
             accepting.spawn_local(groups::send_always(Rc::clone(&self), path));
@@ -181,6 +187,24 @@ impl Control {
         }
     }
 
+    /// Sends away, once nobody more is to come, whom the server's successor can serve as well:
+    /// publishers, and who watches what is live. They come again, and find it. Who plays a file
+    /// plays on.
+    async fn drain(self: Rc<Self>, draining: Draining) {
+        draining.begins().await;
+        self.tell_all(|session| {
+            if session.media().is_none() {
+                session.end(End::Drained);
+            }
+        });
+        self.groups.clear();
+        let pulls = Arc::clone(&self.content.pulls);
+        log_panic(
+            "ending what is pulled",
+            spawn_blocking(move || pulls.stop()).await,
+        );
+    }
+
     /// Looks after what is due in time.
     async fn keep_time(self: Rc<Self>) {
         let mut ticks = interval(LOOK_EVERY);
@@ -188,6 +212,9 @@ impl Control {
         loop {
             ticks.tick().await;
             let now = Instant::now();
+            self.statistics
+                .control_turns
+                .fetch_add(1, Ordering::Relaxed);
             self.tell_all(|session| session.look(now));
             self.content.published.sweep();
             self.groups.look(&self);

@@ -225,7 +225,9 @@ impl Connection {
                 return Ok(Next::Closes);
             }
         };
-        let is_last = self.requests >= self.responder.site.settings.limits.download_requests_max;
+        let site = &self.responder.site;
+        let is_last = self.requests >= site.settings.limits.download_requests_max
+            || site.draining.has_begun();
         let keeps_alive = content && !is_last;
         let (answer, body) = self.responder.decide(&request, keeps_alive).await;
         let control = Control::default();

@@ -124,7 +124,9 @@ async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::R
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         let idle = shared.active.borrow().elapsed() >= limits.download_idle_time_max;
-        let leaves = requests >= limits.download_requests_max || (idle && answers.is_empty());
+        let leaves = requests >= limits.download_requests_max
+            || (idle && answers.is_empty())
+            || shared.responder.site.draining.has_begun();
         if leaves && asked_to_leave.is_none() {
             connection.graceful_shutdown();
             asked_to_leave = Some(Instant::now());

@@ -1,0 +1,279 @@
+//! A server is replaced while it serves, and a service manager starts it, listens for it and hears
+//! of it.
+
+use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onrush_testkit::process::{Process, Signal};
+use onrush_testkit::rtsp_client::Client;
+use onrush_testkit::testbed::{Mode, RCV_IPV4, SND_IPV4};
+use onrush_testkit::{http_client, require_programs, require_root};
+use rustix::process::{Pid, kill_process, test_kill_process};
+
+use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, url, wait_until, watch};
+use onrush_testkit::checker::Start;
+
+mod common;
+
+/// Sessions whose packets nobody looks at.
+const CROWD: usize = 480;
+
+/// Sessions of which each byte is looked at.
+const JUDGED: usize = 20;
+
+/// The process that took over, ended when the test is.
+struct Successor(Pid);
+
+impl Successor {
+    fn of(site: &Site) -> Self {
+        let line = site.server.wait_for_line("serves from now on", LONG);
+        let line = line.unwrap_or_else(|| panic!("no successor:\n{}", site.server.log_tail()));
+        let word = line
+            .split("process ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let number = word
+            .and_then(|word| word.parse().ok())
+            .and_then(Pid::from_raw);
+        Self(number.expect("its number is logged"))
+    }
+
+    fn is_running(&self) -> bool {
+        test_kill_process(self.0).is_ok()
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        drop(kill_process(self.0, Signal::KILL));
+    }
+}
+
+/// A session of the crowd: it plays, and somebody has its ports.
+struct Guest {
+    client: Client,
+    session: String,
+    _ports: [UdpSocket; 2],
+}
+
+impl Guest {
+    fn come(site: &Site) -> Self {
+        let ports = site.testbed.rcv.run(even_ports);
+        let port = ports[0].local_addr().unwrap().port();
+        let mut client = site.connect();
+        let transport = format!("RTP/AVP;unicast;client_port={port}-{}", port + 1);
+        let track = format!("{}/track1", site.url("clip.ts"));
+        let answer = client
+            .request("SETUP", &track, &[("Transport", &transport)])
+            .unwrap();
+        let session = answer.session().unwrap_or_else(|| panic!("{answer:?}")).id;
+        client
+            .play(&site.url("clip.ts"), &session, Some("npt=0-"))
+            .unwrap();
+        Self {
+            client,
+            session,
+            _ports: ports,
+        }
+    }
+
+    /// Whether the session still is.
+    fn is_served(&mut self, url: &str) -> bool {
+        let headers = [("Session", &*self.session)];
+        let answer = self.client.request("GET_PARAMETER", url, &headers);
+        answer.is_ok_and(|answer| answer.status == 200)
+    }
+}
+
+fn even_ports() -> [UdpSocket; 2] {
+    loop {
+        let first = UdpSocket::bind((RCV_IPV4, 0)).unwrap();
+        let port = first.local_addr().unwrap().port();
+        if port % 2 == 0
+            && let Ok(second) = UdpSocket::bind((RCV_IPV4, port + 1))
+        {
+            return [first, second];
+        }
+    }
+}
+
+// SPECIFICATION.md: 63
+#[test]
+fn a_successor_takes_over_and_nobody_is_lost() {
+    require_root!();
+    let clip = clip(40.0);
+    let ts: Arc<[u8]> = Arc::from(&*clip);
+    let http = SocketAddr::from((SND_IPV4, 8080));
+    let http_option = format!("--http={http}");
+    let arguments = [&*http_option, "--metrics=9554", "--cache=16MiB"];
+    let site = Site::with_clip(&clip, Mode::Uso, &arguments);
+    let file = site.url("clip.ts");
+    let mut crowd: Vec<_> = (0..CROWD).map(|_| Guest::come(&site)).collect();
+    let judged: Vec<_> = (0..JUDGED)
+        .map(|_| Viewer::setup(&site.testbed, "clip.ts"))
+        .collect();
+    let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        // A download that takes its time over all of this.
+        scope.spawn(|| {
+            let slow = site
+                .testbed
+                .rcv
+                .run(|| http_client::Client::connect(http))
+                .unwrap();
+            let body = slow.get("/clip.ts").unwrap();
+            assert!(body == clip, "{} of {} bytes", body.len(), clip.len());
+        });
+        let watchers: Vec<_> = judged
+            .into_iter()
+            .map(|mut viewer| {
+                let ts = Arc::clone(&ts);
+                scope.spawn(move || {
+                    let info = viewer.play(Some(25.0));
+                    viewer.judged(&expected(&ts, Start::Found, &info));
+                })
+            })
+            .collect();
+        // Others come all the while, and none of them finds the door shut.
+        let newcomers = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let mut client = site.connect();
+                assert_eq!(client.request("DESCRIBE", &file, &[]).unwrap().status, 200);
+                let mut client = site
+                    .testbed
+                    .rcv
+                    .run(|| http_client::Client::connect(http))
+                    .unwrap();
+                let part = "Range: bytes=0-99\r\nConnection: close\r\n";
+                assert_eq!(client.request("GET", "/clip.ts", part).unwrap().status, 206);
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        site.server.signal(Signal::USR2).unwrap();
+        let successor = Successor::of(&site);
+        let before = served.load(Ordering::Relaxed);
+        wait_until("others came to the successor", || {
+            served.load(Ordering::Relaxed) > before + 3
+        });
+        // The crowd is still served, by the one who knows it.
+        for guest in &mut crowd {
+            assert!(guest.is_served(&file), "{}", site.server.log_tail());
+        }
+        let metrics = ([127, 0, 0, 1], 9554).into();
+        let mut asked = site
+            .testbed
+            .snd
+            .run(|| http_client::Client::connect(metrics))
+            .unwrap();
+        let status = String::from_utf8(asked.get("/status").unwrap()).unwrap();
+        assert!(
+            status.contains("\"sessions\": 0") || status.contains("\"sessions\":0"),
+            "{status}"
+        );
+        watch(&site.testbed, "clip.ts", &ts, Some(38.0));
+        for watcher in watchers {
+            watcher.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        newcomers.join().unwrap();
+        for guest in crowd.drain(..) {
+            drop(guest);
+        }
+        assert!(successor.is_running());
+        // Those who left took the first server with them.
+        let done = site.server.wait_for_line("nobody is left here", LONG);
+        assert!(done.is_some(), "{}", site.server.log_tail());
+        watch(&site.testbed, "clip.ts", &ts, Some(38.0));
+    });
+    let log = site.server.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn a_successor_that_cannot_start_changes_nothing() {
+    require_root!();
+    let clip = clip(8.0);
+    let ts: Arc<[u8]> = Arc::from(&*clip);
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    let folder = media.path().to_owned();
+    fs::write(folder.join("clip.ts"), &clip).unwrap();
+    let site = Site::serve(testbed, media, &[]);
+    let elsewhere = folder.with_extension("elsewhere");
+    fs::rename(&folder, &elsewhere).unwrap();
+    site.server.signal(Signal::USR2).unwrap();
+    let line = site.server.wait_for_line("goes on serving", LONG);
+    let line = line.unwrap_or_else(|| panic!("{}", site.server.log_tail()));
+    assert!(line.contains("ended before it was ready"), "{line}");
+    fs::rename(&elsewhere, &folder).unwrap();
+    watch(&site.testbed, "clip.ts", &ts, Some(6.0));
+    site.stop();
+}
+
+/// systemd's own program listens, and starts the server with the socket when somebody comes.
+#[test]
+fn a_service_manager_listens_for_the_server() {
+    require_root!();
+    require_programs!("systemd-socket-activate");
+    let clip = clip(8.0);
+    let ts: Arc<[u8]> = Arc::from(&*clip);
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), &clip).unwrap();
+    let mut command = testbed.snd.command("systemd-socket-activate");
+    let addresses =
+        [SND_IPV4].map(|address| format!("--listen={}", SocketAddr::from((address, 8554))));
+    command
+        .args(addresses)
+        .args(["--listen=10.77.0.1:9999", "--fdname=rtsp:spare", ONRUSH]);
+    command.args(serve_arguments(media.path()));
+    onrush_testkit::media::age(&media.path().join("clip.ts")).unwrap();
+    let mut server = Process::start(&mut command).unwrap();
+    assert!(
+        server.wait_for_line("Listening on", LONG).is_some(),
+        "{}",
+        server.log_tail()
+    );
+    watch(&testbed, "clip.ts", &ts, Some(6.0));
+    let said = server.wait_for_line("10.77.0.1:9999 was handed over", LONG);
+    assert!(said.is_some(), "{}", server.log_tail());
+    assert!(
+        server.interrupt(LONG).unwrap().success(),
+        "{}",
+        server.log_tail()
+    );
+}
+
+#[test]
+fn a_service_manager_hears_of_the_server() {
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let heard = UnixDatagram::bind(&path).unwrap();
+    heard.set_read_timeout(Some(LONG)).unwrap();
+    let next = || {
+        let mut said = [0; 4096];
+        let bytes = heard.recv(&mut said).expect("the server says something");
+        String::from_utf8(said[..bytes].to_vec()).unwrap()
+    };
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), clip(3.0)).unwrap();
+    let mut command = testbed.snd.command(ONRUSH);
+    command.args(serve_arguments(media.path()));
+    command
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "1000000");
+    let mut site = Site::serve_by(testbed, media, command);
+    let ready = next();
+    assert!(ready.starts_with("READY=1\nSTATUS=sending"), "{ready}");
+    for _ in 0..3 {
+        assert_eq!(next(), "WATCHDOG=1\n");
+    }
+    site.server.signal(Signal::INT).unwrap();
+    while next() != "STOPPING=1\n" {}
+    assert!(site.server.wait(LONG).unwrap().success());
+}
