@@ -4,6 +4,7 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::configuration::{Check, Config};
 use crate::doctor::Doctor;
 use crate::inspect::Inspect;
 use crate::relay::RelayCommand;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     User(UserCommand),
     Sign(Sign),
+    Check(Check),
+    Config(Config),
     /// Write the manual pages into a folder
     ///
     /// One for the program and one for each command, to be read with man(1). They say what --help

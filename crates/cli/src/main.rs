@@ -6,6 +6,7 @@
 mod addresses;
 mod args;
 mod channels;
+mod configuration;
 mod cores;
 mod doctor;
 mod downloads;
@@ -31,6 +32,7 @@ mod user;
 mod user_options;
 mod values;
 
+use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -40,7 +42,9 @@ use onrush_cli::outcome::exit_code;
 use args::{Arguments, Command};
 
 fn main() -> ExitCode {
-    exit_code("onrush", run(&Arguments::parse().command))
+    let words = configuration::merged(env::args_os().collect(), |name| env::var_os(name));
+    let run = |words| run(&Arguments::parse_from(words).command);
+    exit_code("onrush", words.and_then(run))
 }
 
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
@@ -54,6 +58,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(arguments, &mut out)?,
         Command::User(arguments) => user::run(arguments, &mut out)?,
         Command::Sign(arguments) => sign::run(arguments, &mut out)?,
+        Command::Check(arguments) => configuration::check(arguments, &mut out)?,
+        Command::Config(arguments) => configuration::print(arguments, &mut out)?,
         Command::Manual { folder } => manual::write(folder)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.

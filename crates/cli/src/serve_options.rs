@@ -54,6 +54,14 @@ pub(crate) struct Serve {
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) media_dir: Option<PathBuf>,
 
+    /// What is said here and by ONRUSH_... variables, in a TOML file
+    ///
+    /// Every option is a key of the file, which `onrush config --default` prints and `onrush check`
+    /// checks, and a variable: ONRUSH_RTSP for --rtsp, several values with commas between. An
+    /// option wins over its variable, and that over the file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) config: Option<PathBuf>,
+
     /// Listen here; repeatable [default: 8554]
     ///
     /// ADDRESS:PORT, ADDRESS or PORT. IPv6 addresses stand in brackets before a port. A port alone

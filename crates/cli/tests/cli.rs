@@ -24,6 +24,8 @@ const PROGRAM: Program = Program {
         "doctor",
         "user",
         "sign",
+        "check",
+        "config",
         "completions",
     ],
 };
@@ -389,6 +391,61 @@ fn without_a_directory_the_demo_is_served() {
         "{}",
         server.log()
     );
+}
+
+/// 0: it is right. 1: it has mistakes, each with its place. 2: it cannot be read.
+#[test]
+fn a_configuration_file_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("onrush.toml");
+    let path = path.to_str().unwrap();
+    fs::write(path, onrush(&["config", "--default"]).stdout).unwrap();
+    let right = onrush(&["check", path]);
+    assert_eq!(
+        (right.status.code(), text(&right.stdout)),
+        (Some(0), String::new())
+    );
+    fs::write(path, "[server]\nburts = 1\ncache = \"1\"\n").unwrap();
+    let wrong = onrush(&["check", path]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let said = text(&wrong.stdout);
+    let places = said.lines().map(|line| line.strip_prefix(path).unwrap());
+    let places: Vec<_> = places.map(|line| &line[..5]).collect();
+    assert_eq!(places, [":2:1:", ":3:9:"], "{said}");
+    let refused = onrush(&["serve", "--config", path]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains(":2:1: server.burts: "));
+    let missing = onrush(&["check", "/no/such"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("No such file"));
+}
+
+/// What the file says holds, what a variable says before it, and an option before both.
+#[test]
+fn a_server_is_told_by_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(DEMO, folder.path().join("film.ts")).unwrap();
+    let path = folder.path().join("onrush.toml");
+    let config = format!(
+        "[library]\nfolder = {:?}\nstate = \"off\"\n[listen]\nrtsp = \"127.0.0.1:0\"\n\
+         [server]\nburst = \"5ms\"\ncache = \"8MiB\"\npath = \"sendmmsg\"\n",
+        folder.path()
+    );
+    fs::write(&path, config).unwrap();
+    let mut command = Command::new(ONRUSH);
+    command.args(["serve", "--config", path.to_str().unwrap()]);
+    command
+        .args(["--path", "sendto"])
+        .env("ONRUSH_BURST", "6ms");
+    let mut server = Process::start(&mut command).unwrap();
+    server.wait_for_line("stopping", LONG);
+    let said = server.log();
+    assert!(
+        said.contains("by sendto, in bursts of 6ms, from 8MiB"),
+        "{said}"
+    );
+    assert!(said.contains("film.ts"), "{said}");
+    assert_eq!(server.interrupt(LONG).unwrap().code(), Some(0));
 }
 
 fn onrush(arguments: &[&str]) -> Output {

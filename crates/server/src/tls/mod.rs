@@ -23,3 +23,12 @@ pub use self::certificates::{CertificateError, PEM_BYTES_MAX, TLS_CERTIFICATES_M
 pub use self::config::{CertificateFiles, SrtpOffer, TlsConfig, TlsLimits};
 pub use self::stream::TLS_IDLE_RECORDS_MAX;
 pub use self::throttle::TLS_LOG_LINES_MAX;
+
+/// Whether the files of these settings can be shown: they are read, and none is made.
+///
+/// # Errors
+///
+/// If one cannot be read, is not what it should be, or does not fit to another.
+pub fn check(config: &TlsConfig) -> Result<(), CertificateError> {
+    certificates::server_config(config, None).map(drop)
+}

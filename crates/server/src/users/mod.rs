@@ -38,3 +38,12 @@ pub use self::password::{
     ARGON2_MEMORY_BYTES_MAX, ARGON2_PASSES_MAX, PASSWORD_TIME_MAX, PASSWORDS_MAX, argon2,
 };
 pub use self::watched::ReadError;
+
+/// Whether somebody could be asked by these settings: files are read, nobody is called.
+///
+/// # Errors
+///
+/// If a file cannot be read or understood, or a service is none that can be asked.
+pub fn check(config: &UsersConfig) -> Result<(), OpenError> {
+    Authorizer::open(config, std::sync::Arc::default()).map(drop)
+}

@@ -1,0 +1,95 @@
+//! The configuration file of `onrush serve`: what it says ([`read`]), with the environment and the
+//! options ([`merge`]), what is wrong with it ([`whole`]), and its pages ([`pages`]).
+//!
+//! An option, a key of the file, an environment variable, the commented default and the schema are
+//! one declaration: the option's ([`keys`]).
+
+mod keys;
+mod merge;
+mod nearest;
+mod pages;
+mod read;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueHint};
+
+use self::keys::Keys;
+pub(crate) use self::merge::merged;
+
+/// Check a configuration file
+///
+/// Tells every mistake in FILE, and not the first alone, with its line, column and key, and what to
+/// write instead: keys and values, what does not fit together, and files, folders and processors
+/// that are not there. Nothing is started, and nothing listens. What is right is told by the exit
+/// code: 0, or 1 if there are mistakes.
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The configuration file
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+}
+
+/// Print what a configuration file can say
+///
+/// To begin with one:
+///
+///     onrush config --default > onrush.toml
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Config {
+    #[command(flatten)]
+    page: Page,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Page {
+    /// A file with every key, commented, and its default
+    #[arg(long)]
+    default: bool,
+
+    /// The JSON schema of the file, for editors
+    #[arg(long)]
+    schema: bool,
+}
+
+pub(crate) fn check(arguments: &Check, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let path = &arguments.file;
+    let text = read::text_of(path).with_context(|| path.display().to_string())?;
+    let keys = Keys::new();
+    let mistakes = mistakes(&keys, &text);
+    for mistake in &mistakes {
+        writeln!(out, "{}", merge::line(path, &text, mistake))?;
+    }
+    Ok(match mistakes.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    })
+}
+
+pub(crate) fn print(arguments: &Config, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let keys = Keys::new();
+    if arguments.page.schema {
+        let schema = pages::schema(&keys);
+        writeln!(out, "{}", serde_json::to_string_pretty(&schema)?)?;
+    } else {
+        write!(out, "{}", pages::default_file(&keys)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All mistakes of a file, in the order of their places.
+fn mistakes(keys: &Keys, text: &str) -> Vec<read::Mistake> {
+    let said = read::read(keys, text);
+    let mut all = said.mistakes.clone();
+    all.extend(whole::check(keys, &said));
+    all.sort_by_key(|mistake| mistake.at);
+    all
+}
