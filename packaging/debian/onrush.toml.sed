@@ -1,0 +1,1 @@
+s|^#folder = ""$|folder = "/var/lib/onrush/media"|
