@@ -22,7 +22,7 @@ use crate::error::{ExperimentError, what_is};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
-use crate::setup::{network, system, until_valid};
+use crate::setup::{TCP_SEGMENTATION, network, system, until_valid};
 use crate::stats::{ratio, to_f64};
 
 /// The port of the first session at the sink; the others follow.
@@ -32,9 +32,6 @@ const PORT_FIRST: u16 = 20_000;
 /// may have sent a burst more or less: bursts leave whole, at ticks that many sessions share, and
 /// when the counters are read a tick may have come that was not waited for.
 const PACE_TOLERANCE_PERMILLE: u64 = 20;
-
-/// What TCP leaves to the device, as trains of datagrams are in [`Mode::Uso`].
-const TCP_SEGMENTATION: [&str; 2] = ["tx-tcp-segmentation", "tx-tcp6-segmentation"];
 
 /// The sink looks at the RTP header of every so many socket buffers of a session: no divisor of the
 /// packets in a burst, so that each place in a burst has its turn.
