@@ -127,7 +127,9 @@ fn costs(record: &ServeRecord) -> Table {
         Column::count("packets in each", 1)
             => each(&runs, |run| ratio(run.interval.counts.packets, run.interval.counts.crossings)),
         Column::count("in a train", 1) => trains.map(|runs| {
-            each(runs, |run| ratio(run.interval.counts.packets, run.interval.counts.trains))
+            let counted = runs.iter().filter(|run| run.interval.counts.trains > 0);
+            let counts = counted.map(|run| &run.interval.counts);
+            counts.map(|counts| ratio(counts.packets, counts.trains)).collect::<Vec<_>>()
         }),
     };
     let runs = record.runs.iter();
