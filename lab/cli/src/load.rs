@@ -10,7 +10,7 @@ use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
 use onrush_measure::load::http::{self, HttpSettings};
 use onrush_measure::load::http_report::http_report;
 use onrush_measure::load::report::report;
-use onrush_measure::load::{self, Arrival, Behaviour, Progress, Receive, Settings};
+use onrush_measure::load::{self, Arrival, Behaviour, Progress, Receive, Settings, Transport};
 
 use crate::frame::{Output, VERSION, bar_of_time};
 use onrush_cli::units::{Rate, Time, within};
@@ -19,7 +19,7 @@ use onrush_cli::units::{Rate, Time, within};
 ///
 /// Downloads http:// URLs as so many clients, see below; with rtsp:// URLs:
 ///
-/// Plays the URLs as so many RTSP viewers over UDP, of any server, this one or another, and tells
+/// Plays the URLs as so many RTSP viewers, of any server, this one or another, and tells
 /// what they notice: packets lost, out of order, late against their RTP timestamps, and how soon
 /// the first came. Media whose clock does not run at 90 kHz are left out. Ends with 1 if a packet
 /// was lost or came twice, if more than --late-max of them were late, or if a viewer was turned
@@ -27,13 +27,29 @@ use onrush_cli::units::{Rate, Time, within};
 ///
 /// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are
 /// counted where they reach the device, and dropped: ten thousand streams on less than one. That
-/// needs root.
+/// needs root. Of viewers whose packets come on their connections --inspected look at them, and the
+/// others throw away what comes without having it copied.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// What to watch, the most popular first: rtsp:// or http://
+    /// What to watch, the most popular first: rtsp://, rtsps:// or http://
     #[arg(required_unless_present = "from", conflicts_with = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
+
+    /// How packets come: udp, tcp, tls, srtp or multicast [default: udp; of rtsps:// tls]
+    ///
+    /// tls is tcp over rtsps://. srtp is asked for by SETUP, over rtsps:// or, of a server that
+    /// tells keys without TLS, rtsp://. Over multicast all viewers join one group for each track.
+    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    transport: Option<Transport>,
+
+    /// So many viewers look at the packets that come on their connections, or decrypt SRTP
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = load::INSPECTED)]
+    inspected: u32,
+
+    /// Who viewers are, by Digest or Basic
+    #[arg(long, hide_short_help = true, value_name = "NAME:PASSWORD", value_parser = user)]
+    user: Option<(String, String)>,
 
     /// Viewers at once
     ///
@@ -173,6 +189,9 @@ Examples:
       onrush-lab load -n 200 --rate 8Mbit/s --seek-every 5s \\
           http://127.0.0.1:8080/film.ts
 
+  Two hundred over TLS, of whom twenty look at every packet:
+      onrush-lab load -n 200 --inspected 20 rtsps://127.0.0.1:8322/demo.mp4
+
 Of http:// URLs it tells throughput, time to the first byte, how even the
 shares of clients are, and what failed. --seek-every asks for the rest of
 the file from another place, --stay hangs up in the middle.
@@ -238,6 +257,12 @@ impl Load {
                 pause_every_ns: or_never(self.pause_every),
                 stay_ns: or_never(self.stay),
             },
+            transport: self.transport.unwrap_or_else(|| {
+                let first = self.urls.first().map(String::as_str);
+                Transport::of_url(first.unwrap_or_default())
+            }),
+            inspected: self.inspected,
+            user: self.user.clone(),
             receive: match &self.sink {
                 None => Receive::Sockets,
                 Some(device) => Receive::Sink {
@@ -254,6 +279,13 @@ impl Load {
             ..settings
         }
     }
+}
+
+/// A user and a password.
+fn user(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once(':');
+    let (name, password) = parts.ok_or("ask for NAME:PASSWORD")?;
+    Ok((name.to_owned(), password.to_owned()))
 }
 
 /// A bar that is told of clients who do this.

@@ -20,22 +20,31 @@ const ONRUSH_LAB: &str = env!("CARGO_BIN_EXE_onrush-lab");
 
 /// Has `onrush-lab load` make a load at the site, and keeps its record.
 fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
+    load_url(site, &site.url(name), arguments)
+}
+
+fn load_url(site: &Site, url: &str, arguments: &[&str]) -> (Output, LoadRecord) {
     let json = site.path("load.json");
     let mut command = site.testbed.rcv.command(ONRUSH_LAB);
     command.args(["load", "--time", "2s", "--ramp", "200ms", "--json"]);
-    command.arg(&json).args(arguments).arg(site.url(name));
+    command.arg(&json).args(arguments).arg(url);
     let output = command.output().unwrap();
-    let record = Record::read(&json, load::NAME).unwrap();
+    let record = Record::read(&json, load::NAME)
+        .unwrap_or_else(|error| panic!("{error}: {}", said(&output)));
     (output, record)
 }
 
 /// The same with a bound on lateness that only a machine which does something else is beyond: that
 /// is tried again.
 fn load_on_time(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
+    load_url_on_time(site, &site.url(name), arguments)
+}
+
+fn load_url_on_time(site: &Site, url: &str, arguments: &[&str]) -> (Output, LoadRecord) {
     const LATENESS_NS_MAX: i64 = 400_000_000;
     let arguments = [arguments, &["--lateness", "400ms"]].concat();
     for _ in 0..5 {
-        let (output, record) = load(site, name, &arguments);
+        let (output, record) = load_url(site, url, &arguments);
         if record.runs[0].lateness.later_than(LATENESS_NS_MAX) == 0 {
             return (output, record);
         }
@@ -77,6 +86,78 @@ fn sockets_and_the_sink_see_the_same_and_nothing_is_missing() {
         .output()
         .unwrap();
     assert!(said(&printed).contains("8 wanted, 8 watching at the end"));
+}
+
+/// A server of a clip with TLS and a group, and its URL there.
+fn tls_site() -> (Site, String) {
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    // Groups are joined on the interface of the route to them.
+    let route = ["route", "add", "224.0.0.0/4", "dev", RCV_DEVICE];
+    testbed.rcv.tool("ip", route).unwrap();
+    std::fs::write(media.path().join("clip.ts"), clip(1.5)).unwrap();
+    let options = ["--tls=self-signed", "--multicast=239.77.20.0/24"];
+    let site = Site::serve(testbed, media, &options);
+    let url = site.url("clip.ts").replace("rtsp://", "rtsps://");
+    (site, url.replace(":8554", ":8322"))
+}
+
+#[test]
+fn viewers_see_the_same_over_every_transport() {
+    require_root!();
+    let (site, over_tls) = tls_site();
+    let plain = site.url("clip.ts");
+    for (transport, url) in [
+        ("tcp", &plain),
+        ("tls", &over_tls),
+        ("srtp", &over_tls),
+        ("multicast", &plain),
+    ] {
+        let arguments = ["-n", "6", "--inspected", "2", "--transport", transport];
+        let (output, record) = load_url_on_time(&site, url, &arguments);
+        assert!(output.status.success(), "{transport}: {}", said(&output));
+        assert_eq!(record.settings.transport.name(), transport);
+        let run = &record.runs[0];
+        assert_eq!((run.visits, run.played, run.watching), (6, 6, 6));
+        assert_eq!((run.totals.lost, run.totals.repeated), (0, 0));
+        assert_eq!((run.start_up_ns.len(), run.streams.len()), (6, 6));
+        assert!(run.streams.iter().all(|stream| stream.arrived.bytes > 0));
+        let looking = run.streams.iter().filter(|it| it.arrived.packets > 0);
+        let is_interleaved = run.connections.is_some();
+        assert_eq!(is_interleaved, ["tcp", "tls"].contains(&transport));
+        assert_eq!(looking.count(), if is_interleaved { 2 } else { 6 });
+        if let Some(connections) = run.connections {
+            assert!(connections.unread_bytes > connections.inspected_bytes);
+            assert!(run.packets_of_all() > 2 * run.packets_steady);
+        }
+        assert!(said(&output).contains(transport), "{}", said(&output));
+    }
+}
+
+/// Who looks at nothing asks, too, and hears no answer.
+#[test]
+fn viewers_jump_and_leave_on_their_connections() {
+    require_root!();
+    let (site, over_tls) = tls_site();
+    for url in [&site.url("clip.ts"), &over_tls] {
+        let transport = if *url == over_tls { "tls" } else { "tcp" };
+        let arguments = [
+            "-n",
+            "6",
+            "--inspected",
+            "2",
+            "--transport",
+            transport,
+            "--seek-every",
+            "300ms",
+            "--stay",
+            "900ms",
+        ];
+        let (output, record) = load_url_on_time(&site, url, &arguments);
+        assert!(output.status.success(), "{transport}: {}", said(&output));
+        let run = &record.runs[0];
+        assert!(run.acts.seeks > 0 && run.visits > 6, "{:?}", run.acts);
+        assert_eq!((run.totals.lost, run.totals.repeated), (0, 0));
+    }
 }
 
 #[test]

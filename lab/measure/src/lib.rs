@@ -33,5 +33,6 @@ pub mod serve;
 pub mod setup;
 pub mod stats;
 pub mod table;
+mod tls_peer;
 pub mod trend;
 mod window;

@@ -7,6 +7,9 @@ use onrush_sys::thread::{allowed_cores, pin_to};
 use onrush_testkit::testbed::{Testbed, TestbedError};
 use thiserror::Error;
 
+/// What TCP leaves to the device where it cuts, as trains of datagrams are left to it.
+pub(crate) const TCP_SEGMENTATION: [&str; 2] = ["tx-tcp-segmentation", "tx-tcp6-segmentation"];
+
 /// The system refused something that an experiment needs.
 #[derive(Debug, Error)]
 #[error("cannot {what}: {source}")]

@@ -3,7 +3,7 @@
 
 use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::Record;
-use onrush_measure::serve::{self, Contestant, ServeRecord, Settings};
+use onrush_measure::serve::{self, Contestant, ServeRecord, Settings, Transport};
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_root, skip};
 
@@ -54,6 +54,62 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     // One more of each contestant that has no run that counts.
     let verdicts: Vec<_> = report.verdicts().map(|it| (&it.what, &it.found)).collect();
     assert_eq!(verdicts.len(), 2, "{verdicts:?}");
+}
+
+/// A small one over that transport, until all kept pace.
+fn over(transport: Transport) -> Option<(ServeRecord, Settings)> {
+    let settings = Settings {
+        sessions: 5,
+        warm_up_ns: 100_000_000,
+        measured_ns: 500_000_000,
+        repeats: 1,
+        modes: vec![Mode::Uso],
+        contestants: Contestant::of_transport(transport).to_vec(),
+        ..Settings::default()
+    };
+    for _ in 0..5 {
+        match serve::run(&settings, "test", "onrush-lab bench serve", |_, _| {}) {
+            Err(ExperimentError::Cores(_)) => {
+                skip::record("needs two processors");
+                return None;
+            }
+            record => {
+                let record = record.unwrap();
+                if keeps_pace(&record, &settings) {
+                    return Some((record, settings));
+                }
+            }
+        }
+    }
+    panic!("five attempts did not keep pace over {transport}");
+}
+
+#[test]
+fn all_bytes_arrive_on_connections_and_encrypted() {
+    require_root!();
+    for transport in [Transport::Tcp, Transport::Tls, Transport::Srtp] {
+        let Some((record, settings)) = over(transport) else {
+            return;
+        };
+        for &contestant in &settings.contestants {
+            let mut runs = record.runs.iter().rev();
+            let run = runs.find(|run| run.contestant == contestant).unwrap();
+            let excused = ["keep pace", "too late"];
+            let mut faults = run.void.iter();
+            let fault = faults.find(|fault| !excused.iter().any(|it| fault.contains(it)));
+            assert_eq!(fault, None, "{contestant}: {run:?}");
+            assert_eq!(run.arrived.packets, run.packets_sent, "{run:?}");
+            let is_srtp = contestant == Contestant::Srtp;
+            let packet_bytes = if is_srtp { 1338 } else { 1328 };
+            assert_eq!(run.arrived.bytes, run.packets_sent * packet_bytes);
+            assert_eq!(run.parts.is_some(), is_srtp);
+            assert!(run.interval.arrival_lateness.total() > 0, "{run:?}");
+            let counts = &run.interval.counts;
+            let one_by_one = contestant == Contestant::WriteLoop;
+            assert_eq!(counts.packets <= counts.crossings, one_by_one, "{run:?}");
+        }
+        assert!(serve::report(&record).verdicts().count() > 0);
+    }
 }
 
 /// Whether each contestant sent in one attempt at least half of what is due: 1900 packets a second.

@@ -200,6 +200,26 @@ impl Drop for InterleavedConnection {
 /// How often an engine is looked at that may have stopped without a word.
 const STOPPED_EVERY: Duration = Duration::from_secs(1);
 
+#[cfg(feature = "experiments")]
+impl Engines {
+    /// For experiments: the writing side of a connection of the caller's, which has no requests.
+    /// With `tls`, whose handshake is over and all of it sent, what leaves is sealed with its key.
+    ///
+    /// # Errors
+    ///
+    /// As of a connection that is accepted; and [`EngineError::Interleaving`] if the key cannot be
+    /// taken out of `tls` (`ServerConfig::enable_secret_extraction`).
+    pub fn connect(
+        &self,
+        socket: OwnedFd,
+        tls: Option<rustls::ServerConnection>,
+    ) -> Result<Arc<InterleavedConnection>, EngineError> {
+        let sealer = tls.map(Sealer::of).transpose();
+        let sealer = sealer.map_err(|_| EngineError::Interleaving)?;
+        self.open_connection(socket, sealer)
+    }
+}
+
 impl Engines {
     /// Gives the writing side of a connection to the engine that has promised least: `socket` is a
     /// descriptor of its own, and what leaves is sealed if there is a `sealer`.

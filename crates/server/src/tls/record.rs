@@ -80,6 +80,15 @@ impl Sealer {
         })
     }
 
+    /// That of a connection whose handshake is over.
+    #[cfg(feature = "experiments")]
+    pub(crate) fn of(connection: rustls::ServerConnection) -> io::Result<Self> {
+        let suite = connection.negotiated_cipher_suite();
+        let suite = suite.ok_or(io::ErrorKind::NotConnected)?;
+        let secrets = connection.dangerous_extract_secrets();
+        Self::new(suite, secrets.map_err(io::Error::other)?.tx)
+    }
+
     /// Data, which lies in these pieces, as records: one if it is no longer than
     /// [`FRAGMENT_BYTES_MAX`], which then is the only copy that is made.
     ///

@@ -8,6 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Settings};
 use onrush_measure::film_kind::FilmKind;
+use onrush_measure::load::{self, Transport};
 use onrush_server::engine::phase::Phase;
 
 use crate::frame::{Modes, Output, VERSION, bar};
@@ -77,6 +78,21 @@ pub(crate) struct Capacity {
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = Settings::default().again)]
     again: u32,
+
+    /// How packets come to viewers: udp, tcp, tls or srtp; peers too
+    ///
+    /// Over tcp and tls nothing is counted by the sink: --inspected viewers look at what comes, and
+    /// tell how late it is; the others throw it away.
+    #[arg(long, value_name = "HOW", default_value_t = Transport::Udp)]
+    transport: Transport,
+
+    /// So many viewers look at the packets that come on their connections
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = load::INSPECTED)]
+    inspected: u32,
+
+    /// Our server asks each viewer who it is (Digest)
+    #[arg(long, hide_short_help = true)]
+    users: bool,
 
     /// One film, so many by Zipf's law (zipf:N), or so many dealt out in turn (even:N)
     #[arg(long, value_name = "FILES", default_value = "one", value_parser = file_set)]
@@ -161,6 +177,9 @@ impl Capacity {
             arrivals_per_second: self.arrivals,
             load_max_percent: self.load_max,
             stall_ns: self.stall.map_or(0, |time| time.nanos()),
+            transport: self.transport,
+            inspected: self.inspected,
+            has_users: self.users,
             files: self.files,
             media: self.media.clone(),
             cache_bytes: self.cache.map(|size| size.0),

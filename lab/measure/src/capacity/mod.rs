@@ -58,7 +58,13 @@ pub fn run(
             .collect::<Result<_, _>>()
             .map_err(system("write the films"))?;
         let testbed = testbed()?;
-        record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
+        record.environment.network = match settings.transport.is_interleaved() {
+            false => "veth pair, sink at tc ingress of its far end".to_owned(),
+            true => {
+                testbed.receive_on_one_processor()?;
+                "veth pair, received on the other processor".to_owned()
+            }
+        };
         let mut search = Search {
             settings,
             onrush,

@@ -15,6 +15,12 @@ const JUMPING_PART_MIN: f64 = 0.8;
 /// Of as many viewers as are held of transport streams, the part that is to be held of other films.
 const MEDIA_PART_MIN: f64 = 1.0;
 
+/// Over connections, so many times as many viewers as a peer are to be held.
+const TIMES_A_PEER_MIN: f64 = 5.0;
+
+/// So many sessions are to be set up in a second of a processor, with Digest.
+const SET_UPS_A_SECOND_MIN: f64 = 5000.0;
+
 /// One server in one mode, with bursts of one length.
 #[derive(Clone, Debug)]
 struct Row<'a> {
@@ -263,7 +269,43 @@ impl CapacityRecord {
             };
             Some(media_verdict(row, rows.iter().find(is_ts)?))
         });
-        none.chain(jumping).chain(of_media).collect()
+        let peers = self.peer_verdicts();
+        let set_up = self.set_up_verdict();
+        let all = none.chain(jumping).chain(of_media);
+        all.chain(peers).chain(set_up).collect()
+    }
+
+    /// Of packets that come on connections: whether ours held so many times as many viewers as each
+    /// peer in the same mode.
+    fn peer_verdicts(&self) -> Vec<Verdict> {
+        if !self.settings.transport.is_interleaved() {
+            return Vec::new();
+        }
+        let rows = self.rows();
+        // A peer's bursts are its own affair.
+        let (peers, ours): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.of.burst_ns == 0);
+        let held = |row: &Row<'_>| row.held.map(|run| f64::from(run.clients));
+        let verdicts = peers.into_iter().filter_map(|peer| {
+            let is_same =
+                |row: &&&Row<'_>| (row.of.mode, row.of.media) == (peer.of.mode, peer.of.media);
+            let its = held(peer)?;
+            let ours = ours.iter().filter(is_same).filter_map(|row| held(row));
+            let times = ours.fold(0.0, f64::max) / its;
+            let what = format!("viewers held over those of {}", peer.of.name());
+            Some(Verdict::at_least(what, &[times], TIMES_A_PEER_MIN, 1))
+        });
+        verdicts.collect()
+    }
+
+    /// Whether control would set up as many sessions in a second of a processor as it has to, where
+    /// it asks who viewers are.
+    fn set_up_verdict(&self) -> Option<Verdict> {
+        let runs = self.runs.iter().filter(|run| !run.is_repeated);
+        let set_up_ns = runs.filter_map(|run| run.set_up_ns).filter(|&ns| ns > 0);
+        let a_second: Vec<_> = set_up_ns.map(|ns| 1e9 / to_f64(ns)).collect();
+        let what = "sessions set up with Digest in a processor's second";
+        let is_asked = self.settings.has_users && !a_second.is_empty();
+        is_asked.then(|| Verdict::at_least(what.to_owned(), &a_second, SET_UPS_A_SECOND_MIN, 0))
     }
 
     /// How many are held of viewers of whom some jump, of as many as are held where none does; and
@@ -298,7 +340,7 @@ impl CapacityRecord {
         let usage = load.server.unwrap_or_default();
         Cost {
             server_cores: ratio(usage.cpu_ns, load.wall_ns),
-            packet_ns: ratio(usage.cpu_ns, load.packets_steady),
+            packet_ns: ratio(usage.cpu_ns, load.packets_of_all()),
             send_cores: ratio(account.send_ns(), account.wall_ns),
             core_busy: ratio(account.core_busy_ns, account.wall_ns),
             other_cores_busy: ratio(account.other_cores_busy_ns, account.wall_ns),
@@ -451,6 +493,7 @@ mod tests {
     use super::*;
     use crate::capacity::Settings;
     use crate::experiment::{Environment, Record};
+    use crate::load::Transport;
     use crate::load::{self, Account};
     use crate::table::Outcome;
 
@@ -491,6 +534,41 @@ mod tests {
         let mut record = Record::new("capacity", environment, Settings::default());
         record.runs = runs;
         record
+    }
+
+    #[test]
+    fn over_connections_ours_holds_five_times_a_peers_viewers() {
+        let peer = |clients| Run {
+            server: "peer".to_owned(),
+            burst_ns: 0,
+            ..run(clients, &[], None)
+        };
+        let outcomes = |transport, ours| {
+            let mut record = record(vec![run(ours, &[], None), peer(200)]);
+            record.settings.transport = transport;
+            let verdicts = record.verdicts().into_iter();
+            verdicts.map(|verdict| verdict.outcome).collect::<Vec<_>>()
+        };
+        assert_eq!(outcomes(Transport::Tcp, 1000), [Outcome::Kept]);
+        assert_eq!(outcomes(Transport::Tcp, 999), [Outcome::Missed]);
+        assert_eq!(outcomes(Transport::Udp, 999), []);
+    }
+
+    #[test]
+    fn set_ups_with_digest_are_judged_by_their_time() {
+        let outcomes = |has_users, set_up_ns| {
+            let set_up_ns = Some(set_up_ns);
+            let mut record = record(vec![Run {
+                set_up_ns,
+                ..run(10, &[], None)
+            }]);
+            record.settings.has_users = has_users;
+            let verdicts = record.verdicts().into_iter();
+            verdicts.map(|verdict| verdict.outcome).collect::<Vec<_>>()
+        };
+        assert_eq!(outcomes(true, 200_000), [Outcome::Kept]);
+        assert_eq!(outcomes(true, 200_001), [Outcome::Missed]);
+        assert_eq!(outcomes(false, 200_001), []);
     }
 
     #[test]

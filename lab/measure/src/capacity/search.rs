@@ -5,8 +5,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::ops::RangeInclusive;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -18,17 +18,20 @@ use onrush_testkit::testbed::{Mode, Options, SND_IPV4, Testbed};
 
 use super::files::{FileSet, Films};
 use super::record::Run;
-use super::settings::{Peer, Settings};
+use super::settings::{PASSWORD, Peer, Settings, USER};
 use super::status;
 use crate::error::ExperimentError;
 use crate::film_kind::FilmKind;
-use crate::load;
 use crate::load::account::{Account, Moment};
 use crate::load::report::Figures;
-use crate::setup::system;
+use crate::load::{self, Transport};
+use crate::setup::{TCP_SEGMENTATION, system};
 
 /// Where our server listens, in a namespace where nobody else does.
 const RTSP_PORT: u16 = 8554;
+
+/// Where it listens for TLS, if it is to.
+const RTSPS_PORT: u16 = 8322;
 
 /// How long a server may take until it answers.
 pub(super) const START_TIME_MAX: Duration = Duration::from_secs(60);
@@ -104,6 +107,7 @@ impl<P: FnMut(&str)> Search<'_, P> {
         let settings = self.settings;
         for &mode in &settings.modes {
             self.testbed.set_mode(mode)?;
+            self.testbed.switch(&TCP_SEGMENTATION, mode == Mode::Uso)?;
             let phases = settings.phases.iter();
             let ours =
                 phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
@@ -263,8 +267,11 @@ impl<P: FnMut(&str)> Search<'_, P> {
                 (command, peer.url.clone())
             }
             None => (
-                self.ours(candidate, &address, &folder),
-                "rtsp://{address}/{file}".to_owned(),
+                self.ours(candidate, &address, &folder)?,
+                match self.settings.transport {
+                    Transport::Tls => format!("rtsps://{SND_IPV4}:{RTSPS_PORT}/{{file}}"),
+                    _ => "rtsp://{address}/{file}".to_owned(),
+                },
             ),
         };
         let server = Process::start(&mut command).map_err(system("start the server"))?;
@@ -282,7 +289,12 @@ impl<P: FnMut(&str)> Search<'_, P> {
         Ok((server, urls.collect()))
     }
 
-    fn ours(&self, candidate: &Candidate, address: &str, folder: &str) -> Command {
+    fn ours(
+        &self,
+        candidate: &Candidate,
+        address: &str,
+        folder: &str,
+    ) -> Result<Command, ExperimentError> {
         let cache_bytes = self
             .settings
             .cache_bytes
@@ -312,9 +324,45 @@ impl<P: FnMut(&str)> Search<'_, P> {
         // That of a server before is not its own.
         fs::remove_file(&status).ok();
         command.arg("--status-at-exit").arg(status);
+        match self.settings.transport {
+            Transport::Tls => {
+                let address = format!("{SND_IPV4}:{RTSPS_PORT}");
+                command.args(["--tls", "self-signed", "--rtsps", &address]);
+                // All viewers come from one address.
+                command.args(["--tls-handshakes-per-address-max", "20000"]);
+                command.args(["--tls-handshakes-max", "20000"]);
+            }
+            // What is asked is what packets cost, and not handshakes.
+            Transport::Srtp => drop(command.args(["--srtp", "plain"])),
+            _ => {}
+        }
+        if self.settings.has_users {
+            let users = films_users(self.onrush, self.films(candidate).folder());
+            let users = users.map_err(system("make a file of users"))?;
+            command.arg("--users").arg(users);
+        }
         // No line for each session.
         command.env("RUST_LOG", "warn");
-        command
+        Ok(command)
+    }
+}
+
+/// A file of the viewers' user, beside the films.
+fn films_users(onrush: &Path, folder: &Path) -> io::Result<PathBuf> {
+    let file = folder.join("users");
+    if file.exists() {
+        return Ok(file);
+    }
+    let mut command = Command::new(onrush);
+    command.args(["user", "add"]).arg(&file).arg(USER);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut adding = command.spawn()?;
+    if let Some(mut stdin) = adding.stdin.take() {
+        writeln!(stdin, "{PASSWORD}")?;
+    }
+    match adding.wait()?.success() {
+        true => Ok(file),
+        false => Err(io::Error::other("onrush user add has failed")),
     }
 }
 

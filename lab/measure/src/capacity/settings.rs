@@ -8,7 +8,7 @@ use super::files::FileSet;
 use crate::error::{ExperimentError, bounds, refuse};
 use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::load::account::Account;
-use crate::load::{self, Behaviour, Receive};
+use crate::load::{self, Behaviour, Receive, Transport};
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
 pub(super) const LOOK_EVERY: u16 = 13;
@@ -16,6 +16,10 @@ pub(super) const LOOK_EVERY: u16 = 13;
 /// Viewers that come in a second, unless said otherwise, and at the most.
 const ARRIVALS_PER_SECOND: u32 = 1000;
 const ARRIVALS_PER_SECOND_MAX: u32 = 20_000;
+
+/// Who viewers are to a server that asks.
+pub(super) const USER: &str = "viewer";
+pub(super) const PASSWORD: &str = "a password of an experiment";
 
 /// Where viewers of several tracks have their ports from: nobody else is in their namespace.
 const PORT_FIRST_OF_TRACKS: u16 = 1024;
@@ -57,6 +61,15 @@ pub struct Settings {
     /// server's processor away; the last try counts.
     #[serde(default)]
     pub again: u32,
+    /// How packets come to viewers.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Viewers that look at what comes on their connections, where packets come there.
+    #[serde(default = "inspected")]
+    pub inspected: u32,
+    /// Whether our server asks each viewer who it is (Digest).
+    #[serde(default)]
+    pub has_users: bool,
     /// What is watched.
     pub files: FileSet,
     /// What films are kept in; each is tried.
@@ -141,10 +154,18 @@ impl Settings {
             in_turn: matches!(self.files, FileSet::Even { .. }),
             ramp_ns: self.ramp_ns(clients),
             time_ns: self.time_ns,
-            receive: Receive::Sink {
-                device: RCV_DEVICE.to_owned(),
-                look_every: LOOK_EVERY,
-                bursts: self.is_trial(),
+            transport: self.transport,
+            inspected: self.inspected,
+            user: self
+                .has_users
+                .then(|| (USER.to_owned(), PASSWORD.to_owned())),
+            receive: match self.transport.is_interleaved() {
+                true => Receive::Sockets,
+                false => Receive::Sink {
+                    device: RCV_DEVICE.to_owned(),
+                    look_every: LOOK_EVERY,
+                    bursts: self.is_trial(),
+                },
             },
             lateness_ns_max: self.lateness_ns_max,
             // Who was stopped is late.
@@ -183,9 +204,23 @@ impl Settings {
             self.stall_ns > self.time_ns / 4
                 => "a stall of {} ns: ask for a quarter of --time at the most", self.stall_ns;
         }
+        self.check_transport()?;
         self.check_media()?;
         self.check_jumping()?;
         self.files.check()
+    }
+
+    fn check_transport(&self) -> Result<(), ExperimentError> {
+        let is_interleaved = self.transport.is_interleaved();
+        refuse! { ExperimentError::Settings;
+            self.transport == Transport::Multicast
+                => "a group is sent to once, however many hear it: ask for another transport";
+            is_interleaved && self.inspected == 0
+                => "nobody looks at packets: ask for one viewer or more that does";
+            is_interleaved && self.stall_ns > 0
+                => "bursts are told apart over udp alone: ask for a stall there";
+        }
+        Ok(())
     }
 
     fn check_media(&self) -> Result<(), ExperimentError> {
@@ -252,6 +287,10 @@ const fn jump_every_ns() -> u64 {
     20_000_000_000
 }
 
+const fn inspected() -> u32 {
+    load::INSPECTED
+}
+
 const fn once() -> u32 {
     1
 }
@@ -266,6 +305,9 @@ impl Default for Settings {
             jump_every_ns: jump_every_ns(),
             rounds: once(),
             again: 1,
+            transport: Transport::default(),
+            inspected: inspected(),
+            has_users: false,
             files: FileSet::One,
             media: transport_stream_alone(),
             cache_bytes: None,
@@ -314,6 +356,30 @@ mod tests {
             ..settings
         };
         assert!(!never.is_worth_another(false, &robbed, 0));
+    }
+
+    #[test]
+    fn transports_are_passed_on_or_refused() {
+        let of = |transport, stall_ns| Settings {
+            transport,
+            stall_ns,
+            ..Settings::default()
+        };
+        let urls = || (vec!["rtsp://h/x".to_owned()], FilmKind::Ts);
+        for (transport, is_sunk) in [
+            (Transport::Udp, true),
+            (Transport::Srtp, true),
+            (Transport::Tcp, false),
+        ] {
+            let settings = of(transport, 0);
+            settings.check().expect("it can be searched");
+            let load = settings.load(urls(), 100, 0, 1);
+            assert_eq!(load.transport, transport);
+            assert_eq!(matches!(load.receive, Receive::Sink { .. }), is_sunk);
+        }
+        for refused in [of(Transport::Multicast, 0), of(Transport::Tcp, 1)] {
+            assert!(refused.check().is_err(), "{refused:?}");
+        }
     }
 
     #[test]

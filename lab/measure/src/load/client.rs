@@ -4,30 +4,33 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 use onrush_testkit::sink::{Look as SinkLook, PortCounts, Sink};
-use tokio::net::UdpSocket;
-use tokio::task::{JoinHandle, spawn_local};
+use rustls::pki_types::ServerName;
+use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::account::{self, Account};
-use super::follow::{Arrived, BURST_GAP_NS, Follow};
+use super::connection::TlsTo;
+use super::follow::{Arrived, BURST_GAP_NS};
 use super::plan::{Act, Behaviour, Popularity, Random};
-use super::rtsp::{Description, Viewer, ViewerError};
+use super::receiving::{Received, Receiver, Tally, Unread};
+use super::rtsp::{Description, Server, Track, Viewer, ViewerError};
 use super::server::{Memory, Usage, memory, usage};
 use super::shared::{AGAIN, PAUSE, arrivals, report, resolve};
-use super::{Acts, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
+use super::transport::Transport;
+use super::{
+    Acts, Connections, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream,
+};
 use crate::histogram::{Histogram, Quantiles};
+use crate::tls_peer;
 
 /// How long after a pause was answered packets may still be on their way.
 const STRAGGLERS: Duration = Duration::from_millis(50);
-
-/// Bytes of a datagram at the most.
-const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
 /// A map of ours that can be written once can be read and written always.
 const PORT_IS_THE_SINKS: &str = "the port is the sink's";
@@ -35,7 +38,7 @@ const PORT_IS_THE_SINKS: &str = "the port is the sink's";
 /// What all viewers share.
 struct Shared {
     settings: Settings,
-    servers: Vec<SocketAddr>,
+    servers: Vec<Server>,
     popularity: Popularity,
     begin: Instant,
     begin_ns: u64,
@@ -45,10 +48,10 @@ struct Shared {
     ports: RefCell<VecDeque<u16>>,
     sink: Option<RefCell<Sink>>,
     watching: Cell<u32>,
-    /// Packets by lateness, as sockets saw them; the sink keeps its own account.
-    lateness: RefCell<Histogram>,
-    /// RTP packets that sockets saw, or that were taken from the sink's account.
-    packets: Cell<u64>,
+    /// What sockets and connections saw; the sink keeps its own account.
+    tally: Rc<Tally>,
+    /// RTP packets that were taken from the sink's account.
+    sunk: Cell<u64>,
     seen: RefCell<Seen>,
 }
 
@@ -77,22 +80,24 @@ struct Actor {
 
 /// One stream while it is watched.
 struct Watched {
-    port: u16,
-    /// None where the sink counts.
-    socket: Option<Receiver>,
+    /// The first of its pair of ports, if it came to ports of its own.
+    port: Option<u16>,
+    from: From,
 }
 
-/// A socket that is read, and one for RTCP that is only there.
-struct Receiver {
-    state: Rc<RefCell<Received>>,
-    task: JoinHandle<()>,
-    _rtcp: UdpSocket,
+/// Where a stream is received.
+enum From {
+    /// The sink counts it.
+    Sink,
+    Socket(Receiver),
+    /// Frames of the connection.
+    Frames(Rc<RefCell<Received>>),
+    /// All of the connection, unread.
+    Unread(Rc<Unread>),
 }
 
-struct Received {
-    follow: Follow,
-    first_ns: Option<u64>,
-}
+/// A channel among the frames of a connection, and what comes on it.
+type Channel = (u8, Rc<RefCell<Received>>);
 
 /// Lets all come, watch and go.
 pub(super) async fn all(
@@ -162,6 +167,7 @@ struct Moment {
     visits: u64,
     packets: u64,
     lateness: Histogram,
+    connections: Connections,
 }
 
 impl Moment {
@@ -189,10 +195,7 @@ impl Moment {
 
 impl Shared {
     async fn new(settings: &Settings, ramp_ns: u64) -> Result<Rc<Self>, LoadError> {
-        let mut servers = Vec::new();
-        for url in &settings.urls {
-            servers.push(resolve(url, "rtsp", 554).await?.1);
-        }
+        let servers = servers(&settings.urls).await?;
         let sink = match &settings.receive {
             Receive::Sockets => None,
             Receive::Sink {
@@ -223,8 +226,8 @@ impl Shared {
             ports: RefCell::default(),
             sink,
             watching: Cell::new(0),
-            lateness: RefCell::default(),
-            packets: Cell::new(0),
+            tally: Rc::default(),
+            sunk: Cell::new(0),
             seen: RefCell::default(),
         };
         shared.ports.borrow_mut().extend(shared.rtp_ports());
@@ -249,11 +252,12 @@ impl Shared {
         let usage = pid.map(|pid| of_process(pid, usage)).transpose()?;
         let memory = sliced.map(|pid| of_process(pid, memory)).transpose()?;
         let account = sliced.map(account::Moment::now);
+        let tally = &self.tally;
         let (packets, lateness) = match &self.sink {
-            None => (self.packets.get(), self.lateness.borrow().clone()),
+            None => (tally.packets.get(), tally.lateness.borrow().clone()),
             Some(sink) => {
                 let sink = sink.borrow();
-                let mut packets = self.packets.get();
+                let mut packets = self.sunk.get();
                 // RTCP, at the odd ports, is no stream.
                 for port in self.rtp_ports() {
                     packets += sink.port(port)?.counts.packets;
@@ -270,11 +274,21 @@ impl Shared {
             visits: self.seen.borrow().visits,
             packets,
             lateness,
+            connections: Connections {
+                inspected_bytes: tally.inspected_bytes.get(),
+                unread_bytes: tally.unread_bytes.get(),
+            },
         })
     }
 
     fn run(&self, from: &Moment, to: &Moment) -> Run {
-        let seen = self.seen.take();
+        let mut seen = self.seen.take();
+        let undecrypted = self.tally.undecrypted.get();
+        if undecrypted > 0 {
+            let what = "a packet could not be decrypted".to_owned();
+            seen.failures.insert(what, undecrypted);
+        }
+        let is_interleaved = self.settings.transport.is_interleaved();
         Run {
             wall_ns: to.at_ns - from.at_ns,
             visits: seen.visits,
@@ -291,8 +305,33 @@ impl Shared {
             streams: seen.streams,
             packets_sunk: None,
             slices: Vec::new(),
+            connections: is_interleaved.then(|| to.connections.since(from.connections)),
         }
     }
+}
+
+/// Where the URLs lead, with TLS where they say so.
+async fn servers(urls: &[String]) -> Result<Vec<Server>, LoadError> {
+    let config = tls_peer::client_config().map_err(|source| LoadError::System {
+        what: "set up TLS",
+        source,
+    })?;
+    let mut servers = Vec::new();
+    for url in urls {
+        let (parsed, address) = resolve(url, &[("rtsp", 554), ("rtsps", 322)]).await?;
+        let host = parsed.host_str().unwrap_or_default();
+        let name = host.trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(name).map_err(|error| LoadError::Url {
+            url: url.clone(),
+            reason: error.to_string(),
+        })?;
+        let tls = (parsed.scheme() == "rtsps").then(|| TlsTo {
+            config: config.clone(),
+            name,
+        });
+        servers.push(Server { address, tls });
+    }
+    Ok(servers)
 }
 
 /// One place among the viewers: someone watches there from its time to the end.
@@ -308,7 +347,7 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         let url = shared.url(place, &mut actor.random);
         let mut streams = Vec::new();
         let begin_ns = monotonic_ns();
-        let visit = visit(&shared, url, &mut streams, &mut actor).await;
+        let visit = visit(&shared, (url, place), &mut streams, &mut actor).await;
         let firsts = streams
             .into_iter()
             .map(|stream| shared.put_down(stream, url, begin_ns));
@@ -328,19 +367,22 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
 /// Someone comes, watches, and goes.
 async fn visit(
     shared: &Rc<Shared>,
-    url: usize,
+    (url, place): (usize, u64),
     streams: &mut Vec<Watched>,
     actor: &mut Actor,
 ) -> Result<(), ViewerError> {
-    let mut viewer = Viewer::connect(shared.servers[url], &shared.settings.urls[url]).await?;
+    let settings = &shared.settings;
+    let (server, user) = (&shared.servers[url], settings.user.as_ref());
+    let mut viewer = Viewer::connect(server, &settings.urls[url], user).await?;
     let Description { tracks, seconds } = viewer.describe().await?;
-    for track in &tracks {
-        let stream = shared.take_up(viewer.local_ip()?, track.clock_hz).await?;
-        let port = stream.port;
-        streams.push(stream);
-        viewer.set_up(&track.url, port).await?;
-    }
+    let inspects = settings.inspects(place);
+    shared
+        .set_up(&mut viewer, (&tracks, inspects), streams)
+        .await?;
     viewer.play(None).await?;
+    if let Some(From::Unread(unread)) = streams.first().map(|stream| &stream.from) {
+        viewer.stop_reading(&shared.tally, unread);
+    }
     shared.seen.borrow_mut().played += 1;
     shared.watching.set(shared.watching.get() + 1);
     let watched = watch(shared, &mut viewer, seconds, streams, actor).await;
@@ -446,39 +488,110 @@ impl Shared {
     ) -> Result<(), ViewerError> {
         viewer.pause().await?;
         sleep(rest).await;
-        for stream in streams {
-            match (&stream.socket, &self.sink) {
-                (Some(socket), _) => socket.state.borrow_mut().follow.restart_clock(),
-                (None, Some(sink)) => {
-                    let restarted = sink.borrow_mut().restart_clock(stream.port);
+        for Watched { port, from } in streams {
+            match (from, port.zip(self.sink.as_ref())) {
+                (From::Socket(Receiver { state, .. }) | From::Frames(state), _) => {
+                    state.borrow_mut().follow.restart_clock();
+                }
+                (From::Sink, Some((port, sink))) => {
+                    let restarted = sink.borrow_mut().restart_clock(port);
                     restarted.expect(PORT_IS_THE_SINKS);
                 }
-                (None, None) => {}
+                _ => {}
             }
         }
         Ok(())
     }
 
+    /// Sets all tracks up, and has them received.
+    async fn set_up(
+        &self,
+        viewer: &mut Viewer,
+        (tracks, inspects): (&[Track], bool),
+        streams: &mut Vec<Watched>,
+    ) -> Result<(), ViewerError> {
+        let transport = self.settings.transport;
+        let mut channels = Vec::new();
+        for (number, track) in tracks.iter().enumerate() {
+            if transport.takes_ports() {
+                let ip = viewer.local_ip()?;
+                streams.push(self.take_up(ip, track.clock_hz).await?);
+            }
+            let port = streams.last().and_then(|stream| stream.port);
+            let header = transport.header(number, port.unwrap_or(0));
+            let agreed = viewer.set_up(&track.url, &header).await?;
+            let state = || Received::new(&self.tally, track.clock_hz);
+            match (transport, streams.last().map(|stream| &stream.from)) {
+                (Transport::Srtp, Some(From::Socket(receiver))) if inspects => {
+                    let key = track
+                        .key
+                        .or(agreed.key)
+                        .ok_or(ViewerError::NoPlace("key"))?;
+                    receiver.state.borrow_mut().decrypt(&key);
+                }
+                (Transport::Tcp | Transport::Tls, _) => {
+                    let channel = agreed.channel.ok_or(ViewerError::NoPlace("channel"))?;
+                    channels.push((channel, state()));
+                }
+                (Transport::Multicast, _) => {
+                    let group = agreed.group.ok_or(ViewerError::NoPlace("group"))?;
+                    let receiver = Receiver::in_group(group, viewer.local_ip()?, state());
+                    let from = From::Socket(receiver.map_err(ViewerError::Join)?);
+                    streams.push(Watched { port: None, from });
+                }
+                _ => {}
+            }
+        }
+        if transport.is_interleaved() {
+            self.begin_frames(viewer, (channels, inspects), streams);
+        }
+        Ok(())
+    }
+
+    /// What comes on the connection belongs to these tracks.
+    fn begin_frames(
+        &self,
+        viewer: &mut Viewer,
+        (channels, inspects): (Vec<Channel>, bool),
+        streams: &mut Vec<Watched>,
+    ) {
+        if !inspects {
+            let from = From::Unread(Rc::default());
+            return streams.push(Watched { port: None, from });
+        }
+        streams.extend(channels.iter().map(|(_, state)| Watched {
+            port: None,
+            from: From::Frames(Rc::clone(state)),
+        }));
+        let on_frame = move |channel, packet: &mut [u8]| {
+            if let Some((_, state)) = channels.iter().find(|(its, _)| *its == channel) {
+                state.borrow_mut().packet(packet, monotonic_ns());
+            }
+        };
+        viewer.follow_frames(&self.tally, Box::new(on_frame));
+    }
+
     /// Ports for one stream, and sockets at them unless the sink counts.
-    async fn take_up(self: &Rc<Self>, ip: IpAddr, clock_hz: u32) -> Result<Watched, ViewerError> {
+    async fn take_up(&self, ip: IpAddr, clock_hz: u32) -> Result<Watched, ViewerError> {
         loop {
             let port = self.ports.borrow_mut().pop_front();
             let port = port.ok_or(ViewerError::NoPort)?;
-            let mut stream = Watched { port, socket: None };
+            let of = |from| Watched {
+                port: Some(port),
+                from,
+            };
             if let Some(sink) = &self.sink {
                 // A port that begins anew has a clock of 90 kHz.
                 if clock_hz != 90_000 {
                     let set = sink.borrow_mut().set_clock(port, clock_hz);
                     set.expect(PORT_IS_THE_SINKS);
                 }
-                return Ok(stream);
+                return Ok(of(From::Sink));
             }
+            let state = Received::new(&self.tally, clock_hz);
             // A port that another program has is left alone for good.
-            let rtp = UdpSocket::bind((ip, port)).await;
-            let rtcp = UdpSocket::bind((ip, port + 1)).await;
-            if let (Ok(rtp), Ok(rtcp)) = (rtp, rtcp) {
-                stream.socket = Some(Receiver::start(self, rtp, rtcp, clock_hz));
-                return Ok(stream);
+            if let Ok(receiver) = Receiver::at_port((ip, port), state).await {
+                return Ok(of(From::Socket(receiver)));
             }
         }
     }
@@ -486,25 +599,36 @@ impl Shared {
     /// What arrived of a stream, and when the first of it; its port begins anew.
     fn take_from(&self, sink: &RefCell<Sink>, port: u16) -> (Arrived, Option<u64>) {
         let counts = sink.borrow_mut().take_port(port).expect(PORT_IS_THE_SINKS);
-        self.packets.set(self.packets.get() + counts.counts.packets);
+        self.sunk.set(self.sunk.get() + counts.counts.packets);
         let first_ns = Some(counts.arrival_ns.0).filter(|&ns| ns > 0);
         (arrived(&counts), first_ns)
     }
 
     /// Counts what arrived of a stream; when the first of it did.
-    fn put_down(&self, mut stream: Watched, url: usize, begin_ns: u64) -> Option<u64> {
-        let (arrived, first_ns) = match (stream.socket.take(), &self.sink) {
-            (Some(socket), _) => {
-                socket.task.abort();
-                let received = socket.state.borrow();
+    fn put_down(&self, stream: Watched, url: usize, begin_ns: u64) -> Option<u64> {
+        let Watched { port, from } = stream;
+        let (arrived, first_ns) = match (from, port.zip(self.sink.as_ref())) {
+            (From::Socket(Receiver { ref state, .. }) | From::Frames(ref state), _) => {
+                let received = state.borrow();
                 (received.follow.arrived, received.first_ns)
             }
-            (None, Some(sink)) => self.take_from(sink, stream.port),
-            (None, None) => <_>::default(),
+            (From::Unread(unread), _) => {
+                let bytes = unread.bytes.get();
+                let arrived = Arrived {
+                    bytes,
+                    ..Arrived::default()
+                };
+                (arrived, unread.first_ns.get())
+            }
+            (From::Sink, Some((port, sink))) => self.take_from(sink, port),
+            (From::Sink, None) => <_>::default(),
         };
-        self.ports.borrow_mut().push_back(stream.port);
+        self.ports.borrow_mut().extend(port);
         let mut seen = self.seen.borrow_mut();
-        seen.totals.add(&arrived);
+        // Bytes that nobody looked into are no packets'.
+        if first_ns.is_none() || arrived.packets > 0 {
+            seen.totals.add(&arrived);
+        }
         if seen.streams.len() < STREAMS_KEPT_MAX {
             seen.streams.push(Stream {
                 url: u32::try_from(url).unwrap_or(u32::MAX),
@@ -542,45 +666,6 @@ fn arrived(counts: &PortCounts) -> Arrived {
         burst_packets_max: counts
             .burst_packets_max
             .max(counts.counts.train_packets_max),
-    }
-}
-
-impl Receiver {
-    fn start(shared: &Rc<Shared>, rtp: UdpSocket, rtcp: UdpSocket, clock_hz: u32) -> Self {
-        let state = Rc::new(RefCell::new(Received {
-            follow: Follow::new(clock_hz),
-            first_ns: None,
-        }));
-        let task = spawn_local(receive(Rc::clone(shared), rtp, Rc::clone(&state)));
-        Self {
-            state,
-            task,
-            _rtcp: rtcp,
-        }
-    }
-}
-
-async fn receive(shared: Rc<Shared>, socket: UdpSocket, state: Rc<RefCell<Received>>) {
-    thread_local! {
-        // One for all: nobody waits while he holds it.
-        static DATAGRAM: RefCell<Box<[u8]>> = RefCell::new(vec![0; DATAGRAM_BYTES_MAX].into());
-    }
-    loop {
-        if socket.readable().await.is_err() {
-            return;
-        }
-        DATAGRAM.with_borrow_mut(|datagram| {
-            while let Ok(bytes) = socket.try_recv(datagram) {
-                let now_ns = monotonic_ns();
-                let mut received = state.borrow_mut();
-                let late_ns = received.follow.packet(&datagram[..bytes], now_ns);
-                if let Some(lateness_ns) = late_ns {
-                    received.first_ns.get_or_insert(now_ns);
-                    shared.lateness.borrow_mut().count(lateness_ns, 1);
-                    shared.packets.set(shared.packets.get() + 1);
-                }
-            }
-        });
     }
 }
 

@@ -45,8 +45,8 @@ impl Arrived {
 
 /// Follows one stream.
 #[derive(Clone, Debug)]
-pub(super) struct Follow {
-    pub(super) arrived: Arrived,
+pub(crate) struct Follow {
+    pub(crate) arrived: Arrived,
     /// Ticks a second of its RTP timestamps; not 0.
     clock_hz: u32,
     reference: Option<Reference>,
@@ -65,7 +65,7 @@ struct Reference {
 
 impl Follow {
     /// One whose RTP timestamps have so many ticks a second; not 0.
-    pub(super) fn new(clock_hz: u32) -> Self {
+    pub(crate) fn new(clock_hz: u32) -> Self {
         Self {
             arrived: Arrived::default(),
             clock_hz,
@@ -78,7 +78,7 @@ impl Follow {
     }
 
     /// Takes a packet. How late it was, in ns; `None` if it is no RTP.
-    pub(super) fn packet(&mut self, packet: &[u8], now_ns: u64) -> Option<i64> {
+    pub(crate) fn packet(&mut self, packet: &[u8], now_ns: u64) -> Option<i64> {
         let [first, kind, s0, s1, t0, t1, t2, t3, ..] = *packet else {
             return None;
         };

@@ -47,7 +47,7 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) async fn of(url: &str) -> Result<Self, LoadError> {
-        let (parsed, address) = resolve(url, "http", 80).await?;
+        let (parsed, address) = resolve(url, &[("http", 80)]).await?;
         let host = parsed.host_str().unwrap_or_default();
         let port = parsed.port().unwrap_or(80);
         let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));

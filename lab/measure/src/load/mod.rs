@@ -2,21 +2,25 @@
 //!
 //! Viewers come, watch, seek, pause and leave as the [`Settings`] say. What they are sent is
 //! received by real sockets, or counted and dropped by the [sink](onrush_testkit::sink) at the
-//! receiving device, for viewers by the thousand. Told is what a viewer notices: whether a stream
+//! receiving device, for viewers by the thousand. What comes on connections is thrown away by most
+//! of them without a copy, and looked at by some. Told is what a viewer notices: whether a stream
 //! came whole, in order and on time, and how soon it began; and what it cost the server. All
 //! viewers share one thread.
 
 pub mod account;
 mod client;
+mod connection;
 mod follow;
 pub mod http;
 mod http_client;
 pub mod http_report;
 mod plan;
+mod receiving;
 pub mod report;
 mod rtsp;
 mod server;
 mod shared;
+mod transport;
 
 use std::io;
 
@@ -29,14 +33,19 @@ use crate::experiment::{Environment, Record};
 use crate::histogram::{Histogram, Quantiles};
 pub use account::Account;
 pub use follow::Arrived;
+pub(crate) use follow::Follow;
 pub use plan::{Arrival, Behaviour};
 pub use server::{Memory, Usage};
+pub use transport::Transport;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "load";
 
 /// Viewers at the most: each takes two ports, and half of all is left to others.
 pub const CLIENTS_MAX: u32 = 20_000;
+
+/// Viewers that look at what comes on their connections, unless said otherwise.
+pub const INSPECTED: u32 = 16;
 
 /// Streams that a record keeps one by one, those that ended first; all count in the totals.
 pub const STREAMS_KEPT_MAX: usize = 20_000;
@@ -65,7 +74,18 @@ pub struct Settings {
     pub in_turn: bool,
     /// What they do.
     pub behaviour: Behaviour,
-    /// How packets are received.
+    /// How packets come to viewers.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Of the viewers whose packets come on their connections, so many look at them, spread over
+    /// all; the others throw away what comes. Of those whose packets are encrypted datagrams, so
+    /// many decrypt them.
+    #[serde(default)]
+    pub inspected: u32,
+    /// Who viewers are, and their password; it is in no record.
+    #[serde(skip)]
+    pub user: Option<(String, String)>,
+    /// How packets are received that come to ports.
     pub receive: Receive,
     /// The first port for RTP; even.
     pub port_first: u16,
@@ -143,6 +163,18 @@ pub struct Run {
     /// Slices of the time that all watched.
     #[serde(default)]
     pub slices: Vec<Slice>,
+    /// What came to viewers on their connections.
+    #[serde(default)]
+    pub connections: Option<Connections>,
+}
+
+/// What came on the connections of viewers while all watched, as bytes that TCP carried.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Connections {
+    /// Bytes to those whose packets were looked at.
+    pub inspected_bytes: u64,
+    /// Bytes to the others.
+    pub unread_bytes: u64,
 }
 
 /// What viewers did besides watching.
@@ -216,7 +248,7 @@ pub enum LoadError {
     #[error("{0}")]
     Settings(String),
     /// The address of a server is not known.
-    #[error("{url}: {reason}; an URL is rtsp://HOST[:PORT]/PATH or http://HOST[:PORT]/PATH")]
+    #[error("{url}: {reason}; an URL is rtsp[s]://HOST[:PORT]/PATH or http://HOST[:PORT]/PATH")]
     Url {
         /// The URL.
         url: String,
@@ -286,6 +318,9 @@ impl Settings {
             ramp_ns: u64::from(clients) * 5_000_000,
             time_ns: 10_000_000_000,
             behaviour: Behaviour::default(),
+            transport: Transport::default(),
+            inspected: INSPECTED,
+            user: None,
             receive: Receive::Sockets,
             port_first: 20_000,
             lateness_ns_max: 20_000_000,
@@ -313,7 +348,58 @@ impl Settings {
             !(0.0..=1.0).contains(&self.late_part_max)
                 => "{} of the packets may be late: ask for 0 to 1", self.late_part_max;
         }
+        self.check_transport()?;
         self.behaviour.check()
+    }
+
+    fn check_transport(&self) -> Result<(), LoadError> {
+        let transport = self.transport;
+        self.urls.iter().try_for_each(|url| transport.check(url))?;
+        let has_sink = matches!(self.receive, Receive::Sink { .. });
+        refuse! { LoadError::Settings;
+            transport.is_interleaved() && self.inspected == 0
+                => "nobody looks at packets: ask for one viewer or more that does";
+            transport == Transport::Multicast && has_sink
+                => "the sink counts packets by port, and a group has one: leave it out";
+        }
+        Ok(())
+    }
+
+    /// How many viewers look at what comes on their connections, of those who have it there.
+    #[must_use]
+    pub fn inspected(&self) -> u32 {
+        self.inspected.min(self.clients)
+    }
+
+    /// Whether the viewer at that place among all is one that looks, spread over all of them.
+    pub(crate) fn inspects(&self, place: u64) -> bool {
+        let (looking, all) = (u64::from(self.inspected()), u64::from(self.clients.max(1)));
+        (place + 1) * looking / all > place * looking / all
+    }
+}
+
+impl Connections {
+    /// What came since `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            inspected_bytes: self.inspected_bytes - earlier.inspected_bytes,
+            unread_bytes: self.unread_bytes - earlier.unread_bytes,
+        }
+    }
+}
+
+impl Run {
+    /// RTP packets that came while all watched. Of connections that nobody looked into, as many as
+    /// their bytes make at the mean length of the others' packets, in frames and in TLS.
+    #[must_use]
+    pub fn packets_of_all(&self) -> u64 {
+        let Some(connections) = self.connections.filter(|it| it.inspected_bytes > 0) else {
+            return self.packets_steady;
+        };
+        let all = u128::from(connections.inspected_bytes) + u128::from(connections.unread_bytes);
+        let packets = u128::from(self.packets_steady) * all;
+        let packets = packets / u128::from(connections.inspected_bytes);
+        u64::try_from(packets).unwrap_or(u64::MAX)
     }
 }
 
@@ -322,10 +408,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn bytes_that_nobody_read_count_as_packets() {
+        let mut run = Run {
+            packets_steady: 100,
+            ..Run::default()
+        };
+        assert_eq!(run.packets_of_all(), 100);
+        run.connections = Some(Connections {
+            inspected_bytes: 133_200,
+            unread_bytes: 399_600,
+        });
+        assert_eq!(run.packets_of_all(), 400);
+        run.connections = Some(Connections::default());
+        assert_eq!(run.packets_of_all(), 100);
+    }
+
+    #[test]
     fn what_cannot_be_done_is_refused_with_its_bound() {
         let good = Settings::new(vec!["rtsp://h/x".to_owned()], CLIENTS_MAX);
         good.check().expect("the most clients");
-        let wrong: [fn(&mut Settings); 10] = [
+        let wrong: [fn(&mut Settings); 12] = [
             |s| s.behaviour.active_part = 1.1,
             |s| s.urls.clear(),
             |s| s.clients = 0,
@@ -336,11 +438,25 @@ mod tests {
             |s| s.port_first = 20_001,
             |s| s.port_first = 40_000,
             |s| s.late_part_max = 1.5,
+            |s| (s.transport, s.inspected) = (Transport::Tcp, 0),
+            |s| s.transport = Transport::Tls,
         ];
         for (i, change) in wrong.into_iter().enumerate() {
             let mut settings = good.clone();
             change(&mut settings);
             assert!(settings.check().is_err(), "case {i}");
+        }
+    }
+
+    #[test]
+    fn so_many_viewers_look_as_are_asked_for() {
+        for (clients, inspected, looking) in [(10, 3, 3), (10, 10, 10), (3, 16, 3), (7, 1, 1)] {
+            let settings = Settings {
+                inspected,
+                ..Settings::new(vec!["rtsp://h/x".to_owned()], clients)
+            };
+            let places = (0..u64::from(clients)).filter(|&place| settings.inspects(place));
+            assert_eq!(places.count(), looking, "{clients} {inspected}");
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What a load says of the server: the figures of a table, the verdict, and packets by lateness.
 
-use super::{LoadRecord, Run, Settings};
+use super::{Behaviour, LoadRecord, Run, Settings};
 use crate::error::what_is;
 use crate::histogram::STEP_NS;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Number, ratio, to_f64};
 use crate::table::{Block, Column, Report, Table, Verdict, table};
+
+/// Who does not look at what comes is to get so large a part of the bytes of those who do: films
+/// begin at different moments, and are not of one rate at each.
+const UNREAD_PART_MIN: f64 = 0.9;
 
 /// What a record says.
 #[must_use]
@@ -21,7 +25,7 @@ pub fn report(record: &LoadRecord) -> Report {
         )]);
         report.add([Block::Folded(
             "Figures".to_owned(),
-            vec![compared(run, &figures).into()],
+            vec![compared(settings, run, &figures).into()],
         )]);
         report.add([Verdict::unless(
             "on time, and nothing lost",
@@ -32,10 +36,11 @@ pub fn report(record: &LoadRecord) -> Report {
 }
 
 /// What a comparison takes.
-fn compared(run: &Run, figures: &Figures) -> Table {
+fn compared(settings: &Settings, run: &Run, figures: &Figures) -> Table {
     table! {
         "Figures", for of in ["viewers"];
         Column::key("of") => of,
+        Column::key("transport") => settings.transport.name(),
         Column::ns("server's CPU per packet", 0).less()
             => figures.server_ns_a_packet.map(|ns| vec![ns]),
         Column::ms("late, 999 of 1000", 1).less()
@@ -85,15 +90,15 @@ impl Figures {
         let bytes_a_packet = ratio(run.totals.bytes, run.totals.packets);
         let cores = |cpu_ns: u64| ratio(cpu_ns, run.wall_ns);
         Self {
-            packets_a_second: a_second(run.packets_steady),
-            bits_a_second: a_second(run.packets_steady) * bytes_a_packet * 8.0,
+            packets_a_second: a_second(run.packets_of_all()),
+            bits_a_second: a_second(run.packets_of_all()) * bytes_a_packet * 8.0,
             lateness_ns: (lateness.total() > 0).then(|| quantiles.map(Option::unwrap_or_default)),
             late_part,
             start_up_ns: start_up(&run.start_up_ns),
             server_cores: run.server.map(|usage| cores(usage.cpu_ns)),
             server_ns_a_packet: run
                 .server
-                .map(|usage| ratio(usage.cpu_ns, run.packets_steady)),
+                .map(|usage| ratio(usage.cpu_ns, run.packets_of_all())),
             own_cores: cores(run.own_cpu_ns),
             missed: missed(settings, run, late_part),
         }
@@ -141,6 +146,7 @@ fn rows(
         format!("{percent:.1} % of a processor, {ns:.0} ns a packet, {mib} MiB")
     });
     known([
+        ("transport", Some(transport(settings))),
         ("viewers", Some(viewers)),
         ("packets", Some(packets)),
         ("lateness", late),
@@ -149,6 +155,32 @@ fn rows(
         ("server", server),
         ("load generator", Some(own(figures.own_cores))),
     ])
+}
+
+/// How packets came, and who looked at them.
+fn transport(settings: &Settings) -> String {
+    let (name, looking) = (settings.transport.name(), settings.inspected());
+    match settings.transport.is_interleaved() {
+        true => format!(
+            "{name}; {looking} viewers look at packets, which are told of below; the others throw \
+             away what comes"
+        ),
+        false => name.to_owned(),
+    }
+}
+
+/// Of the bytes that each viewer gets who looks at them, the part that each of the others gets;
+/// `None` if there are not both, or they may watch films of other rates.
+fn unread_part(settings: &Settings, run: &Run) -> Option<f64> {
+    let connections = run.connections?;
+    let (looking, all) = (settings.inspected(), settings.clients);
+    let is_alike = settings.urls.len() == 1 && settings.behaviour == Behaviour::default();
+    let is_both = is_alike && connections.inspected_bytes > 0 && looking < all;
+    let a_viewer = |bytes: u64, viewers: u32| to_f64(bytes) / f64::from(viewers);
+    is_both.then(|| {
+        a_viewer(connections.unread_bytes, all - looking)
+            / a_viewer(connections.inspected_bytes, looking)
+    })
 }
 
 /// What there is to be told, by name.
@@ -173,6 +205,7 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
     let (lost, twice) = (run.totals.lost, run.totals.repeated);
     let (watching, clients) = (run.watching, settings.clients);
     let (budget, percent) = (millis(settings.lateness_ns_max), late_part * 100.0);
+    let unread = unread_part(settings, run).unwrap_or(1.0);
     let mut missed = what_is! {
         late_part > settings.late_part_max
             => "{percent:.3} % of the packets were later than {budget} ms; {} % may be",
@@ -180,6 +213,9 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
         lost > 0 => "{lost} packets were lost";
         twice > 0 => "{twice} packets came twice";
         run.packets_steady == 0 => "no packet came";
+        unread < UNREAD_PART_MIN
+            => "viewers who do not look at what comes got {:.0} % of the bytes of those who do",
+                unread * 100.0;
         watching < clients && settings.behaviour.stay_ns == 0
             => "{watching} of {clients} viewers watched at the end";
     };
@@ -234,7 +270,7 @@ fn bits(a_second: f64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::{Arrived, Stream, Usage};
+    use super::super::{Arrived, Connections, Stream, Transport, Usage};
     use super::*;
     use crate::histogram::Histogram;
 
@@ -270,6 +306,7 @@ pub(crate) mod tests {
             }],
             packets_sunk: None,
             slices: Vec::new(),
+            connections: None,
         }
     }
 
@@ -288,6 +325,30 @@ pub(crate) mod tests {
         assert!((figures.server_cores.unwrap() - 0.5).abs() < 1e-12);
         assert!((figures.server_ns_a_packet.unwrap() - 1e6).abs() < 1e-6);
         assert_eq!(figures.lateness_ns.unwrap()[2], 1_100_000);
+    }
+
+    #[test]
+    fn viewers_who_do_not_look_get_as_much_as_the_others() {
+        let settings = Settings {
+            transport: Transport::Tcp,
+            inspected: 1,
+            ..settings()
+        };
+        let missed = |unread_bytes| {
+            let mut run = run();
+            run.connections = Some(Connections {
+                inspected_bytes: 1000,
+                unread_bytes,
+            });
+            Figures::of(&settings, &run).missed
+        };
+        assert_eq!(missed(900), [""; 0]);
+        assert!(missed(899)[0].contains("got 90 % of the bytes"));
+        let all_look = Settings {
+            inspected: 2,
+            ..settings.clone()
+        };
+        assert_eq!(unread_part(&all_look, &run()), None);
     }
 
     #[test]

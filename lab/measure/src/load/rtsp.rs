@@ -1,13 +1,19 @@
 //! A viewer's side of RTSP 1.0 (RFC 2326): as much as it takes to be served by any server.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::time::Duration;
 
-use onrush_testkit::rtsp_client::{Dialogue, Incoming, Response, transport};
+use onrush_testkit::rtsp_client::{Dialogue, Incoming, Response};
+use onrush_wire::auth::Answering;
+use onrush_wire::srtp::{MasterKey, parse_crypto_attribute};
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
+
+use super::connection::{Connection, TlsTo};
+use super::receiving::{Tally, Unread};
+use super::transport::Agreed;
 
 /// How long a server may take for an answer.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -42,6 +48,10 @@ pub(super) enum ViewerError {
     NoTrack,
     #[error("no port is left; begin lower with --ports")]
     NoPort,
+    #[error("the answer to SETUP names no {0}")]
+    NoPlace(&'static str),
+    #[error("cannot join the group: {0}")]
+    Join(#[source] std::io::Error),
 }
 
 /// What a server says of a film.
@@ -59,38 +69,85 @@ pub(super) struct Track {
     pub(super) url: String,
     /// Ticks a second of its RTP timestamps, by which lateness is counted.
     pub(super) clock_hz: u32,
+    /// What its packets are encrypted with, if the description says so.
+    pub(super) key: Option<MasterKey>,
+}
+
+/// A server, and how it is spoken to.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) tls: Option<TlsTo>,
+}
+
+/// Takes a packet of a channel.
+pub(super) type OnFrame = Box<dyn FnMut(u8, &mut [u8])>;
+
+/// What becomes of that which comes on the connection and is no answer.
+enum Frames {
+    /// It is passed over.
+    Ignored,
+    /// Each packet is looked at.
+    Followed(Rc<Tally>, OnFrame),
+    /// Nothing is looked at any more, answers neither: what comes is thrown away, and counted.
+    Unread(Rc<Tally>, Rc<Unread>),
 }
 
 /// A connection, and the session on it.
 #[derive(Debug)]
 pub(super) struct Viewer {
-    stream: TcpStream,
+    connection: Connection,
     url: String,
     dialogue: Dialogue,
     received: Vec<u8>,
     session_timeout: Duration,
+    answering: Option<Box<Answering>>,
+    frames: Frames,
 }
 
 impl Viewer {
-    pub(super) async fn connect(server: SocketAddr, url: &str) -> Result<Self, ViewerError> {
-        let connecting = timeout(ANSWER_TIME_MAX, TcpStream::connect(server)).await;
-        let stream = connecting
+    pub(super) async fn connect(
+        server: &Server,
+        url: &str,
+        user: Option<&(String, String)>,
+    ) -> Result<Self, ViewerError> {
+        let opening = Connection::open(server.address, server.tls.as_ref());
+        let connection = timeout(ANSWER_TIME_MAX, opening).await;
+        let connection = connection
             .map_err(|_| ViewerError::Silent("connect"))?
             .map_err(ViewerError::Connect)?;
-        stream.set_nodelay(true).map_err(ViewerError::Connect)?;
+        let answering = user.map(|(name, password)| Box::new(Answering::new(name, password)));
         Ok(Self {
-            stream,
+            connection,
             url: url.to_owned(),
             dialogue: Dialogue::default(),
             received: Vec::new(),
             session_timeout: SESSION_TIMEOUT,
+            answering,
+            frames: Frames::Ignored,
         })
     }
 
     /// Where this end of the connection is.
     pub(super) fn local_ip(&self) -> Result<IpAddr, ViewerError> {
-        let address = self.stream.local_addr();
-        Ok(address.map_err(ViewerError::Connection)?.ip())
+        self.connection.local_ip().map_err(ViewerError::Connection)
+    }
+
+    /// From here on packets that come on the connection are given to `on_frame`.
+    pub(super) fn follow_frames(&mut self, tally: &Rc<Tally>, on_frame: OnFrame) {
+        self.frames = Frames::Followed(Rc::clone(tally), on_frame);
+    }
+
+    /// From here on nothing that comes on the connection is looked at, answers neither.
+    pub(super) fn stop_reading(&mut self, tally: &Rc<Tally>, unread: &Rc<Unread>) {
+        unread.count(tally, self.received.len() as u64);
+        self.received = Vec::new();
+        self.frames = Frames::Unread(Rc::clone(tally), Rc::clone(unread));
+    }
+
+    /// Whether answers are waited for and understood.
+    fn reads(&self) -> bool {
+        !matches!(self.frames, Frames::Unread(..))
     }
 
     /// How often the session must be kept alive: twice within its time-out.
@@ -113,25 +170,49 @@ impl Viewer {
         Ok(Description { tracks, seconds })
     }
 
-    /// Sleeps, unless the server ends the connection.
+    /// Sleeps, unless the server ends the connection; takes what comes on it meanwhile.
     pub(super) async fn wait_until(&mut self, until: Instant) -> Result<(), ViewerError> {
         loop {
-            let read = self.stream.read_buf(&mut self.received);
-            let Ok(read) = timeout_at(until, read).await else {
+            // Nobody has asked for anything: a request of the server's, or interleaved data.
+            while self.reads() && self.incoming("PLAY")?.is_some() {}
+            let Ok(bytes) = timeout_at(until, self.receive()).await else {
                 return Ok(());
             };
-            if read.map_err(ViewerError::Connection)? == 0 {
+            if bytes? == 0 {
                 return Err(ViewerError::Ended);
             }
-            // Nobody has asked for anything: a request of the server's, or interleaved data.
-            while self.incoming("PLAY")?.is_some() {}
         }
     }
 
-    /// Has one medium sent to the port `rtp`, and its RTCP to the one above.
-    pub(super) async fn set_up(&mut self, track: &str, rtp: u16) -> Result<(), ViewerError> {
-        let transport = transport(rtp);
-        let headers = [("Transport", transport.as_str())];
+    /// Waits for what comes next on the connection: how many bytes, 0 at its end.
+    async fn receive(&mut self) -> Result<u64, ViewerError> {
+        let bytes = match &self.frames {
+            Frames::Unread(tally, unread) => {
+                let taken = self.connection.discard().await;
+                if let Ok(bytes) = &taken {
+                    unread.count(tally, *bytes);
+                }
+                taken
+            }
+            _ => {
+                let read = self.connection.receive(&mut self.received).await;
+                read.map(|bytes| bytes as u64)
+            }
+        };
+        let bytes = bytes.map_err(ViewerError::Connection)?;
+        if let Frames::Followed(tally, _) = &self.frames {
+            tally.inspected(bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Has one medium sent by a transport of that header.
+    pub(super) async fn set_up(
+        &mut self,
+        track: &str,
+        transport: &str,
+    ) -> Result<Agreed, ViewerError> {
+        let headers = [("Transport", transport)];
         let answer = self.ask("SETUP", track, &headers).await?;
         let session = answer.session_id();
         let (id, timeout_s) = session.ok_or(ViewerError::Garbled("SETUP"))?;
@@ -139,7 +220,7 @@ impl Viewer {
         if let Some(seconds) = timeout_s {
             self.session_timeout = Duration::from_secs(seconds.clamp(2, 3600));
         }
-        Ok(())
+        Ok(Agreed::of(&answer))
     }
 
     /// Plays, from `npt_s` seconds on if it is given.
@@ -162,14 +243,38 @@ impl Viewer {
         self.control("TEARDOWN", &[]).await
     }
 
-    /// Asks something about the whole of what is watched.
+    /// Asks something about the whole of what is watched. Who reads nothing only says it.
     async fn control(
         &mut self,
         method: &'static str,
         headers: &[(&str, &str)],
     ) -> Result<(), ViewerError> {
         let url = self.url.clone();
-        self.ask(method, &url, headers).await.map(drop)
+        if self.reads() {
+            return self.ask(method, &url, headers).await.map(drop);
+        }
+        self.say(method, &url, headers).await
+    }
+
+    async fn say(
+        &mut self,
+        method: &'static str,
+        url: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(), ViewerError> {
+        let answering = self.answering.as_mut();
+        // What is random of it protects the server, from nobody here.
+        let authorization = answering.and_then(|it| it.authorization(method, url, "onrush"));
+        let authorization = authorization.as_deref().map(|it| ("Authorization", it));
+        let mut headers = headers.to_vec();
+        headers.push(("User-Agent", "onrush-load"));
+        headers.extend(authorization);
+        let request = self.dialogue.request(method, url, &headers);
+        let written = self.connection.write_all(request.as_bytes());
+        let written = timeout(ANSWER_TIME_MAX, written).await;
+        written
+            .map_err(|_| ViewerError::Silent(method))?
+            .map_err(ViewerError::Connection)
     }
 
     async fn ask(
@@ -178,16 +283,25 @@ impl Viewer {
         url: &str,
         headers: &[(&str, &str)],
     ) -> Result<Response, ViewerError> {
-        let headers = [headers, &[("User-Agent", "onrush-load")]].concat();
-        let request = self.dialogue.request(method, url, &headers);
-        let written = self.stream.write_all(request.as_bytes()).await;
-        written.map_err(ViewerError::Connection)?;
-        let answer = timeout(ANSWER_TIME_MAX, self.answer(method)).await;
-        let answer = answer.map_err(|_| ViewerError::Silent(method))??;
-        match answer.status {
-            200..300 => Ok(answer),
-            status => Err(ViewerError::Refused { method, status }),
+        loop {
+            self.say(method, url, headers).await?;
+            let answer = timeout(ANSWER_TIME_MAX, self.answer(method)).await;
+            let answer = answer.map_err(|_| ViewerError::Silent(method))??;
+            match answer.status {
+                200..300 => return Ok(answer),
+                401 if self.is_challenged(&answer) => {}
+                status => return Err(ViewerError::Refused { method, status }),
+            }
         }
+    }
+
+    /// Whether there is another answer to that challenge than before.
+    fn is_challenged(&mut self, answer: &Response) -> bool {
+        let is_one = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("WWW-Authenticate");
+        let headers = answer.headers.iter().filter(is_one);
+        let challenges = headers.map(|(_, value)| value.as_str());
+        let answering = self.answering.as_mut();
+        answering.is_some_and(|answering| answering.challenged(challenges))
     }
 
     async fn answer(&mut self, method: &'static str) -> Result<Response, ViewerError> {
@@ -196,8 +310,7 @@ impl Viewer {
                 Some(Some(response)) => return Ok(response),
                 Some(None) => {}
                 None => {
-                    let read = self.stream.read_buf(&mut self.received).await;
-                    if read.map_err(ViewerError::Connection)? == 0 {
+                    if self.receive().await? == 0 {
                         return Err(ViewerError::Closed(method));
                     }
                 }
@@ -213,14 +326,29 @@ impl Viewer {
             Incoming::Other(bytes) => (None, bytes),
             Incoming::Response(response, bytes) => (Some(response), bytes),
         };
+        if let Frames::Followed(_, on_frame) = &mut self.frames
+            && let [b'$', channel, _, _, packet @ ..] = &mut self.received[..bytes]
+        {
+            on_frame(*channel, packet);
+        }
         self.received.drain(..bytes);
         Ok(Some(response))
     }
 }
 
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ignored => "Ignored",
+            Self::Followed(..) => "Followed",
+            Self::Unread(..) => "Unread",
+        })
+    }
+}
+
 /// The media whose clock a description tells (RFC 4566; RFC 2326, appendix C.1.1).
 fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
-    let mut tracks: Vec<(Option<u32>, Option<&str>)> = Vec::new();
+    let mut tracks: Vec<(Option<u32>, Option<&str>, Option<MasterKey>)> = Vec::new();
     for line in sdp.lines().map(str::trim) {
         if let Some(media) = line.strip_prefix("m=") {
             let format = media.split_whitespace().nth(3);
@@ -228,7 +356,7 @@ fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
             let is_static = format
                 .and_then(|f| f.parse().ok())
                 .is_some_and(|f: u8| (24..=34).contains(&f));
-            tracks.push((is_static.then_some(90_000), None));
+            tracks.push((is_static.then_some(90_000), None, None));
         }
         let Some(track) = tracks.last_mut() else {
             continue;
@@ -239,6 +367,8 @@ fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
             track.0 = clock.filter(|&hz| hz > 0);
         } else if let Some(control) = line.strip_prefix("a=control:") {
             track.1 = Some(control);
+        } else if let Some(crypto) = line.strip_prefix("a=crypto:") {
+            track.2 = track.2.or_else(|| parse_crypto_attribute(crypto));
         }
     }
     let url = |control: Option<&str>| match control {
@@ -246,9 +376,9 @@ fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
         Some(url) if url.contains("://") => url.to_owned(),
         Some(relative) => format!("{}/{relative}", base.trim_end_matches('/')),
     };
-    let known = tracks.into_iter().filter_map(|(clock_hz, control)| {
+    let known = tracks.into_iter().filter_map(|(clock_hz, control, key)| {
         let url = url(control);
-        clock_hz.map(|clock_hz| Track { url, clock_hz })
+        clock_hz.map(|clock_hz| Track { url, clock_hz, key })
     });
     known.take(TRACKS_MAX).collect()
 }
@@ -292,6 +422,7 @@ mod tests {
         let track = |url: &str, clock_hz| Track {
             url: url.to_owned(),
             clock_hz,
+            key: None,
         };
         let expected = [
             track("rtsp://h/x/track1", 90_000),
@@ -303,5 +434,14 @@ mod tests {
         assert_eq!(tracks_of("m=video 0 RTP/AVP 33", "rtsp://h/x"), whole);
         assert!(tracks_of("m=audio 0 RTP/AVP 0", "rtsp://h/x").is_empty());
         assert!(tracks_of("", "rtsp://h/x").is_empty());
+    }
+
+    #[test]
+    fn the_key_of_each_medium_is_read() {
+        let key = "1 AES_CM_128_HMAC_SHA1_80 inline:PS1uQCVeeCFCanVmcjkpPywjNWhcYD0mXXtxaVBR";
+        let sdp = format!("m=video 0 RTP/SAVP 33\r\na=crypto:{key}\r\nm=video 0 RTP/AVP 33");
+        let tracks = tracks_of(&sdp, "rtsp://h/x");
+        assert_eq!(tracks[0].key, parse_crypto_attribute(key));
+        assert!(tracks[0].key.is_some() && tracks[1].key.is_none());
     }
 }

@@ -71,22 +71,22 @@ pub(super) async fn report(
     }
 }
 
-/// A URL taken apart, and the address behind it.
+/// A URL taken apart, and the address behind it. Each scheme that it may have comes with its port.
 pub(super) async fn resolve(
     url: &str,
-    scheme: &str,
-    port: u16,
+    schemes: &[(&str, u16)],
 ) -> Result<(Url, SocketAddr), LoadError> {
     let wrong = |reason: String| LoadError::Url {
         url: url.to_owned(),
         reason,
     };
     let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-    if parsed.scheme() != scheme {
+    let mut schemes = schemes.iter();
+    let Some((_, port)) = schemes.find(|(scheme, _)| *scheme == parsed.scheme()) else {
         return Err(wrong(
-            "all URLs of a load are rtsp:// or all are http://".to_owned(),
+            "all URLs of a load are rtsp://, all are rtsps:// or all are http://".to_owned(),
         ));
-    }
+    };
     let host = parsed
         .host_str()
         .ok_or_else(|| wrong("no host".to_owned()))?;
@@ -94,7 +94,7 @@ pub(super) async fn resolve(
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_owned();
-    let found = lookup_host((host.as_str(), parsed.port().unwrap_or(port))).await;
+    let found = lookup_host((host.as_str(), parsed.port().unwrap_or(*port))).await;
     let mut found = found.map_err(|error| wrong(error.to_string()))?;
     let address = found.next().ok_or_else(|| wrong("no address".to_owned()))?;
     Ok((parsed, address))

@@ -1,18 +1,21 @@
 //! The contestant: our engine, on the data plane that the server runs on.
 
-use std::net::UdpSocket;
+use std::net::{TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use onrush_server::config::{Config, Limits};
 use onrush_server::data::Data;
-use onrush_server::engine::Stream;
 use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::engine::numbering::RtpHeaders;
 use onrush_server::engine::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS, WorkerShared};
+use onrush_server::engine::{Destination, EngineError, Stream, StreamSrtp};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
+use onrush_wire::srtp::{MasterKey, Suite};
+use rustls::ServerConnection;
 use tokio::runtime::{Builder, Runtime};
 
 use super::record::{Contestant, Counts};
@@ -24,20 +27,31 @@ use crate::setup::system;
 /// How long the kernel may hold on to the last trains.
 const WIND_UP_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// What sessions are sent on, one for each of their tracks.
+pub(super) enum Outlets {
+    Datagrams(Vec<UdpSocket>),
+    /// Encrypted, with a key for each.
+    Srtp(Vec<UdpSocket>),
+    Connections(Vec<TcpStream>),
+    Sealed(Vec<(TcpStream, ServerConnection)>),
+}
+
 struct Engine {
     data: Data,
     streams: Vec<Stream>,
+    /// What is under way on connections would be thrown away with them.
+    is_interleaved: bool,
     has_one_track: bool,
     /// It does not run as what it was asked to.
     failed: Option<String>,
 }
 
-/// Starts a session on the sockets of each, one for each track, by the path `path` or not at all.
+/// Starts a session on the outlets of each, one for each track, by the path `path` or not at all.
 pub(super) fn start(
     task: &Task,
     path: PathName,
     headers: RtpHeaders,
-    sockets: Vec<UdpSocket>,
+    outlets: Outlets,
 ) -> Result<Box<dyn Sender>, ExperimentError> {
     let config = config(task, path, headers);
     let data = Data::start(&config)?;
@@ -52,11 +66,12 @@ pub(super) fn start(
         failed: (!is_available)
             .then(|| format!("{path} is not available here; `onrush doctor` says why")),
         streams: Vec::new(),
+        is_interleaved: matches!(outlets, Outlets::Connections(_) | Outlets::Sealed(_)),
         has_one_track: task.film.clocks_hz().len() == 1,
         data,
     };
     if engine.failed.is_none() {
-        engine.play_all(task, &config, sockets)?;
+        engine.play_all(task, &config, outlets)?;
     }
     Ok(Box::new(engine))
 }
@@ -87,7 +102,7 @@ impl Engine {
         &mut self,
         task: &Task,
         config: &Config,
-        sockets: Vec<UdpSocket>,
+        outlets: Outlets,
     ) -> Result<(), ExperimentError> {
         self.data.wait_until_ready();
         let runtime = runtime()?;
@@ -98,11 +113,10 @@ impl Engine {
             tracks.map(|(track, &(from, later_ns))| (track, from, cue.phase_ns + later_ns))
         });
         let payload_bytes_max = task.film.payload_bytes();
-        for (socket, (track, from, _)) in sockets.into_iter().zip(tracks.clone()) {
+        for (outlet, (track, from, _)) in outlets.each().zip(tracks.clone()) {
             runtime.block_on(self.data.engines().ready());
-            let stream = self
-                .data
-                .open(&media, track, payload_bytes_max, socket.into())?;
+            let to = outlet(&self.data)?;
+            let stream = self.data.open(&media, track, payload_bytes_max, to)?;
             runtime.block_on(stream.prepare(from))?;
             self.streams.push(stream);
         }
@@ -112,6 +126,26 @@ impl Engine {
             stream.play(from, None, Duration::from_nanos(delay_ns))?;
         }
         Ok(())
+    }
+
+    /// Has all streams stop, so that what was sent arrives.
+    fn pause(&self) -> Result<(), ExperimentError> {
+        let runtime = runtime()?;
+        for stream in &self.streams {
+            runtime.block_on(self.data.engines().ready());
+            runtime.block_on(stream.pause())?;
+        }
+        self.wait_for_kernel();
+        Ok(())
+    }
+
+    /// Waits, not for ever, until the kernel needs no memory of a train.
+    fn wait_for_kernel(&self) {
+        let give_up_ns = monotonic_ns() + u64::try_from(WIND_UP_TIME_MAX.as_nanos()).unwrap_or(0);
+        let in_flight = || self.worker().in_flight.load(Ordering::Relaxed);
+        while in_flight() > 0 && monotonic_ns() < give_up_ns {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn worker(&self) -> &WorkerShared {
@@ -154,6 +188,9 @@ impl Sender for Engine {
         let source = self.streams.first().map(Stream::source);
         let source = source.filter(|_| self.has_one_track);
         let images_a_chunk = source.map_or(0, |source| source.packets_of(0).end);
+        if self.is_interleaved {
+            self.pause()?;
+        }
         self.streams.clear();
         let give_up_ns = monotonic_ns() + u64::try_from(WIND_UP_TIME_MAX.as_nanos()).unwrap_or(0);
         let under_way = || {
@@ -171,6 +208,57 @@ impl Sender for Engine {
             failed: self.failed.take().or(stuck),
         })
     }
+}
+
+/// Makes a destination of an outlet.
+type Open = Box<dyn FnOnce(&Data) -> Result<Destination, EngineError>>;
+
+impl Outlets {
+    fn each(self) -> Box<dyn Iterator<Item = Open>> {
+        match self {
+            Self::Datagrams(sockets) => {
+                let open = |socket: UdpSocket| -> Open { Box::new(move |_| Ok(socket.into())) };
+                Box::new(sockets.into_iter().map(open))
+            }
+            Self::Srtp(sockets) => {
+                let open = |(number, socket): (u64, UdpSocket)| -> Open {
+                    let srtp = Arc::new(StreamSrtp::new(&key_of(number)));
+                    let socket = socket.into();
+                    Box::new(move |_| Ok(Destination::Encrypted { socket, srtp }))
+                };
+                Box::new((0..).zip(sockets).map(open))
+            }
+            Self::Connections(sockets) => {
+                let open = |socket| -> Open { Box::new(|data| on_connection(data, socket, None)) };
+                Box::new(sockets.into_iter().map(open))
+            }
+            Self::Sealed(sockets) => {
+                let open = |(socket, tls)| -> Open {
+                    Box::new(|data| on_connection(data, socket, Some(tls)))
+                };
+                Box::new(sockets.into_iter().map(open))
+            }
+        }
+    }
+}
+
+fn on_connection(
+    data: &Data,
+    socket: TcpStream,
+    tls: Option<ServerConnection>,
+) -> Result<Destination, EngineError> {
+    Ok(Destination::Interleaved {
+        connection: data.engines().connect(socket.into(), tls)?,
+        channel: 0,
+    })
+}
+
+/// A key of each session's own; nobody is kept from knowing it.
+fn key_of(session: u64) -> MasterKey {
+    let suite = Suite::default();
+    let bytes = session.to_be_bytes().into_iter().cycle();
+    let bytes: Vec<_> = bytes.take(suite.master_bytes()).collect();
+    MasterKey::new(suite, &bytes).expect("as long as a key is")
 }
 
 /// Runs what the server runs beside its engines.

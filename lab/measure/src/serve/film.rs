@@ -152,8 +152,12 @@ impl Film {
     /// The file, to be read in the plain way. It is in the page cache: it was written just now, and
     /// read to be indexed.
     pub(super) fn file(&self) -> Result<File, ExperimentError> {
-        let file = File::open(self.folder().join(name_of(self.media)));
-        Ok(file.map_err(system("open the film"))?)
+        Ok(self.open_file().map_err(system("open the film"))?)
+    }
+
+    /// Likewise.
+    pub(super) fn open_file(&self) -> io::Result<File> {
+        File::open(self.folder().join(name_of(self.media)))
     }
 
     /// The directory it is alone in.

@@ -7,12 +7,22 @@
 //! its viewer had come at any time. The sink counts; a run in which it did not count exactly what
 //! was sent, or in which the engine did not send the way it is said to, is void.
 //!
+//! Beside UDP it compares what else a session can be sent by: frames of connections, with TLS and
+//! without, beside loops that write them; and encrypted packets (SRTP) beside plain ones. What comes
+//! on connections is received whole, and each frame looked at.
+//!
 //! Its files, each on those before it: `record` (what is kept), `film` (what is sent), `sender`
-//! (what a contestant is), `engine` and `plain` (the contestants), `run` (watches one), `report`.
+//! (what a contestant is), `receiver` and `pairs` (the other ends), `engine`, and `plain` and
+//! `framed` on `pacing` (the contestants), `parts`, `run` (watches one), `report`.
 
 mod engine;
 mod film;
+mod framed;
+mod pacing;
+mod pairs;
+mod parts;
 mod plain;
+mod receiver;
 mod record;
 mod report;
 mod run;
@@ -23,7 +33,7 @@ use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, two_cores};
 pub use record::{
     Arrived, Contestant, Counts, Entrant, Interval, NAME, Run, SESSIONS_MAX, ServeRecord, Settings,
-    Turn,
+    SrtpParts, Transport, Turn,
 };
 pub use report::report;
 use run::Bench;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use onrush_primitives::named;
 use onrush_sys::path::PathName;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ use crate::setup::in_turn;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "serve";
+
+/// Bytes behind each encrypted packet (RFC 3711, section 5.2).
+const SRTP_TAG_BYTES: u64 = 10;
 
 /// Sessions at the most: as many ports as the sink counts, and as many sockets as most systems let
 /// open.
@@ -62,6 +66,33 @@ pub enum Contestant {
     OwnHeaders,
     /// A loop of `pread` and `send`, a packet at a time.
     ReadSendLoop,
+    /// The engine on its best path, packets encrypted for one client each (SRTP).
+    Srtp,
+    /// The engine on its best path, packets as frames of connections.
+    Interleaved,
+    /// A loop of `write`, a frame at a time, from a film that lies framed in memory.
+    WriteLoop,
+    /// The engine on its best path, packets as frames of connections with TLS.
+    Sealed,
+    /// A loop of writes into rustls, of the frames that are due together, and of what that makes to
+    /// the connection.
+    RustlsLoop,
+}
+
+named! {
+    /// How packets reach a session.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Transport {
+        /// As datagrams.
+        Udp = "udp",
+        /// As frames of a connection.
+        Tcp = "tcp",
+        /// Likewise, over TLS.
+        Tls = "tls",
+        /// As datagrams that are encrypted.
+        Srtp = "srtp",
+    }
 }
 
 /// Who sends what.
@@ -108,10 +139,22 @@ pub struct Run {
     pub packets_sent: u64,
     /// What arrived of them.
     pub arrived: Arrived,
+    /// What of the cost of packets that are encrypted is what, measured alone just before.
+    #[serde(default)]
+    pub parts: Option<SrtpParts>,
     /// Processor time of the threads that write packet images, from the first to the last.
     pub builder_cpu_ns: u64,
     /// Packet images that they wrote, in whole chunks.
     pub images_built: u64,
+}
+
+/// What encryption is made of, in ns for a packet of a transport stream.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct SrtpParts {
+    /// To copy it from a cache of images into a slot.
+    pub copy_ns: f64,
+    /// To encrypt and authenticate it where it lies.
+    pub cipher_ns: f64,
 }
 
 /// What a sender did, and the machine around it, between two moments.
@@ -280,20 +323,79 @@ impl Contestant {
             Self::Engine(path) => path.as_str(),
             Self::OwnHeaders => "uring_vectored_zc",
             Self::ReadSendLoop => "read_send_loop",
+            Self::Srtp => "srtp_own_keys",
+            Self::Interleaved => "interleaved",
+            Self::WriteLoop => "write_loop",
+            Self::Sealed => "interleaved_tls",
+            Self::RustlsLoop => "rustls_loop",
+        }
+    }
+
+    /// Those that are no path's.
+    const NAMED: [Self; 7] = [
+        Self::OwnHeaders,
+        Self::ReadSendLoop,
+        Self::Srtp,
+        Self::Interleaved,
+        Self::WriteLoop,
+        Self::Sealed,
+        Self::RustlsLoop,
+    ];
+
+    /// How its packets reach their sessions.
+    #[must_use]
+    pub const fn transport(self) -> Transport {
+        match self {
+            Self::Engine(_) | Self::OwnHeaders | Self::ReadSendLoop => Transport::Udp,
+            Self::Srtp => Transport::Srtp,
+            Self::Interleaved | Self::WriteLoop => Transport::Tcp,
+            Self::Sealed | Self::RustlsLoop => Transport::Tls,
+        }
+    }
+
+    /// Those that are compared over that transport: who is judged, and what it is judged by.
+    #[must_use]
+    pub const fn of_transport(transport: Transport) -> [Self; 2] {
+        match transport {
+            Transport::Udp => [Self::ENGINE, Self::ReadSendLoop],
+            Transport::Tcp => [Self::Interleaved, Self::WriteLoop],
+            Transport::Tls => [Self::Sealed, Self::RustlsLoop],
+            Transport::Srtp => [Self::Srtp, Self::ENGINE],
+        }
+    }
+
+    /// Whether it is a loop beside the engine.
+    pub(super) const fn is_loop(self) -> bool {
+        matches!(
+            self,
+            Self::ReadSendLoop | Self::WriteLoop | Self::RustlsLoop
+        )
+    }
+
+    /// Whether its packets come on connections.
+    pub(super) const fn is_interleaved(self) -> bool {
+        matches!(self.transport(), Transport::Tcp | Transport::Tls)
+    }
+
+    /// Bytes that each packet is longer by when it arrives.
+    pub(super) const fn tag_bytes(self) -> u64 {
+        match self {
+            Self::Srtp => SRTP_TAG_BYTES,
+            _ => 0,
         }
     }
 
     /// Whether the kernel says of each train that it did not copy it.
     pub(super) fn is_zero_copy(self) -> bool {
-        matches!(self, Self::ENGINE | Self::OwnHeaders)
+        matches!(self, Self::ENGINE | Self::OwnHeaders | Self::Srtp)
     }
 
     /// Whether several packets leave in one send.
     pub(super) fn segments(self) -> bool {
         match self {
             Self::Engine(path) => path.segments(),
-            Self::OwnHeaders => true,
-            Self::ReadSendLoop => false,
+            Self::OwnHeaders | Self::Srtp | Self::Interleaved | Self::Sealed => true,
+            Self::ReadSendLoop | Self::WriteLoop | Self::RustlsLoop => false,
         }
     }
 }
@@ -307,9 +409,11 @@ impl Entrant {
         }
     }
 
-    /// Whether the contestant can send that: the plain loop knows transport streams alone.
+    /// Whether the contestant can send that: loops, and whoever sends on connections of one stream
+    /// each, know transport streams alone.
     fn is_able(&self) -> bool {
-        self.media == FilmKind::Ts || self.contestant != Contestant::ReadSendLoop
+        let knows_one = self.contestant.is_loop() || self.contestant.is_interleaved();
+        self.media == FilmKind::Ts || !knows_one
     }
 }
 
@@ -353,13 +457,11 @@ impl TryFrom<String> for Contestant {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        if name == Self::ReadSendLoop.name() {
-            return Ok(Self::ReadSendLoop);
+        let mut named = Self::NAMED.into_iter();
+        match named.find(|contestant| contestant.name() == name) {
+            Some(contestant) => Ok(contestant),
+            None => name.parse().map(Self::Engine),
         }
-        if name == Self::OwnHeaders.name() {
-            return Ok(Self::OwnHeaders);
-        }
-        name.parse().map(Self::Engine)
     }
 }
 
@@ -407,6 +509,7 @@ pub(super) mod tests {
                 sequence_missing: 0,
                 sequence_repeated: 0,
             },
+            parts: None,
             builder_cpu_ns: 0,
             images_built: 0,
         }
@@ -521,7 +624,8 @@ pub(super) mod tests {
 
     #[test]
     fn contestants_have_one_name_everywhere() {
-        for contestant in Settings::default().contestants {
+        let named = Contestant::NAMED.into_iter();
+        for contestant in Settings::default().contestants.into_iter().chain(named) {
             let text = serde_json::to_string(&contestant).unwrap();
             assert_eq!(text, format!("\"{contestant}\""));
             assert_eq!(

@@ -2,7 +2,7 @@
 
 use onrush_testkit::testbed::Mode;
 
-use super::record::{Contestant, Counts, Entrant, Run, ServeRecord};
+use super::record::{Contestant, Counts, Entrant, Run, ServeRecord, SrtpParts, Transport};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
@@ -34,6 +34,19 @@ const fn ratio_wanted(mode: Mode) -> f64 {
 /// of the same rate may cost.
 const PART_OF_TS_MAX: f64 = 0.8;
 
+/// How many times less than a loop that writes frame by frame the engine is to cost, on
+/// connections.
+const FRAMED_RATIO_MIN: f64 = 3.0;
+
+/// Of what a loop of rustls writes costs, the part that the engine may cost, on connections with
+/// TLS.
+const SEALED_PART_MAX: f64 = 1.2;
+
+/// Sessions of [`SRTP_RATE_BPS`] that a processor is to hold, by the time that they take, whose
+/// packets are encrypted for each alone.
+const SRTP_SESSIONS_MIN: f64 = 2000.0;
+const SRTP_RATE_BPS: u64 = 4_000_000;
+
 /// What a record says.
 #[must_use]
 pub fn report(record: &ServeRecord) -> Report {
@@ -56,6 +69,7 @@ pub fn report(record: &ServeRecord) -> Report {
     report.add([chart(record)]);
     report.add([costs(record), lateness(record)]);
     report.add((record.settings.media.len() > 1).then(|| seconds(record)));
+    report.add(encryption(record));
     report.text(EXPECTED);
     report.text(noise(&record.runs));
     report.warn(warnings(record));
@@ -113,7 +127,9 @@ fn costs(record: &ServeRecord) -> Table {
         Column::count("packets in each", 1)
             => each(&runs, |run| ratio(run.interval.counts.packets, run.interval.counts.crossings)),
         Column::count("in a train", 1) => trains.map(|runs| {
-            each(runs, |run| ratio(run.interval.counts.packets, run.interval.counts.trains))
+            let counted = runs.iter().filter(|run| run.interval.counts.trains > 0);
+            let counts = counted.map(|run| &run.interval.counts);
+            counts.map(|counts| ratio(counts.packets, counts.trains)).collect::<Vec<_>>()
         }),
     };
     let runs = record.runs.iter();
@@ -149,6 +165,37 @@ fn seconds(record: &ServeRecord) -> Table {
         Column::count("sends", 1) => a_second(&runs, |run| run.interval.counts.sends()),
         Column::count("of one packet", 1) => a_second(&runs, |run| run.interval.counts.singles()),
     }
+}
+
+/// What encryption for each session alone adds to a packet, and what that is made of, each measured
+/// alone; if it was measured.
+fn encryption(record: &ServeRecord) -> Option<Table> {
+    let srtp = Entrant::of_ts(Contestant::Srtp);
+    let has_srtp = record.settings.entrants().any(|who| who == srtp);
+    let part = |runs: &[&Run], part: fn(&SrtpParts) -> f64| -> Vec<f64> {
+        let parts = runs.iter().filter_map(|run| run.parts.as_ref());
+        parts.map(part).collect()
+    };
+    let added = |runs: &[&Run]| -> Vec<f64> {
+        let plain = Entrant::of_ts(Contestant::ENGINE);
+        let added = runs.iter().filter_map(|run| {
+            let plain = valid(record, (run.mode, plain));
+            let plain = plain.iter().find(|plain| plain.repeat == run.repeat)?;
+            Some(run.cpu_ns_a_packet() - plain.cpu_ns_a_packet())
+        });
+        added.collect()
+    };
+    has_srtp.then(|| {
+        table! {
+            "Encryption of a packet for its session alone",
+            for &mode in &record.settings.modes,
+            let runs = valid(record, (mode, srtp));
+            Column::key("mode") => mode.name(),
+            Column::ns("beside plain RTP", 0).with_range().less() => Cell::or_void(added(&runs)),
+            Column::ns("copy alone", 0) => part(&runs, |parts| parts.copy_ns),
+            Column::ns("cipher alone", 0) => part(&runs, |parts| parts.cipher_ns),
+        }
+    })
 }
 
 /// How late packets arrived, against their RTP timestamps, and how late bursts were handed over.
@@ -245,34 +292,87 @@ fn verdicts(record: &ServeRecord) -> Vec<Verdict> {
         )
     });
     let judged = settings.modes.iter().flat_map(|&mode| {
-        let loops = [Contestant::ReadSendLoop, Contestant::ENGINE].map(Entrant::of_ts);
-        let bound = (ratio_wanted(mode), Run::cpu_ns_a_packet as Value);
-        let what = "the loop's cost over the engine's".to_owned();
-        let of_loop = judge(record, mode, (loops[0], loops[1]), what, bound);
+        let of_loop = judge_loop(record, mode, Transport::Udp, ratio_wanted(mode));
         let others = settings.media.iter();
         let of_media = others.filter_map(move |&media| {
             let contestant = Contestant::ENGINE;
             let pair = (Entrant { contestant, media }, Entrant::of_ts(contestant));
             let what = format!("a second of {media} over a second of a transport stream");
-            let bound = (PART_OF_TS_MAX, Run::cpu_part as Value);
+            let bound = (Bound::AtMost(PART_OF_TS_MAX), Run::cpu_part as Value);
             (media != FilmKind::Ts).then(|| judge(record, mode, pair, what, bound))?
         });
-        of_loop.into_iter().chain(of_media).collect::<Vec<_>>()
+        let others = of_other_transports(record, mode);
+        let all = of_loop.into_iter().chain(of_media).chain(others);
+        all.collect::<Vec<_>>()
     });
     judged.chain(void).collect()
+}
+
+/// What is judged of transports other than UDP.
+fn of_other_transports(record: &ServeRecord, mode: Mode) -> impl Iterator<Item = Verdict> {
+    let framed = judge_loop(record, mode, Transport::Tcp, FRAMED_RATIO_MIN);
+    let pair = Contestant::of_transport(Transport::Tls).map(Entrant::of_ts);
+    let what = "the engine's cost with TLS over that of rustls writes".to_owned();
+    let bound = (
+        Bound::AtMost(SEALED_PART_MAX),
+        Run::cpu_ns_a_packet as Value,
+    );
+    let sealed = judge(record, mode, (pair[0], pair[1]), what, bound);
+    let encrypted = judge_srtp(record, mode);
+    framed.into_iter().chain(sealed).chain(encrypted)
+}
+
+/// Whether the loop of that transport costs at least so many times what the engine does.
+fn judge_loop(
+    record: &ServeRecord,
+    mode: Mode,
+    transport: Transport,
+    ratio_min: f64,
+) -> Option<Verdict> {
+    let [engine, its_loop] = Contestant::of_transport(transport).map(Entrant::of_ts);
+    let over = match transport {
+        Transport::Udp => String::new(),
+        other => format!(" over {other}"),
+    };
+    let what = format!("the loop's cost over the engine's{over}");
+    let bound = (Bound::AtLeast(ratio_min), Run::cpu_ns_a_packet as Value);
+    judge(record, mode, (its_loop, engine), what, bound)
+}
+
+/// Whether a processor would hold as many sessions as it has to whose packets are encrypted for
+/// each alone.
+fn judge_srtp(record: &ServeRecord, mode: Mode) -> Option<Verdict> {
+    let settings = &record.settings;
+    let runs = valid(record, (mode, Entrant::of_ts(Contestant::Srtp)));
+    if settings.rate_bps != SRTP_RATE_BPS || runs.is_empty() {
+        return None;
+    }
+    let sessions = f64::from(settings.sessions);
+    let sessions: Vec<_> = runs.iter().map(|run| sessions / run.cpu_part()).collect();
+    let what = format!(
+        "{}: SRTP sessions with keys of their own in a processor's time",
+        mode.name()
+    );
+    Some(Verdict::at_least(what, &sessions, SRTP_SESSIONS_MIN, 0))
 }
 
 /// What is compared of runs.
 type Value = fn(&Run) -> f64;
 
-/// Whether one costs as much more, or as little, as it has to, if both were measured: at least
-/// the bound where that is above 1, and at most where it is below.
+/// What a ratio is to be.
+#[derive(Clone, Copy)]
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// Whether one costs as much more, or as little, as it has to, if both were measured.
 fn judge(
     record: &ServeRecord,
     mode: Mode,
     (of, to): (Entrant, Entrant),
     what: String,
-    (bound, value): (f64, Value),
+    (bound, value): (Bound, Value),
 ) -> Option<Verdict> {
     let has = |who| record.settings.entrants().any(|entrant| entrant == who);
     if !has(of) || !has(to) {
@@ -280,9 +380,9 @@ fn judge(
     }
     let (ratios, void_pairs) = ratios(record, mode, (of, to), value);
     let what = format!("{}: {what}", mode.name());
-    let mut verdict = match bound > 1.0 {
-        true => Verdict::at_least(what, &ratios, bound, 1),
-        false => Verdict::at_most(what, &ratios, bound, 2),
+    let mut verdict = match bound {
+        Bound::AtLeast(bound) => Verdict::at_least(what, &ratios, bound, 1),
+        Bound::AtMost(bound) => Verdict::at_most(what, &ratios, bound, 2),
     };
     if void_pairs > 0 {
         verdict.outcome = Outcome::Void;
@@ -510,6 +610,50 @@ mod tests {
             run.void = vec!["astray".to_owned()];
         }
         assert_eq!(outcomes(&record), [Outcome::Void; 2]);
+    }
+
+    /// Three repeats of both over that transport, at so many ns a packet.
+    fn record_over(transport: Transport, ns: [u64; 2]) -> ServeRecord {
+        let contestants = Contestant::of_transport(transport);
+        let mut record = record([8000; 3]);
+        record.settings.contestants = contestants.to_vec();
+        record.runs = Vec::new();
+        for repeat in 0..3 {
+            for (who, ns) in contestants.into_iter().zip(ns) {
+                let mut run = run(Mode::Uso, who, repeat, ns * 1000);
+                run.parts = (who == Contestant::Srtp).then_some(SrtpParts {
+                    copy_ns: 70.0,
+                    cipher_ns: 500.0,
+                });
+                record.runs.push(run);
+            }
+        }
+        record
+    }
+
+    #[test]
+    fn each_transport_is_held_against_its_yardstick() {
+        for (transport, engine_ns, yardstick_ns, outcome) in [
+            (Transport::Tcp, 1000, 3000, Outcome::Kept),
+            (Transport::Tcp, 1000, 2999, Outcome::Missed),
+            (Transport::Tls, 1200, 1000, Outcome::Kept),
+            (Transport::Tls, 1210, 1000, Outcome::Missed),
+            // 1000 packets of 256 sessions in a second.
+            (Transport::Srtp, 128_000, 50_000, Outcome::Kept),
+            (Transport::Srtp, 128_100, 50_000, Outcome::Missed),
+        ] {
+            let record = record_over(transport, [engine_ns, yardstick_ns]);
+            assert_eq!(outcomes(&record), [outcome], "{transport} {engine_ns}");
+        }
+    }
+
+    #[test]
+    fn copy_and_cipher_are_told_apart() {
+        let table = encryption(&record_over(Transport::Srtp, [900, 200])).unwrap();
+        let cells = table.cells(&table.rows[0]).skip(1);
+        let told: Vec<_> = cells.map(|(column, cell)| column.tell(cell)).collect();
+        assert_eq!(told, ["700 (700..700)", "70", "500"]);
+        assert!(encryption(&record([8000; 3])).is_none());
     }
 
     #[test]

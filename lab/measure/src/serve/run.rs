@@ -1,7 +1,5 @@
 //! One run: a contestant sends, is watched from outside, and is judged by what arrived.
 
-use std::io;
-use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
@@ -10,17 +8,21 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_testkit::sink::{self, Sink};
-use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
+use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, Testbed};
 
+use super::engine::Outlets;
 use super::film::Film;
-use super::record::{Arrived, Contestant, Counts, Entrant, Interval, Run, Settings, Turn};
+use super::receiver::Receiver;
+use super::record::{
+    Arrived, Contestant, Counts, Entrant, Interval, Run, Settings, Transport, Turn,
+};
 use super::sender::{LEAD_NS, Sender, Task};
-use super::{engine, plain};
+use super::{engine, framed, pairs, parts, plain};
 use crate::error::{ExperimentError, what_is};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
-use crate::setup::{network, system, until_valid};
+use crate::setup::{TCP_SEGMENTATION, network, system, until_valid};
 use crate::stats::{ratio, to_f64};
 
 /// The port of the first session at the sink; the others follow.
@@ -50,6 +52,9 @@ impl Bench {
     pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let testbed = Testbed::new(Options::default())?;
+        if settings.contestants.iter().any(|it| it.is_interleaved()) {
+            testbed.receive_on_one_processor()?;
+        }
         let sockets = u16::try_from(settings.sessions * settings.tracks_max());
         let sockets = sockets.expect("checked against SESSIONS_MAX");
         let ports = PORT_FIRST..=PORT_FIRST + (sockets - 1);
@@ -102,42 +107,43 @@ impl Bench {
         let (mode, repeat) = (turn.mode, turn.repeat);
         let Entrant { contestant, media } = turn.entrant;
         self.testbed.set_mode(mode)?;
+        self.testbed.switch(&TCP_SEGMENTATION, mode == Mode::Uso)?;
         let of_media = self.tasks.iter().find(|(kind, _)| *kind == media);
         let task = &of_media.expect("there is a task for each kind").1;
         self.sink.reset()?;
-        let clocks = task.film.clocks_hz().iter().cycle();
-        let sockets = self.sockets(task)?;
-        for (port, &clock_hz) in (PORT_FIRST..).zip(clocks.take(sockets.len())) {
+        let clocks = task.film.clocks_hz();
+        let sockets = self.settings.sessions * u32::try_from(clocks.len()).unwrap_or(u32::MAX);
+        let ports = PORT_FIRST..;
+        for ((port, &clock_hz), _) in ports.zip(clocks.iter().cycle()).zip(0..sockets) {
             self.sink.set_clock(port, clock_hz)?;
         }
-        let yardstick_ns = self.yardstick_ns();
-        let sender = match contestant {
-            Contestant::Engine(path) => engine::start(task, path, RtpHeaders::Shared, sockets)?,
-            Contestant::OwnHeaders => {
-                let path = PathName::UringRegisteredZc;
-                engine::start(task, path, RtpHeaders::Own, sockets)?
-            }
-            Contestant::ReadSendLoop => plain::start(task, sockets)?,
-        };
+        let yardstick_ns = self.on_core(machine::yardstick_ns).unwrap_or(0);
+        let parts = (contestant == Contestant::Srtp).then(|| self.on_core(parts::measure));
+        let (sender, receiver) = self.start(task, contestant, sockets)?;
         let settings = &self.settings;
         thread::sleep(Duration::from_nanos(LEAD_NS + settings.warm_up_ns));
-        let before = self.snapshot(&*sender, contestant)?;
+        let before = self.snapshot(&*sender, receiver.as_ref(), contestant)?;
         thread::sleep(Duration::from_nanos(settings.measured_ns));
-        let after = self.snapshot(&*sender, contestant)?;
+        let after = self.snapshot(&*sender, receiver.as_ref(), contestant)?;
         let finished = sender.stop()?;
         let mut interval = after.since(&before, self.core);
         interval.packets_due = task.film.packets_due(settings.sessions, interval.wall_ns);
+        let (arrived, garbled) = match &receiver {
+            None => (self.sink.totals()?.into(), None),
+            Some(receiver) => receiver.arrived(finished.counts.bytes),
+        };
         let mut run = Run {
             mode,
             contestant,
             media,
             repeat,
             attempt,
-            void: finished.failed.into_iter().collect(),
+            void: finished.failed.into_iter().chain(garbled).collect(),
             yardstick_ns,
             interval,
             packets_sent: finished.counts.packets,
-            arrived: self.sink.totals()?.into(),
+            arrived,
+            parts: parts.flatten(),
             builder_cpu_ns: finished.builder_cpu_ns,
             images_built: finished.images_built,
         };
@@ -146,15 +152,67 @@ impl Bench {
         Ok(run)
     }
 
+    /// Starts a contestant, and who receives what comes on connections.
+    fn start(
+        &self,
+        task: &Task,
+        contestant: Contestant,
+        sockets: u32,
+    ) -> Result<(Box<dyn Sender>, Option<Receiver>), ExperimentError> {
+        let best = PathName::UringRegisteredZc;
+        let engine = |path, headers, outlets| engine::start(task, path, headers, outlets);
+        let no_socket = system("open a socket for each session (see ulimit -n)");
+        if !contestant.is_interleaved() {
+            let sockets = pairs::datagrams(&self.testbed, sockets, PORT_FIRST);
+            let sockets = sockets.map_err(no_socket)?;
+            let sender = match contestant {
+                Contestant::Engine(path) => {
+                    engine(path, RtpHeaders::Shared, Outlets::Datagrams(sockets))
+                }
+                Contestant::OwnHeaders => {
+                    engine(best, RtpHeaders::Own, Outlets::Datagrams(sockets))
+                }
+                Contestant::Srtp => engine(best, RtpHeaders::default(), Outlets::Srtp(sockets)),
+                _ => plain::start(task, sockets),
+            };
+            return Ok((sender?, None));
+        }
+        let pairs = pairs::connections(&self.testbed, sockets).map_err(&no_socket)?;
+        let headers = RtpHeaders::default();
+        let (sender, ends) = match contestant.transport() {
+            Transport::Tls => {
+                let (sending, ends) = pairs::sealed(pairs).map_err(system("set up TLS"))?;
+                let sender = match contestant {
+                    Contestant::RustlsLoop => framed::start_rustls(task, sending),
+                    _ => engine(best, headers, Outlets::Sealed(sending)),
+                };
+                (sender, ends)
+            }
+            _ => {
+                let (sending, ends) = pairs;
+                let sender = match contestant {
+                    Contestant::WriteLoop => framed::start_writes(task, sending),
+                    _ => engine(best, headers, Outlets::Connections(sending)),
+                };
+                (sender, pairs::plain(ends))
+            }
+        };
+        let receiver = Receiver::start(ends).map_err(system("receive on connections"))?;
+        Ok((sender?, Some(receiver)))
+    }
+
     fn snapshot(
         &self,
         sender: &dyn Sender,
+        receiver: Option<&Receiver>,
         contestant: Contestant,
     ) -> Result<Snapshot, ExperimentError> {
         let core = self.core;
         let name = match contestant {
-            Contestant::Engine(_) | Contestant::OwnHeaders => format!("onrush-send-{core}"),
             Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
+            Contestant::WriteLoop => framed::WRITE_THREAD.to_owned(),
+            Contestant::RustlsLoop => framed::RUSTLS_THREAD.to_owned(),
+            _ => format!("onrush-send-{core}"),
         };
         let threads = machine::threads_named(&name);
         let mut cores = machine::core_times();
@@ -171,32 +229,18 @@ impl Bench {
                 .iter()
                 .map(|&thread| machine::waited_ns(thread))
                 .sum(),
-            arrivals: Histogram::from(&self.sink.lateness()?),
+            arrivals: match receiver {
+                None => Histogram::from(&self.sink.lateness()?),
+                Some(receiver) => receiver.lateness(),
+            },
         })
     }
 
-    /// On the sender's processor, by a thread that then ends.
-    fn yardstick_ns(&self) -> u64 {
+    /// Does something on the sender's processor, by a thread that then ends.
+    fn on_core<T: Send + 'static>(&self, work: fn() -> T) -> Option<T> {
         let core = self.core;
-        let measured = thread::spawn(move || pin_to(core).ok().map(|()| machine::yardstick_ns()));
-        measured.join().ok().flatten().unwrap_or(0)
-    }
-
-    /// A socket for each track of each session, in the sending namespace, connected to its port of
-    /// the sink.
-    fn sockets(&self, task: &Task) -> Result<Vec<UdpSocket>, ExperimentError> {
-        let tracks = u32::try_from(task.film.clocks_hz().len()).unwrap_or(u32::MAX);
-        let sockets = self.testbed.snd.run(|| {
-            (0..self.settings.sessions * tracks)
-                .map(|number| {
-                    let number = u16::try_from(number).expect("checked against SESSIONS_MAX");
-                    let socket = UdpSocket::bind((SND_IPV4, 0))?;
-                    socket.connect((RCV_IPV4, PORT_FIRST + number))?;
-                    Ok(socket)
-                })
-                .collect::<io::Result<Vec<_>>>()
-        });
-        Ok(sockets.map_err(system("open a socket for each session (see ulimit -n)"))?)
+        let measured = thread::spawn(move || pin_to(core).ok().map(|()| work()));
+        measured.join().ok().flatten()
     }
 }
 
@@ -256,11 +300,12 @@ impl Run {
         let pace = ratio(interval.counts.packets, interval.packets_due.max(1));
         let off = interval.counts.packets.abs_diff(interval.packets_due);
         let off = off.saturating_sub(burst_packets);
+        let bytes = counts.bytes + counts.packets * self.contestant.tag_bytes();
         what_is! {
             arrived.packets != counts.packets
                 => "{} packets were sent, {} arrived", counts.packets, arrived.packets;
-            arrived.bytes != counts.bytes
-                => "{} bytes were sent, {} arrived", counts.bytes, arrived.bytes;
+            arrived.bytes != bytes
+                => "{bytes} bytes were sent, {} arrived", arrived.bytes;
             missing + again > 0 => "{missing} sequence numbers were missing, {again} came again";
             counts.packets_refused > 0 => "the kernel refused {} packets", counts.packets_refused;
             counts.lags > 0 => "{} times a session was too late to catch up", counts.lags;
@@ -275,6 +320,12 @@ impl Run {
         let (copied, not) = (counts.trains_copied, counts.trains_zero_copy);
         let is_engine = self.contestant.is_zero_copy();
         let (arrived, mode) = (self.arrived.trains, self.mode.name());
+        if self.contestant.is_interleaved() {
+            // What is sent to a socket of the same machine is copied when it arrives.
+            return what_is! {
+                self.interval.cpu_ns == 0 => "the sending thread was not found";
+            };
+        }
         let is_whole = match (self.mode, self.contestant.segments()) {
             (Mode::Uso, true) if is_engine => arrived == trains - singles,
             (Mode::Uso, true) => arrived > 0,

@@ -1,0 +1,137 @@
+//! A viewer's connection, with TLS or without: requests and answers, and packets that come between
+//! them.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard};
+use rustix::net::RecvFlags;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+
+use crate::tls_peer;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// What TLS takes to begin: what all share, and the server's name.
+#[derive(Clone, Debug)]
+pub(super) struct TlsTo {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) name: ServerName<'static>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: TcpStream,
+    session: Option<Box<ClientConnection>>,
+}
+
+impl Connection {
+    /// Connects, and shakes hands.
+    pub(super) async fn open(server: SocketAddr, tls: Option<&TlsTo>) -> io::Result<Self> {
+        let socket = TcpStream::connect(server).await?;
+        socket.set_nodelay(true)?;
+        let session = tls.map(|tls| {
+            let made = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());
+            made.map(Box::new).map_err(io::Error::other)
+        });
+        let session = session.transpose()?;
+        let mut connection = Self { socket, session };
+        connection.shake_hands().await?;
+        Ok(connection)
+    }
+
+    async fn shake_hands(&mut self) -> io::Result<()> {
+        let mut early = Vec::new();
+        loop {
+            self.flush().await?;
+            let is_done = self.session.as_ref().is_none_or(|it| !it.is_handshaking());
+            if is_done {
+                return Ok(());
+            }
+            if self.receive(&mut early).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Where this end of it is.
+    pub(super) fn local_ip(&self) -> io::Result<IpAddr> {
+        Ok(self.socket.local_addr()?.ip())
+    }
+
+    /// Sends a request.
+    pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.session {
+            None => self.socket.write_all(bytes).await,
+            Some(session) => {
+                io::Write::write_all(&mut session.writer(), bytes)?;
+                self.flush().await
+            }
+        }
+    }
+
+    /// Sends what TLS has to say.
+    async fn flush(&mut self) -> io::Result<()> {
+        let mut sealed = Vec::new();
+        if let Some(session) = &mut self.session {
+            while session.wants_write() {
+                session.write_tls(&mut sealed)?;
+            }
+        }
+        self.socket.write_all(&sealed).await
+    }
+
+    /// Waits for something and puts its data, which may be none, behind `received`: how many bytes
+    /// came on the connection, 0 at its end. Nothing is lost if nobody waits to the end.
+    pub(super) async fn receive(&mut self, received: &mut Vec<u8>) -> io::Result<usize> {
+        thread_local! {
+            // One for all: nobody waits while it is in use.
+            static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+        }
+        loop {
+            self.socket.readable().await?;
+            let (socket, session) = (&self.socket, &mut self.session);
+            let read = READ.with_borrow_mut(|buffer| {
+                let bytes = socket.try_read(buffer)?;
+                match session {
+                    None => received.extend_from_slice(&buffer[..bytes]),
+                    Some(session) => tls_peer::open(session, &buffer[..bytes], received)?,
+                }
+                Ok(bytes)
+            });
+            match read {
+                Err(error) if is_wait(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits for something and throws it away, without having it copied: how many bytes came, 0 at
+    /// the end. What follows cannot be told apart from then on.
+    pub(super) async fn discard(&self) -> io::Result<u64> {
+        loop {
+            self.socket.readable().await?;
+            let taken = self.socket.try_io(Interest::READABLE, || {
+                discard(&self.socket, DISCARD_BYTES_MAX as u64, RecvFlags::DONTWAIT)
+            });
+            match taken {
+                Err(error) if is_wait(&error) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+fn is_wait(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
