@@ -28,7 +28,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
 use self::duplex::{Duplex, Meter};
-use super::connection::{CONTENT_BYTES_MAX, Responder, TOO_SLOW};
+use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
+use super::responder::Responder;
 use crate::byte_stream::ByteStream;
 use crate::downloads::admission::StreamSlot;
 use crate::downloads::clock::Clock;
