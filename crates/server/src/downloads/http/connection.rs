@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use onrush_wire::http::{
@@ -19,7 +20,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
-use crate::downloads::http::responder::{Body, Responder};
+use crate::downloads::http::live::Waits;
+use crate::downloads::http::responder::{Body, Decided, Responder};
 use crate::downloads::send::{To, abort};
 use crate::transfer::Control;
 use crate::tunnelling::Tunnelled;
@@ -144,23 +146,41 @@ impl Connection {
         }
     }
 
-    /// Receives some bytes; 0 at the end. Into memory that all connections share, and from there
-    /// only as much as came.
+    /// Receives some bytes; 0 at the end.
     async fn read(&mut self) -> io::Result<usize> {
-        thread_local! {
-            static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
-        }
         let Self { socket, buffer, .. } = self;
-        poll_fn(|context| {
-            RECEIVED.with_borrow_mut(|received| {
-                let mut received = ReadBuf::new(received);
-                socket.poll_read(context, &mut received).map_ok(|()| {
-                    buffer.extend_from_slice(received.filled());
-                    received.filled().len()
-                })
-            })
-        })
-        .await
+        poll_fn(|context| poll_read(socket, buffer, context)).await
+    }
+
+    /// What a request gets; `None` if its client is gone before, while it waits for a channel.
+    async fn decide(
+        &mut self,
+        request: &Request<'_>,
+        keeps_alive: bool,
+    ) -> io::Result<Option<Decided>> {
+        let Self {
+            responder,
+            socket,
+            buffer,
+            ..
+        } = self;
+        let waits = Waits::default();
+        let is_gone = poll_fn(|context| {
+            // One that says more is read no further than a head: what it says then is not heard
+            // until it has its answer.
+            while waits.is_waiting() && buffer.len() < HEAD_BYTES_MAX {
+                if ready!(poll_read(socket, buffer, context))? == 0 {
+                    return Poll::Ready(io::Result::Ok(()));
+                }
+            }
+            Poll::Pending
+        });
+        tokio::select! {
+            // First, because only it says whether the client is looked after.
+            biased;
+            decided = responder.decide(request, keeps_alive, &waits) => Ok(Some(decided)),
+            gone = is_gone => gone.map(|()| None),
+        }
     }
 
     /// Answers one request, whose head this is.
@@ -182,7 +202,9 @@ impl Connection {
         };
         let is_last = self.requests >= self.responder.site.settings.limits.download_requests_max;
         let keeps_alive = content && !is_last;
-        let (answer, body) = self.responder.decide(&request, keeps_alive).await;
+        let Some((answer, body)) = self.decide(&request, keeps_alive).await? else {
+            return Ok(Next::Closes);
+        };
         let control = Control::default();
         let sent = self.send(&answer, body.as_ref(), &control).await;
         let is_whole = sent.is_ok();
@@ -281,6 +303,25 @@ impl Connection {
         });
         sent
     }
+}
+
+/// Receives some bytes onto the end of `buffer`; 0 at the end. Into memory that all connections
+/// share, and from there only as much as came.
+fn poll_read(
+    socket: &mut ByteStream,
+    buffer: &mut Vec<u8>,
+    context: &mut task::Context<'_>,
+) -> Poll<io::Result<usize>> {
+    thread_local! {
+        static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
+    }
+    RECEIVED.with_borrow_mut(|received| {
+        let mut received = ReadBuf::new(received);
+        socket.poll_read(context, &mut received).map_ok(|()| {
+            buffer.extend_from_slice(received.filled());
+            received.filled().len()
+        })
+    })
 }
 
 /// Gives a side of a tunnel to whoever has the sessions.

@@ -14,7 +14,7 @@ use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
-use crate::downloads::http::live;
+use crate::downloads::http::live::{self, Waits};
 use crate::downloads::http::made::{Made, Way};
 use crate::downloads::send::To;
 use crate::transfer::{Control, Limit, Policy, TransferError};
@@ -56,7 +56,14 @@ pub(super) enum Body {
 }
 
 impl Responder {
-    pub(super) async fn decide(&self, request: &Request<'_>, keeps_alive: bool) -> Decided {
+    /// What a request gets. `waits` tells that it waits for what comes next of a channel: a client
+    /// that is gone then needs no answer.
+    pub(super) async fn decide(
+        &self,
+        request: &Request<'_>,
+        keeps_alive: bool,
+        waits: &Waits,
+    ) -> Decided {
         let refusal = |status, note: &str| {
             let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
             (self.with_context(request, keeps_alive, answer), None)
@@ -80,7 +87,7 @@ impl Responder {
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
                 let asked = (name.as_str(), request.query, request.codings);
-                if !is_folder && let Some(found) = live::find(&self.site, asked).await {
+                if !is_folder && let Some(found) = live::find(&self.site, asked, waits).await {
                     return self.film(request, found, keeps_alive).await;
                 }
                 if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
