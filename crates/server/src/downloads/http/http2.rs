@@ -35,7 +35,7 @@ use crate::byte_stream::ByteStream;
 use crate::downloads::admission::StreamSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::send::To;
-use crate::transfer::{Control, StreamBody};
+use crate::transfer::{Control, StreamBody, StreamBudget};
 
 /// Requests that a client takes back before they are looked at, and streams that are remembered
 /// after they were reset: with more of them the connection ends (`ENHANCE_YOUR_CALM`).
@@ -54,6 +54,7 @@ struct Shared {
     responder: Responder,
     /// When one was begun or answered last.
     active: RefCell<Instant>,
+    budget: StreamBudget,
 }
 
 /// Serves a connection to its end. `received` is what has been read of it.
@@ -78,6 +79,7 @@ pub(super) async fn serve(
     let shared = Rc::new(Shared {
         responder,
         active: RefCell::new(Instant::now()),
+        budget: StreamBudget::default(),
     });
     let served = run(&shared, connection, &meter).await;
     if let Ok(socket) = Rc::try_unwrap(socket) {
@@ -175,7 +177,7 @@ async fn answer(
     };
     let is_whole = match sent {
         Ok(stream) if has_body => {
-            let stream = StreamBody::new(stream);
+            let stream = StreamBody::new(stream, &shared.budget);
             let rest = [Piece::Text(rest.to_vec())];
             let to = To::Stream(&stream);
             let sent = async {
