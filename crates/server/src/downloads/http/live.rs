@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip};
 use crate::downloads::Site;
-use crate::hls_live::LiveStream;
+use crate::hls_live::{LiveStream, add};
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -94,6 +94,11 @@ async fn make(
     codings: Codings,
 ) -> Result<Made, Refusal> {
     let nothing = || (Status::NotFound, "the channel has no such thing".to_owned());
+    match asked {
+        Asked::Main | Asked::Media { .. } => add(&stream.stats().playlists),
+        Asked::Segment { .. } | Asked::Part { .. } => add(&stream.stats().media),
+        _ => {}
+    }
     match asked {
         Asked::Main => playlist(site, stream, None, query, codings).await,
         Asked::Media { rendition } => playlist(site, stream, Some(rendition), query, codings).await,
@@ -245,7 +250,7 @@ async fn wait_until<T>(
         return found;
     }
     let gone = |note: &str| Err((Status::ServiceUnavailable, note.to_owned()));
-    let Some(_waiting) = stream.wait() else {
+    let Some(waiting) = stream.wait() else {
         return gone("too many wait for this channel");
     };
     stream.waits.0.set(true);
@@ -256,13 +261,17 @@ async fn wait_until<T>(
         match timeout_at(until, changes.changed()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => break gone("the channel has ended"),
-            Err(_) => break gone(late),
+            Err(_) => {
+                add(&stream.stats().waits_late);
+                break gone(late);
+            }
         }
         if let Some(found) = look() {
             break found;
         }
     };
     stream.waits.0.set(false);
+    waiting.end();
     waited
 }
 
