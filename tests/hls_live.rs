@@ -9,17 +9,17 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onrush_testkit::process::Process;
+use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::{require_programs, skip};
 
-use download_site::{LONG, Site};
+use download_site::{LONG, Raw, Site};
 
 mod download_site;
 
 /// A channel of pictures and sound that is published, and one that comes as a transport stream.
 struct Live {
     site: Site,
-    _senders: [Process; 2],
+    senders: [Process; 2],
 }
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser");
@@ -42,10 +42,7 @@ fn live(options: &[&str]) -> Live {
             &format!("udp://127.0.0.1:{port}?pkt_size=1316"),
         ),
     ];
-    Live {
-        site,
-        _senders: senders,
-    }
+    Live { site, senders }
 }
 
 fn send(options: &[&str], format: &str, to: &str) -> Process {
@@ -170,6 +167,96 @@ fn reloads_wait_and_are_bounded() {
         answer.starts_with("HTTP/1.1 200"),
         "there is room again: {answer}"
     );
+}
+
+/// A number of the server's metrics.
+fn metric(site: &Site, name: &str) -> u64 {
+    let line = site.server.wait_for_line("metrics ", LONG).unwrap();
+    let address = line.trim_end_matches("/metrics").rsplit("//").next();
+    let address = address.unwrap().parse().unwrap();
+    let text = Raw::connect(address).request("GET", "/metrics", "").text();
+    let begin = format!("{name} ");
+    let value = text.lines().find_map(|line| line.strip_prefix(&begin));
+    value
+        .unwrap_or_else(|| panic!("{name}: {text}"))
+        .parse()
+        .unwrap()
+}
+
+/// Waits until a number of the metrics is this.
+fn wait_for_metric(site: &Site, name: &str, expected: u64) {
+    let give_up = Instant::now() + LONG;
+    while metric(site, name) != expected {
+        let now = metric(site, name);
+        assert!(Instant::now() < give_up, "{name} is {now}, not {expected}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Those who wait for a segment that is not to come: the channel's publisher stands still.
+#[test]
+fn who_leaves_while_it_waits_gives_its_place_back() {
+    require_programs!("ffmpeg", "curl");
+    let options = ["--hls-waiting-max=3", "--metrics=127.0.0.1:0"];
+    let tls = ["--https=127.0.0.1:0", "--tls=self-signed"];
+    let live = live(&[&options[..], &tls].concat());
+    let site = &live.site;
+    let path = "/live/cam/hls/video/index.m3u8";
+    playlist(site, path);
+    live.senders
+        .iter()
+        .for_each(|it| it.signal(Signal::STOP).unwrap());
+    // What was sent before is cut.
+    let mut before = 0;
+    while std::mem::replace(&mut before, newest(&get(site, path))) != before {
+        thread::sleep(Duration::from_millis(300));
+    }
+    let next = format!("{path}?_HLS_msn={}", before + 1);
+    let https = site
+        .server
+        .wait_for_line("listening  https://", LONG)
+        .unwrap();
+    let https = https
+        .rsplit("//")
+        .next()
+        .unwrap()
+        .trim_end_matches('/')
+        .to_owned();
+    let by_curl = |version: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSk", version, "-o", "/dev/null"]);
+        Process::start(curl.arg(format!("https://{https}{next}"))).unwrap()
+    };
+    let waits = metric(site, "onrush_hls_waits_total");
+    for round in 1..=2 {
+        let plain = ask(site, &next);
+        // It says more, which is kept for later.
+        (&plain).write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        let others = [by_curl("--http1.1"), by_curl("--http2")];
+        wait_for_metric(site, "onrush_hls_waiting", 3);
+        assert!(get(site, &next).contains("too many wait"));
+        drop(plain);
+        drop(others);
+        wait_for_metric(site, "onrush_hls_waiting", 0);
+        assert_eq!(metric(site, "onrush_hls_waits_left_total"), 3 * round);
+        assert_eq!(metric(site, "onrush_hls_waits_refused_total"), round);
+    }
+    assert_eq!(metric(site, "onrush_hls_waits_total"), waits + 6);
+    assert_eq!(metric(site, "onrush_hls_channels"), 1);
+    let made = [
+        "segments_total",
+        "parts_total",
+        "made_bytes_total",
+        "kept_bytes",
+    ];
+    for name in made {
+        assert!(metric(site, &format!("onrush_hls_{name}")) > 0, "{name}");
+    }
+    live.senders
+        .iter()
+        .for_each(|it| it.signal(Signal::CONT).unwrap());
+    let later = get(site, &next);
+    assert!(later.starts_with("HTTP/1.1 200"), "{later}");
 }
 
 #[test]

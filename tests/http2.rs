@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onrush_testkit::media::age;
 use onrush_testkit::require_programs;
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use download_site::{LONG, Site, bytes};
 
@@ -321,6 +322,41 @@ fn a_client_that_takes_nothing_is_let_go() {
         bytes += frame.payload.len();
     }
     assert!(bytes < 40 * DATA_BYTES);
+}
+
+/// Each stream may wait with 64 KiB: 4 MB for such a connection, if that were the only bound.
+#[test]
+fn a_client_that_reads_nothing_holds_little_memory() {
+    let (site, _) = site(&[]);
+    let connect = || {
+        let mut client = Raw::connect(site.http);
+        // Little of it is left in the sockets.
+        set_socket_recv_buffer_size(&client.0, 4096).unwrap();
+        client.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        client.send(8, 0, 0, &[0x7f, 0, 0, 0]);
+        for stream in 0..64 {
+            client.ask(2 * stream + 1, "/data");
+        }
+        client
+    };
+    let resident = || site.server.holdings().unwrap().resident_bytes;
+    // What the first ones take is for all.
+    let mut clients = vec![connect()];
+    let files = || site.server.holdings().unwrap().sockets;
+    std::thread::sleep(Duration::from_secs(1));
+    let (before, sockets) = (resident(), files());
+    clients.extend((0..20).map(|_| connect()));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(files(), sockets + 20);
+    let each = resident().saturating_sub(before) / 20;
+    assert!(each < 1 << 20, "{each} bytes for a connection");
+    // Streams take turns, so that none waits for another's end.
+    let client = &mut clients[0];
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 64 {
+        let frame = client.next().expect("the connection goes on");
+        seen.extend((frame.kind == 0).then_some(frame.stream));
+    }
 }
 
 #[test]

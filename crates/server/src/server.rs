@@ -167,7 +167,11 @@ impl Server {
         let library = Arc::new(Library::new(&config)?);
         let users = Arc::clone(&statistics.users);
         let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
-        let live = LiveHls::new(config.downloads.hls, config.channels.in_kernel);
+        let live = LiveHls::new(
+            config.downloads.hls,
+            config.channels.in_kernel,
+            Arc::clone(&statistics.hls),
+        );
         let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
         let data = Data::start(&config)?;

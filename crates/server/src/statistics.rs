@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use onrush_wire::rtsp::StatusCode;
 
+use crate::hls_live::HlsStats;
 use crate::tls::TlsStats;
 use crate::users;
 
@@ -29,6 +30,8 @@ pub(crate) struct Statistics {
     pub(crate) users: Arc<users::Stats>,
     /// What became of handshakes of TLS.
     pub(crate) tls: Arc<TlsStats>,
+    /// What became of live channels by HLS.
+    pub(crate) hls: Arc<HlsStats>,
 }
 
 impl Statistics {

@@ -18,6 +18,8 @@ pub enum Container {
     Mp4,
     /// `.mkv`.
     Matroska,
+    /// ISO/IEC 13818-1, `.ts`, at the rate that it needs.
+    TransportStream,
 }
 
 /// Bits a second of its sound.
@@ -47,12 +49,13 @@ pub fn film(container: Container, rate_bps: u64, seconds: u64) -> Result<PathBuf
     let mp4 = made("film.mp4", &encode, None)?;
     match container {
         Container::Mp4 => Ok(mp4),
-        Container::Matroska => made("film.mkv", &encode, Some(&mp4)),
+        Container::Matroska => made("film.mkv", &encode, Some((&mp4, "matroska"))),
+        Container::TransportStream => made("film.ts", &encode, Some((&mp4, "mpegts"))),
     }
 }
 
-/// What `ffmpeg` makes with these arguments; of another film, by copying its samples.
-fn made(name: &str, encode: &str, copied: Option<&Path>) -> Result<PathBuf, MakeError> {
+/// What `ffmpeg` makes with these arguments; of another film, by copying its samples into a format.
+fn made(name: &str, encode: &str, copied: Option<(&Path, &str)>) -> Result<PathBuf, MakeError> {
     let path = place(name, &encode);
     if path.exists() {
         return Ok(path);
@@ -61,10 +64,10 @@ fn made(name: &str, encode: &str, copied: Option<&Path>) -> Result<PathBuf, Make
         let mut command = Command::new("ffmpeg");
         match copied {
             None => command.args(encode.split_whitespace()),
-            Some(film) => command
+            Some((film, format)) => command
                 .args(["-nostdin", "-v", "error", "-y", "-i"])
                 .args([film.as_os_str(), OsStr::new("-c"), OsStr::new("copy")])
-                .args(["-bitexact", "-f", "matroska"]),
+                .args(["-bitexact", "-f", format]),
         };
         let output = command.arg(out).stdin(Stdio::null()).output();
         let output = output.map_err(|source| MakeError::Missing { source })?;

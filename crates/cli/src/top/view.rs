@@ -332,7 +332,7 @@ const CHANNELS_SHOWN_MAX: usize = 6;
 #[cfg(test)]
 mod tests {
     use onrush_server::admin::status::{
-        Admission, Cache, Channel, Downloads, Engine, Handshakes, Histogram, Locked, Process,
+        Admission, Cache, Channel, Downloads, Engine, Handshakes, Histogram, Hls, Locked, Process,
         Received, SCHEMA_VERSION, Sent, Sessions, Users,
     };
     use onrush_server::channels::ChannelState;
@@ -419,6 +419,7 @@ mod tests {
                 cold: 0,
             }),
             users: Users::default(),
+            hls: Hls::default(),
             tls: Handshakes::default(),
             process: Process {
                 cpu_ns: 500_000_000 * second,

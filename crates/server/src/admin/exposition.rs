@@ -8,8 +8,8 @@
 use std::fmt::{Display, Write};
 
 use super::status::{
-    Admission, Cache, Channel, Downloads, Engine, Handshakes, Histogram, Indexes, Locked, Process,
-    Received, Sent, Sessions, Status, Users,
+    Admission, Cache, Channel, Downloads, Engine, Handshakes, Histogram, Hls, Indexes, Locked,
+    Process, Received, Sent, Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -99,6 +99,7 @@ impl Page {
         if let Some(downloads) = &status.downloads {
             page.group(Downloads::ROWS, &[(None, downloads)]);
         }
+        page.group(Hls::ROWS, &[(None, &status.hls)]);
         page.group(Users::ROWS, &[(None, &status.users)]);
         page.group(Handshakes::ROWS, &[(None, &status.tls)]);
         page.group(Process::ROWS, &[(None, &status.process)]);

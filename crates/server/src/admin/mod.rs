@@ -15,6 +15,7 @@ mod channel;
 pub(crate) mod dashboard;
 pub mod exposition;
 mod histogram;
+mod hls;
 pub(crate) mod listen;
 pub mod log_tail;
 pub mod status;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use super::channel::{Channel, Received, Sent};
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
+pub use super::hls::Hls;
 use super::table::{Field, Kind, Row, Samples, table};
 use crate::channels::published::PublishedChannels;
 use crate::downloads;
@@ -63,6 +64,8 @@ table! {
         channels: Vec<Channel> = watched.channels(), Counter;
         /// HTTP and FTP, if they are served.
         downloads: Option<Downloads> = watched.downloads(), Counter;
+        /// Live channels by HLS.
+        hls: Hls = Hls::now(&watched.statistics.hls), Counter;
         /// Who was allowed and refused what; where there are no users, nobody is asked.
         users: Users = Users::of(&watched.statistics.users), Counter;
         /// Handshakes of TLS.

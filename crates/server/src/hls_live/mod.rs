@@ -6,6 +6,7 @@
 //! nobody has asked for a while. What HTTP says of it is [`crate::downloads`]'.
 
 pub(crate) mod config;
+mod stats;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::channels::Channel;
 use crate::channels::published::{PublishedChannels, Pulls};
 
 pub use self::config::LiveHlsConfig;
+pub(crate) use self::stats::{HlsStats, add};
 pub(crate) use self::stream::LiveStream;
 use self::stream::Source;
 
@@ -26,6 +28,7 @@ use self::stream::Source;
 pub(crate) struct LiveHls {
     config: LiveHlsConfig,
     is_in_kernel: bool,
+    stats: Arc<HlsStats>,
     channels: OnceLock<LiveChannels>,
     running: Mutex<BTreeMap<String, Arc<LiveStream>>>,
 }
@@ -53,10 +56,15 @@ impl LiveChannels {
 }
 
 impl LiveHls {
-    pub(crate) fn new(config: LiveHlsConfig, is_in_kernel: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        config: LiveHlsConfig,
+        is_in_kernel: bool,
+        stats: Arc<HlsStats>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             config,
             is_in_kernel,
+            stats,
             channels: OnceLock::new(),
             running: Mutex::default(),
         })
@@ -141,7 +149,7 @@ impl LiveHls {
             return Ok(Arc::clone(stream));
         }
         running.retain(|_, stream| !stream.is_closed());
-        let stream = LiveStream::start(path, source, self.config)?;
+        let stream = LiveStream::start(path, source, self.config, &self.stats)?;
         running.insert(path.to_owned(), Arc::clone(&stream));
         Ok(stream)
     }

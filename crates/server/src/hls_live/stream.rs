@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::LiveHlsConfig;
+use super::stats::{HlsStats, add, subtract};
 use crate::channels::published::PublishedChannel;
 use crate::channels::tap::{Tap, Tapped};
 use crate::channels::{Channel, LiveChannel};
@@ -35,6 +36,7 @@ pub(crate) struct LiveStream {
     asked_ns: AtomicU64,
     waiting: AtomicUsize,
     waiting_max: usize,
+    stats: Arc<HlsStats>,
     thread: Mutex<Option<JoinHandle<()>>>,
     texts: Mutex<Vec<Text>>,
 }
@@ -54,7 +56,11 @@ const BREAKS_BEGIN_BELOW: u64 = 1 << 16;
 
 /// The right to wait for what comes next. Dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a LiveStream);
+pub(crate) struct Waiting<'a> {
+    stream: &'a LiveStream,
+    /// Whether who waited has its answer.
+    is_over: bool,
+}
 
 impl LiveStream {
     /// Starts to cut.
@@ -62,6 +68,7 @@ impl LiveStream {
         path: &str,
         source: Source,
         config: LiveHlsConfig,
+        stats: &Arc<HlsStats>,
     ) -> Result<Arc<Self>, String> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let since_1970 = since_1970.unwrap_or_default();
@@ -85,6 +92,7 @@ impl LiveStream {
             asked_ns: AtomicU64::new(monotonic_ns()),
             waiting: AtomicUsize::new(0),
             waiting_max: config.hls_waiting_max,
+            stats: Arc::clone(stats),
             thread: Mutex::default(),
             texts: Mutex::default(),
         });
@@ -97,6 +105,7 @@ impl LiveStream {
                 false => u64::try_from(config.hls_idle_time_max.as_nanos()).unwrap_or(u64::MAX),
             },
             source,
+            kept_bytes: 0,
         };
         let thread = thread::Builder::new().name("onrush-hls".to_owned());
         let thread = thread.spawn(move || cutting.run());
@@ -123,8 +132,21 @@ impl LiveStream {
     /// A place among those who wait, if there is one.
     pub(crate) fn wait(&self) -> Option<Waiting<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(self);
-        (before < self.waiting_max).then_some(waiting)
+        if before >= self.waiting_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            add(&self.stats.waits_refused);
+            return None;
+        }
+        add(&self.stats.waits);
+        add(&self.stats.waiting);
+        Some(Waiting {
+            stream: self,
+            is_over: false,
+        })
+    }
+
+    pub(crate) fn stats(&self) -> &HlsStats {
+        &self.stats
     }
 
     /// The bytes of a playlist, which `make` writes if it has changed: its name, whether it is a
@@ -169,9 +191,21 @@ impl LiveStream {
     }
 }
 
+impl Waiting<'_> {
+    /// Who waited has its answer.
+    pub(crate) fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        let stats = &self.stream.stats;
+        self.stream.waiting.fetch_sub(1, Ordering::Relaxed);
+        subtract(&stats.waiting);
+        if !self.is_over {
+            add(&stats.waits_left);
+        }
     }
 }
 
@@ -182,12 +216,14 @@ struct Cutting {
     cutter: LiveCutter,
     idle_ns: u64,
     source: Source,
+    /// Bytes that its window has, as they are counted.
+    kept_bytes: u64,
 }
 
 impl Cutting {
     fn run(mut self) {
-        let path = &self.path;
-        info!("channel {path}: segments are made of it");
+        info!("channel {}: segments are made of it", self.path);
+        add(&self.stream.stats.channels);
         match &self.source {
             Source::Published(channel) => {
                 // So that it is not taken for one that nobody watches.
@@ -220,6 +256,8 @@ impl Cutting {
             }
         }
         self.stream.tap.close();
+        subtract(&self.stream.stats.channels);
+        self.count_kept(0);
         // Who waits sees that it is closed.
         self.stream.changed.send_modify(|changes| *changes += 1);
         if let Source::Published(channel) = &self.source {
@@ -228,19 +266,38 @@ impl Cutting {
         info!("channel {}: segments are made of it no longer", self.path);
     }
 
-    fn apply(&self, out: &mut Vec<Output>) {
+    fn apply(&mut self, out: &mut Vec<Output>) {
         if out.is_empty() {
             return;
         }
-        let mut window = self.stream.window();
+        let stream = Arc::clone(&self.stream);
+        let mut window = stream.window();
         let mut is_changed = false;
         for output in out.drain(..) {
+            match &output {
+                Output::Part { part, .. } => {
+                    let bytes = part.bytes.len() as u64;
+                    add(&stream.stats.parts);
+                    stream.stats.made_bytes.fetch_add(bytes, Ordering::Relaxed);
+                }
+                Output::SegmentEnd { .. } => add(&stream.stats.segments),
+                _ => {}
+            }
             is_changed |= window.apply(output);
         }
+        self.count_kept(window.bytes() as u64);
         drop(window);
         if is_changed {
             self.stream.changed.send_modify(|changes| *changes += 1);
         }
+    }
+
+    /// From now on the window has so many bytes.
+    fn count_kept(&mut self, bytes: u64) {
+        let kept = &self.stream.stats.kept_bytes;
+        // Others add to it, and take away: what is more than before, or less.
+        kept.fetch_add(bytes.wrapping_sub(self.kept_bytes), Ordering::Relaxed);
+        self.kept_bytes = bytes;
     }
 
     fn is_over(&self) -> bool {

@@ -45,8 +45,8 @@ pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use reader::Reader;
 use resident::Resident;
 use steps::NOTHING;
-pub use stream_body::STREAM_BYTES_MAX;
-pub(crate) use stream_body::StreamBody;
+pub use stream_body::{STREAM_BYTES_MAX, STREAMS_BYTES_MAX};
+pub(crate) use stream_body::{StreamBody, StreamBudget};
 use turns::{RoundSlot, Turns};
 
 use crate::engine::shared::{bump, drop_one};

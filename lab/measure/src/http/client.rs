@@ -11,6 +11,8 @@ use onrush_wire::pace::schedule::jain;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::RecvFlags;
 
+use super::asking::{Asking, Part};
+use super::tls::Identity;
 use super::{LARGE, Load, Settings, small};
 use crate::window;
 
@@ -27,8 +29,19 @@ pub(super) fn fetch(address: SocketAddr, name: &str) -> io::Result<Vec<u8>> {
     Client::connect(address)?.get(&format!("/{name}"))
 }
 
+/// What is asked, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) address: SocketAddr,
+    /// Where the same is served over TLS.
+    pub(super) tls: Option<(SocketAddr, &'a Identity)>,
+    /// What is to come, of loads that compare it.
+    pub(super) parts: &'a [&'a Part],
+}
+
 /// Lays this load on a server.
-pub(super) fn load(settings: &Settings, load: Load, address: SocketAddr) -> io::Result<Loaded> {
+pub(super) fn load(settings: &Settings, load: Load, target: Target<'_>) -> io::Result<Loaded> {
+    let address = target.address;
     match load {
         Load::One => {
             let mut bytes = 0;
@@ -44,6 +57,45 @@ pub(super) fn load(settings: &Settings, load: Load, address: SocketAddr) -> io::
         }
         Load::Parallel => parallel(settings, address),
         Load::Small => many(settings, address),
+        Load::Ts | Load::Cmaf | Load::OneTls | Load::TsTls | Load::CmafTls => {
+            compared(settings, load, target)
+        }
+    }
+}
+
+/// Takes each of these parts from a server, and compares all of its bytes.
+pub(super) fn check(load: Load, target: Target<'_>) -> io::Result<()> {
+    let mut asking = target.connect(load)?;
+    let mut parts = target.parts.iter();
+    parts.try_for_each(|part| asking.fetch(part, true))
+}
+
+/// One request after the other, on each of some connections, for a while. Every answer is as long
+/// as is to be; of those over TLS all bytes are compared, of others those of each
+/// [`COMPARED_EVERY`]th.
+fn compared(settings: &Settings, load: Load, target: Target<'_>) -> io::Result<Loaded> {
+    let (connections, time_ns) = settings.of_segments();
+    let end = Instant::now() + Duration::from_nanos(time_ns);
+    on_connections(connections, |connection| {
+        let mut asking = target.connect(load)?;
+        let (mut bytes, mut requests) = (0, 0);
+        // Each begins with another.
+        let parts = target.parts.iter().cycle().skip(connection as usize);
+        for part in parts.take_while(|_| Instant::now() < end) {
+            asking.fetch(part, requests % COMPARED_EVERY == 0)?;
+            bytes += part.bytes.len() as u64;
+            requests += 1;
+        }
+        Ok((bytes, requests))
+    })
+}
+
+impl Target<'_> {
+    fn connect(&self, load: Load) -> io::Result<Asking> {
+        match self.tls.filter(|_| load.is_tls()) {
+            Some((address, identity)) => Asking::connect(address, Some(identity.client())),
+            None => Asking::connect(self.address, None),
+        }
     }
 }
 
@@ -156,23 +208,30 @@ impl Arrivals {
 /// One request after the other, on each of some connections, for a while.
 fn many(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
     let end = Instant::now() + Duration::from_nanos(settings.small_ns);
+    on_connections(settings.small_connections, |connection| {
+        let mut client = Client::connect(address)?;
+        let (mut bytes, mut requests) = (0, 0);
+        // Each begins with another file.
+        let mut file = connection;
+        while Instant::now() < end {
+            let length = client.begin(&format!("/{}", small(file % settings.small_files)), "")?;
+            client.connection.skip(length)?;
+            bytes += length;
+            requests += 1;
+            file += 1;
+        }
+        Ok((bytes, requests))
+    })
+}
+
+/// All that so many connections bring, each on a thread of its own: bytes and requests.
+fn on_connections(
+    connections: u32,
+    ask_for_long: impl Fn(u32) -> io::Result<(u64, u64)> + Sync,
+) -> io::Result<Loaded> {
+    let ask_for_long = &ask_for_long;
     thread::scope(|scope| {
-        let ask_for_long = |connection: u32| -> io::Result<(u64, u64)> {
-            let mut client = Client::connect(address)?;
-            let (mut bytes, mut requests) = (0, 0);
-            // Each begins with another file.
-            let mut file = connection;
-            while Instant::now() < end {
-                let length =
-                    client.begin(&format!("/{}", small(file % settings.small_files)), "")?;
-                client.connection.skip(length)?;
-                bytes += length;
-                requests += 1;
-                file += 1;
-            }
-            Ok((bytes, requests))
-        };
-        let asking: Vec<_> = (0..settings.small_connections)
+        let asking: Vec<_> = (0..connections)
             .map(|connection| scope.spawn(move || ask_for_long(connection)))
             .collect();
         let mut loaded = Loaded {
@@ -218,6 +277,8 @@ fn no_more(client: &mut Client) -> io::Result<()> {
     }
 }
 
+/// Of answers that could stay in the kernel, each so many-th is read and compared.
+const COMPARED_EVERY: u64 = 32;
 const CLOSE: &str = "Connection: close\r\n";
 /// A server that says nothing for so long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
 use onrush_testkit::process::Process;
+use rustix::param::clock_ticks_per_second;
 
-use super::Contestant;
+use super::tls::Identity;
+use super::{Contestant, Serving};
 use crate::error::ExperimentError;
 use crate::machine::Background;
 use crate::setup::system;
@@ -23,7 +25,17 @@ use crate::setup::system;
 pub(super) struct Running {
     pub(super) contestant: Contestant,
     pub(super) address: SocketAddr,
+    /// Where the same is served over TLS, if it is.
+    pub(super) tls_address: Option<SocketAddr>,
     server: Server,
+}
+
+/// Processor time of a process so far, as far as it is told apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessorTime {
+    pub(super) cpu_ns: u64,
+    /// In user and in kernel mode, in steps of a clock tick; `None` for a thread of this process.
+    pub(super) user_and_system_ns: Option<[u64; 2]>,
 }
 
 #[derive(Debug)]
@@ -43,17 +55,26 @@ impl Running {
     pub(super) fn start(
         contestant: Contestant,
         files: &Path,
-        serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
+        identity: Option<&Identity>,
+        serve: &(dyn Fn(&Serving<'_>) -> Command + Sync),
     ) -> Result<Self, ExperimentError> {
         if contestant == Contestant::SendfileLoop {
             return Ok(Self::start_loop(files).map_err(system("listen on loopback"))?);
         }
         let address = free_address().map_err(system("listen on loopback"))?;
+        let tls_address = identity.map(|_| free_address()).transpose();
+        let tls_address = tls_address.map_err(system("listen on loopback"))?;
         let folder = tempfile::tempdir().map_err(system("make a folder"))?;
+        let serving = Serving {
+            files,
+            address,
+            tls: tls_address.zip(identity.map(Identity::files)),
+        };
         let mut command = match contestant {
-            Contestant::Nginx => nginx(files, folder.path(), address)
-                .map_err(system("write the peer's configuration"))?,
-            _ => serve(files, address),
+            Contestant::Nginx => {
+                nginx(&serving, folder.path()).map_err(system("write the peer's configuration"))?
+            }
+            _ => serve(&serving),
         };
         let program = command.get_program().to_string_lossy().into_owned();
         let not_there = |said: String| {
@@ -76,15 +97,22 @@ impl Running {
         Ok(Self {
             contestant,
             address,
+            tls_address,
             server,
         })
     }
 
     /// Processor time so far.
-    pub(super) fn cpu_ns(&self) -> u64 {
+    pub(super) fn processor_time(&self) -> ProcessorTime {
         match &self.server {
-            Server::Program { process, .. } => cpu_ns_of_process(process.id()).unwrap_or(0),
-            Server::Loop { cpu_ns, .. } => cpu_ns.load(Ordering::Acquire),
+            Server::Program { process, .. } => ProcessorTime {
+                cpu_ns: cpu_ns_of_process(process.id()).unwrap_or(0),
+                user_and_system_ns: user_and_system_ns(process.id()),
+            },
+            Server::Loop { cpu_ns, .. } => ProcessorTime {
+                cpu_ns: cpu_ns.load(Ordering::Acquire),
+                user_and_system_ns: None,
+            },
         }
     }
 
@@ -101,6 +129,7 @@ impl Running {
         Ok(Self {
             contestant: Contestant::SendfileLoop,
             address,
+            tls_address: None,
             server,
         })
     }
@@ -157,9 +186,38 @@ fn answer_plainly(stream: TcpStream, files: &Path, cpu_ns: &AtomicU64) -> io::Re
     Ok(())
 }
 
-/// As its manual has it for files: one process, `sendfile on`, no log.
-fn nginx(files: &Path, folder: &Path, address: SocketAddr) -> io::Result<Command> {
+/// What a process has used in user and in kernel mode (proc_pid_stat(5)).
+fn user_and_system_ns(process: u32) -> Option<[u64; 2]> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name may have spaces and brackets.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut ns = || -> Option<u64> {
+        let ticks: u64 = fields.next()?.parse().ok()?;
+        Some(ticks * (1_000_000_000 / clock_ticks_per_second()))
+    };
+    Some([ns()?, ns()?])
+}
+
+/// As its manual has it for files: one process, `sendfile on`, no log; of TLS the versions that are
+/// left.
+fn nginx(serving: &Serving<'_>, folder: &Path) -> io::Result<Command> {
+    let Serving {
+        files,
+        address,
+        tls,
+    } = serving;
     let path = |name: &str| folder.join(name).display().to_string();
+    let tls = tls
+        .as_ref()
+        .map_or_else(String::new, |(address, identity)| {
+            format!(
+                "listen {address} ssl; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {};\n\
+             ssl_certificate_key {};\n",
+                identity.certificate.display(),
+                identity.key.display()
+            )
+        });
     let text = format!(
         "daemon off; master_process off; worker_processes 1; pid {pid}; error_log stderr crit;\n\
          events {{ worker_connections 4096; }}\n\
@@ -167,7 +225,7 @@ fn nginx(files: &Path, folder: &Path, address: SocketAddr) -> io::Result<Command
          access_log off; sendfile on; keepalive_requests 1000000000; default_type video/mp2t;\n\
          client_body_temp_path {body}; proxy_temp_path {proxy}; fastcgi_temp_path {fastcgi};\n\
          uwsgi_temp_path {uwsgi}; scgi_temp_path {scgi};\n\
-         server {{ listen {address}; root {root}; }}\n\
+         server {{ listen {address}; {tls} root {root}; }}\n\
          }}\n",
         pid = path("pid"),
         body = path("body"),

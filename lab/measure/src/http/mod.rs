@@ -1,14 +1,19 @@
 //! `onrush-lab bench http`: what a download costs, beside another server and beside a bare
-//! `sendfile` loop.
+//! `sendfile` loop; or a segment of a film, beside another server that has it cut in its folder.
 //!
 //! All serve the same files from the page cache, on loopback, each pinned to the same processor,
 //! one measured at a time, in turns. The client runs on the other processors, counts every byte
 //! that arrives and throws it away in the kernel (`MSG_TRUNC`), so that it is not what is measured.
 //! Before anything is measured each server must deliver each file byte for byte.
+//!
+//! `client` stands on `asking`, and that on `tls`.
 
+mod asking;
 mod client;
 mod contestant;
 mod report;
+mod segments;
+mod tls;
 
 use std::fs;
 use std::io;
@@ -21,14 +26,17 @@ use onrush_primitives::named;
 use onrush_sys::thread::keep_off;
 use serde::{Deserialize, Serialize};
 
-use self::client::Loaded;
+use self::asking::Part;
+use self::client::{Loaded, Target};
 use self::contestant::Running;
+use self::tls::Identity;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
 use crate::random::Random;
 use crate::setup::{in_turn, on_core, system, two_cores};
 pub use report::report;
+pub use tls::IdentityFiles;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "http";
@@ -57,6 +65,36 @@ pub struct Settings {
     pub small_connections: u32,
     /// How long they do.
     pub small_ns: u64,
+    /// Segments of films are asked for instead of files.
+    #[serde(default)]
+    pub hls: Option<Hls>,
+    /// The same is asked for over TLS as well.
+    #[serde(default)]
+    pub tls: bool,
+}
+
+/// Which segments are asked for, and how.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Hls {
+    /// Bits a second of the films.
+    pub rate_bps: u64,
+    /// How long they play: segments are of six seconds.
+    pub seconds: u64,
+    /// Connections that ask for them, one request after the other.
+    pub connections: u32,
+    /// How long they do.
+    pub time_ns: u64,
+}
+
+/// What a server is started with.
+#[derive(Debug)]
+pub struct Serving<'a> {
+    /// The folder that it serves.
+    pub files: &'a Path,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where it listens for TLS, and what it shows there; `None`: nowhere.
+    pub tls: Option<(SocketAddr, IdentityFiles)>,
 }
 
 named! {
@@ -85,6 +123,16 @@ named! {
         Parallel = "many large",
         /// Small files, on connections that stay.
         Small = "small",
+        /// Segments that are ranges of a transport stream.
+        Ts = "TS segments",
+        /// Segments that are made of an MP4 file's samples.
+        Cmaf = "CMAF segments",
+        /// The large file over TLS, on connections that stay.
+        OneTls = "large over TLS",
+        /// As `Ts`, over TLS.
+        TsTls = "TS segments over TLS",
+        /// As `Cmaf`, over TLS.
+        CmafTls = "CMAF segments over TLS",
     }
 }
 
@@ -103,6 +151,10 @@ pub struct Run {
     pub wall_ns: u64,
     /// Processor time of the server, all its threads, in user and kernel mode.
     pub cpu_ns: u64,
+    /// Of that, in user and in kernel mode, in steps of a clock tick; `None` where that is not told
+    /// apart.
+    #[serde(default)]
+    pub user_and_system_ns: Option<[u64; 2]>,
     /// Time that the server's processor was not idle, but for the thread that keeps it awake.
     pub core_busy_ns: u64,
     /// Bytes of bodies that arrived.
@@ -127,6 +179,23 @@ impl Settings {
             small_files: 64,
             small_connections: 32,
             small_ns: 3_000_000_000,
+            hls: None,
+            tls: false,
+        }
+    }
+
+    /// The same of segments instead of files.
+    #[must_use]
+    pub fn of_films(self) -> Self {
+        let hls = Hls {
+            rate_bps: 4_000_000,
+            seconds: 120,
+            connections: 8,
+            time_ns: self.small_ns,
+        };
+        Self {
+            hls: Some(hls),
+            ..self
         }
     }
 
@@ -143,12 +212,29 @@ impl Settings {
 
     fn contestants(&self) -> Vec<Contestant> {
         let peer = self.peer.as_ref().map(|_| Contestant::Nginx);
+        let sendfile_loop = Contestant::SendfileLoop;
         let all = [
             Some(Contestant::Onrush),
             peer,
-            Some(Contestant::SendfileLoop),
+            self.hls.is_none().then_some(sendfile_loop),
         ];
         all.into_iter().flatten().collect()
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        use Load::{Cmaf, CmafTls, One, OneTls, Parallel, Small, Ts, TsTls};
+        match (self.hls.is_some(), self.tls) {
+            (false, false) => vec![One, Parallel, Small],
+            (false, true) => vec![One, Parallel, Small, OneTls],
+            (true, false) => vec![Ts, Cmaf],
+            (true, true) => vec![Ts, Cmaf, TsTls, CmafTls],
+        }
+    }
+
+    /// Of loads whose bytes are compared: connections, and how long they ask.
+    fn of_segments(&self) -> (u32, u64) {
+        let of_files = (LARGE_CONNECTIONS, self.small_ns);
+        self.hls.map_or(of_files, |it| (it.connections, it.time_ns))
     }
 }
 
@@ -157,6 +243,20 @@ impl Load {
     const fn has(self, contestant: Contestant) -> bool {
         // The bare loop serves one connection at a time.
         matches!(self, Self::One) || !matches!(contestant, Contestant::SendfileLoop)
+    }
+
+    const fn is_tls(self) -> bool {
+        matches!(self, Self::OneTls | Self::TsTls | Self::CmafTls)
+    }
+
+    /// What the paths begin with that it asks for.
+    const fn paths(self) -> &'static str {
+        match self {
+            Self::One | Self::Parallel | Self::OneTls => "/large.bin",
+            Self::Small => "/small",
+            Self::Ts | Self::TsTls => "/film.ts/",
+            Self::Cmaf | Self::CmafTls => "/film.mp4/",
+        }
     }
 }
 
@@ -172,8 +272,7 @@ pub fn peer_version() -> Option<String> {
         .find_map(|line| Some(line.split_once(": ")?.1.to_owned()))
 }
 
-/// Carries it out. `serve` starts `onrush serve` of a folder at an address; `progress` hears how
-/// much of the whole is done.
+/// Carries it out. `serve` starts `onrush serve`; `progress` hears how much of the whole is done.
 ///
 /// # Errors
 ///
@@ -182,36 +281,37 @@ pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
-    serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
+    serve: &(dyn Fn(&Serving<'_>) -> Command + Sync),
     mut progress: impl FnMut(f64),
 ) -> Result<HttpRecord, ExperimentError> {
     let (_, core) = two_cores("the servers")?;
     let mut environment = Environment::here(version, command);
     "loopback".clone_into(&mut environment.network);
-    let files = Files::make(settings).map_err(system("make the files to serve"))?;
+    let mut files = Files::make(settings).map_err(system("make the files to serve"))?;
     // What is started here stays on the processor that it is started on.
     let running: Vec<_> = on_core(core, || {
         let contestants = settings.contestants().into_iter();
         contestants
-            .map(|contestant| Running::start(contestant, files.folder.path(), serve))
+            .map(|it| Running::start(it, files.folder_of(it), files.identity.as_ref(), serve))
             .collect::<Result<_, ExperimentError>>()
     })?;
     let awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
     keep_off(&[core]);
+    files.cut(settings, &running)?;
     for contestant in &running {
-        files.check(contestant)?;
+        files.check(settings, contestant)?;
     }
     let mut record = Record::new(NAME, environment, settings.clone());
     let rounds = f64::from(settings.repeats);
     let all: Vec<_> = running.iter().collect();
     for repeat in 0..settings.repeats {
-        for load in Load::ALL {
+        for load in settings.loads() {
             let order = in_turn(&all, repeat);
             for contestant in order.filter(|running| load.has(running.contestant)) {
+                let served = (contestant, &files);
                 let awake = Some((core, &awake));
-                record
-                    .runs
-                    .push(measure(settings, load, contestant, awake, repeat)?);
+                let run = measure(settings, load, served, awake, repeat)?;
+                record.runs.push(run);
             }
         }
         progress(f64::from(repeat + 1) / rounds);
@@ -222,7 +322,7 @@ pub fn run(
 fn measure(
     settings: &Settings,
     load: Load,
-    running: &Running,
+    (running, files): (&Running, &Files),
     awake: Option<(usize, &Awake)>,
     repeat: u32,
 ) -> Result<Run, ExperimentError> {
@@ -233,11 +333,13 @@ fn measure(
         times.idle_ns + times.stolen_ns + awake.cpu_ns()
     };
     let rested_before_ns = rested_ns();
-    let (cpu_before_ns, begin) = (running.cpu_ns(), Instant::now());
-    let loaded = client::load(settings, load, running.address)
+    let parts = files.parts_of(load);
+    let target = files.target(running, &parts);
+    let (before, begin) = (running.processor_time(), Instant::now());
+    let loaded = client::load(settings, load, target)
         .map_err(system("download from a server that is measured"))?;
     let wall_ns = nanos(begin.elapsed());
-    let cpu_ns = running.cpu_ns() - cpu_before_ns;
+    let after = running.processor_time();
     let rested_ns = rested_ns() - rested_before_ns;
     let Loaded {
         bytes,
@@ -250,7 +352,11 @@ fn measure(
         repeat,
         yardstick_ns,
         wall_ns,
-        cpu_ns,
+        cpu_ns: after.cpu_ns - before.cpu_ns,
+        user_and_system_ns: after
+            .user_and_system_ns
+            .zip(before.user_and_system_ns)
+            .map(|([user, system], before)| [user - before[0], system - before[1]]),
         core_busy_ns: wall_ns.saturating_sub(rested_ns),
         bytes,
         requests,
@@ -261,34 +367,75 @@ fn measure(
 /// The files that all serve, gone when it is.
 struct Files {
     folder: tempfile::TempDir,
+    /// Where segments lie for the peer, which cannot make them.
+    segments: tempfile::TempDir,
     names: Vec<String>,
+    parts: Vec<Part>,
+    identity: Option<Identity>,
 }
 
 impl Files {
     fn make(settings: &Settings) -> io::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        // nginx looks it up as another user where it is started by root.
-        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(folder.path(), readable)?;
+        let (folder, segments) = (readable_folder()?, readable_folder()?);
+        let identity = settings.tls.then(Identity::make);
+        let mut files = Self {
+            identity: identity.transpose()?,
+            folder,
+            segments,
+            names: Vec::new(),
+            parts: Vec::new(),
+        };
+        if let Some(hls) = &settings.hls {
+            segments::write_films(hls, files.folder.path())?;
+            return Ok(files);
+        }
         let mut random = Random::new(1);
         let mut write = |name: &str, bytes: u64| {
-            random.write(fs::File::create(folder.path().join(name))?, bytes)
+            random.write(fs::File::create(files.folder.path().join(name))?, bytes)
         };
         write(LARGE, settings.large_bytes)?;
-        let mut names = vec![LARGE.to_owned()];
+        files.names.push(LARGE.to_owned());
         for i in 0..settings.small_files {
-            names.push(small(i));
+            files.names.push(small(i));
             write(&small(i), settings.small_bytes)?;
         }
-        Ok(Self { folder, names })
+        if settings.tls {
+            files.parts.push(Part {
+                path: format!("/{LARGE}"),
+                bytes: fs::read(files.path(LARGE))?,
+            });
+        }
+        Ok(files)
     }
 
-    /// Each file, from this server, byte by byte. Warms the cache as well.
-    fn check(&self, running: &Running) -> Result<(), ExperimentError> {
+    fn folder_of(&self, contestant: Contestant) -> &Path {
+        let has_segments = self.names.is_empty() && contestant == Contestant::Nginx;
+        match has_segments {
+            true => self.segments.path(),
+            false => self.folder.path(),
+        }
+    }
+
+    /// Has our server cut the films, for all others.
+    fn cut(&mut self, settings: &Settings, running: &[Running]) -> Result<(), ExperimentError> {
+        let mut all = running.iter();
+        let ours = all.find(|it| it.contestant == Contestant::Onrush);
+        let Some((_, ours)) = settings.hls.zip(ours) else {
+            return Ok(());
+        };
+        for playlist in [segments::TS, segments::CMAF] {
+            let cut = segments::cut(playlist, ours.address, self.segments.path());
+            self.parts.extend(cut.map_err(system("fetch segments"))?);
+        }
+        Ok(())
+    }
+
+    /// Each file and each segment, from this server, byte by byte. Warms the cache as well.
+    fn check(&self, settings: &Settings, running: &Running) -> Result<(), ExperimentError> {
+        let failed = "download from a server that is to be measured";
         for name in &self.names {
             let wanted = fs::read(self.path(name)).map_err(system("read a file back"))?;
-            let got = client::fetch(running.address, name)
-                .map_err(system("download from a server that is to be measured"))?;
+            let got = client::fetch(running.address, name).map_err(system(failed))?;
             if got != wanted {
                 let (contestant, file) = (running.contestant, name.clone());
                 return Err(ExperimentError::subject(format!(
@@ -296,13 +443,44 @@ impl Files {
                 )));
             }
         }
+        let loads = settings.loads().into_iter();
+        for load in loads.filter(|load| load.has(running.contestant)) {
+            let parts = self.parts_of(load);
+            client::check(load, self.target(running, &parts)).map_err(system(failed))?;
+        }
         Ok(())
+    }
+
+    fn parts_of(&self, load: Load) -> Vec<&Part> {
+        let parts = self.parts.iter();
+        parts
+            .filter(|part| part.path.starts_with(load.paths()))
+            .collect()
+    }
+
+    fn target<'a>(&'a self, running: &Running, parts: &'a [&'a Part]) -> Target<'a> {
+        Target {
+            address: running.address,
+            tls: running.tls_address.zip(self.identity.as_ref()),
+            parts,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 }
+
+/// A folder that nginx can read, which looks it up as another user where it is started by root.
+fn readable_folder() -> io::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), readable)?;
+    Ok(folder)
+}
+
+/// Connections that ask for the large file over TLS.
+const LARGE_CONNECTIONS: u32 = 4;
 
 const LARGE: &str = "large.bin";
 
@@ -330,11 +508,11 @@ mod tests {
             ..Settings::quick()
         };
         let files = Files::make(&settings).unwrap();
-        let serve = |_: &Path, _: SocketAddr| unreachable!("only the loop is started");
-        let running =
-            Running::start(Contestant::SendfileLoop, files.folder.path(), &serve).unwrap();
-        files.check(&running).unwrap();
-        let run = measure(&settings, Load::One, &running, None, 0).unwrap();
+        let serve = |_: &Serving<'_>| unreachable!("only the loop is started");
+        let folder = files.folder.path();
+        let running = Running::start(Contestant::SendfileLoop, folder, None, &serve).unwrap();
+        files.check(&settings, &running).unwrap();
+        let run = measure(&settings, Load::One, (&running, &files), None, 0).unwrap();
         assert_eq!(run.requests, 2);
         assert_eq!(run.bytes, 2 * settings.large_bytes);
         assert!(run.cpu_ns > 0 && run.wall_ns > 0, "{run:?}");

@@ -11,18 +11,30 @@ const ONE_MAX: f64 = 1.05;
 const PARALLEL_MAX: f64 = 1.0;
 /// How even the shares of many large downloads are (Jain).
 const EVENNESS_MIN: f64 = 0.99;
-/// Requests a second for small files, against the peer's.
+/// Requests a second for small files and for segments, against the peer's.
 const SMALL_MIN: f64 = 0.9;
+/// Processor time of segments that are ranges of a file, against the peer's for files.
+const TS_MAX: f64 = 1.1;
+/// Of segments that are made of samples.
+const CMAF_MAX: f64 = 1.3;
+/// Of the same bytes over TLS.
+const TLS_MAX: f64 = 1.1;
 
 /// What a record says.
 #[must_use]
 pub fn report(record: &HttpRecord) -> Report {
     let mut report = Report::new("What downloads cost");
+    let loads = record.settings.loads();
+    let (of_requests, title) = match record.settings.hls {
+        None => (vec![Load::Small], "Files of 100 KB from one processor"),
+        Some(_) => (loads.clone(), "Segments of six seconds from one processor"),
+    };
+    let requests: Shown = (title, "requests a second", Unit::Count, requests_a_second);
     report.add([
-        bars(record, "cost.svg", &Load::ALL),
-        bars(record, "requests.svg", &[Load::Small]),
+        bars(record, "cost.svg", COST, &loads),
+        bars(record, "requests.svg", requests, &of_requests),
     ]);
-    report.add([table(record)]);
+    report.add([table(record), modes(record)]);
     let runs = record.runs.iter();
     if let Some(yardstick) = Summary::of(runs.map(|run| ratio(run.yardstick_ns, 1_000_000))) {
         let told = yardstick.told(1);
@@ -35,17 +47,9 @@ pub fn report(record: &HttpRecord) -> Report {
 }
 
 fn table(record: &HttpRecord) -> Table {
-    let contestants = record.settings.contestants();
-    let of = |load, contestant| samples(record, load, contestant, &cpu_ns_a_gb);
-    let rows = Load::ALL.into_iter().flat_map(|load| {
-        let all = contestants
-            .iter()
-            .map(move |&contestant| (load, contestant));
-        all.filter(|&(load, contestant)| !of(load, contestant).is_empty())
-    });
     table! {
         "Medians, with the smallest and the largest",
-        for (load, contestant) in rows,
+        for (load, contestant) in measured(record, &|_| true),
         let of = |value: &dyn Fn(&Run) -> f64| samples(record, load, contestant, value);
         Column::key("load") => load.name(),
         Column::key("server") => contestant.name(),
@@ -57,6 +61,35 @@ fn table(record: &HttpRecord) -> Table {
         Column::count("busy", 2) => of(&|run| ratio(run.cpu_ns, run.wall_ns)),
         Column::count("Jain", 4) => of(&|run| run.evenness),
     }
+}
+
+/// The same time by the mode that it was spent in, where that was told apart.
+fn modes(record: &HttpRecord) -> Table {
+    let of_mode = |run: &Run, mode: usize| {
+        let ns = run.user_and_system_ns.map_or(0, |both| both[mode]);
+        ratio(ns, run.bytes) * 1e9
+    };
+    table! {
+        "CPU per GB by mode, told apart to a clock tick",
+        for (load, contestant) in measured(record, &|run| run.user_and_system_ns.is_some()),
+        let of = |value: &dyn Fn(&Run) -> f64| samples(record, load, contestant, value);
+        Column::key("load") => load.name(),
+        Column::key("server") => contestant.name(),
+        Column::ms("user", 1).less() => of(&|run| of_mode(run, 0)),
+        Column::ms("system", 1).less() => of(&|run| of_mode(run, 1)),
+    }
+}
+
+/// Each load with each contestant of which there are such runs.
+fn measured(record: &HttpRecord, counts: &dyn Fn(&Run) -> bool) -> Vec<(Load, Contestant)> {
+    let contestants = record.settings.contestants();
+    let loads = record.settings.loads().into_iter();
+    let all = loads.flat_map(|load| contestants.iter().map(move |&it| (load, it)));
+    let has = |&(load, contestant): &(Load, Contestant)| {
+        let mut runs = record.runs.iter();
+        runs.any(|run| (run.load, run.contestant) == (load, contestant) && counts(run))
+    };
+    all.filter(has).collect()
 }
 
 /// A value of each run of a contestant, in the order of the repeats.
@@ -91,40 +124,47 @@ fn verdicts(record: &HttpRecord) -> Vec<Verdict> {
         let what = what(load, "processor time a byte", other);
         Verdict::at_most(what, against(load, other, &cpu_ns_a_gb), most, 3)
     };
-    let requests = against(Load::Small, Nginx, &requests_a_second);
-    let small = what(Load::Small, "requests a second", Nginx);
+    let requests = |load| {
+        let found = against(load, Nginx, &requests_a_second);
+        let what = what(load, "requests a second", Nginx);
+        Verdict::at_least(what, &found, SMALL_MIN, 3)
+    };
     let evenness = samples(record, Load::Parallel, Onrush, &|run| run.evenness);
     let verdicts = [
         cost(Load::One, SendfileLoop, ONE_MAX),
         cost(Load::Parallel, Nginx, PARALLEL_MAX),
-        Verdict::at_least(small, &requests, SMALL_MIN, 3),
+        requests(Load::Small),
         Verdict::at_least(
             "many large: evenness (Jain) of onrush",
             &evenness,
             EVENNESS_MIN,
             4,
         ),
+        cost(Load::Ts, Nginx, TS_MAX),
+        requests(Load::Ts),
+        cost(Load::Cmaf, Nginx, CMAF_MAX),
+        requests(Load::Cmaf),
+        cost(Load::OneTls, Nginx, TLS_MAX),
+        cost(Load::TsTls, Nginx, TLS_MAX),
+        cost(Load::CmafTls, Nginx, TLS_MAX),
     ];
     let is_judged = |verdict: &Verdict| verdict.outcome != Outcome::Void;
     verdicts.into_iter().filter(is_judged).collect()
 }
 
+/// A picture of something: title, axis, unit, and what it is of a run.
+type Shown = (&'static str, &'static str, Unit, fn(&Run) -> f64);
+
+const COST: Shown = (
+    "Processor time of the server",
+    "CPU per GB",
+    Unit::Nanoseconds,
+    cpu_ns_a_gb,
+);
+
 /// What each server took, or did, of each load.
-fn bars(record: &HttpRecord, file: &str, loads: &[Load]) -> Drawing {
-    let (title, axis, unit, value): (_, _, _, fn(&Run) -> f64) = match loads {
-        [Load::Small] => (
-            "Files of 100 KB from one processor",
-            "requests a second",
-            Unit::Count,
-            requests_a_second,
-        ),
-        _ => (
-            "Processor time of the server",
-            "CPU per GB",
-            Unit::Nanoseconds,
-            cpu_ns_a_gb,
-        ),
-    };
+fn bars(record: &HttpRecord, file: &str, shown: Shown, loads: &[Load]) -> Drawing {
+    let (title, axis, unit, value) = shown;
     let names = loads.iter().map(|load| load.name());
     let mut chart = Chart::bars(title).categories(names).y(axis, unit);
     for contestant in record.settings.contestants() {
@@ -164,6 +204,7 @@ mod tests {
             yardstick_ns: 1,
             wall_ns: 1_000_000_000,
             cpu_ns,
+            user_and_system_ns: None,
             core_busy_ns: cpu_ns,
             bytes: 1_000_000_000,
             requests,
@@ -200,5 +241,38 @@ mod tests {
         assert!(!report(&uneven).passed());
         uneven.runs.clear();
         assert!(report(&uneven).passed(), "what cannot be judged is not");
+    }
+
+    #[test]
+    fn segments_and_tls_have_bounds_of_their_own() {
+        let judged = |load, cpu_ns, requests| {
+            let mut record = record([1; 3], [1; 2]);
+            record.settings = Settings {
+                tls: true,
+                ..record.settings.of_films()
+            };
+            record.runs.truncate(2);
+            for (run, (cpu_ns, requests)) in record
+                .runs
+                .iter_mut()
+                .zip([(cpu_ns, requests), (1000, 1000)])
+            {
+                (run.load, run.cpu_ns, run.requests) = (load, cpu_ns, requests);
+                run.user_and_system_ns = Some([cpu_ns, 0]);
+            }
+            record.runs[1].contestant = Contestant::Nginx;
+            report(&record).passed()
+        };
+        for (load, most, least) in [
+            (Load::Ts, 1100, 900),
+            (Load::Cmaf, 1300, 900),
+            (Load::OneTls, 1100, 0),
+            (Load::TsTls, 1100, 0),
+            (Load::CmafTls, 1100, 0),
+        ] {
+            assert!(judged(load, most, least), "{load:?}");
+            assert!(!judged(load, most + 1, least), "{load:?}");
+            assert!(least == 0 || !judged(load, most, least - 1), "{load:?}");
+        }
     }
 }

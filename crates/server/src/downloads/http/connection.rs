@@ -6,33 +6,25 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
-use std::rc::Rc;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
-use onrush_wire::auth::Action;
 use onrush_wire::http::{
-    Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
-    Request, Status, Target, in_url, skip_empty_lines,
+    Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Refusal, Request, Status,
+    skip_empty_lines,
 };
 use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
-use crate::downloads::files::{Found, OpenFile};
-use crate::downloads::folder;
-use crate::downloads::http::assets;
-use crate::downloads::http::film;
-use crate::downloads::http::live;
-use crate::downloads::http::made::{Made, Way};
+use crate::downloads::http::live::Waits;
+use crate::downloads::http::responder::{Body, Decided, Responder};
 use crate::downloads::send::{To, abort};
-use crate::transfer::{Control, Limit, Policy, TransferError};
+use crate::transfer::Control;
 use crate::tunnelling::Tunnelled;
-use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end; or until its client speaks HTTP/2, and with what it has said
 /// then.
@@ -67,30 +59,6 @@ pub(super) async fn serve(
     }
 }
 
-/// What a client's requests are decided by, whichever version of HTTP they come in.
-#[derive(Debug)]
-pub(super) struct Responder {
-    pub(super) site: Rc<Site>,
-    pub(super) peer: IpAddr,
-    is_encrypted: bool,
-    policy: Policy,
-}
-
-impl Responder {
-    pub(super) fn new(site: Rc<Site>, socket: &ByteStream, place: (IpAddr, Option<Limit>)) -> Self {
-        let (peer, limit) = place;
-        Self {
-            policy: Policy {
-                schedule: site.settings.schedule,
-                limit,
-            },
-            site,
-            peer,
-            is_encrypted: socket.is_encrypted(),
-        }
-    }
-}
-
 struct Connection {
     responder: Responder,
     socket: ByteStream,
@@ -98,17 +66,6 @@ struct Connection {
     buffer: Vec<u8>,
     /// Those that were begun.
     requests: usize,
-}
-
-/// What a request gets: an answer, and what its pieces are of.
-pub(super) type Decided = (Answer, Option<Body>);
-
-/// What is sent of pieces.
-pub(super) enum Body {
-    /// A file.
-    File(Rc<OpenFile>),
-    /// What was made of a film.
-    Made(Made),
 }
 
 /// Whether there may be another request.
@@ -189,23 +146,41 @@ impl Connection {
         }
     }
 
-    /// Receives some bytes; 0 at the end. Into memory that all connections share, and from there
-    /// only as much as came.
+    /// Receives some bytes; 0 at the end.
     async fn read(&mut self) -> io::Result<usize> {
-        thread_local! {
-            static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
-        }
         let Self { socket, buffer, .. } = self;
-        poll_fn(|context| {
-            RECEIVED.with_borrow_mut(|received| {
-                let mut received = ReadBuf::new(received);
-                socket.poll_read(context, &mut received).map_ok(|()| {
-                    buffer.extend_from_slice(received.filled());
-                    received.filled().len()
-                })
-            })
-        })
-        .await
+        poll_fn(|context| poll_read(socket, buffer, context)).await
+    }
+
+    /// What a request gets; `None` if its client is gone before, while it waits for a channel.
+    async fn decide(
+        &mut self,
+        request: &Request<'_>,
+        keeps_alive: bool,
+    ) -> io::Result<Option<Decided>> {
+        let Self {
+            responder,
+            socket,
+            buffer,
+            ..
+        } = self;
+        let waits = Waits::default();
+        let is_gone = poll_fn(|context| {
+            // One that says more is read no further than a head: what it says then is not heard
+            // until it has its answer.
+            while waits.is_waiting() && buffer.len() < HEAD_BYTES_MAX {
+                if ready!(poll_read(socket, buffer, context))? == 0 {
+                    return Poll::Ready(io::Result::Ok(()));
+                }
+            }
+            Poll::Pending
+        });
+        tokio::select! {
+            // First, because only it says whether the client is looked after.
+            biased;
+            decided = responder.decide(request, keeps_alive, &waits) => Ok(Some(decided)),
+            gone = is_gone => gone.map(|()| None),
+        }
     }
 
     /// Answers one request, whose head this is.
@@ -229,7 +204,9 @@ impl Connection {
         let is_last = self.requests >= site.settings.limits.download_requests_max
             || site.draining.has_begun();
         let keeps_alive = content && !is_last;
-        let (answer, body) = self.responder.decide(&request, keeps_alive).await;
+        let Some((answer, body)) = self.decide(&request, keeps_alive).await? else {
+            return Ok(Next::Closes);
+        };
         let control = Control::default();
         let sent = self.send(&answer, body.as_ref(), &control).await;
         let is_whole = sent.is_ok();
@@ -289,238 +266,6 @@ impl Connection {
     }
 }
 
-impl Responder {
-    pub(super) async fn decide(&self, request: &Request<'_>, keeps_alive: bool) -> Decided {
-        let refusal = |status, note: &str| {
-            let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
-            (self.with_context(request, keeps_alive, answer), None)
-        };
-        match (request.method, &request.target) {
-            (Method::Connect | Method::NotAllowed, _) => {
-                refusal(Status::MethodNotAllowed, "nothing can be changed here")
-            }
-            (Method::Unknown, _) => refusal(Status::NotImplemented, "no such method is known"),
-            (Method::Options, _) => (
-                self.with_context(request, keeps_alive, Answer::options),
-                None,
-            ),
-            (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
-                if let Some(asset) = assets::find(name) {
-                    let made = Made::asset(asset, self.site.started_s);
-                    return self.film(request, Ok(made), keeps_alive).await;
-                }
-                if let Err(refusal) = self.authorize(request, name).await {
-                    let answer = |c: &Context<'_>| not_allowed(&refusal, c);
-                    return (self.with_context(request, keeps_alive, answer), None);
-                }
-                let asked = (name.as_str(), request.query, request.codings);
-                if !is_folder && let Some(found) = live::find(&self.site, asked).await {
-                    return self.film(request, found, keeps_alive).await;
-                }
-                if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
-                {
-                    return self.film(request, found, keeps_alive).await;
-                }
-                match self.site.files.find(name).await {
-                    Ok(Found::File(file)) if !is_folder => {
-                        self.file(request, name, file, keeps_alive).await
-                    }
-                    Ok(Found::Folder { .. }) => {
-                        let answer = self.folder(request, name, *is_folder, keeps_alive).await;
-                        (answer, None)
-                    }
-                    Ok(Found::Denied) => refusal(Status::Forbidden, "this cannot be read"),
-                    Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
-                    Err(error) => {
-                        warn!("{name:?}: {error}");
-                        refusal(
-                            Status::ServiceUnavailable,
-                            "the server is short of something",
-                        )
-                    }
-                }
-            }
-            _ => refusal(Status::NotFound, NOTHING),
-        }
-    }
-
-    /// Whether the request may be answered, before it is known whether there is such a file.
-    async fn authorize(&self, request: &Request<'_>, name: &str) -> Result<(), NotAllowed> {
-        let (action, path) = match film::of(name) {
-            Some(film) => (Action::Play, film),
-            None => (Action::Download, name),
-        };
-        let asked = Asked {
-            protocol: Protocol::Http,
-            peer: self.peer,
-            is_encrypted: self.is_encrypted,
-            action,
-            path,
-            method: request.line.split(' ').next().unwrap_or_default(),
-            uri: request.uri,
-            authorization: request.authorization,
-        };
-        self.site.authorizer.authorize(&asked).await
-    }
-
-    async fn film(
-        &self,
-        request: &Request<'_>,
-        found: Result<Made, film::Refusal>,
-        keeps_alive: bool,
-    ) -> Decided {
-        match found {
-            Ok(made) => {
-                let made = made.in_coding(request.codings).await;
-                let resource = made.resource();
-                let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
-                let answer = self.with_context(request, keeps_alive, answer);
-                (answer, Some(Body::Made(made)))
-            }
-            Err((status, note)) => {
-                let answer = |context: &Context<'_>| Answer::refusal(status, &note, context);
-                (self.with_context(request, keeps_alive, answer), None)
-            }
-        }
-    }
-
-    async fn file(
-        &self,
-        request: &Request<'_>,
-        name: &str,
-        file: Rc<OpenFile>,
-        keeps_alive: bool,
-    ) -> Decided {
-        // The name that is asked for tells the type; what is sent may be its neighbour.
-        let neighbour = self
-            .site
-            .files
-            .neighbour(name, &file, request.codings)
-            .await;
-        let (coding, file) = match neighbour {
-            Some((coding, neighbour)) => (Some(coding), neighbour),
-            None => (None, file),
-        };
-        // A cache may give the plain file to everybody, so only the others vary.
-        let resource = file.resource(name, coding, coding.is_some());
-        let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
-        let answer = self.with_context(request, keeps_alive, answer);
-        (answer, Some(Body::File(file)))
-    }
-
-    async fn folder(
-        &self,
-        request: &Request<'_>,
-        name: &str,
-        has_slash: bool,
-        keeps_alive: bool,
-    ) -> Answer {
-        if !has_slash {
-            let path = format!("/{}/", in_url(name));
-            let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
-            return self.with_context(request, keeps_alive, answer);
-        }
-        match folder::list(&self.site.root, name).await {
-            Ok((entries, is_cut)) => {
-                let rtsp_host = self.rtsp_host(request.host);
-                let channels = live::listed(&self.site, name);
-                let listing = Listing {
-                    folder: name,
-                    entries: &entries,
-                    is_cut,
-                    http_host: request.host,
-                    rtsp_host: &rtsp_host,
-                    channels: &channels,
-                };
-                let html = listing.to_html();
-                self.with_context(request, keeps_alive, |c| Answer::page(html, c))
-            }
-            Err(error) => {
-                debug!("folder {name:?}: {error}");
-                let note = "this folder cannot be read";
-                let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
-                self.with_context(request, keeps_alive, answer)
-            }
-        }
-    }
-
-    /// Where RTSP plays what the client finds at `host` by HTTP.
-    fn rtsp_host(&self, host: &str) -> String {
-        let Some(port) = self.site.rtsp_port.filter(|_| !host.is_empty()) else {
-            return String::new();
-        };
-        // A colon within brackets belongs to an IPv6 address.
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if !port.contains(']') => name,
-            _ => host,
-        };
-        format!("{name}:{port}")
-    }
-
-    fn with_context(
-        &self,
-        request: &Request<'_>,
-        keeps_alive: bool,
-        answer: impl FnOnce(&Context<'_>) -> Answer,
-    ) -> Answer {
-        let is_head = request.method == Method::Head;
-        self.site
-            .with_context((keeps_alive, request.is_http_11, is_head), answer)
-    }
-
-    /// Sends pieces of an answer.
-    ///
-    /// # Errors
-    ///
-    /// Why not all was sent: whoever reads must not take it for a whole answer.
-    pub(super) async fn send(
-        &self,
-        pieces: &[Piece],
-        body: Option<&Body>,
-        to: To<'_>,
-        control: &Control,
-    ) -> Result<(), TransferError> {
-        let stall_time_max = self.site.settings.limits.download_stall_time_max;
-        let last = pieces.len().saturating_sub(1);
-        for (i, piece) in pieces.iter().enumerate() {
-            match (piece, body) {
-                (Piece::Text(text), _) => {
-                    let sent = to.send(text, i < last, stall_time_max).await;
-                    sent.map_err(TransferError::Peer)?;
-                }
-                (Piece::File(part), Some(Body::Made(made))) => {
-                    let way = Way {
-                        to,
-                        transfers: &self.site.transfers,
-                        policy: &self.policy,
-                        control,
-                        stall_time_max,
-                    };
-                    made.send(part.clone(), i < last, &way).await?;
-                }
-                (Piece::File(part), Some(Body::File(file))) => {
-                    let (transfers, file) = (&self.site.transfers, &file.file);
-                    transfers
-                        .cue(file, part.clone(), to.outlet(), &self.policy, control)
-                        .await?;
-                }
-                (Piece::File(_), None) => unreachable!("pieces of a file come with it"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the log of a body that was cut off, if that is not its client's doing.
-    pub(super) fn tell(&self, error: &TransferError) {
-        if matches!(
-            error,
-            TransferError::Truncated { .. } | TransferError::File { .. }
-        ) {
-            warn!("download of {}: {error}", self.peer);
-        }
-    }
-}
-
 impl Connection {
     /// Sends all of an answer, or fails: then the connection must end, so that what was sent cannot
     /// be taken for a whole answer.
@@ -562,6 +307,25 @@ impl Connection {
     }
 }
 
+/// Receives some bytes onto the end of `buffer`; 0 at the end. Into memory that all connections
+/// share, and from there only as much as came.
+fn poll_read(
+    socket: &mut ByteStream,
+    buffer: &mut Vec<u8>,
+    context: &mut task::Context<'_>,
+) -> Poll<io::Result<usize>> {
+    thread_local! {
+        static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
+    }
+    RECEIVED.with_borrow_mut(|received| {
+        let mut received = ReadBuf::new(received);
+        socket.poll_read(context, &mut received).map_ok(|()| {
+            buffer.extend_from_slice(received.filled());
+            received.filled().len()
+        })
+    })
+}
+
 /// Gives a side of a tunnel to whoever has the sessions.
 async fn hand_over(site: &Site, mut socket: ByteStream, received: Vec<u8>) -> io::Result<()> {
     if let Ok(place) = site.tunnels.try_reserve() {
@@ -575,25 +339,12 @@ async fn hand_over(site: &Site, mut socket: ByteStream, received: Vec<u8>) -> io
     timeout(site.settings.limits.download_stall_time_max, refused).await?
 }
 
-fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
-    let note = refusal.note();
-    match refusal {
-        NotAllowed::LogIn { challenges, .. } => Answer::log_in(challenges, &note, context),
-        NotAllowed::Malformed(_) => Answer::refusal(Status::BadRequest, &note, context),
-        NotAllowed::Forbidden(_) => Answer::refusal(Status::Forbidden, &note, context),
-        NotAllowed::Slowed { retry_s } => Answer::slowed(*retry_s, &note, context),
-        NotAllowed::Unanswered => Answer::refusal(Status::ServiceUnavailable, &note, context),
-    }
-}
-
 /// Bytes of a request's content that are read and thrown away.
 pub(super) const CONTENT_BYTES_MAX: u64 = 16 << 10;
 
 /// How a connection of HTTP/2 begins, as far as it looks like a head of HTTP/1.1 (RFC 9113, section
 /// 3.4).
 const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
-
-const NOTHING: &str = "there is nothing by this name";
 
 pub(super) const TOO_SLOW: Refusal = Refusal {
     status: Status::RequestTimeout,

@@ -28,12 +28,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
 use self::duplex::{Duplex, Meter};
-use super::connection::{CONTENT_BYTES_MAX, Responder, TOO_SLOW};
+use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
+use super::live::Waits;
+use super::responder::{Decided, Responder};
 use crate::byte_stream::ByteStream;
 use crate::downloads::admission::StreamSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::send::To;
-use crate::transfer::{Control, StreamBody};
+use crate::transfer::{Control, StreamBody, StreamBudget};
 
 /// Requests that a client takes back before they are looked at, and streams that are remembered
 /// after they were reset: with more of them the connection ends (`ENHANCE_YOUR_CALM`).
@@ -52,6 +54,7 @@ struct Shared {
     responder: Responder,
     /// When one was begun or answered last.
     active: RefCell<Instant>,
+    budget: StreamBudget,
 }
 
 /// Serves a connection to its end. `received` is what has been read of it.
@@ -76,6 +79,7 @@ pub(super) async fn serve(
     let shared = Rc::new(Shared {
         responder,
         active: RefCell::new(Instant::now()),
+        budget: StreamBudget::default(),
     });
     let served = run(&shared, connection, &meter).await;
     if let Ok(socket) = Rc::try_unwrap(socket) {
@@ -156,12 +160,15 @@ async fn answer(
     let received = discard(content, site.settings.limits.download_head_time_max).await;
     let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
     let parsed = has_place.and_then(|_| Request::parse(&head));
-    let (answer, body) = match &parsed {
-        Ok(request) => responder.decide(request, true).await,
+    let decided = match &parsed {
+        Ok(request) => decide(responder, request, &mut respond).await,
         Err(Refusal { status, note }) => {
             let refused = |context: &Context<'_>| Answer::refusal(*status, note, context);
-            (site.with_context((true, true, false), refused), None)
+            Some((site.with_context((true, true, false), refused), None))
         }
+    };
+    let Some((answer, body)) = decided else {
+        return;
     };
     let control = Control::default();
     let (head, rest) = answer.head_and_rest();
@@ -172,7 +179,7 @@ async fn answer(
     };
     let is_whole = match sent {
         Ok(stream) if has_body => {
-            let stream = StreamBody::new(stream);
+            let stream = StreamBody::new(stream, &shared.budget);
             let rest = [Piece::Text(rest.to_vec())];
             let to = To::Stream(&stream);
             let sent = async {
@@ -208,6 +215,25 @@ async fn answer(
         user_agent: request.map_or(b"", |request| request.user_agent),
     });
     *shared.active.borrow_mut() = Instant::now();
+}
+
+/// What a request gets; `None` if its client takes it back before, while it waits for a channel.
+async fn decide(
+    responder: &Responder,
+    request: &Request<'_>,
+    respond: &mut SendResponse<Bytes>,
+) -> Option<Decided> {
+    let waits = Waits::default();
+    let is_gone = poll_fn(|context| match waits.is_waiting() {
+        true => respond.poll_reset(context).map(drop),
+        false => Poll::Pending,
+    });
+    tokio::select! {
+        // First, because only it says whether the client is looked after.
+        biased;
+        decided = responder.decide(request, true, &waits) => Some(decided),
+        () = is_gone => None,
+    }
 }
 
 /// Reads past what the request carries.

@@ -4,6 +4,7 @@
 //! A channel's resources lie beneath its name as a film's do beneath its file. Waiting is bounded:
 //! by three target durations, and by so many requests for a channel.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use onrush_wire::auth::Grant;
@@ -17,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip};
 use crate::downloads::Site;
-use crate::hls_live::LiveStream;
+use crate::hls_live::{LiveStream, add};
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -29,18 +30,35 @@ const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
 type Refusal = (Status, String);
 
+/// Whether a request waits for what comes next of a channel. While it does, whoever has its
+/// connection looks whether the client is still there, and drops the request if it is not: then its
+/// place among those who wait is free at once.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Cell<bool>);
+
+impl Waits {
+    pub(super) fn is_waiting(&self) -> bool {
+        self.0.get()
+    }
+}
+
 /// The resource of a live channel that `path` names, or why there is none; `None` if it names
 /// something else.
 pub(super) async fn find(
     site: &Site,
     (path, query, codings): (&str, Option<&str>, Codings),
+    waits: &Waits,
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
     let stream = match site.live.find(name).await? {
         Ok(stream) => stream,
         Err(note) => return Some(Err((Status::NotFound, note))),
     };
-    Some(make(site, &stream, name, asked, query, codings).await)
+    let stream = Awaited {
+        stream: &stream,
+        waits,
+    };
+    Some(make(site, stream, name, asked, query, codings).await)
 }
 
 /// The channels that the page of a folder shows. Which of them somebody may play is not known of a
@@ -52,15 +70,35 @@ pub(super) fn listed(site: &Site, folder: &str) -> Vec<String> {
     }
 }
 
+/// A channel, and what tells that a request waits for it.
+#[derive(Clone, Copy)]
+struct Awaited<'a> {
+    stream: &'a LiveStream,
+    waits: &'a Waits,
+}
+
+impl std::ops::Deref for Awaited<'_> {
+    type Target = LiveStream;
+
+    fn deref(&self) -> &LiveStream {
+        self.stream
+    }
+}
+
 async fn make(
     site: &Site,
-    stream: &LiveStream,
+    stream: Awaited<'_>,
     name: &str,
     asked: Asked<'_>,
     query: Option<&str>,
     codings: Codings,
 ) -> Result<Made, Refusal> {
     let nothing = || (Status::NotFound, "the channel has no such thing".to_owned());
+    match asked {
+        Asked::Main | Asked::Media { .. } => add(&stream.stats().playlists),
+        Asked::Segment { .. } | Asked::Part { .. } => add(&stream.stats().media),
+        _ => {}
+    }
     match asked {
         Asked::Main => playlist(site, stream, None, query, codings).await,
         Asked::Media { rendition } => playlist(site, stream, Some(rendition), query, codings).await,
@@ -76,7 +114,7 @@ async fn make(
             let init = stream.window().init(rendition, version);
             let bytes = init.ok_or_else(nothing)?;
             let etag = format!("\"{version}-{rendition}-init\"");
-            let media_type = media_type(stream, rendition);
+            let media_type = media_type(&stream, rendition);
             Ok(Made::live(vec![bytes], etag, media_type, now_s(site)))
         }
         Asked::Segment {
@@ -85,7 +123,7 @@ async fn make(
             number,
             format,
         } => {
-            is_of(stream, rendition, format).ok_or_else(nothing)?;
+            is_of(&stream, rendition, format).ok_or_else(nothing)?;
             match stream.window().segment(rendition, version, number) {
                 Found::Bytes(bytes) => {
                     let etag = format!("\"{version}-{rendition}-{number}\"");
@@ -102,7 +140,7 @@ async fn make(
             part,
             format,
         } => {
-            is_of(stream, rendition, format).ok_or_else(nothing)?;
+            is_of(&stream, rendition, format).ok_or_else(nothing)?;
             let found = || stream.window().part(rendition, version, number, part);
             let bytes = wait_for(stream, || match found() {
                 Found::Bytes(bytes) => Some(Ok(bytes)),
@@ -123,7 +161,7 @@ async fn make(
 
 async fn playlist(
     site: &Site,
-    stream: &LiveStream,
+    stream: Awaited<'_>,
     rendition: Option<&str>,
     query: Option<&str>,
     codings: Codings,
@@ -186,7 +224,7 @@ async fn playlist(
 
 /// Waits for what comes next, no longer than three target durations.
 async fn wait_for<T>(
-    stream: &LiveStream,
+    stream: Awaited<'_>,
     look: impl FnMut() -> Option<Result<T, Refusal>>,
 ) -> Result<T, Refusal> {
     let target_s = stream.window().target_s().unwrap_or(1);
@@ -202,7 +240,7 @@ async fn wait_for<T>(
 
 /// Looks until there is something, each time that something has changed.
 async fn wait_until<T>(
-    stream: &LiveStream,
+    stream: Awaited<'_>,
     until: Instant,
     mut look: impl FnMut() -> Option<Result<T, Refusal>>,
     late: &str,
@@ -212,22 +250,29 @@ async fn wait_until<T>(
         return found;
     }
     let gone = |note: &str| Err((Status::ServiceUnavailable, note.to_owned()));
-    let Some(_waiting) = stream.wait() else {
+    let Some(waiting) = stream.wait() else {
         return gone("too many wait for this channel");
     };
-    loop {
+    stream.waits.0.set(true);
+    let waited = loop {
         if stream.is_closed() {
-            return gone("the channel has ended");
+            break gone("the channel has ended");
         }
         match timeout_at(until, changes.changed()).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return gone("the channel has ended"),
-            Err(_) => return gone(late),
+            Ok(Err(_)) => break gone("the channel has ended"),
+            Err(_) => {
+                add(&stream.stats().waits_late);
+                break gone(late);
+            }
         }
         if let Some(found) = look() {
-            return found;
+            break found;
         }
-    }
+    };
+    stream.waits.0.set(false);
+    waiting.end();
+    waited
 }
 
 fn is_of(stream: &LiveStream, rendition: &str, format: Format) -> Option<()> {

@@ -7,6 +7,7 @@ mod film;
 mod http2;
 mod live;
 mod made;
+mod responder;
 mod several;
 mod texts;
 
@@ -35,7 +36,7 @@ use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::listening::close;
 use crate::tls::Tls;
-use connection::Responder;
+use responder::Responder;
 
 /// Takes connections until it is dropped: over TLS, if that is given.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Arc<Tls>>) {

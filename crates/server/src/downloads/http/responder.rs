@@ -1,0 +1,308 @@
+//! What requests get, whichever version of HTTP they come in: found, authorized, answered, and sent
+//! piece by piece. Reading requests is left to whoever has the connection.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use onrush_wire::auth::Action;
+use onrush_wire::http::{Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url};
+use tracing::{debug, warn};
+
+use crate::byte_stream::ByteStream;
+use crate::downloads::Site;
+use crate::downloads::files::{Found, OpenFile};
+use crate::downloads::folder;
+use crate::downloads::http::assets;
+use crate::downloads::http::film;
+use crate::downloads::http::live::{self, Waits};
+use crate::downloads::http::made::{Made, Way};
+use crate::downloads::send::To;
+use crate::transfer::{Control, Limit, Policy, TransferError};
+use crate::users::{Asked, Protocol, Refusal as NotAllowed};
+
+/// What a client's requests are decided by, whichever version of HTTP they come in.
+#[derive(Debug)]
+pub(super) struct Responder {
+    pub(super) site: Rc<Site>,
+    pub(super) peer: IpAddr,
+    is_encrypted: bool,
+    policy: Policy,
+}
+
+impl Responder {
+    pub(super) fn new(site: Rc<Site>, socket: &ByteStream, place: (IpAddr, Option<Limit>)) -> Self {
+        let (peer, limit) = place;
+        Self {
+            policy: Policy {
+                schedule: site.settings.schedule,
+                limit,
+            },
+            site,
+            peer,
+            is_encrypted: socket.is_encrypted(),
+        }
+    }
+}
+
+/// What a request gets: an answer, and what its pieces are of.
+pub(super) type Decided = (Answer, Option<Body>);
+
+/// What is sent of pieces.
+pub(super) enum Body {
+    /// A file.
+    File(Rc<OpenFile>),
+    /// What was made of a film.
+    Made(Made),
+}
+
+impl Responder {
+    /// What a request gets. `waits` tells that it waits for what comes next of a channel: a client
+    /// that is gone then needs no answer.
+    pub(super) async fn decide(
+        &self,
+        request: &Request<'_>,
+        keeps_alive: bool,
+        waits: &Waits,
+    ) -> Decided {
+        let refusal = |status, note: &str| {
+            let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
+            (self.with_context(request, keeps_alive, answer), None)
+        };
+        match (request.method, &request.target) {
+            (Method::Connect | Method::NotAllowed, _) => {
+                refusal(Status::MethodNotAllowed, "nothing can be changed here")
+            }
+            (Method::Unknown, _) => refusal(Status::NotImplemented, "no such method is known"),
+            (Method::Options, _) => (
+                self.with_context(request, keeps_alive, Answer::options),
+                None,
+            ),
+            (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
+                if let Some(asset) = assets::find(name) {
+                    let made = Made::asset(asset, self.site.started_s);
+                    return self.film(request, Ok(made), keeps_alive).await;
+                }
+                if let Err(refusal) = self.authorize(request, name).await {
+                    let answer = |c: &Context<'_>| not_allowed(&refusal, c);
+                    return (self.with_context(request, keeps_alive, answer), None);
+                }
+                let asked = (name.as_str(), request.query, request.codings);
+                if !is_folder && let Some(found) = live::find(&self.site, asked, waits).await {
+                    return self.film(request, found, keeps_alive).await;
+                }
+                if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
+                {
+                    return self.film(request, found, keeps_alive).await;
+                }
+                match self.site.files.find(name).await {
+                    Ok(Found::File(file)) if !is_folder => {
+                        self.file(request, name, file, keeps_alive).await
+                    }
+                    Ok(Found::Folder { .. }) => {
+                        let answer = self.folder(request, name, *is_folder, keeps_alive).await;
+                        (answer, None)
+                    }
+                    Ok(Found::Denied) => refusal(Status::Forbidden, "this cannot be read"),
+                    Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
+                    Err(error) => {
+                        warn!("{name:?}: {error}");
+                        refusal(
+                            Status::ServiceUnavailable,
+                            "the server is short of something",
+                        )
+                    }
+                }
+            }
+            _ => refusal(Status::NotFound, NOTHING),
+        }
+    }
+
+    /// Whether the request may be answered, before it is known whether there is such a file.
+    async fn authorize(&self, request: &Request<'_>, name: &str) -> Result<(), NotAllowed> {
+        let (action, path) = match film::of(name) {
+            Some(film) => (Action::Play, film),
+            None => (Action::Download, name),
+        };
+        let asked = Asked {
+            protocol: Protocol::Http,
+            peer: self.peer,
+            is_encrypted: self.is_encrypted,
+            action,
+            path,
+            method: request.line.split(' ').next().unwrap_or_default(),
+            uri: request.uri,
+            authorization: request.authorization,
+        };
+        self.site.authorizer.authorize(&asked).await
+    }
+
+    async fn film(
+        &self,
+        request: &Request<'_>,
+        found: Result<Made, film::Refusal>,
+        keeps_alive: bool,
+    ) -> Decided {
+        match found {
+            Ok(made) => {
+                let made = made.in_coding(request.codings).await;
+                let resource = made.resource();
+                let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
+                let answer = self.with_context(request, keeps_alive, answer);
+                (answer, Some(Body::Made(made)))
+            }
+            Err((status, note)) => {
+                let answer = |context: &Context<'_>| Answer::refusal(status, &note, context);
+                (self.with_context(request, keeps_alive, answer), None)
+            }
+        }
+    }
+
+    async fn file(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        file: Rc<OpenFile>,
+        keeps_alive: bool,
+    ) -> Decided {
+        // The name that is asked for tells the type; what is sent may be its neighbour.
+        let neighbour = self
+            .site
+            .files
+            .neighbour(name, &file, request.codings)
+            .await;
+        let (coding, file) = match neighbour {
+            Some((coding, neighbour)) => (Some(coding), neighbour),
+            None => (None, file),
+        };
+        // A cache may give the plain file to everybody, so only the others vary.
+        let resource = file.resource(name, coding, coding.is_some());
+        let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
+        let answer = self.with_context(request, keeps_alive, answer);
+        (answer, Some(Body::File(file)))
+    }
+
+    async fn folder(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        has_slash: bool,
+        keeps_alive: bool,
+    ) -> Answer {
+        if !has_slash {
+            let path = format!("/{}/", in_url(name));
+            let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
+            return self.with_context(request, keeps_alive, answer);
+        }
+        match folder::list(&self.site.root, name).await {
+            Ok((entries, is_cut)) => {
+                let rtsp_host = self.rtsp_host(request.host);
+                let channels = live::listed(&self.site, name);
+                let listing = Listing {
+                    folder: name,
+                    entries: &entries,
+                    is_cut,
+                    http_host: request.host,
+                    rtsp_host: &rtsp_host,
+                    channels: &channels,
+                };
+                let html = listing.to_html();
+                self.with_context(request, keeps_alive, |c| Answer::page(html, c))
+            }
+            Err(error) => {
+                debug!("folder {name:?}: {error}");
+                let note = "this folder cannot be read";
+                let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
+                self.with_context(request, keeps_alive, answer)
+            }
+        }
+    }
+
+    /// Where RTSP plays what the client finds at `host` by HTTP.
+    fn rtsp_host(&self, host: &str) -> String {
+        let Some(port) = self.site.rtsp_port.filter(|_| !host.is_empty()) else {
+            return String::new();
+        };
+        // A colon within brackets belongs to an IPv6 address.
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if !port.contains(']') => name,
+            _ => host,
+        };
+        format!("{name}:{port}")
+    }
+
+    fn with_context(
+        &self,
+        request: &Request<'_>,
+        keeps_alive: bool,
+        answer: impl FnOnce(&Context<'_>) -> Answer,
+    ) -> Answer {
+        let is_head = request.method == Method::Head;
+        self.site
+            .with_context((keeps_alive, request.is_http_11, is_head), answer)
+    }
+
+    /// Sends pieces of an answer.
+    ///
+    /// # Errors
+    ///
+    /// Why not all was sent: whoever reads must not take it for a whole answer.
+    pub(super) async fn send(
+        &self,
+        pieces: &[Piece],
+        body: Option<&Body>,
+        to: To<'_>,
+        control: &Control,
+    ) -> Result<(), TransferError> {
+        let stall_time_max = self.site.settings.limits.download_stall_time_max;
+        let last = pieces.len().saturating_sub(1);
+        for (i, piece) in pieces.iter().enumerate() {
+            match (piece, body) {
+                (Piece::Text(text), _) => {
+                    let sent = to.send(text, i < last, stall_time_max).await;
+                    sent.map_err(TransferError::Peer)?;
+                }
+                (Piece::File(part), Some(Body::Made(made))) => {
+                    let way = Way {
+                        to,
+                        transfers: &self.site.transfers,
+                        policy: &self.policy,
+                        control,
+                        stall_time_max,
+                    };
+                    made.send(part.clone(), i < last, &way).await?;
+                }
+                (Piece::File(part), Some(Body::File(file))) => {
+                    let (transfers, file) = (&self.site.transfers, &file.file);
+                    transfers
+                        .cue(file, part.clone(), to.outlet(), &self.policy, control)
+                        .await?;
+                }
+                (Piece::File(_), None) => unreachable!("pieces of a file come with it"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the log of a body that was cut off, if that is not its client's doing.
+    pub(super) fn tell(&self, error: &TransferError) {
+        if matches!(
+            error,
+            TransferError::Truncated { .. } | TransferError::File { .. }
+        ) {
+            warn!("download of {}: {error}", self.peer);
+        }
+    }
+}
+
+fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
+    let note = refusal.note();
+    match refusal {
+        NotAllowed::LogIn { challenges, .. } => Answer::log_in(challenges, &note, context),
+        NotAllowed::Malformed(_) => Answer::refusal(Status::BadRequest, &note, context),
+        NotAllowed::Forbidden(_) => Answer::refusal(Status::Forbidden, &note, context),
+        NotAllowed::Slowed { retry_s } => Answer::slowed(*retry_s, &note, context),
+        NotAllowed::Unanswered => Answer::refusal(Status::ServiceUnavailable, &note, context),
+    }
+}
+
+const NOTHING: &str = "there is nothing by this name";
