@@ -1,6 +1,11 @@
 //! How fast, and in which direction, media time passes while a track is played (RFC 2326, section
 //! 12.34), and what that makes of times.
 
+/// How far apart sync samples are due at the least at another scale than 1: those that come sooner
+/// are left out, so that a film of which every picture is one, and weighs as much, does not take
+/// sixteen times its rate. A file whose times run backwards cannot make due times do so, either.
+pub(super) const TRICK_STEP_NS: u64 = 40_000_000;
+
 /// A supported value of the Scale header: 1, or by sync samples alone 2, 4, 8 or 16, or backwards.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Scale(i8);

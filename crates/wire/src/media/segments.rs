@@ -13,7 +13,7 @@
 mod cut;
 mod rates;
 mod sampled;
-pub(in crate::media) mod ts;
+mod ts;
 
 use std::ops::Range;
 

@@ -13,6 +13,7 @@ pub mod facts;
 pub(in crate::media) mod header;
 mod image;
 mod index;
+pub(in crate::media) mod picture;
 pub(super) mod plan;
 pub mod psi;
 pub mod report;
@@ -21,6 +22,7 @@ mod seek;
 mod span;
 #[cfg(any(test, feature = "testing"))]
 pub mod synth;
+mod trick;
 
 use thiserror::Error;
 
@@ -303,12 +305,14 @@ impl Scanner {
             streams: learned.streams,
         };
         let (clock, seek_points) = (learned.clock, learned.seek_points);
+        let pictures = learned.pictures;
         Ok(Index {
             ts_packets,
             runs: self.runs,
             samples: self.samples,
             clock,
             seek_points,
+            pictures,
             facts,
         })
     }

@@ -254,7 +254,7 @@ fn tracks_that_cannot_be_cut_are_told() {
 
 /// A packet of a picture's beginning, with its table when it is a start.
 fn transport(out: &mut Vec<u8>, at: u64, is_start: bool) {
-    use crate::media::segments::ts::packets;
+    use crate::media::ts::psi::in_packets as packets;
     if is_start {
         out.extend(packets(0, ASSOCIATION));
         out.extend(packets(0x1000, MAP));

@@ -9,10 +9,9 @@ use super::{
     PART_BYTES_MAX, PART_US, SEGMENT_BYTES_MAX, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN,
 };
 use crate::media::segments::Format;
-use crate::media::segments::ts::packets as in_packets;
 use crate::media::track::Medium;
 use crate::media::ts::header::Header;
-use crate::media::ts::psi::{Kind, PAT_PID, Sections, Tables};
+use crate::media::ts::psi::{Kind, PAT_PID, Sections, Tables, in_packets};
 use crate::media::ts::{SYNC_BYTE, TS_PACKET_BYTES};
 
 /// A step of so many us is a break.

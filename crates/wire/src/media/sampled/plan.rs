@@ -15,14 +15,9 @@ use crate::media::grouping::{BurstLengths, Grouping, Rule, group_bursts};
 use crate::media::packetizer::{PacketSink, Parts, Unit, UnitSample};
 use crate::media::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint};
 use crate::media::samples::column::Column;
-use crate::media::scale::Timeline;
+use crate::media::scale::{TRICK_STEP_NS, Timeline};
 use crate::media::track::Medium;
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
-
-/// How far apart sync samples are due at the least at another scale than 1: those that come sooner
-/// are left out, so that a film of which every picture is one, and weighs as much, does not take
-/// sixteen times its rate. A file whose times run backwards cannot make due times do so, either.
-const TRICK_STEP_NS: u64 = 40_000_000;
 
 /// A track of samples as RTP packets.
 #[derive(Debug)]

@@ -9,15 +9,12 @@ use super::{
 };
 use crate::media::container::Index;
 use crate::media::track::Medium;
-use crate::media::ts::psi::{Kind, Program};
+use crate::media::ts::psi::{Kind, PAT_PID, Program, in_packets};
 use crate::media::ts::report::SeekKind;
-use crate::media::ts::{self, SYNC_BYTE, TS_PACKET_BYTES};
+use crate::media::ts::{self, TS_PACKET_BYTES};
 
 /// Times here are in ns.
 const TIMESCALE: u32 = 1_000_000_000;
-
-/// The pid of the program association table.
-const ASSOCIATION_PID: u16 = 0;
 
 /// The packets that a rendition is made of.
 #[derive(Clone, Debug)]
@@ -43,8 +40,8 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
     let program = mapped().find(has_pictures).or_else(|| mapped().next());
     let program = program.ok_or(SegmentsError::NoProgram)?;
     let tables = [
-        packets(ASSOCIATION_PID, &streams.association),
-        packets(program.pmt_pid, &program.map),
+        in_packets(PAT_PID, &streams.association),
+        in_packets(program.pmt_pid, &program.map),
     ];
     let tables: Arc<[u8]> = tables.concat().into();
     let starts = starts(of);
@@ -137,22 +134,4 @@ impl Packets {
             pieces,
         }
     }
-}
-
-/// A section in packets of its own (ISO/IEC 13818-1, section 2.4.4).
-pub(in crate::media) fn packets(pid: u16, section: &[u8]) -> Vec<u8> {
-    const HEADER_BYTES: usize = 4;
-    const STARTS: u8 = 0x40;
-    const HAS_PAYLOAD: u8 = 0x10;
-    // It begins at once behind the pointer.
-    let payload = [&[0], section].concat();
-    let mut out = Vec::new();
-    for (number, part) in (0_u8..).zip(payload.chunks(TS_PACKET_BYTES - HEADER_BYTES)) {
-        let [high, low] = pid.to_be_bytes();
-        let starts = if number == 0 { STARTS } else { 0 };
-        out.extend([SYNC_BYTE, starts | high, low, HAS_PAYLOAD | number & 0xf]);
-        out.extend_from_slice(part);
-        out.resize(out.len().next_multiple_of(TS_PACKET_BYTES), 0xff);
-    }
-    out
 }

@@ -7,6 +7,7 @@ use super::clock::{Clock, ClockBuilder, PcrQuality, StreamTimes, TIMED_STREAMS_M
 use super::facts::{ClockDoubt, StreamFacts};
 use super::header::Header;
 use super::index::TS_PACKET_BYTES;
+use super::picture::Picture;
 use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Stream, Tables};
 use super::seek::{self, SeekPoint, Seeker, Start};
 
@@ -47,6 +48,8 @@ pub(crate) struct Demux {
 pub(crate) struct Learned {
     pub(crate) clock: Clock,
     pub(crate) seek_points: Vec<SeekPoint>,
+    /// Of each of them the picture that begins there.
+    pub(crate) pictures: Vec<Picture>,
     pub(crate) streams: StreamFacts,
 }
 
@@ -126,13 +129,17 @@ impl Demux {
         if section != NONE {
             self.table(number, &header, lost, payload);
         }
-        if seeker != NONE && (header.unit_start || header.random_access) {
+        let following = self.seekers.get_mut(usize::from(seeker));
+        let is_repeated = following.is_some_and(|seeker| seeker.follow(number, packet));
+        let is_start = header.unit_start || header.random_access;
+        if seeker != NONE && is_start && !is_repeated {
             let tables = self.tables_start.unwrap_or(number);
             let start = Start {
                 tables,
                 access: number,
+                picture: Picture::default(),
             };
-            self.seekers[usize::from(seeker)].observe(start, &header, payload);
+            self.seekers[usize::from(seeker)].observe(start, &header, packet, payload);
             if let Some(times) = self.times.get_mut(usize::from(seeker))
                 && header.unit_start
             {
@@ -155,6 +162,9 @@ impl Demux {
     /// that `grows`, only up to the last packet whose time is settled.
     pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
         let packets = self.packets;
+        if !grows {
+            self.seekers.iter_mut().for_each(Seeker::end);
+        }
         let association = std::mem::take(&mut self.tables.association);
         let mut programs = self.tables.finish();
         let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
@@ -198,9 +208,16 @@ impl Demux {
             let pid = &self.pids[usize::from(stream.pid)];
             self.seekers.get(usize::from(pid.seeker))
         };
-        let (seek_kind, mut seek_points) = seek::points(&programs, seeker_of, &clock);
-        let settled = seek_points.partition_point(|point| point.ts_packet < clock.packets());
-        seek_points.truncate(settled.max(1));
+        let mut found = seek::points(&programs, seeker_of, &clock);
+        let is_settled = |point: &SeekPoint| point.ts_packet < clock.packets();
+        let settled = found.points.partition_point(is_settled).max(1);
+        found.points.truncate(settled);
+        found.pictures.truncate(settled);
+        for (point, picture) in found.points.iter().zip(&mut found.pictures) {
+            if picture.end(point.ts_packet) > clock.packets() {
+                *picture = Picture::default();
+            }
+        }
         let streams = StreamFacts {
             programs,
             association,
@@ -208,7 +225,8 @@ impl Demux {
             clocked,
             doubt,
             stamps_start_ns: StreamTimes::start_ns(self.times.iter(), &clock),
-            seek_kind,
+            seek_kind: found.kind,
+            sync_pid: found.pid,
             nulls: self.nulls,
             transport_errors: self.transport_errors,
             scrambled: self.scrambled,
@@ -217,7 +235,8 @@ impl Demux {
         };
         Learned {
             clock,
-            seek_points,
+            seek_points: found.points,
+            pictures: found.pictures,
             streams,
         }
     }

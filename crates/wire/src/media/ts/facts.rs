@@ -48,6 +48,8 @@ pub(crate) struct StreamFacts {
     /// What the streams' stamps would be at media time 0, in ns.
     pub(crate) stamps_start_ns: u64,
     pub(crate) seek_kind: SeekKind,
+    /// The pid of the pictures that it was learned from.
+    pub(crate) sync_pid: Option<u16>,
     pub(crate) nulls: u64,
     pub(crate) transport_errors: u64,
     pub(crate) scrambled: u64,

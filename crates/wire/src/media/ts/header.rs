@@ -49,3 +49,13 @@ impl Header {
         header
     }
 }
+
+/// Whether a packet comes once more (ISO/IEC 13818-1, section 2.4.3.3): only its clock reference
+/// may differ.
+pub(super) fn is_repeated(
+    last: &[u8; TS_PACKET_BYTES],
+    packet: &[u8; TS_PACKET_BYTES],
+    payload: usize,
+) -> bool {
+    last[1..3] == packet[1..3] && last[payload..] == packet[payload..]
+}

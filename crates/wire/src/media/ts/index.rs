@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
 use super::facts::{ClockDoubt, Facts};
+use super::picture::Picture;
 use super::plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
 use super::seek::SeekPoint;
+use super::trick::TrickPlan;
 use crate::media::container::{self, Container, Continued, Probe};
 use crate::media::plan::Packets;
+use crate::media::scale::Timeline;
 use crate::media::track::{Cut, Medium, Track};
 use crate::rtp;
 
@@ -38,6 +41,8 @@ pub struct Index {
     pub(in crate::media) samples: Vec<u32>,
     pub(in crate::media) clock: Clock,
     pub(in crate::media) seek_points: Vec<SeekPoint>,
+    /// Of each of them the picture that begins there.
+    pub(in crate::media) pictures: Vec<Picture>,
     pub(in crate::media) facts: Facts,
 }
 
@@ -283,6 +288,17 @@ impl Container for Index {
         };
         let make = if grows { Plan::unfinished } else { Plan::new };
         Box::new(make(self, packetisation))
+    }
+
+    fn trick(
+        self: Arc<Self>,
+        _track: usize,
+        cut: Cut,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Box<dyn Packets>> {
+        let plan = TrickPlan::new(self, cut.number + 1, burst_ns, timeline)?;
+        Some(Box::new(plan))
     }
 
     fn doubt(&self) -> Option<String> {

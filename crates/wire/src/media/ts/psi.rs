@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::descriptor::Kind;
 use super::descriptor::{Raw, codec, counted, descriptors, language, text};
+use super::{SYNC_BYTE, TS_PACKET_BYTES};
 
 /// Programs of one file at the most; further ones are served, but not told of.
 pub const PROGRAMS_MAX: usize = 256;
@@ -325,6 +326,24 @@ pub(crate) const PAT_PID: u16 = 0;
 
 /// The pid of the service description table.
 pub(crate) const SDT_PID: u16 = 0x11;
+
+/// A section in packets of its own (ISO/IEC 13818-1, section 2.4.4).
+pub(in crate::media) fn in_packets(pid: u16, section: &[u8]) -> Vec<u8> {
+    const HEADER_BYTES: usize = 4;
+    const STARTS: u8 = 0x40;
+    const HAS_PAYLOAD: u8 = 0x10;
+    // It begins at once behind the pointer.
+    let payload = [&[0], section].concat();
+    let mut out = Vec::new();
+    for (number, part) in (0_u8..).zip(payload.chunks(TS_PACKET_BYTES - HEADER_BYTES)) {
+        let [high, low] = pid.to_be_bytes();
+        let starts = if number == 0 { STARTS } else { 0 };
+        out.extend([SYNC_BYTE, starts | high, low, HAS_PAYLOAD | number & 0xf]);
+        out.extend_from_slice(part);
+        out.resize(out.len().next_multiple_of(TS_PACKET_BYTES), 0xff);
+    }
+    out
+}
 
 #[cfg(test)]
 mod tests {

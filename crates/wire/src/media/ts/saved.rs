@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::clock::Clock;
 use super::facts::Facts;
 use super::index::{Index, SAMPLE_EVERY, SyncRun};
+use super::picture::Picture;
 use super::psi::{PROGRAMS_MAX, STREAMS_MAX};
 use super::seek::{SEEK_POINTS_MAX, SeekPoint};
 use super::{SYNC_RUNS_MAX, UNITS};
@@ -17,6 +18,7 @@ pub(in crate::media) struct SavedIndex {
     samples: Vec<u8>,
     clock: Clock,
     seek_points: Vec<SeekPoint>,
+    pictures: Vec<Picture>,
     facts: Facts,
     /// Of each program its map: reports, which programs are written in as well, have none.
     maps: Vec<Box<[u8]>>,
@@ -34,6 +36,7 @@ impl SavedIndex {
             samples: samples.flat_map(|it| it.to_le_bytes()).collect(),
             clock: index.clock.clone(),
             seek_points: index.seek_points.clone(),
+            pictures: index.pictures.clone(),
             facts: index.facts.clone(),
             maps: maps.collect(),
         }
@@ -57,6 +60,9 @@ impl SavedIndex {
         if !self.has_seek_points(ts_packets) {
             return Err("points to start at that are none");
         }
+        if !self.has_pictures(ts_packets) {
+            return Err("pictures that are none");
+        }
         let programs = &self.facts.streams.programs;
         let streams = programs.iter().map(|program| program.streams.len());
         if programs.len() > PROGRAMS_MAX || streams.sum::<usize>() > STREAMS_MAX {
@@ -75,6 +81,7 @@ impl SavedIndex {
             samples: samples.iter().map(|it| u32::from_le_bytes(*it)).collect(),
             clock: self.clock,
             seek_points: self.seek_points,
+            pictures: self.pictures,
             facts: self.facts,
         })
     }
@@ -91,6 +98,20 @@ impl SavedIndex {
                 .last()
                 .is_some_and(|last| last.ts_packet < ts_packets)
             && points.len() <= SEEK_POINTS_MAX + 1
+    }
+
+    /// Whether there is one for each point to start at, and all of it in the file, one behind the
+    /// other.
+    fn has_pictures(&self, ts_packets: u64) -> bool {
+        let mut end = 0;
+        let mut pairs = self.seek_points.iter().zip(&self.pictures);
+        self.pictures.len() == self.seek_points.len()
+            && pairs.all(|(point, picture)| {
+                let first = point.ts_packet.saturating_add(picture.ahead.into());
+                let is_behind = !picture.is_there() || first >= end;
+                end = end.max(picture.end(point.ts_packet));
+                picture.is_sound() && is_behind && end <= ts_packets
+            })
     }
 }
 
@@ -119,6 +140,32 @@ pub(super) fn packets_of(runs: &[SyncRun], end: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::media::ts::{ScanOptions, Scanner, synth};
+
+    #[test]
+    fn pictures_that_no_stream_has_are_refused() {
+        let mut scanner = Scanner::new(ScanOptions::default());
+        let stream = synth::pictures(&[(100, 1000); 9], 27_000);
+        scanner.push(&stream).unwrap();
+        let index = scanner.finish().unwrap();
+        assert!(index.pictures.iter().all(Picture::is_there));
+        let saved = SavedIndex::of(&index).index().unwrap();
+        assert_eq!(saved.pictures, index.pictures);
+        let changes: [fn(&mut SavedIndex); 7] = [
+            |it| it.pictures.truncate(4),
+            |it| it.pictures[1].span = 2000,
+            |it| it.pictures[1].span = u32::MAX,
+            |it| it.pictures[1].ahead = u32::MAX,
+            |it| it.pictures[1].packets = 101,
+            |it| it.pictures[0].span = 101,
+            |it| it.pictures[8].ahead = 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut saved = SavedIndex::of(&index);
+            change(&mut saved);
+            let error = saved.index().unwrap_err();
+            assert!(error.contains("pictures"), "{number}: {error}");
+        }
+    }
 
     #[test]
     fn an_index_that_no_stream_has_is_refused() {

@@ -6,8 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::TS_PACKET_BYTES;
 use super::clock::Clock;
 use super::header::Header;
+use super::picture::{PICTURE_PACKETS_MAX, Picture, SPAN_PACKETS_MAX, Step, Walk};
 use super::psi::{Kind, Program, Stream};
 
 /// Where to start reading for a wished-for time.
@@ -48,6 +50,18 @@ pub(super) struct Seeker {
     kind: Kind,
     flagged: Starts,
     found: Starts,
+    /// The picture that began at the newest start and has not ended.
+    open: Option<Open>,
+}
+
+/// A picture that is followed to its end.
+#[derive(Clone, Debug)]
+struct Open {
+    /// Its first packet, and one after its last so far.
+    access: u64,
+    end: u64,
+    packets: u32,
+    walk: Walk,
 }
 
 /// Places to start at, as many as fit.
@@ -63,6 +77,20 @@ struct Starts {
 pub(super) struct Start {
     pub(super) tables: u64,
     pub(super) access: u64,
+    /// The picture that begins there, once it has ended.
+    pub(super) picture: Picture,
+}
+
+/// Where playing can start, and what can be shown of it alone.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) kind: SeekKind,
+    /// In order, beginning with the start of the file.
+    pub(super) points: Vec<SeekPoint>,
+    /// Of each of them the picture that begins there.
+    pub(super) pictures: Vec<Picture>,
+    /// The pid that carries the pictures.
+    pub(super) pid: Option<u16>,
 }
 
 impl Seeker {
@@ -72,11 +100,61 @@ impl Seeker {
             kind: stream.kind,
             flagged: Starts::default(),
             found: Starts::default(),
+            open: None,
         }
     }
 
-    /// Takes a packet of the stream that starts a unit or is flagged.
-    pub(super) fn observe(&mut self, start: Start, header: &Header, payload: &[u8]) {
+    /// Takes packet `number`, which is one of the stream: it may belong to a picture that has begun
+    /// before. Whether it is no more than one of its packets once more.
+    pub(super) fn follow(&mut self, number: u64, packet: &[u8; TS_PACKET_BYTES]) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        match open.walk.packet(packet) {
+            Step::Other => {}
+            Step::Repeated => return true,
+            Step::Taken => {
+                open.packets += 1;
+                open.end = number + 1;
+                let is_long = open.end - open.access > SPAN_PACKETS_MAX.into();
+                if is_long || open.packets > PICTURE_PACKETS_MAX {
+                    self.open = None;
+                }
+            }
+            Step::Ended => self.end(),
+            Step::Broken => self.open = None,
+        }
+        false
+    }
+
+    /// What has begun has ended: nothing of it follows.
+    pub(super) fn end(&mut self) {
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        for starts in [&mut self.flagged, &mut self.found] {
+            if let Some(start) = starts.list.last_mut()
+                && start.access == open.access
+            {
+                start.picture = Picture {
+                    ahead: 0,
+                    span: u32::try_from(open.end - open.access).unwrap_or(0),
+                    packets: open.packets,
+                };
+            }
+        }
+    }
+
+    /// Takes a packet of the stream that starts a unit or is flagged, which was
+    /// [followed](Self::follow).
+    pub(super) fn observe(
+        &mut self,
+        start: Start,
+        header: &Header,
+        packet: &[u8; TS_PACKET_BYTES],
+        payload: &[u8],
+    ) {
+        let before = (self.flagged.seen, self.found.seen);
         if header.random_access {
             self.flagged.push(start);
         }
@@ -88,6 +166,15 @@ impl Seeker {
             if found {
                 self.found.push(start);
             }
+        }
+        let is_start = before != (self.flagged.seen, self.found.seen);
+        if is_start && self.kind == Kind::Video {
+            self.open = Walk::begin(packet).map(|walk| Open {
+                access: start.access,
+                end: start.access + 1,
+                packets: 1,
+                walk,
+            });
         }
     }
 }
@@ -111,14 +198,14 @@ impl Starts {
     }
 }
 
-/// Where playing can start, in order, beginning with the start of the file. `seeker_of` knows who
-/// follows a stream.
+/// Where playing can start. `seeker_of` knows who follows a stream.
 pub(super) fn points<'a>(
     programs: &[Program],
     seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
     clock: &Clock,
-) -> (SeekKind, Vec<SeekPoint>) {
-    let (kind, starts) = choose(programs, seeker_of);
+) -> Found {
+    let (kind, pid, starts) = choose(programs, seeker_of);
+    let mut pictures = vec![Picture::default()];
     let mut points = vec![SeekPoint {
         ts_packet: 0,
         time_ns: 0,
@@ -133,12 +220,33 @@ pub(super) fn points<'a>(
         };
         // The first picture's tables come right after the start; one place to start at is enough.
         let is_start = i == 0 && access_ns <= TABLES_BEFORE_NS_MAX;
-        if !is_start && points.last().is_some_and(|last| last.ts_packet < ts_packet) {
+        if is_start {
+            pictures[0] = start.picture_from(0);
+        } else if points.last().is_some_and(|last| last.ts_packet < ts_packet) {
             points.push(SeekPoint { ts_packet, time_ns });
+            pictures.push(start.picture_from(ts_packet));
         }
     }
     points.shrink_to_fit();
-    (kind, points)
+    pictures.shrink_to_fit();
+    Found {
+        kind,
+        points,
+        pictures,
+        pid,
+    }
+}
+
+impl Start {
+    /// Its picture, as it lies behind that packet.
+    fn picture_from(&self, ts_packet: u64) -> Picture {
+        let ahead = u32::try_from(self.access - ts_packet);
+        let placed = |ahead| Picture {
+            ahead,
+            ..self.picture
+        };
+        ahead.map_or_else(|_| Picture::default(), placed)
+    }
 }
 
 /// The starts to use: flagged ones of the first program's video, else found ones, else of the next
@@ -146,13 +254,15 @@ pub(super) fn points<'a>(
 fn choose<'a>(
     programs: &[Program],
     seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
-) -> (SeekKind, &'a [Start]) {
+) -> (SeekKind, Option<u16>, &'a [Start]) {
     for wanted in [Kind::Video, Kind::Audio] {
         let streams = programs.iter().flat_map(|program| &program.streams);
         let streams = streams.filter(|stream| stream.kind == wanted);
-        for seeker in streams.filter_map(&seeker_of).filter(|s| s.kind == wanted) {
-            if wanted == Kind::Video && !seeker.flagged.list.is_empty() {
-                return (SeekKind::Flagged, &seeker.flagged.list);
+        let seekers = streams.filter_map(|stream| Some((stream.pid, seeker_of(stream)?)));
+        for (pid, seeker) in seekers.filter(|(_, s)| s.kind == wanted) {
+            let pictures = (wanted == Kind::Video).then_some(pid);
+            if pictures.is_some() && !seeker.flagged.list.is_empty() {
+                return (SeekKind::Flagged, pictures, &seeker.flagged.list);
             }
             if !seeker.found.list.is_empty() {
                 let kind = if wanted == Kind::Video {
@@ -160,11 +270,11 @@ fn choose<'a>(
                 } else {
                     SeekKind::Sound
                 };
-                return (kind, &seeker.found.list);
+                return (kind, pictures, &seeker.found.list);
             }
         }
     }
-    (SeekKind::None, &[])
+    (SeekKind::None, None, &[])
 }
 
 /// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders
@@ -227,6 +337,7 @@ mod tests {
         let start = |access| Start {
             tables: access,
             access,
+            picture: Picture::default(),
         };
         let max = SEEK_POINTS_MAX as u64;
         (0..max).for_each(|i| starts.push(start(i)));

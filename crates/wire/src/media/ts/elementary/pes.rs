@@ -8,7 +8,7 @@
 //! `PES_packet_length` is not looked at: what follows the header up to the next is the stream's,
 //! whatever a muxer believed beforehand.
 
-use crate::media::ts::header::Header;
+use crate::media::ts::header::{Header, is_repeated};
 use crate::media::ts::index::{SYNC_BYTE, TS_PACKET_BYTES};
 
 /// Bytes of a PES packet's header that say how long it is.
@@ -164,16 +164,6 @@ impl Reader {
         let stuffed = self.header.get(START_BYTES - 1);
         START_BYTES + stuffed.map_or(0, |&bytes| usize::from(bytes))
     }
-}
-
-/// Whether a packet comes once more (ISO/IEC 13818-1, section 2.4.3.3): only its clock reference
-/// may differ.
-fn is_repeated(
-    last: &[u8; TS_PACKET_BYTES],
-    packet: &[u8; TS_PACKET_BYTES],
-    payload: usize,
-) -> bool {
-    last[1..3] == packet[1..3] && last[payload..] == packet[payload..]
 }
 
 /// The stamps in a whole header.
