@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use onrush_server::tls::{CertificateFiles, SrtpOffer, TlsConfig, TlsLimits};
+use onrush_server::tls::{CertificateFiles, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits};
 use onrush_sys::probe;
 
 use crate::values::{DAY, count, listening_address};
@@ -79,6 +79,19 @@ pub(crate) struct TlsOptions {
     )]
     pub(crate) srtp: Srtp,
 
+    /// Whose keys encrypted packets of files have (SRTP)
+    ///
+    /// With `shared` all viewers of a film that ask over TLS are told one key, its packets are
+    /// encrypted once, and each viewer can read what the others are sent. From its first jump on a
+    /// viewer's packets are encrypted for it, under another SSRC.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "WHOSE",
+        default_value = "own"
+    )]
+    pub(crate) srtp_keys: SrtpKeysOption,
+
     /// TLS handshakes at once; one more is closed
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = limits().tls_handshakes_max, value_parser = count)]
@@ -114,6 +127,15 @@ pub(crate) enum Srtp {
     Plain,
 }
 
+/// Whose keys encrypted packets of files have.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SrtpKeysOption {
+    /// Each viewer's own: nobody else can read its packets.
+    Own,
+    /// The film's, for all viewers that ask over TLS: packets are encrypted once.
+    Shared,
+}
+
 /// The settings, and where RTSP and HTTP listen for TLS.
 pub(crate) type Settings = (TlsConfig, Vec<SocketAddr>, Vec<SocketAddr>);
 
@@ -143,6 +165,10 @@ impl TlsOptions {
                 Srtp::Asked => SrtpOffer::Asked,
                 Srtp::Always => SrtpOffer::Always,
                 Srtp::Plain => SrtpOffer::Plain,
+            },
+            srtp_keys: match self.srtp_keys {
+                SrtpKeysOption::Own => SrtpKeys::Own,
+                SrtpKeysOption::Shared => SrtpKeys::Shared,
             },
             limits: TlsLimits {
                 tls_handshakes_max: self.tls_handshakes_max,

@@ -17,7 +17,7 @@ use crate::engine::{
 };
 use crate::filling::{Filling, mib};
 use crate::library::Media;
-use crate::store::{self, Store};
+use crate::store::{self, Source, Store};
 
 /// Bytes of a chunk of the cache, unless the cache is small.
 pub const CHUNK_BYTES: usize = 256 << 10;
@@ -146,10 +146,22 @@ impl Data {
             reason: "the file cannot be cut into packets, or is too long to be cut into chunks"
                 .to_owned(),
         })?;
-        self.engines.open(StreamSpec {
-            source: Arc::clone(source),
-            to,
-        })
+        self.open_source(Arc::clone(source), to)
+    }
+
+    /// Opens a stream of that source for the client at `to`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Engines::open`].
+    pub fn open_source(&self, source: Arc<Source>, to: Destination) -> Result<Stream, EngineError> {
+        self.engines.open(StreamSpec { source, to })
+    }
+
+    /// Bytes of a chunk of sources.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> usize {
+        self.store.shared().pool().chunk_bytes()
     }
 
     /// Waits until all of the cache is ready, or what can be had of it: for experiments and tests,

@@ -218,17 +218,21 @@ impl Engines {
             Destination::Interleaved { connection, .. } => connection.remote(),
         });
         let plan = source.plan();
-        let segment_bytes = u16::try_from(plan.image_bytes_max());
+        let segment_bytes = u16::try_from(source.image_bytes_max());
         let mut segment_bytes = segment_bytes.expect("a packet is below 64 KiB");
         let (to, srtp) = match to {
             Destination::Encrypted { socket, srtp } => (Destination::Socket(socket), Some(srtp)),
             to => (to, None),
         };
         segment_bytes = segment_bytes.saturating_add(srtp.as_ref().map_or(0, |it| it.tag_bytes()));
+        let own = srtp
+            .as_ref()
+            .map(|srtp| srtp.numbering(source.origin().sequence));
         let numbering = match remote.shared.has_own_headers.load(Ordering::Relaxed) {
-            _ if srtp.is_some() => StreamSrtp::numbering(source.origin().sequence),
-            true => self.headers.start(),
-            false => Numbering::default(),
+            // Its packets have the numbers that they are encrypted with.
+            _ if source.film_key().is_some() => Numbering::default(),
+            true => own.unwrap_or_else(|| self.headers.start()),
+            false => own.unwrap_or_default(),
         };
         let demand = match numbering.is_shared() && matches!(to, Destination::Socket(_)) {
             true => Demand::of(&plan, self.burst_ns),
@@ -317,7 +321,6 @@ impl Engines {
         // What one engine has room for, all have.
         let can_renumber = remote.shared.has_own_headers.load(Ordering::Relaxed);
         let renumbers = can_renumber && self.headers != RtpHeaders::Shared;
-        let renumbers = renumbers || shared.srtp.is_some();
         let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
         Ok(Stream {
             slot: Mutex::new(Some(EngineSlot { remote, number })),

@@ -1,7 +1,8 @@
 //! What the packets of a stream are encrypted with that only its own client can read (RFC 3711).
 //!
-//! Its key is one session's, and its SSRC, too; so its numbers are its own from the start. What is
-//! here goes with the stream from engine to engine: one has it at a time.
+//! Its key is one session's, or its SSRC is with a key that others have, too; so its numbers are its
+//! own from the start, or from when it leaves the images that all share. What is here goes with the
+//! stream from engine to engine: one has it at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,17 +17,20 @@ use crate::random::random;
 #[derive(Debug)]
 pub struct StreamSrtp {
     keys: RtpKeys,
+    /// No other stream has it with that key.
+    ssrc: u32,
     /// Index of the last packet: how often sequence numbers have wrapped, and its own. Written by
     /// the worker that has the stream.
     last_index: AtomicU64,
 }
 
 impl StreamSrtp {
-    /// Of that master key, which nothing else is encrypted with.
+    /// Of that master key, which nothing else is encrypted with under that SSRC.
     #[must_use]
-    pub fn new(master: &MasterKey) -> Self {
+    pub fn new(master: &MasterKey, ssrc: u32) -> Self {
         Self {
             keys: RtpKeys::new(master),
+            ssrc,
             last_index: AtomicU64::new(0),
         }
     }
@@ -57,13 +61,18 @@ impl StreamSrtp {
     /// Numbers of its own, where the images' begin with `first_sequence`. The first are in the
     /// lower half, so that a client which misses some of them knows whether they have wrapped (RFC
     /// 3711, section 3.3.1).
-    pub(super) fn numbering(first_sequence: u16) -> Numbering {
-        let [a, b, c, d, e, f, g, h, i, j] = random();
-        let sequence = u16::from_be_bytes([a & 0x7f, b]);
+    pub(super) fn numbering(&self, first_sequence: u16) -> Numbering {
+        self.numbering_at(first_sequence, u32::from_be_bytes(random()))
+    }
+
+    /// Likewise, with so much added to timestamps.
+    pub(super) fn numbering_at(&self, first_sequence: u16, timestamp: u32) -> Numbering {
+        let [high, low] = random();
+        let sequence = u16::from_be_bytes([high & 0x7f, low]);
         let offset = Position {
             sequence: sequence.wrapping_sub(first_sequence),
-            timestamp: u32::from_be_bytes([c, d, e, f]),
+            timestamp,
         };
-        Numbering::own(offset, u32::from_be_bytes([g, h, i, j]))
+        Numbering::own(offset, self.ssrc)
     }
 }

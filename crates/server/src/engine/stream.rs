@@ -13,6 +13,7 @@ use super::interleaved::InterleavedConnection;
 use super::numbering::{changed, jumped, position_of};
 use super::remote::{Command, Play, Remote};
 use super::shared::{State, StreamShared, TrackClock};
+use super::srtp::StreamSrtp;
 use super::worker::signed;
 use super::{EngineError, Engines};
 use crate::store::{self, Source};
@@ -259,10 +260,53 @@ impl Stream {
         self.numbering_from(from).position(position)
     }
 
+    /// Whether packets have numbers of its own after a jump. Those of encrypted images cannot: it
+    /// [leaves](Self::leave_shared_images) these first.
+    fn renumbers(&self, shared: &StreamShared) -> bool {
+        let is_plain = shared.source.film_key().is_none();
+        shared.srtp.is_some() || is_plain && self.renumbers
+    }
+
+    /// Its SSRC, if that is not its source's.
+    #[must_use]
+    pub fn own_ssrc(&self) -> Option<u32> {
+        let (numbering, _) = self.shared().numbered_until();
+        numbering.own_ssrc()
+    }
+
+    /// Whether it may play on from packet `from` of the encrypted images that it shares: numbers go
+    /// on without a gap, or begin where a client knows without being told that they have not
+    /// wrapped yet (RFC 3711, section 3.3.1). `false` if its source is another.
+    #[must_use]
+    pub fn may_share_from(&self, from: u64) -> bool {
+        let shared = self.shared();
+        let source = &shared.source;
+        source.film_key().is_some()
+            && match shared.has_played() {
+                true => shared.numbered_until().1 == from,
+                false => source.index_of(from) < 1 << 15,
+            }
+    }
+
+    /// From its next play on it sends plain images of another source of its track, encrypted for
+    /// its client alone, by `srtp`, and numbered anew under that SSRC. Stamps go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::change_source`].
+    pub fn leave_shared_images(
+        &self,
+        source: &Arc<Source>,
+        srtp: StreamSrtp,
+        from: u64,
+    ) -> Result<(), EngineError> {
+        self.change(source, Some(Arc::new(srtp)), from)
+    }
+
     fn numbering_from(&self, from: u64) -> Numbering {
         let shared = self.shared();
         let (numbering, end) = shared.numbered_until();
-        match self.renumbers && shared.has_played() {
+        match self.renumbers(&shared) && shared.has_played() {
             true => jumped(numbering, &shared.source, &shared.source.plan(), end, from),
             false => numbering,
         }
@@ -278,31 +322,48 @@ impl Stream {
     /// [`EngineError::Media`] if the packets of `source` are larger than its socket was made ready
     /// for.
     pub fn change_source(&self, source: &Arc<Source>, from: u64) -> Result<(), EngineError> {
-        let before = self.shared();
-        if Arc::ptr_eq(&before.source, source) {
-            return Ok(());
+        match Arc::ptr_eq(&self.shared().source, source) {
+            true => Ok(()),
+            false => self.change(source, None, from),
         }
+    }
+
+    fn change(
+        &self,
+        source: &Arc<Source>,
+        srtp: Option<Arc<StreamSrtp>>,
+        from: u64,
+    ) -> Result<(), EngineError> {
+        let before = self.shared();
         let slot = self.slot();
         let EngineSlot { remote, number } = slot
             .filter(|_| before.state() != State::Playing)
             .ok_or(EngineError::Busy)?;
         let plan = source.plan();
         // Larger ones would be cut by the kernel.
-        let tag_bytes = before.srtp.as_ref().map_or(0, |srtp| srtp.tag_bytes());
-        if plan.image_bytes_max() + usize::from(tag_bytes) > before.segment_bytes.into() {
+        let leaves_shared = srtp.is_some();
+        let srtp = srtp.or_else(|| before.srtp.clone());
+        let tag_bytes = srtp.as_ref().map_or(0, |srtp| srtp.tag_bytes());
+        if source.image_bytes_max() + usize::from(tag_bytes) > before.segment_bytes.into() {
             let reason = "its packets are larger than those of the track".to_owned();
             return Err(EngineError::Media { reason });
         }
         let (numbering, end) = before.numbered_until();
-        let numbering = match self.renumbers && before.has_played() {
+        let goes_on = before.has_played() && (leaves_shared || self.renumbers(&before));
+        let mut numbering = match goes_on {
             true => changed(numbering, (&before.source, end), (source, from)),
             false => numbering,
         };
+        if let Some(srtp) = srtp.as_ref().filter(|_| leaves_shared) {
+            let timestamp = numbering.position(Position::default()).timestamp;
+            numbering = srtp.numbering_at(source.origin().sequence_of(from), timestamp);
+        }
         let demand = match numbering.is_shared() && self.connection.is_none() {
             true => Demand::of(&plan, plan.burst_ns()),
             false => Demand::of_own_headers(&plan, plan.burst_ns()),
         };
-        let after = before.with_source(Arc::clone(source), numbering, from, demand);
+        let mut after = before.with_source(Arc::clone(source), numbering, from, demand);
+        after.srtp = srtp;
         let after = Arc::new(after);
         remote.send(Command::ChangeSource {
             stream: number,

@@ -6,6 +6,7 @@
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
 mod behind;
+mod encrypted;
 pub(crate) mod segments;
 
 use std::fs::{self, File, Metadata};
@@ -21,6 +22,7 @@ use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+use super::film_keys::FilmKeysInUse;
 use super::identity::{Identity, differing};
 use super::scan::{Read, Scanned, read};
 use super::settings::Settings;
@@ -51,6 +53,8 @@ pub struct Media {
     origins: Box<[RtpOrigin]>,
     /// Of each track, by the numbers of its cuts.
     sources: Box<[[MadeSource; CUTS_MAX]]>,
+    /// Of those whose encrypted images are shared.
+    film_keys: FilmKeysInUse,
     /// Held while it is cut into segments, so that nobody does it twice.
     cutting: Mutex<()>,
     /// Held while the file is looked at.
@@ -136,6 +140,7 @@ impl Media {
                 tricks: Tricks::default(),
                 changes: Vec::new(),
             }),
+            film_keys: FilmKeysInUse::default(),
             cutting: Mutex::default(),
             growth: Mutex::new(Growth {
                 scanner: growth,
@@ -369,6 +374,7 @@ impl Media {
     pub(super) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Relaxed)
             || self.sources().any(|source| source.failure().is_some())
+            || has_failed(&self.film_keys.sources())
             || self.state().tricks.have_failed()
     }
 
@@ -479,7 +485,9 @@ impl Media {
         info!("{:?} has changed: {reason}", self.name);
         self.outdated.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        for source in self.sources().chain(state.tricks.sources()) {
+        let encrypted = self.film_keys.sources();
+        let all = self.sources().chain(state.tricks.sources());
+        for source in all.chain(&encrypted) {
             change(source, &part, reason);
         }
         // More than a few say no more.
@@ -504,6 +512,7 @@ impl Media {
         change(&mut state);
         state.plans = no_plans(self.tracks());
         state.segments = None;
+        self.film_keys.retire();
         for (track, sources) in self.sources.iter().enumerate() {
             for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
                 let plan = state.plan(track, *cut, self.settings.burst_ns);
@@ -542,6 +551,10 @@ impl Backing for Opened {
     fn file(&self) -> &File {
         &self.file
     }
+}
+
+fn has_failed(sources: &[Arc<Source>]) -> bool {
+    sources.iter().any(|source| source.failure().is_some())
 }
 
 /// Lets nothing be sent any more that is made of this part of the file.

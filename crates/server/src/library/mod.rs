@@ -25,6 +25,7 @@ use tracing::{error, warn};
 
 use crate::config::Config;
 
+mod film_keys;
 mod identity;
 mod media;
 mod names;
@@ -33,6 +34,8 @@ mod scan;
 mod settings;
 mod tricks;
 
+pub use film_keys::FilmKeys;
+pub(crate) use film_keys::{is_marked, marked};
 pub use identity::Identity;
 pub use media::Media;
 use media::Opened;

@@ -28,8 +28,11 @@ use super::srtp::AgreedKeys;
 use super::summary::describe;
 use super::{Control, Escaped};
 use crate::channels::{LiveChannel, Played, Way};
+use crate::data::Data;
+use crate::engine::numbering::RtpHeaders;
 use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot, StreamSrtp};
-use crate::library::Media;
+use crate::library::{FilmKeys, Media};
+use crate::random::random;
 use crate::store::Source;
 
 /// How packets come to the client.
@@ -192,7 +195,8 @@ impl Delivery {
     /// what it was when the session was set up.
     pub(super) fn ssrc(&self, first: u32) -> u32 {
         match self {
-            Self::Stored(_) | Self::Group(_) => first,
+            Self::Stored(delivery) => delivery.stream.own_ssrc().unwrap_or(first),
+            Self::Group(_) => first,
             Self::Live(player) => player.ssrc().unwrap_or(first),
         }
     }
@@ -376,12 +380,42 @@ fn stored(
     let Some(keys) = &client.srtp else {
         return open_stream(control, of, (mtu_bytes, client), socket.into(), reports);
     };
+    let mtu_bytes = AgreedKeys::mtu_bytes(mtu_bytes);
+    let path = (mtu_bytes, client);
+    let ssrc = match &keys.film {
+        Some(film) => match shared_images(control, of, path, film) {
+            Some(source) => {
+                let stream = |data: &Data| data.open_source(source, socket.into());
+                return open_stream_by(control, of, path, stream, reports);
+            }
+            // What the client knows does for packets of its own, too.
+            None => film.track(of.1).take_ssrc().ok_or_else(|| {
+                let note = "the keys of this description are used up: ask for another";
+                Reply::refusal(StatusCode::KeyManagementError, note)
+            })?,
+        },
+        None => u32::from_be_bytes(random()),
+    };
     let to = Destination::Encrypted {
         socket: socket.into(),
-        srtp: Arc::new(StreamSrtp::new(&keys.server)),
+        srtp: Arc::new(StreamSrtp::new(&keys.server, ssrc)),
     };
-    let mtu_bytes = AgreedKeys::mtu_bytes(mtu_bytes);
-    open_stream(control, of, (mtu_bytes, client), to, reports)
+    open_stream(control, of, path, to, reports)
+}
+
+/// Images of a track that are encrypted for all who have its key, if there can be any. Those who
+/// want headers of their own from the start do not share.
+fn shared_images(
+    control: &Control,
+    (media, track): (&Arc<Media>, usize),
+    (mtu_bytes, client): (u32, &Client),
+    film: &FilmKeys,
+) -> Option<Arc<Source>> {
+    let data = control.content.sending.get()?;
+    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, client.peer.is_ipv4());
+    let shares = control.config.rtp_headers != RtpHeaders::Own;
+    let source = media.encrypted_source(film, track, payload_bytes_max, data.chunk_bytes());
+    source.filter(|_| shares)
 }
 
 /// A stream of its own from a file, as frames of the connection, and a channel for its reports.
@@ -403,9 +437,21 @@ fn interleaved(
 
 fn open_stream(
     control: &Control,
+    of: (&Arc<Media>, usize),
+    path: (u32, &Client),
+    to: Destination,
+    reports: Reports,
+) -> Result<Opened, Reply> {
+    let payload_bytes_max = payload_bytes_that_fit(path.0, path.1.peer.is_ipv4());
+    let stream = |data: &Data| data.open(of.0, of.1, payload_bytes_max, to);
+    open_stream_by(control, of, path, stream, reports)
+}
+
+fn open_stream_by(
+    control: &Control,
     (media, track): (&Arc<Media>, usize),
     (mtu_bytes, client): (u32, &Client),
-    to: Destination,
+    open: impl FnOnce(&Data) -> Result<Stream, EngineError>,
     reports: Reports,
 ) -> Result<Opened, Reply> {
     let data = control.content.sending.get();
@@ -415,9 +461,11 @@ fn open_stream(
         let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
         return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
     }
-    let stream = data.open(media, track, payload_bytes_max, to);
-    let stream = stream.map_err(|error| refusal(&error))?;
-    let ssrc = stream.snapshot().numbering.ssrc(media.origin(track).ssrc);
+    let stream = open(data).map_err(|error| refusal(&error))?;
+    let ssrc = stream
+        .snapshot()
+        .numbering
+        .ssrc(stream.source().origin().ssrc);
     let delivery = Delivery::Stored(StoredDelivery {
         stream,
         media: Arc::clone(media),

@@ -9,6 +9,7 @@
 //! server's, if it tells none.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use onrush_wire::rtcp::ntp;
@@ -20,8 +21,10 @@ use sha2::Sha256;
 
 use super::moment::Moment;
 use super::presentation::Presentation;
+use crate::library::{FilmKeys, is_marked, marked};
 use crate::random::random;
-use crate::tls::SrtpOffer;
+use crate::store::FilmKey;
+use crate::tls::{SrtpKeys, SrtpOffer, TlsConfig};
 
 /// What keys are derived of.
 pub(super) struct Secret([u8; 32]);
@@ -31,17 +34,23 @@ pub(super) struct Secret([u8; 32]);
 pub(super) struct AgreedKeys {
     /// What the server encrypts with.
     pub(super) server: MasterKey,
-    /// What the client encrypts with.
-    client: MasterKey,
+    /// What the client encrypts with; none if it has told none where all have the server's.
+    client: Option<MasterKey>,
     /// The client does not know the server's yet.
     is_new: bool,
+    /// Those that the server's is of, if all viewers of the file share it.
+    pub(super) film: Option<Arc<FilmKeys>>,
 }
 
 /// What the reports of a track are encrypted with, both ways.
 #[derive(Debug)]
 pub(super) struct TrackSrtp {
+    /// Of reports under an SSRC of the session's own.
     sender: RefCell<RtcpSender>,
-    receiver: RefCell<RtcpReceiver>,
+    /// None hears nothing: anybody who has the key of all could have said it.
+    receiver: Option<RefCell<RtcpReceiver>>,
+    /// Of those under the SSRC of images that are shared, and what that is.
+    film: Option<(u32, Arc<FilmKey>)>,
 }
 
 /// Whether packets of a client are to be encrypted, and whether it may be told a key.
@@ -51,6 +60,8 @@ pub(super) struct Wish {
     pub(super) parameter: Option<SrtpParameter>,
     /// Nobody reads its connection along, or that does not matter.
     pub(super) may_know: bool,
+    /// It may be told one that others have.
+    may_share: bool,
 }
 
 impl Secret {
@@ -80,11 +91,12 @@ impl Wish {
     pub(super) fn new(
         parameter: Option<SrtpParameter>,
         is_encrypted: bool,
-        offer: SrtpOffer,
+        config: &TlsConfig,
     ) -> Self {
         Self {
             parameter,
-            may_know: is_encrypted || offer == SrtpOffer::Plain,
+            may_know: is_encrypted || config.srtp == SrtpOffer::Plain,
+            may_share: is_encrypted && config.srtp_keys == SrtpKeys::Shared,
         }
     }
 
@@ -123,9 +135,20 @@ impl Wish {
         if let Some(note) = self.refusal(presentation) {
             return Err(Reply::refusal(StatusCode::UnsupportedTransport, note));
         }
-        let (nonce, path) = (random(), presentation.path());
         let tracks = 0..presentation.tracks();
-        let messages = tracks.map(|track| message(secret.key(suite, nonce, (&path, track)), 0));
+        let film = match presentation {
+            Presentation::Stored(media) if self.may_share => media.film_keys(suite),
+            _ => None,
+        };
+        let (nonce, path) = match &film {
+            Some(film) => (film.nonce(), String::new()),
+            None => (own_nonce(), presentation.path()),
+        };
+        let key = |track| match &film {
+            Some(film) => *film.track(track).master(),
+            None => secret.key(suite, nonce, (&path, track)),
+        };
+        let messages = tracks.map(|track| message(key(track), 0));
         let parameter = SrtpParameter {
             suite,
             nonce: Some(nonce),
@@ -143,7 +166,10 @@ impl Wish {
         if !self.is_for(transport) {
             return Ok(None);
         }
-        let known = self.parameter.and_then(|it| Some((it.suite, it.nonce?)));
+        let named = self.parameter.and_then(|it| Some((it.suite, it.nonce?)));
+        let film = named.and_then(|(suite, nonce)| self.film(presentation, suite, nonce));
+        // Of another file by now, or told over TLS: the client is given one of its own.
+        let known = named.filter(|(_, nonce)| !is_marked(*nonce));
         let told = request.header("KeyMgmt").map(parse_key_mgmt).transpose();
         let told = told
             .map_err(|error| Reply::refusal(StatusCode::KeyManagementError, &error.to_string()))?;
@@ -153,13 +179,35 @@ impl Wish {
         let suite = suite
             .or_else(|| told.map(|key| key.suite()))
             .unwrap_or_default();
-        let (suite, nonce) = known.unwrap_or_else(|| (suite, random()));
+        if let Some(film) = film {
+            return Ok(Some(Box::new(AgreedKeys {
+                server: *film.track(track).master(),
+                client: told,
+                is_new: false,
+                film: Some(film),
+            })));
+        }
+        let (suite, nonce) = known.unwrap_or_else(|| (suite, own_nonce()));
         let server = secret.key(suite, nonce, (&presentation.path(), track));
         Ok(Some(Box::new(AgreedKeys {
             server,
-            client: told.unwrap_or(server),
+            client: Some(told.unwrap_or(server)),
             is_new: known.is_none(),
+            film: None,
         })))
+    }
+
+    /// The shared keys that a description has named so.
+    fn film(
+        self,
+        presentation: &Presentation,
+        suite: Suite,
+        nonce: [u8; 16],
+    ) -> Option<Arc<FilmKeys>> {
+        match presentation {
+            Presentation::Stored(media) if self.may_share => media.film_keys_named(suite, nonce),
+            _ => None,
+        }
     }
 }
 
@@ -179,22 +227,43 @@ impl AgreedKeys {
 }
 
 impl TrackSrtp {
-    pub(super) fn new(keys: &AgreedKeys) -> Box<Self> {
+    /// Of a track whose packets have that SSRC at first.
+    pub(super) fn new(keys: &AgreedKeys, (track, ssrc): (u8, u32)) -> Box<Self> {
+        let receiver = keys.client.as_ref().map(RtcpReceiver::new);
+        let film = keys.film.as_ref();
         Box::new(Self {
             sender: RefCell::new(RtcpSender::new(&keys.server)),
-            receiver: RefCell::new(RtcpReceiver::new(&keys.client)),
+            receiver: receiver.map(RefCell::new),
+            film: film.map(|film| (ssrc, Arc::clone(film.track(track.into())))),
         })
+    }
+
+    /// The key that others have, too, if it has.
+    pub(super) fn film_key(&self) -> Option<&Arc<FilmKey>> {
+        self.film.as_ref().map(|(_, key)| key)
     }
 
     /// A report, encrypted; nothing once its key is used up, which takes 340 years.
     pub(super) fn protect(&self, report: &[u8]) -> Option<Vec<u8>> {
-        self.sender.borrow_mut().protect(report).ok()
+        // All sessions that share images report under one SSRC, so the key numbers what they say.
+        match &self.film {
+            Some((shared, key)) if report.get(4..8) == Some(&shared.to_be_bytes()) => {
+                key.protect_report(report)
+            }
+            _ => self.sender.borrow_mut().protect(report).ok(),
+        }
     }
 
     /// What a client's datagram says, if it is from the client.
     pub(super) fn unprotect(&self, datagram: &[u8]) -> Option<Vec<u8>> {
-        self.receiver.borrow_mut().unprotect(datagram).ok()
+        let mut receiver = self.receiver.as_ref()?.borrow_mut();
+        receiver.unprotect(datagram).ok()
     }
+}
+
+/// A number for keys that nobody shares.
+fn own_nonce() -> [u8; 16] {
+    marked(random(), false)
 }
 
 /// A message with that key. An SSRC that is not known yet is 0.
@@ -233,11 +302,15 @@ mod tests {
     fn reports_are_encrypted_both_ways() {
         let keys = |server, client| AgreedKeys {
             server: MasterKey::new(Suite::default(), &[server; 30]).unwrap(),
-            client: MasterKey::new(Suite::default(), &[client; 30]).unwrap(),
+            client: MasterKey::new(Suite::default(), &[client; 30]),
             is_new: false,
+            film: None,
         };
         let (here, there) = (keys(1, 2), keys(2, 1));
-        let (here, there) = (TrackSrtp::new(&here), TrackSrtp::new(&there));
+        let (here, there) = (
+            TrackSrtp::new(&here, (0, 1)),
+            TrackSrtp::new(&there, (0, 1)),
+        );
         let report = b"report of a receiver";
         let sealed = there.protect(report).unwrap();
         assert_eq!(here.unprotect(&sealed).as_deref(), Some(&report[..]));

@@ -21,7 +21,8 @@ use super::presentation::Presentation;
 use super::reports::Reports;
 use super::srtp::TrackSrtp;
 use crate::engine::shared::TrackClock;
-use crate::engine::{EndReason, EngineError};
+use crate::engine::{EndReason, EngineError, StreamSrtp};
+use crate::store::Source;
 
 /// Where a session's packets go, and all that is known about them.
 #[derive(Debug)]
@@ -69,12 +70,15 @@ impl TrackSession {
             reports,
             ssrc,
         } = Delivery::open(control, (presentation, track), transport, client)?;
+        let of = (delivery.track(), ssrc);
+        let srtp = client.srtp.as_deref();
+        let srtp = srtp.map(|keys| TrackSrtp::new(keys, of));
         Ok(Self {
             delivery,
             resume_at: Cell::new(0),
             pause_before: Cell::new(NO_PACKET),
             reports,
-            srtp: client.srtp.as_deref().map(TrackSrtp::new),
+            srtp,
             track_url: track_url.into(),
             ssrc,
             started_ns: Cell::new(0),
@@ -171,6 +175,32 @@ impl TrackSession {
     pub(super) fn is_silent(&self) -> bool {
         self.stored()
             .is_some_and(|delivery| delivery.is_silent.get())
+    }
+
+    /// Readies its stream, if it has one, for playing from packet `from` of `source`. What is
+    /// encrypted for all who have its key goes on so as long as its numbers do, and from its first
+    /// jump on it is encrypted for the client alone.
+    pub(super) fn take_source(&self, source: &Arc<Source>, from: u64) -> Result<(), EngineError> {
+        let Some(StoredDelivery { stream, .. }) = self.stored() else {
+            return Ok(());
+        };
+        let played = stream.source();
+        let (Some(_), Some(key)) = (
+            played.film_key(),
+            self.srtp.as_ref().and_then(|it| it.film_key()),
+        ) else {
+            return stream.change_source(source, from);
+        };
+        let is_normal = |source: &Source| source.plan().timeline().scale().is_normal();
+        if is_normal(source) && stream.may_share_from(from) {
+            return Ok(());
+        }
+        let reason = "its key is used up: describe it anew";
+        let ssrc = key.take_ssrc().ok_or_else(|| EngineError::Media {
+            reason: reason.to_owned(),
+        })?;
+        let srtp = StreamSrtp::new(key.master(), ssrc);
+        stream.leave_shared_images(source, srtp, from)
     }
 
     /// The clock that it shares with the tracks beside it, if it shares one.

@@ -132,7 +132,7 @@ pub(super) async fn starts(
     let first_ns = first_ns.ok_or_else(|| no_range(RangeError::Stop))?;
     for start in &mut starts {
         if let Some(StoredDelivery { stream, .. }) = start.track.stored() {
-            let changed = stream.change_source(&start.source, start.from);
+            let changed = start.track.take_source(&start.source, start.from);
             changed.map_err(|error| refusal(&error))?;
             // One time for all tracks, by each one's clock: so a player knows how they belong
             // together before a report tells it, whichever packet each begins with.

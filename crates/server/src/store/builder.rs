@@ -138,6 +138,11 @@ impl Builder<'_> {
         self.write_images(of, packets.clone(), claim.bytes_mut())?;
         self.bursts.clear();
         plan.bursts(packets.clone(), &mut self.bursts);
+        if let Some(cipher) = &source.cipher {
+            let (index, bursts) = (source.index_of(packets.start), &mut self.bursts);
+            let encrypted = cipher.encrypt(chunk, index, bursts, claim.bytes_mut());
+            encrypted.map_err(BuildError::Media)?;
+        }
         let last = packets.end.saturating_sub(1);
         let media_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
         let part = layout::Part {

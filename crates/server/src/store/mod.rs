@@ -17,6 +17,7 @@
 //! built.
 
 mod builder;
+mod film_key;
 pub mod layout;
 mod source;
 mod table;
@@ -33,6 +34,7 @@ use onrush_sys::thread::keep_off;
 use tokio::sync::Notify;
 
 use crate::experiments::Faults;
+pub use film_key::{FILM_KEY_USES_MAX, FilmKey, ImageCipher};
 pub use source::Source;
 
 /// Chunks that may be requested and not yet built, of those that are needed and of those that will

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use onrush_wire::media::{Plan, RtpOrigin};
 
+use super::film_key::{FilmKey, ImageCipher};
 use super::table::Table;
 use super::{Backing, CHUNKS_MAX, layout};
 
@@ -22,6 +23,8 @@ pub struct Source {
     /// Not for engines, who wait for nobody.
     plan: RwLock<Arc<Plan>>,
     origin: RtpOrigin,
+    /// What its images are encrypted with, if all who get them share a key.
+    pub(super) cipher: Option<ImageCipher>,
     pub(super) backing: Arc<dyn Backing>,
     pub(super) direct: OnceLock<Option<File>>,
     packets_per_chunk: u64,
@@ -47,9 +50,31 @@ impl Source {
         backing: Arc<dyn Backing>,
         chunk_bytes: usize,
     ) -> Option<Self> {
+        Self::with((plan, origin), backing, chunk_bytes, None)
+    }
+
+    /// As [`Self::new`], with images that are encrypted and a tag longer (RFC 3711). The SSRC is
+    /// one that the key of `cipher` has given for this source alone. Such a source does not grow.
+    #[must_use]
+    pub fn encrypted(
+        of: (Arc<Plan>, RtpOrigin),
+        backing: Arc<dyn Backing>,
+        chunk_bytes: usize,
+        cipher: ImageCipher,
+    ) -> Option<Self> {
+        Self::with(of, backing, chunk_bytes, Some(cipher))
+    }
+
+    fn with(
+        (plan, origin): (Arc<Plan>, RtpOrigin),
+        backing: Arc<dyn Backing>,
+        chunk_bytes: usize,
+        cipher: Option<ImageCipher>,
+    ) -> Option<Self> {
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let (room_bytes, entry_bytes) = layout::room(chunk_bytes);
-        let packets_per_chunk = plan.packets_per_chunk(room_bytes, entry_bytes);
+        let tag_bytes = cipher.as_ref().map_or(0, ImageCipher::tag_bytes);
+        let packets_per_chunk = plan.packets_per_chunk(room_bytes, entry_bytes + tag_bytes);
         // A table counts the images of a burst in 16 bits.
         let packets_per_chunk = packets_per_chunk.min(u16::MAX.into());
         if packets_per_chunk == 0 {
@@ -67,6 +92,7 @@ impl Source {
             changed_before: AtomicU64::new(0),
             plan: RwLock::new(plan),
             origin,
+            cipher,
             backing,
             direct: OnceLock::new(),
             packets_per_chunk,
@@ -114,6 +140,32 @@ impl Source {
     #[must_use]
     pub fn origin(&self) -> RtpOrigin {
         self.origin
+    }
+
+    /// The key that all who get its images share, if they are encrypted.
+    #[must_use]
+    pub fn film_key(&self) -> Option<&Arc<FilmKey>> {
+        self.cipher.as_ref().map(ImageCipher::key)
+    }
+
+    /// Bytes that each image is longer by than its packet, because it is encrypted.
+    #[must_use]
+    pub fn tag_bytes(&self) -> u16 {
+        let tag_bytes = self.cipher.as_ref().map_or(0, ImageCipher::tag_bytes);
+        u16::try_from(tag_bytes).expect("16 at most")
+    }
+
+    /// Bytes of the largest image that it may have, with its tag.
+    #[must_use]
+    pub fn image_bytes_max(&self) -> usize {
+        self.plan().image_bytes_max() + usize::from(self.tag_bytes())
+    }
+
+    /// The index of a packet in SRTP (RFC 3711, section 3.3.1): its sequence number and how often
+    /// those have wrapped since packet 0.
+    #[must_use]
+    pub fn index_of(&self, packet: u64) -> u64 {
+        u64::from(self.origin.sequence) + packet
     }
 
     /// Whether there may be more packets later. To be asked before [`Self::rtp_packets`] by whoever

@@ -103,7 +103,8 @@ impl StreamEntry {
 
     /// Goes to where `play` says, and takes its clock.
     pub(super) fn start(&mut self, play: &Play, renumbers: bool) {
-        if renumbers || self.srtp().is_some() {
+        let is_plain = self.shared.source.film_key().is_none();
+        if renumbers && is_plain || self.srtp().is_some() {
             self.renumber(play);
         }
         self.pausing_until_ns = None;

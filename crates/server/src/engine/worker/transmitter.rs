@@ -211,6 +211,7 @@ impl Transmitter {
                 continue;
             }
             let slot = self.own_headers(stream, &span, &images);
+            let tag_bytes = stream.shared.source.tag_bytes();
             let headers = slot.as_ref().map(|slot| OwnHeaders {
                 offset: slot.offset(),
                 bytes: RTP_HEADER_BYTES,
@@ -219,9 +220,9 @@ impl Transmitter {
                 stream: Some(number),
                 connection: None,
                 packets: images.count,
-                bytes: span.bytes,
-                stride: images.segment_bytes,
-                frame_bytes: 0,
+                bytes: span.bytes - images.count * u32::from(tag_bytes),
+                stride: images.segment_bytes - tag_bytes,
+                frame_bytes: tag_bytes,
                 pin: Some(span.pin),
                 headers: slot,
                 encrypted: None,

@@ -32,7 +32,7 @@ impl Connection {
 
     /// Whether packets are to be encrypted, and whether the client may be told a key.
     pub(super) fn wish(&self, parameter: Option<SrtpParameter>) -> Wish {
-        let offer = self.control().config.tls.srtp;
-        Wish::new(parameter, self.is_encrypted(), offer)
+        let config = &self.control().config.tls;
+        Wish::new(parameter, self.is_encrypted(), config)
     }
 }
