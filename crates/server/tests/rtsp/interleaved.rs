@@ -1,6 +1,6 @@
 //! RTP and RTCP in the RTSP connection (RFC 2326, section 10.12).
 
-use onrush_testkit::interleaved::{Frame, InterleavedClient};
+use onrush_testkit::interleaved::{Frame, InterleavedClient, Received};
 use onrush_wire::media::ts::synth::constant_rate;
 
 use super::*;
@@ -292,6 +292,53 @@ fn a_client_that_reads_nothing_holds_up_itself_alone() {
     let engine = fixture.server.shutdown().engines.swap_remove(0);
     assert_eq!(engine.stalled_out, 8, "{engine:?}");
     assert_eq!((engine.lags, engine.in_flight), (0, 0), "{engine:?}");
+}
+
+/// Of what a client that reads nothing was sent, no more is held for it than it may leave
+/// unacknowledged; and a thousand others get all of theirs meanwhile.
+#[test]
+fn a_stalled_client_holds_little_while_others_get_all() {
+    const OTHERS: usize = 1000;
+    const UNACKNOWLEDGED_BYTES_MAX: usize = 64 << 10;
+    // It is still there when the others have all.
+    let fixture = Fixture::limited(|limits| {
+        limits.stall_time_max = WAIT_MAX * 10;
+        limits.unacknowledged_bytes_max = UNACKNOWLEDGED_BYTES_MAX;
+    });
+    fixture.write("fast.ts", &fast_film());
+    // Two seconds of 0.2 Mbit/s, which lie in a socket until they are read.
+    let slow_film = constant_rate(4 * 66, 0, 203_040);
+    fixture.write("slow.ts", &slow_film);
+    let mut deaf = Watcher::set_up(&fixture, "fast.ts");
+    deaf.client.send("PLAY", &deaf.url.clone(), &[]).unwrap();
+    let mut others: Vec<_> = (0..OTHERS)
+        .map(|_| Watcher::set_up(&fixture, "slow.ts"))
+        .collect();
+    for watcher in &mut others {
+        watcher.play("npt=0-");
+    }
+    let mut packets_of_others = 0;
+    for watcher in &mut others {
+        let packets = watcher.receive_all();
+        assert_contiguous(&packets);
+        assert_carries(&packets, &slow_film);
+        packets_of_others += packets.len();
+    }
+    assert_eq!(fixture.server.sessions(), 1 + OTHERS);
+    let engine = fixture.server.shutdown().engines.swap_remove(0);
+    let mut found = 0;
+    while let Ok(received) = deaf.client.receive() {
+        found += usize::from(matches!(received, Received::Frame(frame) if frame.channel == 0));
+    }
+    let sent = usize::try_from(engine.packets).unwrap() - packets_of_others;
+    let film_packets = fast_film().len() / (7 * 188);
+    assert!(0 < sent && sent < film_packets / 2, "{sent}: {engine:?}");
+    assert_eq!((engine.stalled_out, engine.packets_refused), (0, 0));
+    let held_bytes = (sent - found) * (HEADER_BYTES + 7 * 188);
+    assert!(
+        held_bytes <= UNACKNOWLEDGED_BYTES_MAX,
+        "{held_bytes}: {sent} sent, {found} found, {engine:?}"
+    );
 }
 
 #[test]

@@ -292,7 +292,7 @@ impl CapacityRecord {
             let ours = ours.iter().filter(is_same).filter_map(|row| held(row));
             let times = ours.fold(0.0, f64::max) / its;
             let what = format!("viewers held over those of {}", peer.of.name());
-            Some(Verdict::at_least(what, &[times], TIMES_A_PEER_MIN, 1))
+            Some(Verdict::at_least(what, [times], TIMES_A_PEER_MIN, 1))
         });
         verdicts.collect()
     }
