@@ -125,6 +125,27 @@ fn ffmpeg_plays_every_film_by_hls_frame_for_frame() {
     }
 }
 
+/// What its playlist of pictures names of a transport stream are whole pictures, and no others.
+#[test]
+fn ffmpeg_shows_the_pictures_of_a_stream_alone() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["h264.ts"]);
+    let file = decoded(&site, site.path("h264.ts").to_str().unwrap(), None, "v");
+    let main = text(&site.connect().request("GET", "/h264.ts/hls/index.m3u8", ""));
+    let told = main
+        .lines()
+        .filter(|it| it.starts_with("#EXT-X-I-FRAME-STREAM-INF:"));
+    let told: Vec<_> = told.collect();
+    assert!(
+        matches!(&told[..], [one] if one.contains("URI=\"stream/iframes.m3u8\"")),
+        "{main}"
+    );
+    let url = site.url("h264.ts/hls/stream/iframes.m3u8");
+    let pictures = decoded(&site, &url, None, "v");
+    let syncs: Vec<_> = file.into_iter().step_by(50).collect();
+    assert_eq!(pictures, syncs);
+}
+
 #[test]
 fn ffmpeg_plays_every_film_by_dash_frame_for_frame() {
     require_programs!("ffmpeg");
@@ -200,8 +221,8 @@ fn resources_are_answered_as_their_kind_wants() {
     let sound = format!("/large.mp4/hls/audio/{version}/1.m4s");
     let picture = format!("/large.mp4/hls/video/{version}/i2.m4s");
     let stream = &uris(
-        "/h264.ts/hls",
-        &text(&raw.request("GET", "/h264.ts/hls/index.m3u8", "")),
+        "/h264.ts/hls/stream",
+        &text(&raw.request("GET", "/h264.ts/hls/stream/index.m3u8", "")),
     )[0];
     let (never, asks) = ("max-age=31536000, immutable", "no-cache");
     let playlist = "application/vnd.apple.mpegurl";
@@ -209,6 +230,7 @@ fn resources_are_answered_as_their_kind_wants() {
         ("/large.mp4/hls/index.m3u8", playlist, asks),
         ("/large.mp4/hls/audio/index.m3u8", playlist, asks),
         ("/large.mp4/hls/video/iframes.m3u8", playlist, asks),
+        ("/h264.ts/hls/stream/iframes.m3u8", playlist, asks),
         ("/large.mp4/dash/manifest.mpd", "application/dash+xml", asks),
         (&init, "video/mp4", never),
         (segment, "video/mp4", never),
@@ -309,7 +331,6 @@ fn what_there_is_not_is_404() {
         "/h264.mp4/hls/audio/iframes.m3u8",
         "/h264.mp4/hls/other/index.m3u8",
         "/h264.ts/dash/manifest.mpd",
-        "/h264.ts/hls/stream/iframes.m3u8",
         "/none.mp4/hls/index.m3u8",
         "/notes.txt/hls/index.m3u8",
         "/folder/hls/index.m3u8",

@@ -14,6 +14,8 @@ use super::*;
 use crate::config::Limits;
 use crate::store::Source;
 
+use super::scan::Scanned;
+
 /// A media directory that goes with the value.
 struct Fixture {
     directory: tempfile::TempDir,
@@ -677,4 +679,65 @@ async fn who_wants_a_place_not_read_yet_waits_for_it() {
     // Beyond the end there is nothing to wait for.
     assert!(media.known_to(u64::MAX, Duration::from_secs(60)).await);
     assert!(!media.is_partial());
+}
+
+/// What of a file of 50 GB stands between a PLAY and its first packet: at 500 MB/s, 16 MiB are 34 ms.
+const FIRST_BYTES_MAX: u64 = 16 << 20;
+const LARGE_BYTES: u64 = 50 << 30;
+
+/// What is known of a file when it can be played, and how many bytes were read for that.
+fn first_known(fixture: &Fixture, name: &str) -> (Scanned, u64) {
+    fixture.touch(name, Duration::from_secs(9999));
+    let (file, identity) = identify(File::open(fixture.path(name)).unwrap()).unwrap();
+    assert!(identity.file_bytes >= LARGE_BYTES);
+    let settings = &fixture.library.settings;
+    let scanned = scan(&file, identity, settings).unwrap().unwrap();
+    let read = settings.reading.counters.bytes_read.load(Ordering::Relaxed);
+    (scanned, read)
+}
+
+#[test]
+fn of_a_large_stream_little_is_read_before_it_plays() {
+    let fixture = Fixture::new(9);
+    long_stream(&fixture);
+    fixture.to_append("long.ts").set_len(LARGE_BYTES).unwrap();
+    let (scanned, read) = first_known(&fixture, "long.ts");
+    assert!(scanned.growth.is_some() && scanned.index.known_ns() >= 4_000_000_000);
+    assert!(read < FIRST_BYTES_MAX, "{read}");
+    // At 10 Mbit/s.
+    let estimate_s = scanned.estimate_ns.unwrap() / 1_000_000_000;
+    let expected_s = LARGE_BYTES * 8 / 10_000_000;
+    assert!(
+        estimate_s.abs_diff(expected_s) < expected_s / 50,
+        "{estimate_s}"
+    );
+}
+
+#[test]
+fn of_a_large_mp4_little_is_read_before_it_plays() {
+    onrush_testkit::require_programs!("ffmpeg");
+    let fixture = Fixture::new(9);
+    let path = fixture.path("large.mp4");
+    let encode = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p -g 50";
+    let mut ffmpeg = std::process::Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error", "-f", "lavfi", "-i"]);
+    ffmpeg.arg("testsrc2=size=320x180:rate=25:duration=60");
+    let made = ffmpeg.args(encode.split_whitespace()).arg(&path).status();
+    assert!(made.unwrap().success());
+    // Its tables are at its end: what it is large of lies in front of them.
+    let film = fs::read(&path).unwrap();
+    let tables = film.windows(4).rposition(|it| it == b"moov").unwrap() - 4;
+    let mut large = fs::OpenOptions::new();
+    let large = large.write(true).open(&path).unwrap();
+    let hole = [&[0, 0, 0, 1][..], b"free", &LARGE_BYTES.to_be_bytes()].concat();
+    let at = tables as u64;
+    large.write_all_at(&hole, at).unwrap();
+    large.set_len(at + LARGE_BYTES).unwrap();
+    large
+        .write_all_at(&film[tables..], at + LARGE_BYTES)
+        .unwrap();
+    let (scanned, read) = first_known(&fixture, "large.mp4");
+    assert!(scanned.growth.is_none(), "all is known");
+    assert_eq!(scanned.index.known_ns(), 60_000_000_000);
+    assert!(read < FIRST_BYTES_MAX, "{read}");
 }

@@ -8,6 +8,7 @@ mod mp4;
 mod scales;
 mod speeds;
 mod time_codes;
+mod transport;
 
 use std::cell::Cell;
 use std::fs;

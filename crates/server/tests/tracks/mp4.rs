@@ -12,7 +12,7 @@ const SYNC_TICKS: u32 = 90_000;
 
 /// Twenty seconds, with a place to start at each, and pictures that others refer to which are shown
 /// before them.
-fn make_film(path: &std::path::Path) {
+pub(super) fn make_film(path: &std::path::Path) {
     let made = Command::new("ffmpeg")
         .args(["-v", "error", "-f", "lavfi", "-i"])
         .arg("testsrc2=size=320x240:rate=25:duration=20")

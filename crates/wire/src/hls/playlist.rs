@@ -9,6 +9,9 @@ use super::{Listed, Presentation, texts};
 use crate::media::Medium;
 use crate::media::segments::{Format, Rates, Rendition};
 
+/// The version that playlists of pictures need at the least, which have an EXT-X-MAP (section 8).
+const PICTURES_VERSION: u8 = 6;
+
 /// Renditions of sound with one codec, which players may change between.
 struct Group<'a> {
     id: String,
@@ -16,12 +19,12 @@ struct Group<'a> {
     renditions: Vec<&'a Listed<'a>>,
 }
 
-/// The playlist that names a film's others; of a transport stream, which is one rendition, the
-/// playlist of that.
+/// The playlist that names a film's others; of a transport stream without pictures that can be
+/// shown alone, which is one rendition, the playlist of that.
 #[must_use]
 pub fn main_playlist(film: &Presentation<'_>) -> String {
     match &film.renditions[..] {
-        [only] if only.of.format() == Format::Ts => {
+        [only] if only.of.format() == Format::Ts && only.of.pictures().is_empty() => {
             let folder = format!("{}/{}", only.name, only.version);
             media_text(film, only.of, &folder)
         }
@@ -43,22 +46,31 @@ pub fn picture_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> Opti
     let pictures = rendition.pictures();
     let lasts = pictures.iter().map(|it| it.lasts_ticks);
     let longest_us = us(lasts.clone().max()?, rendition.timescale);
-    let mut out = head(rendition.format(), longest_us, film.is_complete);
+    let protocol = version_of(rendition.format()).max(PICTURES_VERSION);
+    let mut out = head(protocol, longest_us, film.is_complete);
     out += "#EXT-X-I-FRAMES-ONLY\n";
-    line(
-        &mut out,
-        format_args!("#EXT-X-MAP:URI=\"{version}/init.mp4{query}\""),
-    );
+    let map = match rendition.init_bytes() {
+        Some(bytes) => format!("{version}/1.ts{query}\",BYTERANGE=\"{bytes}@0\""),
+        None => format!("{version}/init.mp4{query}\""),
+    };
+    line(&mut out, format_args!("#EXT-X-MAP:URI=\"{map}"));
     let mut end_ticks = 0;
     for picture in &pictures {
         let start_us = us(end_ticks, rendition.timescale);
         end_ticks += picture.lasts_ticks;
         let lasts = seconds(us(end_ticks, rendition.timescale) - start_us);
         let number = picture.number;
-        line(
-            &mut out,
-            format_args!("#EXTINF:{lasts},\n{version}/i{number}.m4s{query}"),
-        );
+        line(&mut out, format_args!("#EXTINF:{lasts},"));
+        match picture.part {
+            Some(part) => line(
+                &mut out,
+                format_args!(
+                    "#EXT-X-BYTERANGE:{}@{}\n{version}/{}.ts{query}",
+                    part.bytes, part.offset, part.segment
+                ),
+            ),
+            None => line(&mut out, format_args!("{version}/i{number}.m4s{query}")),
+        }
     }
     end(&mut out, film.is_complete);
     Some(out)
@@ -178,7 +190,9 @@ fn variant(
     let codecs = [of.codec.as_deref(), with.map(|it| it.codec)];
     let mut codecs: Vec<_> = codecs.into_iter().flatten().collect();
     codecs.dedup();
-    write!(out, ",CODECS=\"{}\"", quotable(&codecs.join(","))).expect("text");
+    if !codecs.is_empty() {
+        write!(out, ",CODECS=\"{}\"", quotable(&codecs.join(","))).expect("text");
+    }
     shape(out, of);
     if let Some(rate) = of.frame_rate {
         write!(out, ",FRAME-RATE={rate:.3}").expect("text");
@@ -223,7 +237,8 @@ fn shape(out: &mut String, of: &Rendition) {
 fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> String {
     let query = film.query;
     let longest_us = rendition.longest_ns().div_ceil(1000);
-    let mut out = head(rendition.format(), longest_us, film.is_complete);
+    let protocol = version_of(rendition.format());
+    let mut out = head(protocol, longest_us, film.is_complete);
     if rendition.is_independent {
         out += "#EXT-X-INDEPENDENT-SEGMENTS\n";
     }
@@ -252,12 +267,16 @@ fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> S
     out
 }
 
-/// What all media playlists begin with.
-fn head(format: Format, longest_us: u64, is_complete: bool) -> String {
-    let version = match format {
+/// The version of the protocol that playlists of such segments need (section 8).
+fn version_of(format: Format) -> u8 {
+    match format {
         Format::Cmaf => 7,
         Format::Ts => 3,
-    };
+    }
+}
+
+/// What all media playlists begin with.
+fn head(version: u8, longest_us: u64, is_complete: bool) -> String {
     // The longest, rounded as players do who see whether that is so (section 4.4.3.1).
     let target = (longest_us.saturating_add(500_000) / 1_000_000).max(1);
     let kind = if is_complete { "VOD" } else { "EVENT" };

@@ -148,6 +148,19 @@ pub struct Picture {
     pub number: u64,
     /// Until the next one that is listed, in ticks.
     pub lasts_ticks: i64,
+    /// Where it is, if it is no segment of its own: in a transport stream.
+    pub part: Option<PicturePart>,
+}
+
+/// The part of a segment that has a picture, and perhaps other streams' packets between.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PicturePart {
+    /// The number of the segment, from 1 on.
+    pub segment: u64,
+    /// Where in it the part begins.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
 }
 
 impl Segmented {
@@ -268,18 +281,28 @@ impl Rendition {
         start.map_or(0, |start| first(at).unwrap_or(all).saturating_sub(start))
     }
 
-    /// The pictures that can be shown alone, at least [`PICTURE_NS`] apart; none of sound, and of
-    /// transport streams, whose index does not say where a picture ends.
+    /// How many bytes in front of each segment tell a decoder what all have in common, where that
+    /// is not an [initialization segment](Self::init_segment).
+    #[must_use]
+    pub fn init_bytes(&self) -> Option<u64> {
+        match &self.source {
+            Source::Samples(_) => None,
+            Source::Packets(packets) => Some(packets.init_bytes()),
+        }
+    }
+
+    /// The pictures that can be shown alone, at least [`PICTURE_NS`] apart; none of sound.
     #[must_use]
     pub fn pictures(&self) -> Vec<Picture> {
         match &self.source {
             Source::Samples(samples) if self.medium == Medium::Video => samples.pictures(self),
-            _ => Vec::new(),
+            Source::Samples(_) => Vec::new(),
+            Source::Packets(packets) => packets.pictures(self),
         }
     }
 
     /// A picture of [`Self::pictures`], or another that a decoder can start at, as a segment of
-    /// its own: number `number`, from 1 on.
+    /// its own: number `number`, from 1 on. `None` of those that are a [part](Picture::part) of one.
     #[must_use]
     pub fn picture(&self, number: u64) -> Option<Segment> {
         match &self.source {
@@ -295,7 +318,10 @@ impl Rendition {
     pub fn picture_rates(&self) -> Option<Rates> {
         let pictures = self.pictures();
         let sizes = pictures.iter().filter_map(|picture| {
-            let bytes = self.picture(picture.number)?.bytes();
+            let bytes = match picture.part {
+                Some(part) => part.bytes,
+                None => self.picture(picture.number)?.bytes(),
+            };
             Some((bytes, ns(picture.lasts_ticks, self.timescale)))
         });
         let sizes: Vec<_> = sizes.collect();

@@ -4,6 +4,8 @@ use super::*;
 use crate::hls::Version;
 use crate::media::segments::Segmented;
 use crate::media::segments::testing::film;
+use crate::media::ts::synth;
+use crate::media::{ScanOptions, Scanner};
 
 const VERSION: Version = Version(0x00ab_cdef_0123_4567);
 
@@ -394,6 +396,58 @@ fn media_playlists_keep_the_rules() {
             None
         );
     }
+}
+
+/// A transport stream of forty seconds, with a picture that can be shown alone every two.
+fn stream() -> Segmented {
+    let mut scanner = Scanner::new(ScanOptions::default());
+    let pictures = synth::pictures(&[(10, 2000); 20], 27_000);
+    scanner.push(&pictures).unwrap();
+    Segmented::new(&scanner.finish().unwrap(), true, |_| None).unwrap()
+}
+
+#[test]
+fn pictures_of_a_stream_are_ranges_of_its_segments() {
+    let film = stream();
+    let of = of(&film);
+    let main = main_playlist(&of);
+    check("multivariant", &main, &ALL);
+    assert!(main.contains("\nstream/index.m3u8\n"), "{main}");
+    assert!(main.contains(",URI=\"stream/iframes.m3u8\"\n"), "{main}");
+    assert!(
+        !main.contains("CODECS"),
+        "what is not known is not told: {main}"
+    );
+    let text = picture_playlist(&of, &listed(&film.renditions[0])).unwrap();
+    check("pictures", &text, &ALL);
+    assert!(text.contains("#EXT-X-VERSION:6\n") && text.contains("#EXT-X-I-FRAMES-ONLY\n"));
+    let map = format!("#EXT-X-MAP:URI=\"{VERSION}/1.ts\",BYTERANGE=\"376@0\"\n");
+    assert!(text.contains(&map), "{text}");
+    // Segments of six seconds, of which the first begins with the tables of the file, too.
+    let first = format!("#EXTINF:2.400000,\n#EXT-X-BYTERANGE:1880@752\n{VERSION}/1.ts\n");
+    assert!(text.contains(&first), "{text}");
+    let fourth = format!("#EXTINF:2.000000,\n#EXT-X-BYTERANGE:1880@376\n{VERSION}/2.ts\n");
+    assert!(text.contains(&fourth), "{text}");
+    assert_eq!(durations(&text).len(), 20);
+    let sum: f64 = durations(&text).iter().sum();
+    assert!((sum - 40.4).abs() < 0.1, "{sum}");
+}
+
+/// One that no picture can be taken out of has nothing to choose between.
+#[test]
+fn a_stream_without_pictures_has_one_playlist() {
+    let mut scanner = Scanner::new(ScanOptions::default());
+    scanner
+        .push(&synth::constant_rate(2000, 0, 270_000))
+        .unwrap();
+    let film = Segmented::new(&scanner.finish().unwrap(), true, |_| None).unwrap();
+    let text = main_playlist(&of(&film));
+    check("a transport stream", &text, &ALL);
+    check("a transport stream", &text, &MEDIA);
+    assert_eq!(
+        picture_playlist(&of(&film), &listed(&film.renditions[0])),
+        None
+    );
 }
 
 #[test]

@@ -325,6 +325,7 @@ impl Samples {
             .map(|(&(number, shown), next)| Picture {
                 number,
                 lasts_ticks: (next - shown).max(1),
+                part: None,
             })
             .collect()
     }

@@ -346,6 +346,37 @@ fn segments_of_a_stream_are_its_packets_behind_its_tables() {
     assert_eq!(rendition.init_segment(), None);
 }
 
+#[test]
+fn pictures_of_a_stream_are_parts_of_its_segments() {
+    let stream = stream();
+    let (film, _) = ts(&stream, true).unwrap();
+    let rendition = &film.renditions[0];
+    let pictures = rendition.pictures();
+    assert_eq!(pictures.len(), 20);
+    let lasts: i64 = pictures.iter().map(|it| it.lasts_ticks).sum();
+    assert_eq!(lasts.unsigned_abs(), film.duration_ns());
+    let init_bytes = rendition.init_bytes().unwrap();
+    for (number, picture) in (0..).zip(&pictures) {
+        let part = picture.part.expect("no segment of its own");
+        let segment = rendition.segment(part.segment).unwrap();
+        let bytes = sent(&segment, &stream);
+        assert_eq!(init_bytes, segment.head.len() as u64);
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        let found = &bytes[at(part.offset)..at(part.offset + part.bytes)];
+        // Behind the tables there is nothing but pictures of ten packets.
+        let place = (2 + number * 10) * TS_BYTES;
+        assert_eq!(found, &stream[place..place + 10 * TS_BYTES]);
+        assert_eq!(rendition.picture(picture.number), None);
+    }
+    assert!(rendition.picture_rates().is_some());
+    // What may become longer is not listed.
+    let (film, _) = ts(&stream, false).unwrap();
+    let rendition = &film.renditions[0];
+    let listed = rendition.segments() as u64;
+    let last = rendition.pictures().last().and_then(|it| it.part);
+    assert_eq!(last.map(|it| it.segment), Some(listed));
+}
+
 const TS_BYTES: usize = crate::media::TS_PACKET_BYTES;
 
 #[test]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::cut::Cutter;
 use super::{
-    Rates, Rendition, Segment, Segmented, SegmentsError, Source, Start, TARGET_NS, target_ns,
+    PICTURE_NS, Picture, PicturePart, Rates, Rendition, SEGMENTS_MAX, Segment, Segmented,
+    SegmentsError, Source, Start, TARGET_NS, target_ns,
 };
 use crate::media::container::Index;
 use crate::media::track::Medium;
+use crate::media::ts::picture;
 use crate::media::ts::psi::{Kind, PAT_PID, Program, in_packets};
 use crate::media::ts::report::SeekKind;
 use crate::media::ts::{self, TS_PACKET_BYTES};
@@ -110,6 +112,61 @@ fn sizes(rendition: &Rendition, index: &ts::Index, tables: &[u8]) -> Vec<(u64, u
 }
 
 impl Packets {
+    /// Bytes of the tables in front of each segment.
+    pub(super) fn init_bytes(&self) -> u64 {
+        self.tables.len() as u64
+    }
+
+    /// The pictures that lie within segments that are listed.
+    pub(super) fn pictures(&self, rendition: &Rendition) -> Vec<Picture> {
+        let Some(index) = self.index.as_ts() else {
+            return Vec::new();
+        };
+        let apart_ns = PICTURE_NS.max(rendition.duration_ns() / SEGMENTS_MAX as u64);
+        let mut cutter = Cutter::new(apart_ns);
+        let mut found: Vec<(u64, i64, PicturePart)> = Vec::new();
+        let points = index.seek_points.iter().zip(&index.pictures);
+        for (number, (point, picture)) in (1..).zip(points) {
+            let part = self.picture_part(rendition, point.ts_packet, picture);
+            let Some(part) = part.filter(|_| found.is_empty() || cutter.cuts(point.time_ns)) else {
+                continue;
+            };
+            let ticks = i64::try_from(point.time_ns).unwrap_or(i64::MAX);
+            found.push((number, ticks, part));
+        }
+        let listed_end = rendition.starts.get(rendition.listed);
+        let end_ticks = listed_end.map_or(rendition.end_ticks, |it| it.ticks);
+        let nexts = found.iter().skip(1).map(|it| it.1).chain([end_ticks]);
+        let pictures = found.iter().zip(nexts);
+        pictures
+            .map(|(&(number, ticks, part), next)| Picture {
+                number,
+                lasts_ticks: (next - ticks).max(1),
+                part: Some(part),
+            })
+            .collect()
+    }
+
+    /// Where in a listed segment a picture is that lies behind packet `point`; `None` if it is not
+    /// whole in one.
+    fn picture_part(
+        &self,
+        rendition: &Rendition,
+        point: u64,
+        picture: &picture::Picture,
+    ) -> Option<PicturePart> {
+        let (first, end) = (point + u64::from(picture.ahead), picture.end(point));
+        let starts = &rendition.starts;
+        let segment = starts.partition_point(|start| start.first <= point);
+        let start = starts[..rendition.listed.min(starts.len())].get(segment.checked_sub(1)?)?;
+        let is_within = starts.get(segment).is_none_or(|next| end <= next.first);
+        (picture.is_there() && is_within).then(|| PicturePart {
+            segment: segment as u64,
+            offset: self.init_bytes() + (first - start.first) * TS_PACKET_BYTES as u64,
+            bytes: (end - first) * TS_PACKET_BYTES as u64,
+        })
+    }
+
     /// The segment of the packets from `first` to `end`, or to the last.
     pub(super) fn segment(&self, first: u64, end: Option<u64>) -> Segment {
         let mut pieces: Vec<Range<u64>> = Vec::new();

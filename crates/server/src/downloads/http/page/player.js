@@ -182,7 +182,8 @@ async function play() {
   if (!("MediaSource" in window)) {
     throw new Error("this browser plays neither HLS nor Media Source; download the film");
   }
-  if (main.variants.length === 0) {
+  // Of these playlists tell no codec.
+  if (main.variants.every((it) => !it.codecs)) {
     throw new Error("this browser does not play transport streams; download the film");
   }
   if (playable(main).length === 0) {

@@ -442,7 +442,9 @@ proptest! {
         if byte == 0 {
             prop_assert!(written.is_ok());
         }
+        let needed = plan.file_range(packets.clone());
         let short = FilePiece { offset: 0, bytes: &changed[..place] };
-        let _ = plan.write_images(packets, &[short], ORIGIN, &mut out);
+        let written = plan.write_images(packets, &[short], ORIGIN, &mut out);
+        prop_assert!(written.is_err() || needed.end <= place as u64);
     }
 }
