@@ -465,6 +465,8 @@ mod scale_tests;
 #[cfg(test)]
 mod speed_tests;
 #[cfg(test)]
+mod srtp_tests;
+#[cfg(test)]
 mod test_paths;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! What the packets of a stream are encrypted with that only its own client can read (RFC 3711).
 //!
-//! Its key is one session's, or its SSRC is with a key that others have, too; so its numbers are its
-//! own from the start, or from when it leaves the images that all share. What is here goes with the
-//! stream from engine to engine: one has it at a time.
+//! Its key is one session's, or its SSRC is with a key that others have, too; so its numbers are
+//! its own from the start, or from when it leaves the images that all share. What is here goes with
+//! the stream from engine to engine: one has it at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,6 +9,7 @@ mod multicast;
 mod requests;
 mod sessions;
 mod srtp;
+mod srtp_shared;
 mod tls;
 
 use std::fs;

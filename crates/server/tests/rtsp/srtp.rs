@@ -24,7 +24,7 @@ fn fixture(offer: SrtpOffer, change: impl FnOnce(&mut Limits)) -> Fixture {
 }
 
 /// What a description says: where its parts are, and the key of its first track.
-fn describe(fixture: &Fixture, client: &mut Client, query: &str) -> (String, MasterKey) {
+pub(super) fn describe(fixture: &Fixture, client: &mut Client, query: &str) -> (String, MasterKey) {
     let url = format!("{}?{query}", fixture.url("short.ts"));
     let response = client.request("DESCRIBE", &url, &[]).unwrap();
     assert_eq!(response.status, 200);
@@ -42,7 +42,7 @@ fn describe(fixture: &Fixture, client: &mut Client, query: &str) -> (String, Mas
     (base.trim_end_matches('/').to_owned(), key)
 }
 
-fn savp(ports: &Ports) -> String {
+pub(super) fn savp(ports: &Ports) -> String {
     ports.transport().unwrap().replace("RTP/AVP", "RTP/SAVP")
 }
 
@@ -50,8 +50,16 @@ fn savp(ports: &Ports) -> String {
 fn set_up(fixture: &Fixture, query: &str) -> (Viewer, MasterKey, MasterKey) {
     let mut client = fixture.connect();
     let (url, key) = describe(fixture, &mut client, query);
-    let suite = key.suite();
-    let own = MasterKey::new(suite, &vec![0x5a; suite.master_bytes()]).unwrap();
+    (sets_up(client, &url, &key), key, own_key(&key))
+}
+
+fn own_key(of: &MasterKey) -> MasterKey {
+    let suite = of.suite();
+    MasterKey::new(suite, &vec![0x5a; suite.master_bytes()]).unwrap()
+}
+
+/// Sets up what was described so.
+pub(super) fn sets_up(mut client: Client, url: &str, key: &MasterKey) -> Viewer {
     let message = MikeyMessage {
         bundle: 1,
         sessions: vec![CryptoSession {
@@ -60,10 +68,10 @@ fn set_up(fixture: &Fixture, query: &str) -> (Viewer, MasterKey, MasterKey) {
         }],
         ntp: 0,
         random: vec![1; 16],
-        key: own,
+        key: own_key(key),
     };
     let ports = Ports::bind(V4).unwrap();
-    let (transport, header) = (savp(&ports), key_mgmt_header(&message, &url));
+    let (transport, header) = (savp(&ports), key_mgmt_header(&message, url));
     let headers = [("Transport", &*transport), ("KeyMgmt", &*header)];
     let track = format!("{url}/track1");
     let response = client.request("SETUP", &track, &headers).unwrap();
@@ -75,13 +83,12 @@ fn set_up(fixture: &Fixture, query: &str) -> (Viewer, MasterKey, MasterKey) {
     );
     assert_eq!(response.header("KeyMgmt"), None, "the client has the key");
     let session = response.session().unwrap();
-    let viewer = Viewer {
+    Viewer {
         client,
         ports,
         session,
-        url,
-    };
-    (viewer, key, own)
+        url: url.to_owned(),
+    }
 }
 
 /// Decrypts what comes, to the BYE.

@@ -18,7 +18,7 @@ use super::*;
 
 /// Takes connections, each of which is one over TLS to `server`. It takes no more from that than
 /// its client takes from it.
-fn bridge(server: SocketAddr) -> SocketAddr {
+pub(super) fn bridge(server: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((V4, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
