@@ -1,6 +1,7 @@
 //! `onrush serve`: start, say how to play what is there, serve until a signal, say goodbye.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::addresses::{PLAYER, metrics_lines, reached_at};
 use crate::channels;
+use crate::configuration::Reloads;
 use crate::downloads;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
@@ -27,7 +29,12 @@ use crate::state::usable_default;
 use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Size, Time, ranges};
 
-pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+/// Serves by `arguments`, which `words` are.
+pub(crate) fn run(
+    arguments: &Serve,
+    words: Vec<OsString>,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format)?;
     let media_root = match &arguments.media_dir {
         Some(folder) => folder.clone(),
@@ -37,19 +44,21 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
         )?,
     };
     // Before the server: a signal that comes while it starts must stop it, not kill it.
-    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let mut signals =
+        Signals::listen(arguments.config.is_some()).context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let mut config = arguments.config(media_root)?;
     if arguments.state.is_none() {
         config.state = usable_default();
     }
-    let server = Server::start(config.clone()).map_err(with_remedy)?;
+    let mut server = Server::start(config.clone()).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
 
-    let name = signals.next();
+    let mut reloads = Reloads::new(words, config, &mut server)?;
+    let name = reloads.next(&mut signals, &server);
     tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     thread::spawn(move || signals.exit_at_next());
     let held = locked(server.locked());

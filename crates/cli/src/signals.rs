@@ -70,28 +70,35 @@ impl io::Write for Tee {
     }
 }
 
-/// SIGINT and SIGTERM, caught from the moment this exists.
+/// SIGINT and SIGTERM, caught from the moment this exists, and SIGHUP if there is something to read
+/// again.
 pub(crate) struct Signals {
     runtime: Runtime,
+    hangup: Option<Signal>,
     interrupt: Signal,
     terminate: Signal,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SignalName {
+    Hangup,
     Interrupt,
     Terminate,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
+    /// Without `hears_hangup` a SIGHUP ends the program, as ever.
+    pub(crate) fn listen(hears_hangup: bool) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
         let guard = runtime.enter();
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
+        let hangup = hears_hangup.then(|| signal(SignalKind::hangup()));
+        let hangup = hangup.transpose()?;
         drop(guard);
         Ok(Self {
             runtime,
+            hangup,
             interrupt,
             terminate,
         })
@@ -99,15 +106,32 @@ impl Signals {
 
     /// Waits for the next one.
     pub(crate) fn next(&mut self) -> SignalName {
+        match self.next_or(std::future::pending::<std::convert::Infallible>()) {
+            Ok(name) => name,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Waits for the next one, or for something else, which is then the error.
+    pub(crate) fn next_or<T>(&mut self, other: impl Future<Output = T>) -> Result<SignalName, T> {
         let Self {
             runtime,
+            hangup,
             interrupt,
             terminate,
         } = self;
+        let hung_up = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         runtime.block_on(async {
             tokio::select! {
-                _ = interrupt.recv() => SignalName::Interrupt,
-                _ = terminate.recv() => SignalName::Terminate,
+                _ = interrupt.recv() => Ok(SignalName::Interrupt),
+                _ = terminate.recv() => Ok(SignalName::Terminate),
+                _ = hung_up => Ok(SignalName::Hangup),
+                other = other => Err(other),
             }
         })
     }
@@ -119,7 +143,8 @@ impl Signals {
         let first = Instant::now();
         loop {
             let name = self.next();
-            if first.elapsed() > ECHO {
+            let ends = !matches!(name, SignalName::Hangup);
+            if ends && first.elapsed() > ECHO {
                 #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
                 std::process::exit(128 + name.number());
             }
@@ -130,6 +155,7 @@ impl Signals {
 impl SignalName {
     fn number(self) -> i32 {
         match self {
+            Self::Hangup => libc::SIGHUP,
             Self::Interrupt => libc::SIGINT,
             Self::Terminate => libc::SIGTERM,
         }
@@ -139,6 +165,7 @@ impl SignalName {
 impl fmt::Display for SignalName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Hangup => "SIGHUP",
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
         })

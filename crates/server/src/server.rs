@@ -3,6 +3,8 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every
 //! address listening, or leaves nothing behind.
 
+mod reload;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -19,10 +21,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 
+use self::reload::Reloading;
+pub use self::reload::{ReloadError, ReloadQueue, ReloadRequest};
 use crate::admin::status::{Status, Watched};
 use crate::admin::{Admin, Office};
 use crate::channel_api::ChannelApi;
-use crate::channels::published::{PublishedChannels, Pulls};
+use crate::channels::published::PublishedChannels;
 use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
@@ -54,6 +58,7 @@ pub struct Server {
     api_address: Option<SocketAddr>,
     admin: Option<Admin>,
     watched: Arc<Watched>,
+    reloading: Reloading,
 }
 
 /// Why a server could not be started.
@@ -125,8 +130,7 @@ impl Server {
         let control_error = |source| StartError::Control { source };
         let metrics = bind(config.metrics_address.as_slice(), Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
-        let users = Arc::clone(&statistics.users);
-        let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
+        let authorizer = open_users(&config, &statistics)?;
         let live = LiveHls::new(config.downloads.hls, config.channels.in_kernel);
         let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
@@ -141,13 +145,13 @@ impl Server {
         let all = (&channels, &published);
         let running = downloads.as_ref();
         let watched = watched(&statistics, (&data, library.counters()), all, running);
-        let (office, wished) = Office::new(&authorizer);
+        let (office, wished, reloads) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
-        let (stop, stopped) = oneshot::channel();
-        let counted = Arc::clone(&statistics);
+        let ((stop, stopped), counted) = (oneshot::channel(), Arc::clone(&statistics));
+        let (reloading, pulling) = Reloading::new(&authorizer, &config.limits, reloads);
         let run = move || {
-            let pulls = Pulls::start(&config.channels.pulls, &published);
+            let pulls = pulling.start(&config.channels.pulls, &published);
             live.set_channels(LiveChannels::new(upkeep.channels(), &published, &pulls));
             // In here, because nothing of it may leave the thread.
             let content = Content {
@@ -179,6 +183,7 @@ impl Server {
             api_address,
             admin,
             watched,
+            reloading,
         })
     }
 
@@ -371,6 +376,12 @@ fn open_tls(config: &Config, statistics: &Statistics) -> Result<Option<Arc<Tls>>
         Arc::clone(&statistics.tls),
     )?;
     tls.map(Some).ok_or(StartError::NoCertificate)
+}
+
+/// Reads who may do what.
+fn open_users(config: &Config, statistics: &Statistics) -> Result<Arc<Authorizer>, StartError> {
+    let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users))?;
+    Ok(Arc::new(authorizer))
 }
 
 /// Starts downloads, if anybody is to be heard.
