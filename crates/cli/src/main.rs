@@ -8,6 +8,7 @@ mod args;
 mod channels;
 mod configuration;
 mod cores;
+mod ctl;
 mod doctor;
 mod downloads;
 mod hls_options;
@@ -57,6 +58,8 @@ fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => sign::run(arguments, &mut out)?,
         Command::Check(arguments) => configuration::check(arguments, &mut out)?,
         Command::Config(arguments) => configuration::print(arguments, &mut out)?,
+        Command::Ctl(arguments) => ctl::run(arguments, &mut out)?,
+        Command::Reload(arguments) => ctl::reload(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();
