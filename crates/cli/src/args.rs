@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::configuration::{Check, Config};
+use crate::ctl::{Ctl, Reload};
 use crate::doctor::Doctor;
 use crate::inspect::Inspect;
 use crate::relay::RelayCommand;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Sign(Sign),
     Check(Check),
     Config(Config),
+    Ctl(Ctl),
+    Reload(Reload),
     /// Write the manual pages into a folder
     ///
     /// One for the program and one for each command, to be read with man(1). They say what --help

@@ -8,6 +8,7 @@ mod args;
 mod channels;
 mod configuration;
 mod cores;
+mod ctl;
 mod doctor;
 mod downloads;
 mod hls_options;
@@ -33,6 +34,7 @@ mod user_options;
 mod values;
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -43,16 +45,15 @@ use args::{Arguments, Command};
 
 fn main() -> ExitCode {
     let words = configuration::merged(env::args_os().collect(), |name| env::var_os(name));
-    let run = |words| run(&Arguments::parse_from(words).command);
     exit_code("onrush", words.and_then(run))
 }
 
-fn run(command: &Command) -> anyhow::Result<ExitCode> {
+fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    let outcome = match command {
+    let outcome = match &Arguments::parse_from(&words).command {
         Command::Doctor(arguments) if arguments.limits => limits::print(arguments, &mut out)?,
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
-        Command::Serve(arguments) => serve::run(arguments, &mut out)?,
+        Command::Serve(arguments) => serve::run(arguments, words, &mut out)?,
         Command::Relay(arguments) => relay::run(arguments, &mut out)?,
         Command::Top(arguments) => top::run(arguments, &mut out)?,
         Command::Inspect(arguments) => inspect::run(arguments, &mut out)?,
@@ -60,6 +61,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => sign::run(arguments, &mut out)?,
         Command::Check(arguments) => configuration::check(arguments, &mut out)?,
         Command::Config(arguments) => configuration::print(arguments, &mut out)?,
+        Command::Ctl(arguments) => ctl::run(arguments, &mut out)?,
+        Command::Reload(arguments) => ctl::reload(arguments, &mut out)?,
         Command::Manual { folder } => manual::write(folder)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.

@@ -118,7 +118,7 @@ pub(crate) struct RelayCommand {
 pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format)?;
     // Before the relay: a signal that comes while it starts must stop it, not kill it.
-    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let mut signals = Signals::listen(false).context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config()?;
     let token = config.channels.token.clone();

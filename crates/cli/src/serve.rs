@@ -1,6 +1,7 @@
 //! `onrush serve`: start, say how to play what is there, serve until a signal, say goodbye.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::addresses::{PLAYER, metrics_lines, reached_at};
 use crate::channels;
+use crate::configuration::Reloads;
 use crate::downloads;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
@@ -30,7 +32,12 @@ use crate::status_at_exit::StatusAtExit;
 use crate::successor::{Predecessor, Started};
 use onrush_cli::units::{Size, Time, ranges};
 
-pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+/// Serves by `arguments`, which `words` are.
+pub(crate) fn run(
+    arguments: &Serve,
+    words: Vec<OsString>,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format)?;
     let media_root = match &arguments.media_dir {
         Some(folder) => folder.clone(),
@@ -43,7 +50,8 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     let predecessor = Predecessor::of_this_process()?;
     let inherited = service_manager::inherited()?;
     // Before the server: a signal that comes while it starts must stop it, not kill it.
-    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let mut signals =
+        Signals::listen(arguments.config.is_some()).context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let mut config = arguments.config(media_root)?;
     if arguments.state.is_none() {
@@ -64,13 +72,10 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     }
     service_manager::tell_ready(&sending(&server, &config));
     service_manager::keep_alive(server.pulse());
-    let name = until_the_end(
-        &mut server,
-        &mut signals,
-        &started,
-        arguments.drain_time_max.0,
-    );
-    if let Some(name) = name {
+    let mut reloads = Reloads::new(words, config, &mut server)?;
+    let drain_time_max = arguments.drain_time_max.0;
+    let asked = (&mut signals, &mut reloads);
+    if let Some(name) = until_the_end(&mut server, asked, &started, drain_time_max) {
         tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     }
     thread::spawn(move || signals.exit_at_next());
@@ -86,12 +91,12 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
 /// left here.
 fn until_the_end(
     server: &mut Server,
-    signals: &mut Signals,
+    (signals, reloads): (&mut Signals, &mut Reloads),
     started: &Started,
     drain_time_max: Duration,
 ) -> Option<SignalName> {
     loop {
-        match signals.next() {
+        match reloads.next(signals, server) {
             SignalName::HandOver => {}
             name => {
                 service_manager::tell_stopping();
@@ -118,7 +123,7 @@ fn until_the_end(
             return None;
         }
         match signals.next_within(LOOK_EVERY) {
-            None | Some(SignalName::HandOver) => {}
+            None | Some(SignalName::HandOver | SignalName::Hangup) => {}
             name => return name,
         }
     }

@@ -29,7 +29,7 @@ use crate::values::{
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
 use onrush_server::channels::ChannelsConfig;
 
-/// Serve a directory of media files over RTSP, and all its files by HTTP
+/// Serve a directory of media files by RTSP and HTTP
 ///
 /// Serves every MP4, MOV, Matroska, WebM and MPEG-TS file under MEDIA_DIR to RTSP 1.0 players over
 /// UDP, each under its path: rtsp://HOST:8554/folder/film.mp4, and all files to download at

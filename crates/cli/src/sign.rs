@@ -15,7 +15,7 @@ use url::Url;
 
 use onrush_cli::units::{Time, within};
 
-/// Sign a URL, so that whoever has it may play or download for a time
+/// Sign a URL, with which anybody may play or download for a time
 ///
 /// Prints the URL with rights, expiry and signature in its query. A server that was given the same
 /// file by --url-keys lets it pass without a password, by RTSP and by HTTP. It is for that one

@@ -70,9 +70,11 @@ impl io::Write for Tee {
     }
 }
 
-/// SIGINT, SIGTERM and SIGUSR2, caught from the moment this exists.
+/// SIGINT, SIGTERM and SIGUSR2, caught from the moment this exists, and SIGHUP if there is something
+/// to read again.
 pub(crate) struct Signals {
     runtime: Runtime,
+    hangup: Option<Signal>,
     interrupt: Signal,
     terminate: Signal,
     hand_over: Signal,
@@ -80,6 +82,7 @@ pub(crate) struct Signals {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SignalName {
+    Hangup,
     Interrupt,
     Terminate,
     /// A program that was started meanwhile is to take this one's place.
@@ -87,7 +90,8 @@ pub(crate) enum SignalName {
 }
 
 impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
+    /// Without `hears_hangup` a SIGHUP ends the program, as ever.
+    pub(crate) fn listen(hears_hangup: bool) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -95,9 +99,12 @@ impl Signals {
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
         let hand_over = signal(SignalKind::user_defined2())?;
+        let hangup = hears_hangup.then(|| signal(SignalKind::hangup()));
+        let hangup = hangup.transpose()?;
         drop(guard);
         Ok(Self {
             runtime,
+            hangup,
             interrupt,
             terminate,
             hand_over,
@@ -106,17 +113,34 @@ impl Signals {
 
     /// Waits for the next one.
     pub(crate) fn next(&mut self) -> SignalName {
+        match self.next_or(std::future::pending::<std::convert::Infallible>()) {
+            Ok(name) => name,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Waits for the next one, or for something else, which is then the error.
+    pub(crate) fn next_or<T>(&mut self, other: impl Future<Output = T>) -> Result<SignalName, T> {
         let Self {
             runtime,
+            hangup,
             interrupt,
             terminate,
             hand_over,
         } = self;
+        let hung_up = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         runtime.block_on(async {
             tokio::select! {
-                _ = interrupt.recv() => SignalName::Interrupt,
-                _ = terminate.recv() => SignalName::Terminate,
-                _ = hand_over.recv() => SignalName::HandOver,
+                _ = interrupt.recv() => Ok(SignalName::Interrupt),
+                _ = terminate.recv() => Ok(SignalName::Terminate),
+                _ = hand_over.recv() => Ok(SignalName::HandOver),
+                _ = hung_up => Ok(SignalName::Hangup),
+                other = other => Err(other),
             }
         })
     }
@@ -135,20 +159,8 @@ impl Signals {
 
     /// Waits for the next one, for so long at the most.
     pub(crate) fn next_within(&mut self, time: Duration) -> Option<SignalName> {
-        let Self {
-            runtime,
-            interrupt,
-            terminate,
-            hand_over,
-        } = self;
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => Some(SignalName::Interrupt),
-                _ = terminate.recv() => Some(SignalName::Terminate),
-                _ = hand_over.recv() => Some(SignalName::HandOver),
-                () = tokio::time::sleep(time) => None,
-            }
-        })
+        // Made when it is first waited for, which is on the runtime that keeps its time.
+        self.next_or(async { tokio::time::sleep(time).await }).ok()
     }
 
     /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one,
@@ -158,7 +170,8 @@ impl Signals {
         let first = Instant::now();
         loop {
             let name = self.next_end();
-            if first.elapsed() > ECHO {
+            let ends = !matches!(name, SignalName::Hangup);
+            if ends && first.elapsed() > ECHO {
                 #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
                 std::process::exit(128 + name.number());
             }
@@ -169,6 +182,7 @@ impl Signals {
 impl SignalName {
     fn number(self) -> i32 {
         match self {
+            Self::Hangup => libc::SIGHUP,
             Self::Interrupt => libc::SIGINT,
             Self::Terminate => libc::SIGTERM,
             Self::HandOver => libc::SIGUSR2,
@@ -179,6 +193,7 @@ impl SignalName {
 impl fmt::Display for SignalName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Hangup => "SIGHUP",
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
             Self::HandOver => "SIGUSR2",

@@ -26,6 +26,8 @@ const PROGRAM: Program = Program {
         "sign",
         "check",
         "config",
+        "ctl",
+        "reload",
         "completions",
     ],
 };
@@ -438,8 +440,9 @@ fn a_server_is_told_by_its_file() {
         .args(["--path", "sendto"])
         .env("ONRUSH_BURST", "6ms");
     let mut server = Process::start(&mut command).unwrap();
-    server.wait_for_line("stopping", LONG);
+    let ready = server.wait_for_line("stopping", LONG);
     let said = server.log();
+    assert!(ready.is_some(), "{said}");
     assert!(
         said.contains("by sendto, in bursts of 6ms, from 8MiB"),
         "{said}"

@@ -128,7 +128,8 @@ impl Relay {
             downloads: None,
             started: SystemTime::now(),
         });
-        let (office, wished) = Office::new(&authorizer);
+        // It has no configuration that could be read again.
+        let (office, wished, _) = Office::new(&authorizer);
         let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (stop, stopped) = oneshot::channel();

@@ -3,6 +3,8 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every
 //! address listening, or leaves nothing behind.
 
+mod reload;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -20,10 +22,12 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tracing::warn;
 
+use self::reload::Reloading;
+pub use self::reload::{ReloadError, ReloadQueue, ReloadRequest};
 use crate::admin::status::{Status, Watched};
 use crate::admin::{Admin, Office};
 use crate::channel_api::ChannelApi;
-use crate::channels::published::{PublishedChannels, Pulls};
+use crate::channels::published::PublishedChannels;
 use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
@@ -55,6 +59,7 @@ pub struct Server {
     api_address: Option<SocketAddr>,
     admin: Option<Admin>,
     watched: Arc<Watched>,
+    reloading: Reloading,
     drain: watch::Sender<bool>,
     sockets: ListeningSockets,
 }
@@ -134,50 +139,32 @@ impl Server {
     /// # Errors
     ///
     /// See [`StartError`].
-    pub fn start_with(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
+    pub fn start_with(config: Config, sockets: ListeningSockets) -> Result<Self, StartError> {
         if config.rtsp_addresses.is_empty() {
             return Err(StartError::NoAddress);
         }
         // First of all: an engine's table of sockets is bounded by it too.
         raise_open_files_limit();
+        Self::listen_and_serve(config, sockets)
+    }
+
+    fn listen_and_serve(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
         let statistics = Arc::new(Statistics::default());
         let tls = open_tls(&config, &statistics)?;
-        let (listeners, [addresses, tls_addresses]) =
-            listen_for_players(&config, tls.as_ref(), &mut sockets)?;
         let (tunnels, tunnelled) = tunnels();
         let (drain, draining) = Draining::new();
-        let listening = listen_for_downloads(
-            &config,
-            tls.as_ref(),
-            (tunnels, draining.clone()),
-            &mut sockets,
-        )?;
-        let control_error = |source| StartError::Control { source };
-        let metrics = bind(
-            config.metrics_address.as_slice(),
-            Service::Metrics,
-            &mut sockets,
-        )?
-        .pop();
-        for address in sockets.unused() {
-            warn!(
-                "a socket that listens at {address} was handed over, which nothing is set to use"
-            );
-        }
+        let to = (tunnels, draining.clone());
+        let (for_players, listening, metrics) = listen(&config, tls.as_ref(), to, &mut sockets)?;
+        let (listeners, [addresses, tls_addresses]) = for_players;
         let library = Arc::new(Library::new(&config)?);
-        let users = Arc::clone(&statistics.users);
-        let authorizer = Arc::new(Authorizer::open(&config.users, users)?);
-        let live = LiveHls::new(
-            config.downloads.hls,
-            config.channels.in_kernel,
-            Arc::clone(&statistics.hls),
-        );
+        let authorizer = open_users(&config, &statistics)?;
+        let live = (config.downloads.hls, config.channels.in_kernel);
+        let live = LiveHls::new(live.0, live.1, Arc::clone(&statistics.hls));
         let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
         let data = Data::start(&config)?;
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(control_error)?;
+        let runtime = control_runtime()?;
         let api = ChannelApi::open(&config.channels, &mut sockets)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
@@ -185,13 +172,13 @@ impl Server {
         let all = (&channels, &published);
         let running = downloads.as_ref();
         let watched = watched(&statistics, (&data, library.counters()), all, running);
-        let (office, wished) = Office::new(&authorizer);
+        let (office, wished, reloads) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
-        let (stop, stopped) = oneshot::channel();
-        let counted = Arc::clone(&statistics);
+        let ((stop, stopped), counted) = (oneshot::channel(), Arc::clone(&statistics));
+        let (reloading, pulling) = Reloading::new(&authorizer, &config.limits, reloads);
         let run = move || {
-            let pulls = Pulls::start(&config.channels.pulls, &published);
+            let pulls = pulling.start(&config.channels.pulls, &published);
             live.set_channels(LiveChannels::new(upkeep.channels(), &published, &pulls));
             // In here, because nothing of it may leave the thread.
             let content = Content {
@@ -204,17 +191,11 @@ impl Server {
             };
             let control = Control::new(config, content, counted);
             let ends = (stopped, wished, draining);
-            serve(
-                runtime,
-                control,
-                (upkeep, api),
-                (listeners, tunnelled),
-                ends,
-            );
+            let taken = (listeners, tunnelled);
+            serve(runtime, control, (upkeep, api), taken, ends);
             live.stop();
             pulls.stop();
         };
-        let thread = thread::Builder::new().name("onrush-control".to_owned());
         Ok(Self {
             addresses,
             tls_addresses,
@@ -223,12 +204,13 @@ impl Server {
             cores,
             statistics,
             stop: Some(stop),
-            control: Some(thread.spawn(run).map_err(control_error)?),
+            control: Some(start_control(run)?),
             downloads,
             channels,
             api_address,
             admin,
             watched,
+            reloading,
             drain,
             sockets,
         })
@@ -408,6 +390,37 @@ impl Drop for Server {
     }
 }
 
+fn control_error(source: io::Error) -> StartError {
+    StartError::Control { source }
+}
+
+fn control_runtime() -> Result<Runtime, StartError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(control_error)
+}
+
+fn start_control(run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    let thread = thread::Builder::new().name("onrush-control".to_owned());
+    thread.spawn(run).map_err(control_error)
+}
+
+/// Listens for all but the channels' API.
+fn listen(
+    config: &Config,
+    tls: Option<&Arc<Tls>>,
+    to: (Tunnels, Draining),
+    sockets: &mut ListeningSockets,
+) -> Result<(ForPlayers, Listening, Option<TcpListener>), StartError> {
+    let for_players = listen_for_players(config, tls, sockets)?;
+    let listening = listen_for_downloads(config, tls, to, sockets)?;
+    let metrics = config.metrics_address.as_slice();
+    let metrics = bind(metrics, Service::Metrics, sockets)?.pop();
+    for address in sockets.unused() {
+        warn!("a socket that listens at {address} was handed over, which nothing is set to use");
+    }
+    Ok((for_players, listening, metrics))
+}
+
 fn bind(
     addresses: &[SocketAddr],
     service: Service,
@@ -427,15 +440,17 @@ fn bind(
 /// Listeners, and with what they are served.
 type Listeners = Vec<(TcpListener, Option<Arc<Tls>>)>;
 
+/// Those of RTSP, and where they are: plain, and over TLS.
+type ForPlayers = (Listeners, [Vec<SocketAddr>; 2]);
+
 /// Listens for RTSP, plain and over TLS, and says where in this order.
 fn listen_for_players(
     config: &Config,
     tls: Option<&Arc<Tls>>,
     sockets: &mut ListeningSockets,
-) -> Result<(Listeners, [Vec<SocketAddr>; 2]), StartError> {
+) -> Result<ForPlayers, StartError> {
     let plain = bind(&config.rtsp_addresses, Service::Rtsp, sockets)?;
     let with_tls = bind(&config.rtsps_addresses, Service::Rtsps, sockets)?;
-    let control_error = |source| StartError::Control { source };
     let of = |listeners: &[TcpListener]| addresses_of(listeners).map_err(control_error);
     let addresses = [of(&plain)?, of(&with_tls)?];
     let plain = plain.into_iter().map(|listener| (listener, None));
@@ -475,6 +490,12 @@ fn open_tls(config: &Config, statistics: &Statistics) -> Result<Option<Arc<Tls>>
         Arc::clone(&statistics.tls),
     )?;
     tls.map(Some).ok_or(StartError::NoCertificate)
+}
+
+/// Reads who may do what.
+fn open_users(config: &Config, statistics: &Statistics) -> Result<Arc<Authorizer>, StartError> {
+    let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users))?;
+    Ok(Arc::new(authorizer))
 }
 
 /// Starts downloads, if anybody is to be heard.

@@ -1,10 +1,11 @@
 //! What there is at the moment, as all services count it and the admin pages show it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use onrush_wire::rtsp::StatusCode;
 
+use crate::config::Limits;
 use crate::hls_live::HlsStats;
 use crate::tls::TlsStats;
 use crate::users;
@@ -32,6 +33,34 @@ pub(crate) struct Statistics {
     pub(crate) tls: Arc<TlsStats>,
     /// What became of live channels by HLS.
     pub(crate) hls: Arc<HlsStats>,
+    /// What may change of the limits while the server runs.
+    pub(crate) bounds: Bounds,
+}
+
+/// Limits that may change while the server runs, by the names that they have in [`Limits`].
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) sessions_max: AtomicUsize,
+    pub(crate) connections_max: AtomicUsize,
+    pub(crate) connections_per_address_max: AtomicUsize,
+    /// No session more is taken: those that there are play to their end.
+    pub(crate) is_draining: AtomicBool,
+}
+
+impl Bounds {
+    /// Takes them as `limits` has them. Who is there already stays.
+    pub(crate) fn set(&self, limits: &Limits) {
+        for (bound, limit) in [
+            (&self.sessions_max, limits.sessions_max),
+            (&self.connections_max, limits.connections_max),
+            (
+                &self.connections_per_address_max,
+                limits.connections_per_address_max,
+            ),
+        ] {
+            bound.store(limit, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Statistics {

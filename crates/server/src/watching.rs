@@ -40,6 +40,23 @@ pub(crate) fn wishes() -> (Wishes, WishQueue) {
     mpsc::channel(WISHES_MAX)
 }
 
+/// The keys that say something else now, or why nothing was changed.
+pub(crate) type Reloaded = Result<Vec<String>, String>;
+
+/// Somebody asks that the configuration is read again, and where the answer goes.
+pub(crate) type ReloadWish = oneshot::Sender<Reloaded>;
+
+/// Where such wishes go.
+pub(crate) type ReloadWishes = mpsc::Sender<ReloadWish>;
+
+/// Where they arrive.
+pub(crate) type ReloadWishQueue = mpsc::Receiver<ReloadWish>;
+
+/// Both ends; one waits, and the next is told that it is so.
+pub(crate) fn reload_wishes() -> (ReloadWishes, ReloadWishQueue) {
+    mpsc::channel(1)
+}
+
 /// Sessions, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Roster {

@@ -5,7 +5,7 @@
 //! been typed, so that what does not fit together is refused as ever.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::parser::ValueSource;
@@ -15,7 +15,7 @@ use super::keys::{CHANNEL, Key, Keys, Kind};
 use super::read::{Mistake, position, read, text_of};
 
 /// The option that names the file, and its environment variable.
-const CONFIG: &str = "config";
+pub(super) const CONFIG: &str = "config";
 const CONFIG_VARIABLE: &str = "ONRUSH_CONFIG";
 
 /// The words of a command line, and of `onrush serve` what the environment and the file say, too.
@@ -36,13 +36,17 @@ pub(crate) fn merged(
     let Ok(typed) = lenient.try_get_matches_from(&words[1..]) else {
         return Ok(words);
     };
-    let file = match typed.try_get_one::<std::path::PathBuf>(CONFIG) {
+    let mut more = Vec::new();
+    let file = match typed.try_get_one::<PathBuf>(CONFIG) {
         Ok(Some(file)) => Some(file.clone()),
         _ => variable(CONFIG_VARIABLE)
             .filter(|it| !it.is_empty())
-            .map(Into::into),
+            .map(|file| {
+                more.push(format!("--{CONFIG}").into());
+                more.push(file.clone());
+                file.into()
+            }),
     };
-    let mut more = Vec::new();
     for key in keys.all().filter(|key| !is_typed(&typed, key)) {
         if let Some(value) = variable(&key.variable()).filter(|value| !value.is_empty()) {
             more.extend(of_variable(&keys, key, &value)?);
@@ -91,7 +95,8 @@ fn of_file(
     };
     // Members of channels that are not those of the file are none.
     let has_other_channels = keys.of_option(CHANNEL).is_some_and(is_said);
-    let counts = |key: &Key| !is_said(key) && !(has_other_channels && key.section == CHANNEL);
+    let is_of_others = |key: &Key| has_other_channels && key.section == CHANNEL;
+    let counts = |key: &Key| !is_said(key) && !is_of_others(key);
     let values = said.values.iter().filter(|value| counts(value.key));
     Ok(values.map(|it| it.key.word(&it.value).into()).collect())
 }

@@ -1,5 +1,6 @@
 //! The configuration file of `onrush serve`: what it says ([`read`]), with the environment and the
-//! options ([`merge`]), what is wrong with it ([`whole`]), and its pages ([`pages`]).
+//! options ([`merge`]), what is wrong with it ([`whole`]), its pages ([`pages`]), and what a
+//! running server takes of it ([`reload`]).
 //!
 //! An option, a key of the file, an environment variable, the commented default and the schema are
 //! one declaration: the option's ([`keys`]).
@@ -9,6 +10,7 @@ mod merge;
 mod nearest;
 mod pages;
 mod read;
+mod reload;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -22,6 +24,7 @@ use clap::{Args, ValueHint};
 
 use self::keys::Keys;
 pub(crate) use self::merge::merged;
+pub(crate) use self::reload::Reloads;
 
 /// Check a configuration file
 ///

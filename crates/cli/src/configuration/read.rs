@@ -339,13 +339,13 @@ fn one_line(text: &str) -> String {
 /// What to say of a section that there is not.
 fn no_section(keys: &Keys, name: &str, value: &DeValue<'_>) -> String {
     let sections = || keys.sections().iter().map(|section| section.name);
-    if !matches!(value, DeValue::Table(_) | DeValue::Array(_)) {
-        if let Some(key) = meant(keys, name) {
-            return format!(
-                "a key stands in its section: write [{}], and {} below it",
-                key.section, key.name
-            );
-        }
+    if !matches!(value, DeValue::Table(_) | DeValue::Array(_))
+        && let Some(key) = meant(keys, name)
+    {
+        return format!(
+            "a key stands in its section: write [{}], and {} below it",
+            key.section, key.name
+        );
     }
     match nearest(name, sections()) {
         Some(CHANNEL) => "there is no such section; did you mean [[channel]]?".to_owned(),

@@ -130,8 +130,8 @@ fn pairs(said: &Said<'_>) -> Option<Mistake> {
     let is_wrong = certificates.len() != keys.len();
     // Where there is none of the other that has been told.
     let longer = match certificates.len() > keys.len() {
-        true => keys.last().and(certificates.last()),
-        false => certificates.last().and(keys.last()),
+        true => keys.last().and_then(|_| certificates.last()),
+        false => certificates.last().and_then(|_| keys.last()),
     };
     let reason = format!(
         "{} certificates and {} keys: give each certificate its key, in their order",

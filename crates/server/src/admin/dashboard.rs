@@ -37,7 +37,9 @@ use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
 use super::status::Status;
 use crate::users::{Asked, Authorizer, Protocol, Refusal};
-use crate::watching::{Roster, Wish, WishQueue, Wishes, wishes};
+use crate::watching::{
+    ReloadWishQueue, ReloadWishes, Roster, Wish, WishQueue, Wishes, reload_wishes, wishes,
+};
 
 /// How often a page is told what there is.
 const EVENTS_EVERY: Duration = Duration::from_secs(1);
@@ -56,6 +58,8 @@ const OWN_HEADER: &str = "x-onrush";
 #[derive(Debug)]
 pub(crate) struct Office {
     pub(crate) wishes: Wishes,
+    /// To whoever can read the configuration again.
+    pub(crate) reloads: ReloadWishes,
     pub(crate) authorizer: Arc<Authorizer>,
 }
 
@@ -66,8 +70,9 @@ struct News {
     log: Vec<Line>,
 }
 
+/// Which sessions are meant.
 #[derive(Deserialize)]
-struct Which {
+pub(super) struct Which {
     #[serde(default)]
     find: String,
     #[serde(default)]
@@ -75,11 +80,16 @@ struct Which {
 }
 
 impl Office {
-    /// One, and where control hears what pages wish.
-    pub(crate) fn new(authorizer: &Arc<Authorizer>) -> (Self, WishQueue) {
+    /// One, and where is heard what pages wish of control, and of whoever knows the configuration.
+    pub(crate) fn new(authorizer: &Arc<Authorizer>) -> (Self, WishQueue, ReloadWishQueue) {
         let (wishes, wished) = wishes();
-        let authorizer = Arc::clone(authorizer);
-        (Self { wishes, authorizer }, wished)
+        let (reloads, reload_wished) = reload_wishes();
+        let office = Self {
+            wishes,
+            reloads,
+            authorizer: Arc::clone(authorizer),
+        };
+        (office, wished, reload_wished)
     }
 }
 
@@ -95,14 +105,14 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
 }
 
 /// Lets pass who may.
-async fn guard(
+pub(super) async fn guard(
     State(site): State<Arc<Site>>,
     Extension(Peer(peer)): Extension<Peer>,
     request: Request,
     next: Next,
 ) -> Response {
     let authorizer = &site.office.authorizer;
-    let changes = request.method() == http::Method::POST;
+    let changes = !matches!(*request.method(), http::Method::GET | http::Method::HEAD);
     if changes && !is_of_own_page(request.headers(), authorizer.is_open()) {
         return (StatusCode::FORBIDDEN, "not from this page\n").into_response();
     }
@@ -215,6 +225,22 @@ async fn events(
 }
 
 async fn sessions(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    match list_sessions(&site, which).await {
+        Some(roster) => Json(roster).into_response(),
+        None => busy(),
+    }
+}
+
+async fn end(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Response {
+    match end_session(&site, &id).await {
+        Some(true) => StatusCode::NO_CONTENT.into_response(),
+        Some(false) => (StatusCode::NOT_FOUND, "no such session\n").into_response(),
+        None => busy(),
+    }
+}
+
+/// The sessions that are meant, if control answers in time.
+pub(super) async fn list_sessions(site: &Site, which: Which) -> Option<Roster> {
     let (answer, answered) = oneshot::channel();
     let Which { find, first } = which;
     let wish = Wish::List {
@@ -222,22 +248,16 @@ async fn sessions(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> 
         first,
         answer,
     };
-    match told::<Roster>(&site, wish, answered).await {
-        Some(roster) => Json(roster).into_response(),
-        None => busy(),
-    }
+    told(site, wish, answered).await
 }
 
-async fn end(State(site): State<Arc<Site>>, Path(number): Path<String>) -> Response {
-    let Ok(number) = u64::from_str_radix(&number, 16) else {
-        return (StatusCode::NOT_FOUND, "no such session\n").into_response();
+/// Ends a session; whether there is one, if control answers in time.
+pub(super) async fn end_session(site: &Site, id: &str) -> Option<bool> {
+    let Ok(number) = u64::from_str_radix(id, 16) else {
+        return Some(false);
     };
     let (answer, answered) = oneshot::channel();
-    match told::<bool>(&site, Wish::End { number, answer }, answered).await {
-        Some(true) => StatusCode::NO_CONTENT.into_response(),
-        Some(false) => (StatusCode::NOT_FOUND, "no such session\n").into_response(),
-        None => busy(),
-    }
+    told(site, Wish::End { number, answer }, answered).await
 }
 
 async fn dismiss(State(site): State<Arc<Site>>, Path(channel): Path<String>) -> Response {

@@ -6,11 +6,13 @@
 //! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
 //! | `GET /health` | 200 while the server runs |
 //! | `GET /admin` | a dashboard, live in a browser |
+//! | `GET /api/v1` | what else can be asked and done, as OpenAPI says it |
 //!
 //! A thread of its own answers, off the processors that send: a scrape delays no packet and no
 //! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)).
 //! Metrics and status ask for no password; so it listens on loopback, unless told otherwise.
 
+mod api;
 mod channel;
 pub(crate) mod dashboard;
 pub mod exposition;
@@ -119,8 +121,9 @@ async fn serve(
         .route("/status", get(status))
         .route("/health", get(async || "ok\n"))
         .merge(dashboard::router(&site))
+        .merge(api::router(&site))
         .fallback(async || {
-            let text = "nothing here; see /metrics, /status, /health and /admin\n";
+            let text = "nothing here; see /metrics, /status, /health, /admin and /api/v1\n";
             (StatusCode::NOT_FOUND, text)
         })
         .with_state(Arc::clone(&site));

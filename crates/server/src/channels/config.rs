@@ -56,7 +56,7 @@ pub struct SourceConfig {
 }
 
 /// A channel that is pulled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PullConfig {
     /// Its name: players find it at `rtsp://HOST/live/NAME`.
     pub name: String,

@@ -77,6 +77,7 @@ impl ConnectionSlot {
         let of_peer = clients.get(&peer).map_or(0, |client| client.connections);
         if admission.connections.get() >= limits.download_connections_max
             || of_peer >= limits.download_connections_per_address_max
+            || site.statistics.bounds.is_draining.load(Ordering::Relaxed)
             || !site.has_files(protocol.files())
         {
             bump(&site.stats.refused, 1);

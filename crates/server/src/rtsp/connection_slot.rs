@@ -16,12 +16,12 @@ pub(super) struct ConnectionSlot {
 impl ConnectionSlot {
     pub(super) fn take(control: &Rc<Control>, peer: SocketAddr) -> Option<Self> {
         let ip = peer.ip().to_canonical();
-        let limits = &control.config.limits;
+        let bounds = &control.statistics.bounds;
         let mut connections = control.connections.borrow_mut();
         let all = control.statistics.connections.load(Ordering::Relaxed);
         let of_address = connections.get(&ip).copied().unwrap_or(0);
-        if all >= limits.connections_max
-            || of_address >= limits.connections_per_address_max
+        if all >= bounds.connections_max.load(Ordering::Relaxed)
+            || of_address >= bounds.connections_per_address_max.load(Ordering::Relaxed)
             || !files_suffice(control.files, all + 1, control.descriptors(0))
         {
             return None;

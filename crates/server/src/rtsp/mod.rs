@@ -126,6 +126,7 @@ struct Trouble {
 impl Control {
     pub(crate) fn new(config: Config, content: Content, statistics: Arc<Statistics>) -> Rc<Self> {
         let multicast = &config.multicast;
+        statistics.bounds.set(&config.limits);
         let group_ttl = (!multicast.ranges.is_empty()).then_some(multicast.ttl);
         Rc::new_cyclic(|control: &Weak<Self>| Self {
             ports: Ports::new(config.rtp_ports, group_ttl, hear(control)),
@@ -364,10 +365,12 @@ impl Control {
 
     /// Why there can be no session more, if so.
     fn full(&self) -> Option<String> {
-        let (sessions, most) = (
-            self.sessions.borrow().len(),
-            self.config.limits.sessions_max,
-        );
+        let bounds = &self.statistics.bounds;
+        if bounds.is_draining.load(Ordering::Relaxed) {
+            return Some("the server takes no session more; try another".to_owned());
+        }
+        let sessions = self.sessions.borrow().len();
+        let most = bounds.sessions_max.load(Ordering::Relaxed);
         if sessions >= most {
             return Some(format!("all {most} sessions are taken"));
         }

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
+use rustls::sign::CertifiedKey;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -19,7 +20,7 @@ use tracing::{debug, info, warn};
 use super::certificates::{
     CertificateError, fingerprint, own_pair, read_pair, self_signed, server_config, stamps,
 };
-use super::config::{TlsConfig, TlsLimits};
+use super::config::{CertificateFiles, TlsConfig, TlsLimits};
 use super::handshake::{ALPN_HTTP2, shake};
 use super::stream::TlsStream;
 use super::throttle::Throttle;
@@ -34,6 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Tls {
     now: Arc<RwLock<Configs>>,
+    /// What is read again when it changes.
+    files: Arc<Mutex<Files>>,
     limits: TlsLimits,
     /// Of the certificate that it has signed itself.
     pub(crate) fingerprint: Option<String>,
@@ -53,6 +56,22 @@ struct Configs {
     rtsp: Arc<ServerConfig>,
     /// It says which version of HTTP is spoken (ALPN, RFC 7301): clients may offer others, too.
     http: Arc<ServerConfig>,
+}
+
+/// Certificates in files, and one of the server's own beside them.
+#[derive(Clone, Debug)]
+struct Files {
+    config: TlsConfig,
+    own: Option<Arc<CertifiedKey>>,
+    /// The pair of its own that is kept in files, if one is.
+    kept: Option<CertificateFiles>,
+}
+
+/// Other certificates, read and not yet shown.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    files: Files,
+    configs: Configs,
 }
 
 /// What became of handshakes.
@@ -92,34 +111,34 @@ impl Tls {
         state: Option<&Path>,
         stats: Arc<TlsStats>,
     ) -> Result<Option<Arc<Self>>, CertificateError> {
-        let mut files = config.clone();
-        let (mut own, mut of_own) = (None, None);
+        let (mut own, mut of_own, mut kept) = (None, None, None);
         match (&config.self_signed, state) {
             (None, _) if config.certificates.is_empty() => return Ok(None),
             (None, _) => {}
             (Some(names), None) => of_own = own.insert(own_pair(names)?).cert.first().cloned(),
             (Some(names), Some(folder)) => {
-                let kept = self_signed(folder, names)?;
-                of_own = read_pair(&kept)?.cert.first().cloned();
-                files.certificates.push(kept);
+                let files = kept.insert(self_signed(folder, names)?);
+                of_own = read_pair(files)?.cert.first().cloned();
             }
         }
-        let seen = stamps(&files);
-        let now = Configs::of(server_config(&files, own.as_ref())?);
-        let now = Arc::new(RwLock::new(now));
+        let files = Files::new(config, own, kept);
+        let now = Arc::new(RwLock::new(files.read()?));
+        let files = Arc::new(Mutex::new(files));
         let (stop, stopped) = channel();
-        let to = Arc::clone(&now);
+        let (to, watched) = (Arc::clone(&now), Arc::clone(&files));
         let look = move || {
-            let mut seen = seen;
+            let mut seen = stamps(&lock(&watched).config);
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let there = stamps(&files);
+                // Held meanwhile, so that what is read is not installed over something newer.
+                let files = lock(&watched);
+                let there = stamps(&files.config);
                 if there == seen {
                     continue;
                 }
                 seen = there;
-                match server_config(&files, own.as_ref()) {
+                match files.read() {
                     Ok(read) => {
-                        *to.write().unwrap_or_else(PoisonError::into_inner) = Configs::of(read);
+                        *to.write().unwrap_or_else(PoisonError::into_inner) = read;
                         info!("TLS: certificates were read again");
                     }
                     Err(error) => warn!("TLS: {error}; the certificates of before stay in force"),
@@ -132,6 +151,7 @@ impl Tls {
             .map_err(|error| CertificateError::Made(error.to_string()))?;
         Ok(Some(Arc::new(Self {
             now,
+            files,
             limits: config.limits,
             fingerprint: of_own.as_ref().map(fingerprint),
             in_progress: Mutex::default(),
@@ -142,6 +162,25 @@ impl Tls {
             stop: Some(stop),
             thread: Some(thread),
         })))
+    }
+
+    /// Reads other certificates, and who signs those of clients.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be read or understood; those that are shown stay.
+    pub(crate) fn prepare(&self, config: &TlsConfig) -> Result<Prepared, CertificateError> {
+        let before = lock(&self.files).clone();
+        let files = Files::new(config, before.own, before.kept);
+        let configs = files.read()?;
+        Ok(Prepared { files, configs })
+    }
+
+    /// Shows others, to connections that come from now on.
+    pub(crate) fn install(&self, prepared: Prepared) {
+        let mut files = lock(&self.files);
+        *files = prepared.files;
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = prepared.configs;
     }
 
     /// Carries out the handshake of a connection of RTSP that was accepted. `None` if it came to
@@ -203,6 +242,26 @@ impl Tls {
         }
         None
     }
+}
+
+impl Files {
+    fn new(
+        config: &TlsConfig,
+        own: Option<Arc<CertifiedKey>>,
+        kept: Option<CertificateFiles>,
+    ) -> Self {
+        let mut config = config.clone();
+        config.certificates.extend(kept.clone());
+        Self { config, own, kept }
+    }
+
+    fn read(&self) -> Result<Configs, CertificateError> {
+        server_config(&self.config, self.own.as_ref()).map(Configs::of)
+    }
+}
+
+fn lock(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Configs {

@@ -421,6 +421,37 @@ fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
 }
 
 #[test]
+fn other_certificates_are_installed_or_nothing_changes() {
+    let (folder, config) = pairs(&["localhost"]);
+    let other = self_signed(&folder.path().join("other"), &["localhost".to_owned()]).unwrap();
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
+    let mixed = TlsConfig {
+        certificates: vec![CertificateFiles {
+            certificate: other.certificate.clone(),
+            key: config.certificates[0].key.clone(),
+        }],
+        ..TlsConfig::default()
+    };
+    assert!(tls.prepare(&mixed).is_err(), "it is another's key");
+    let others = TlsConfig {
+        certificates: vec![other.clone()],
+        ..TlsConfig::default()
+    };
+    let prepared = tls.prepare(&others).unwrap();
+    tls.install(prepared);
+    let trusted = client_config(&others, None);
+    block_on(async {
+        let (listener, at) = listen().await;
+        let client = client(trusted, (at, "localhost"), 4, |mut client| {
+            client.flush().unwrap()
+        });
+        let (socket, peer) = listener.accept().await.unwrap();
+        assert!(tls.accept(socket, peer).await.is_some());
+        client.join().unwrap();
+    });
+}
+
+#[test]
 fn a_pair_of_our_own_is_made_once_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];

@@ -1,4 +1,4 @@
-//! The one who is asked: credentials are judged here, and rights looked up.
+//! Rules, as settings say them: credentials are judged here, and rights looked up.
 
 mod bearer;
 
@@ -25,15 +25,15 @@ use super::watched::Watched;
 
 /// Says who may do what.
 #[derive(Debug)]
-pub(crate) struct Authorizer {
+pub(super) struct Rules {
     is_open: bool,
     takes_plain_passwords: bool,
     file: Option<Watched<UserFile>>,
     url_keys: Option<Watched<UrlKeys>>,
     tokens: Option<Tokens>,
     hook: Option<Hook>,
-    nonces: Nonces,
-    attempts: Attempts,
+    nonces: Arc<Nonces>,
+    attempts: Arc<Attempts>,
     passwords: Passwords,
     started: Instant,
     stats: Arc<Stats>,
@@ -128,13 +128,33 @@ impl Refusal {
     }
 }
 
-impl Authorizer {
+impl Rules {
     /// One by these settings.
     ///
     /// # Errors
     ///
     /// If a file cannot be read or understood, or the hook cannot be asked.
-    pub(crate) fn open(config: &UsersConfig, stats: Arc<Stats>) -> Result<Self, OpenError> {
+    pub(super) fn open(config: &UsersConfig, stats: Arc<Stats>) -> Result<Self, OpenError> {
+        let memory = (Arc::new(Nonces::new()), Arc::new(Attempts::new()));
+        Self::with(config, stats, memory, Instant::now())
+    }
+
+    /// Rules by other settings, which know of wrong passwords and of nonces what those before knew.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::open`].
+    pub(super) fn after(before: &Self, config: &UsersConfig) -> Result<Self, OpenError> {
+        let memory = (Arc::clone(&before.nonces), Arc::clone(&before.attempts));
+        Self::with(config, Arc::clone(&before.stats), memory, before.started)
+    }
+
+    fn with(
+        config: &UsersConfig,
+        stats: Arc<Stats>,
+        (nonces, attempts): (Arc<Nonces>, Arc<Attempts>),
+        started: Instant,
+    ) -> Result<Self, OpenError> {
         let parse_file = |text: &str| UserFile::parse(text).map_err(|error| error.to_string());
         let file = config.file.as_ref();
         let file = file.map(|path| Watched::open(path, USERS_FILE_BYTES_MAX, parse_file));
@@ -150,10 +170,10 @@ impl Authorizer {
             url_keys: keys.transpose()?,
             tokens: tokens.transpose()?,
             hook: hook.transpose().map_err(OpenError::Hook)?,
-            nonces: Nonces::new(),
-            attempts: Attempts::new(),
+            nonces,
+            attempts,
             passwords: Passwords::new(),
-            started: Instant::now(),
+            started,
             stats,
         })
     }
@@ -163,7 +183,7 @@ impl Authorizer {
     /// # Errors
     ///
     /// Why not.
-    pub(crate) async fn authorize(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) async fn authorize(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
         if self.is_open {
             return self.open_to(asked);
         }
@@ -180,7 +200,7 @@ impl Authorizer {
     /// # Errors
     ///
     /// Why not.
-    pub(crate) async fn permit(&self, login: &Login, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) async fn permit(&self, login: &Login, asked: &Asked<'_>) -> Result<(), Refusal> {
         if self.is_open {
             return self.open_to(asked);
         }
@@ -201,7 +221,7 @@ impl Authorizer {
     /// # Errors
     ///
     /// Why it cannot.
-    pub(crate) async fn log_in(
+    pub(super) async fn log_in(
         &self,
         asked: &Asked<'_>,
         user: &str,
@@ -213,7 +233,7 @@ impl Authorizer {
 
     /// Whether anybody may log in as nobody: where there are no users, or some rights are
     /// everybody's, or only the hook can tell.
-    pub(crate) fn knows_nobody(&self, action: Action) -> bool {
+    pub(super) fn knows_nobody(&self, action: Action) -> bool {
         let file = self.file.as_ref().map(Watched::now);
         self.is_open
             || self.hook.is_some()
@@ -221,12 +241,12 @@ impl Authorizer {
     }
 
     /// Whether there is no configuration, and so all stays open.
-    pub(crate) const fn is_open(&self) -> bool {
+    pub(super) const fn is_open(&self) -> bool {
         self.is_open
     }
 
     /// Without configuration everybody may read, and this machine alone may change something.
-    fn open_to(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) fn open_to(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
         match asked.action {
             Action::Play | Action::Download => Ok(()),
             Action::Publish | Action::Admin if asked.peer.is_loopback() => Ok(()),

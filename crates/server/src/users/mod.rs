@@ -12,6 +12,7 @@ mod attempts;
 mod authorizer;
 mod client;
 pub mod config;
+mod current;
 mod error;
 mod fetched;
 pub mod file;
@@ -26,8 +27,9 @@ mod tokens;
 mod watched;
 
 pub use self::attempts::{WRONG_ADDRESSES_MAX, WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
-pub(crate) use self::authorizer::{Asked, Authorizer, Protocol, Refusal, Stats};
+pub(crate) use self::authorizer::{Asked, Protocol, Refusal, Stats};
 pub use self::config::{HookConfig, JwtConfig, JwtKeys, UsersConfig};
+pub(crate) use self::current::Authorizer;
 pub use self::error::OpenError;
 pub use self::fetched::{JWKS_AGE_MAX, JWKS_BYTES_MAX, JWKS_PAUSE_MIN, JWKS_TIME_MAX};
 pub use self::hook::{HOOK_ANSWERS_MAX, HOOK_CALLS_MAX, HOOK_WAITING_MAX};

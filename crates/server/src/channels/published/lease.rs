@@ -107,6 +107,15 @@ impl PublishedChannels {
         pulled.unwrap_or_else(PoisonError::into_inner).push(state);
     }
 
+    /// One is pulled no more: its viewers end, too.
+    pub(super) fn remove_pulled(&self, path: &str) {
+        let pulled = self.pulled.lock();
+        let mut pulled = pulled.unwrap_or_else(PoisonError::into_inner);
+        pulled.retain(|state| state.path() != path);
+        drop(pulled);
+        self.names().end(path, "it is pulled no more");
+    }
+
     /// Takes a name for a publisher of these tracks. If its viewers wait for one of the same tracks
     /// they go on; if the tracks are others they end.
     ///

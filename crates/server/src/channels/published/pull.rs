@@ -35,6 +35,7 @@ pub(crate) struct Pulls {
 
 #[derive(Debug)]
 struct Pull {
+    config: PullConfig,
     path: String,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -71,6 +72,29 @@ impl Pulls {
         pull.inspect(|pull| pull.want()).is_some()
     }
 
+    /// Pulls these channels from now on. One that is as before goes on, with its viewers.
+    pub(crate) fn replace(&self, configs: &[PullConfig]) {
+        let is_kept = |pull: &Pull| configs.contains(&pull.config);
+        let mut pulls = self.all();
+        let (kept, mut gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *pulls).into_iter().partition(is_kept);
+        let is_new = |config: &&PullConfig| kept.iter().all(|pull| pull.config != **config);
+        let new: Vec<_> = configs.iter().filter(is_new).collect();
+        *pulls = kept;
+        drop(pulls);
+        // Without the lock, which whoever asks for a channel takes: it may last.
+        for pull in &mut gone {
+            pull.stop();
+            self.channels.remove_pulled(&pull.path);
+        }
+        for config in new {
+            match Pull::start(config, &self.channels) {
+                Ok(pull) => self.all().push(pull),
+                Err(error) => warn!("channel live/{}: no thread: {error}", config.name),
+            }
+        }
+    }
+
     /// Ends all of them, then all other published channels, and waits.
     pub(crate) fn stop(&self) {
         let mut pulls = std::mem::take(&mut *self.all());
@@ -99,6 +123,7 @@ impl Pull {
         };
         let thread = thread::Builder::new().name("onrush-pull".to_owned());
         Ok(Self {
+            config: config.clone(),
             path,
             shared,
             thread: Some(thread.spawn(move || pulling.run())?),

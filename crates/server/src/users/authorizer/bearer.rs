@@ -5,9 +5,9 @@ use tracing::info;
 
 use super::super::login::Login;
 use super::super::tokens::TokenError;
-use super::{Asked, Authorizer, Fault, Refusal, count, query};
+use super::{Asked, Fault, Refusal, Rules, count, query};
 
-impl Authorizer {
+impl Rules {
     /// The token in the URL, for players that can send no header of their own.
     pub(super) fn token_of_url<'a>(&self, asked: &Asked<'a>) -> Option<&'a str> {
         self.tokens.as_ref()?;

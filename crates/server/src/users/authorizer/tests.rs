@@ -32,7 +32,7 @@ const ASKED: Asked<'_> = Asked {
 };
 
 /// One of anna (Digest, all films) and bert (Argon2, likewise); everybody may play trailers.
-fn authorizer(change: impl FnOnce(&mut UsersConfig)) -> (Authorizer, TempDir) {
+fn authorizer(change: impl FnOnce(&mut UsersConfig)) -> (Rules, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let rules =
         "realm films\ngroup viewers play,download /*.ts\ngroup everybody play /trailers/**\n";
@@ -50,10 +50,10 @@ fn authorizer(change: impl FnOnce(&mut UsersConfig)) -> (Authorizer, TempDir) {
         ..UsersConfig::default()
     };
     change(&mut config);
-    (Authorizer::open(&config, Arc::default()).unwrap(), folder)
+    (Rules::open(&config, Arc::default()).unwrap(), folder)
 }
 
-fn ask(authorizer: &Authorizer, asked: &Asked<'_>) -> Result<(), Refusal> {
+fn ask(authorizer: &Rules, asked: &Asked<'_>) -> Result<(), Refusal> {
     block_on(authorizer.authorize(asked))
 }
 
@@ -115,7 +115,7 @@ fn digest(algorithm: Algorithm, password: &str, nonce: &str, count: Option<u32>)
 
 #[test]
 fn without_configuration_all_but_publishing_is_open() {
-    let open = Authorizer::open(&UsersConfig::default(), Arc::default()).unwrap();
+    let open = Rules::open(&UsersConfig::default(), Arc::default()).unwrap();
     for (action, peer, is_allowed) in [
         (Action::Play, FAR, true),
         (Action::Download, FAR, true),
@@ -252,7 +252,7 @@ fn passwords_go_over_loopback_or_where_they_are_allowed() {
         takes_plain_passwords: true,
         ..UsersConfig::default()
     };
-    let plain = Authorizer::open(&plain, Arc::default()).unwrap();
+    let plain = Rules::open(&plain, Arc::default()).unwrap();
     assert_eq!(ask(&plain, &with(&basic("bert", "hidden"), FAR)), Ok(()));
 }
 
@@ -361,7 +361,7 @@ fn a_signed_url_is_a_right_for_a_time() {
         url_keys: Some(folder.path().join("keys")),
         ..UsersConfig::default()
     };
-    let keys = Authorizer::open(&keys, Arc::default()).unwrap();
+    let keys = Rules::open(&keys, Arc::default()).unwrap();
     assert!(matches!(ask(&keys, &ASKED), Err(Refusal::Forbidden(_))));
 }
 
@@ -399,7 +399,7 @@ fn token(claims: &str) -> String {
 }
 
 /// Users, and a key by which tokens are signed.
-fn with_tokens(change: impl FnOnce(&mut UsersConfig)) -> (Authorizer, TempDir) {
+fn with_tokens(change: impl FnOnce(&mut UsersConfig)) -> (Rules, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.json");
     let k = URL_SAFE_NO_PAD.encode([7; 32]);

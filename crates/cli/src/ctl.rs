@@ -1,0 +1,225 @@
+//! `onrush ctl` and `onrush reload`: what can be asked of a server that runs, and done to it, by
+//! the API at its metrics address.
+
+use std::env;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, Subcommand, ValueHint};
+use serde_json::Value;
+use url::Url;
+
+/// Ask a server that runs, or tell it what to do
+///
+/// By the API at its --metrics address, for those with the right admin; without users for this
+/// machine alone. Answers are printed as JSON. It ends with 1 where there is no such session or
+/// publisher, or nothing was changed.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Ctl {
+    #[command(flatten)]
+    server: ServerArg,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+/// Have a server take what its configuration file says now
+///
+/// All of it, or nothing: who may do what, certificates, channels that are pulled, and limits of
+/// sessions and connections can change while it runs; what needs a restart is refused, and said.
+/// Sessions that it is not about go on. Prints the keys that have changed; ends with 1 if nothing
+/// could be. The same as SIGHUP.
+#[derive(Args, Debug)]
+pub(crate) struct Reload {
+    #[command(flatten)]
+    server: ServerArg,
+}
+
+#[derive(Args, Debug)]
+struct ServerArg {
+    /// The server's metrics address
+    ///
+    /// An URL, HOST:PORT, or a port of this machine. Where there are users,
+    /// http://NAME@HOST:PORT names one; the password is that of the variable ONRUSH_PASSWORD.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9554",
+          value_hint = ValueHint::Url, value_parser = server_url)]
+    at: Url,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List sessions
+    Sessions {
+        /// Those whose client or film has this in it
+        find: Option<String>,
+    },
+    /// End a session
+    End {
+        /// As `sessions` tells it
+        id: String,
+    },
+    /// List live channels
+    Channels,
+    /// Let the publisher of a channel go
+    Dismiss {
+        /// Its path, as in live/door
+        channel: String,
+    },
+    /// Show the limits that a reload may change
+    Limits,
+    /// Take no session more, and say when the last has ended
+    Drain {
+        /// Take sessions again
+        #[arg(long)]
+        stop: bool,
+
+        /// Wait until the last has ended
+        #[arg(long, conflicts_with = "stop")]
+        wait: bool,
+    },
+    /// Take what the configuration file says now
+    Reload,
+    /// Print what the API can be asked, as OpenAPI says it
+    Api,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  onrush ctl sessions               who plays what?
+  onrush ctl end 1f8a70c3d2b14e96
+  onrush ctl drain --wait           before a restart
+  onrush ctl --at 192.0.2.7:9554 channels";
+
+pub(crate) fn run(arguments: &Ctl, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let server = &arguments.server;
+    match &arguments.what {
+        What::Sessions { find } => {
+            let mut url = server.url(&["sessions"]);
+            url.query_pairs_mut()
+                .append_pair("find", find.as_deref().unwrap_or_default());
+            server.tell("GET", &url, out)
+        }
+        What::End { id } => server.tell("DELETE", &server.url(&["sessions", id]), out),
+        What::Channels => server.tell("GET", &server.url(&["channels"]), out),
+        What::Dismiss { channel } => {
+            let path: Vec<_> = ["publishers"]
+                .into_iter()
+                .chain(channel.split('/'))
+                .collect();
+            server.tell("DELETE", &server.url(&path), out)
+        }
+        What::Limits => server.tell("GET", &server.url(&["limits"]), out),
+        What::Drain { stop: true, .. } => server.tell("DELETE", &server.url(&["drain"]), out),
+        What::Drain { wait: false, .. } => server.tell("PUT", &server.url(&["drain"]), out),
+        What::Drain { .. } => server.drain(out),
+        What::Reload => server.tell("POST", &server.url(&["reload"]), out),
+        What::Api => server.tell("GET", &server.url(&[]), out),
+    }
+}
+
+pub(crate) fn reload(arguments: &Reload, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let server = &arguments.server;
+    server.tell("POST", &server.url(&["reload"]), out)
+}
+
+impl ServerArg {
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.at.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.clear().extend(["api", "v1"]).extend(path);
+        }
+        url
+    }
+
+    /// Asks, and prints the answer.
+    fn tell(&self, method: &str, url: &Url, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        match self.ask(method, url)? {
+            Ok(answer) if answer.is_null() => {}
+            Ok(answer) => writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?,
+            Err(error) => {
+                writeln!(out, "{error}")?;
+                return Ok(ExitCode::from(1));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Begins to drain, and waits until nobody is left.
+    fn drain(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        let url = self.url(&["drain"]);
+        let mut answer = self.ask("PUT", &url)?;
+        while answer
+            .as_ref()
+            .is_ok_and(|answer| answer["is_empty"] != true)
+        {
+            std::thread::sleep(LOOK_EVERY);
+            answer = self.ask("GET", &url)?;
+        }
+        self.tell("GET", &url, out)
+    }
+
+    /// What the server answers: null if nothing is to be said; the inner error is what it refuses.
+    fn ask(&self, method: &str, url: &Url) -> anyhow::Result<Result<Value, String>> {
+        let mut plain = url.clone();
+        // Neither is told to anybody who reads what is printed; both can be left out of such a URL.
+        let (Ok(()), Ok(())) = (plain.set_username(""), plain.set_password(None)) else {
+            bail!("{url}: no URL of a server");
+        };
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(plain.as_str());
+        // As pages of other sites cannot.
+        request = request.header("X-Onrush", "ctl");
+        if !url.username().is_empty() {
+            let password = env::var("ONRUSH_PASSWORD")
+                .context("set ONRUSH_PASSWORD to the password of this user")?;
+            let login = STANDARD.encode(format!("{}:{password}", url.username()));
+            request = request.header("Authorization", format!("Basic {login}"));
+        }
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(PATIENCE))
+            .http_status_as_error(false)
+            // A server of one's own is not asked through somebody else's.
+            .proxy(None)
+            .build();
+        let answer = ureq::Agent::from(config).run(request.body(())?);
+        let mut answer = answer.map_err(|error| {
+            anyhow::anyhow!(
+                "{plain}: {error}; is `onrush serve` running there, with this --metrics address?"
+            )
+        })?;
+        let status = answer.status();
+        let text = answer.body_mut().read_to_string();
+        let text = text.with_context(|| plain.to_string())?;
+        let said = serde_json::from_str(&text).unwrap_or(Value::Null);
+        match (status.is_success(), said["error"].as_str()) {
+            (true, _) => Ok(Ok(said)),
+            (false, Some(error)) => Ok(Err(error.to_owned())),
+            (false, None) => bail!("{plain}: {status}: {}", text.trim()),
+        }
+    }
+}
+
+/// Reads what was typed: an URL, HOST:PORT, or a port of this machine.
+fn server_url(text: &str) -> Result<Url, String> {
+    let with_scheme = match text.parse::<u16>() {
+        Ok(port) => format!("http://127.0.0.1:{port}"),
+        Err(_) if text.contains("://") => text.to_owned(),
+        Err(_) => format!("http://{text}"),
+    };
+    let hint = "write http://HOST:PORT, HOST:PORT or PORT, as in 127.0.0.1:9554";
+    let url = Url::parse(&with_scheme).map_err(|error| format!("{error}; {hint}"))?;
+    match url.scheme() == "http" && url.has_host() && url.password().is_none() {
+        true => Ok(url),
+        false => Err(hint.to_owned()),
+    }
+}
+
+/// Longer than a reload may take.
+const PATIENCE: Duration = Duration::from_secs(65);
+const LOOK_EVERY: Duration = Duration::from_millis(500);

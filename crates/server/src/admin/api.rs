@@ -1,0 +1,520 @@
+//! The API of whoever runs the server: HTTP and JSON beneath `/api/v1`, at the address of metrics.
+//!
+//! What there is to ask stands in one table: [`OPERATIONS`] has the routes, and the description
+//! (OpenAPI 3.1) that `GET /api/v1` answers is made of it. Rights are those of the dashboard.
+//! Errors are `{"error": TEXT}`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, delete as remove, get, post, put};
+use axum::{Json, Router};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+use tracing::info;
+
+use super::Site;
+use super::dashboard::{Which, end_session, guard, list_sessions};
+
+/// How long a reload may take.
+const RELOAD_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// One thing that can be asked.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    /// What may stand behind `?`, with its meaning.
+    parameters: &'static [(&'static str, &'static str)],
+    /// The schema of the answer; none where it is empty.
+    answer: Option<&'static str>,
+    route: fn() -> MethodRouter<Arc<Site>>,
+}
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        method: "get",
+        path: "/api/v1",
+        summary: "This description",
+        parameters: &[],
+        answer: Some("Description"),
+        route: || get(async || Json(description())),
+    },
+    Operation {
+        method: "get",
+        path: "/api/v1/sessions",
+        summary: "Sessions, in the order of their numbers",
+        parameters: &[
+            ("find", "What the client's address or the film has in it"),
+            ("first", "How many of those are left out, from the first on"),
+        ],
+        answer: Some("Sessions"),
+        route: || get(sessions),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/sessions/{id}",
+        summary: "End a session",
+        parameters: &[],
+        answer: None,
+        route: || remove(end),
+    },
+    Operation {
+        method: "get",
+        path: "/api/v1/channels",
+        summary: "Live channels",
+        parameters: &[],
+        answer: Some("Channels"),
+        route: || get(channels),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/publishers/{channel}",
+        summary: "Let the publisher of a channel go; it may come again",
+        parameters: &[],
+        answer: None,
+        route: || remove(dismiss),
+    },
+    Operation {
+        method: "get",
+        path: "/api/v1/limits",
+        summary: "Limits that a reload may change",
+        parameters: &[],
+        answer: Some("Limits"),
+        route: || get(limits),
+    },
+    Operation {
+        method: "get",
+        path: "/api/v1/drain",
+        summary: "Whether sessions are taken, and whether the last has ended",
+        parameters: &[],
+        answer: Some("Drain"),
+        route: || get(drain),
+    },
+    Operation {
+        method: "put",
+        path: "/api/v1/drain",
+        summary: "Take no session more (453) and no connection for downloads (503)",
+        parameters: &[],
+        answer: Some("Drain"),
+        route: || put(async |site: State<Arc<Site>>| set_draining(site, true).await),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/drain",
+        summary: "Take sessions again",
+        parameters: &[],
+        answer: Some("Drain"),
+        route: || remove(async |site: State<Arc<Site>>| set_draining(site, false).await),
+    },
+    Operation {
+        method: "post",
+        path: "/api/v1/reload",
+        summary: "Take what the configuration file says now: all of it, or nothing",
+        parameters: &[],
+        answer: Some("Reload"),
+        route: || post(reload),
+    },
+];
+
+/// A schema: its name, and its fields with their types and meanings.
+type Schema = (
+    &'static str,
+    &'static [(&'static str, &'static str, &'static str)],
+);
+
+/// A type is one of JSON's, one with `?` behind it that may be null, or `[NAME]`: a list of these.
+const SCHEMAS: &[Schema] = &[
+    ("Description", &[]),
+    (
+        "Error",
+        &[("error", "string", "What went wrong, and what to do")],
+    ),
+    (
+        "Sessions",
+        &[
+            ("all", "integer", "How many there are"),
+            ("found", "integer", "How many of them were meant"),
+            (
+                "sessions",
+                "[Session]",
+                "Those from `first` on, at most 200",
+            ),
+        ],
+    ),
+    (
+        "Session",
+        &[
+            (
+                "id",
+                "string",
+                "What names it here; it gives no right to it",
+            ),
+            ("client", "string", "The address of its client"),
+            ("film", "string", "What it plays"),
+            ("transport", "string", "udp, tcp or live"),
+            ("state", "string", "ready, playing, ended or leaving"),
+            (
+                "position_s",
+                "number?",
+                "Where in the film it is, in seconds",
+            ),
+            (
+                "lost",
+                "integer?",
+                "Packets that its client lost, of its worst track",
+            ),
+            (
+                "lost_ratio",
+                "number?",
+                "Of the packets before its last report, the part lost",
+            ),
+            (
+                "jitter_ms",
+                "number?",
+                "Variation of the packets' travel time",
+            ),
+        ],
+    ),
+    ("Channels", &[("channels", "[Channel]", "All of them")]),
+    (
+        "Channel",
+        &[
+            ("path", "string", "Its path in URLs"),
+            ("kind", "string", "input, pulled or published"),
+            ("source", "string?", "Where it comes from"),
+            ("error", "string?", "Why a pulled one could not be had last"),
+        ],
+    ),
+    (
+        "Limits",
+        &[
+            ("sessions_max", "integer", "Sessions at once"),
+            ("connections_max", "integer", "RTSP connections at once"),
+            (
+                "connections_per_address_max",
+                "integer",
+                "Of them from one address",
+            ),
+        ],
+    ),
+    (
+        "Drain",
+        &[
+            ("is_draining", "boolean", "Whether no session more is taken"),
+            ("sessions", "integer", "Sessions that there are"),
+            ("transfers", "integer", "Downloads that run"),
+            ("is_empty", "boolean", "Whether there is neither"),
+        ],
+    ),
+    (
+        "Reload",
+        &[(
+            "changed",
+            "[string]",
+            "The keys that say something else now",
+        )],
+    ),
+];
+
+#[derive(Serialize)]
+struct Channels {
+    channels: Vec<ChannelRow>,
+}
+
+#[derive(Default, Serialize)]
+struct ChannelRow {
+    path: String,
+    kind: &'static str,
+    source: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Default, Serialize)]
+struct Limits {
+    sessions_max: usize,
+    connections_max: usize,
+    connections_per_address_max: usize,
+}
+
+#[derive(Default, Serialize)]
+struct Drain {
+    is_draining: bool,
+    sessions: usize,
+    transfers: u64,
+    is_empty: bool,
+}
+
+#[derive(Default, Serialize)]
+struct Reload {
+    changed: Vec<String>,
+}
+
+pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
+    let route = |router: Router<Arc<Site>>, operation: &Operation| {
+        // A channel's path has slashes.
+        let path = operation.path.replace("{channel}", "{*channel}");
+        router.route(&path, (operation.route)())
+    };
+    let router = OPERATIONS.iter().fold(Router::new(), route);
+    router.layer(from_fn_with_state(Arc::clone(site), guard))
+}
+
+async fn sessions(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    match list_sessions(&site, which).await {
+        Some(roster) => Json(roster).into_response(),
+        None => busy(),
+    }
+}
+
+async fn end(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Response {
+    match end_session(&site, &id).await {
+        Some(true) => StatusCode::NO_CONTENT.into_response(),
+        Some(false) => fault(StatusCode::NOT_FOUND, "there is no such session"),
+        None => busy(),
+    }
+}
+
+async fn channels(State(site): State<Arc<Site>>) -> Json<Channels> {
+    let watched = &site.watched;
+    let inputs = watched.channels.iter().map(|channel| ChannelRow {
+        path: format!("live/{}", channel.name()),
+        kind: "input",
+        source: Some(channel.input().to_string()),
+        error: None,
+    });
+    let pulled = watched.published.pulled();
+    let of_pulls = pulled.iter().map(|state| ChannelRow {
+        path: state.path().to_owned(),
+        kind: "pulled",
+        source: Some(state.source().to_owned()),
+        error: state.error(),
+    });
+    let published = watched.published.all();
+    let is_pulled = |path: &str| pulled.iter().any(|state| state.path() == path);
+    let of_publishers = published.iter().filter(|it| !is_pulled(it.path()));
+    let of_publishers = of_publishers.map(|channel| ChannelRow {
+        path: channel.path().to_owned(),
+        kind: "published",
+        ..ChannelRow::default()
+    });
+    Json(Channels {
+        channels: inputs.chain(of_pulls).chain(of_publishers).collect(),
+    })
+}
+
+async fn dismiss(State(site): State<Arc<Site>>, Path(channel): Path<String>) -> Response {
+    match site.watched.published.dismiss(&channel) {
+        true => {
+            info!("channel {channel}: its publisher is let go by the API");
+            StatusCode::NO_CONTENT.into_response()
+        }
+        false => fault(StatusCode::NOT_FOUND, "nobody publishes this"),
+    }
+}
+
+async fn limits(State(site): State<Arc<Site>>) -> Json<Limits> {
+    let bounds = &site.watched.statistics.bounds;
+    Json(Limits {
+        sessions_max: bounds.sessions_max.load(Ordering::Relaxed),
+        connections_max: bounds.connections_max.load(Ordering::Relaxed),
+        connections_per_address_max: bounds.connections_per_address_max.load(Ordering::Relaxed),
+    })
+}
+
+async fn drain(State(site): State<Arc<Site>>) -> Json<Drain> {
+    let statistics = &site.watched.statistics;
+    let sessions = statistics.sessions.load(Ordering::Relaxed);
+    let downloads = site.watched.downloads.as_ref();
+    let transfers = downloads.map_or(0, |stats| stats.transfers.active());
+    Json(Drain {
+        is_draining: statistics.bounds.is_draining.load(Ordering::Relaxed),
+        sessions,
+        transfers,
+        is_empty: sessions == 0 && transfers == 0,
+    })
+}
+
+async fn set_draining(State(site): State<Arc<Site>>, is_draining: bool) -> Json<Drain> {
+    let bounds = &site.watched.statistics.bounds;
+    if bounds.is_draining.swap(is_draining, Ordering::Relaxed) != is_draining {
+        match is_draining {
+            true => info!("drain: no session more is taken; those that there are play on"),
+            false => info!("drain: sessions are taken again"),
+        }
+    }
+    drain(State(site)).await
+}
+
+async fn reload(State(site): State<Arc<Site>>) -> Response {
+    let (answer, answered) = oneshot::channel();
+    if site.office.reloads.try_send(answer).is_err() {
+        let text = "this server has no configuration file, or is reading it already";
+        return fault(StatusCode::CONFLICT, text);
+    }
+    match tokio::time::timeout(RELOAD_TIME_MAX, answered).await {
+        Ok(Ok(Ok(changed))) => Json(Reload { changed }).into_response(),
+        Ok(Ok(Err(error))) => fault(StatusCode::CONFLICT, &error),
+        Ok(Err(_)) => fault(
+            StatusCode::CONFLICT,
+            "this server has no configuration file: start it with one",
+        ),
+        Err(_) => busy(),
+    }
+}
+
+fn busy() -> Response {
+    fault(StatusCode::SERVICE_UNAVAILABLE, "busy; ask again")
+}
+
+fn fault(status: StatusCode, text: &str) -> Response {
+    (status, Json(json!({ "error": text }))).into_response()
+}
+
+/// The API in words of OpenAPI.
+fn description() -> Value {
+    let mut paths = Map::new();
+    for operation in OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = described(operation);
+    }
+    let schemas = SCHEMAS.iter().map(|(name, fields)| {
+        let of_fields = fields.iter().map(|&(name, kind, meaning)| {
+            let mut field = typed(kind);
+            field["description"] = json!(meaning);
+            (name.to_owned(), field)
+        });
+        let required: Vec<_> = fields.iter().map(|(name, ..)| name).collect();
+        let schema = json!({
+            "type": "object",
+            "properties": of_fields.collect::<Map<_, _>>(),
+            "required": required,
+        });
+        ((*name).to_owned(), schema)
+    });
+    json!({
+        "openapi": "3.1.0",
+        "info": { "title": "Onrush", "version": env!("CARGO_PKG_VERSION") },
+        "paths": paths,
+        "components": { "schemas": schemas.collect::<Map<_, _>>() },
+    })
+}
+
+fn described(operation: &Operation) -> Value {
+    let in_path = operation.path.split('{').skip(1);
+    let in_path = in_path.filter_map(|rest| rest.split('}').next());
+    let of_path = in_path.map(|name| {
+        json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+    });
+    let of_query = operation.parameters.iter().map(|(name, meaning)| {
+        json!({
+            "name": name, "in": "query", "description": meaning, "schema": { "type": "string" },
+        })
+    });
+    let parameters: Vec<_> = of_path.chain(of_query).collect();
+    let content = |name: &str| {
+        let schema = json!({ "$ref": format!("#/components/schemas/{name}") });
+        json!({ "application/json": { "schema": schema } })
+    };
+    let (status, done) = match operation.answer {
+        Some(name) => (
+            "200",
+            json!({ "description": "Done", "content": content(name) }),
+        ),
+        None => ("204", json!({ "description": "Done" })),
+    };
+    json!({
+        "summary": operation.summary,
+        "parameters": parameters,
+        "responses": {
+            status: done,
+            "401": { "description": "Log in" },
+            "403": { "description": "Not for this user, or not from this machine" },
+            "default": { "description": "Not done", "content": content("Error") },
+        },
+    })
+}
+
+fn typed(kind: &str) -> Value {
+    if let Some(name) = kind.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        let item = match SCHEMAS.iter().any(|(schema, _)| *schema == name) {
+            true => json!({ "$ref": format!("#/components/schemas/{name}") }),
+            false => json!({ "type": name }),
+        };
+        return json!({ "type": "array", "items": item });
+    }
+    match kind.strip_suffix('?') {
+        Some(kind) => json!({ "type": [kind, "null"] }),
+        None => json!({ "type": kind }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watching::{Roster, SessionRow};
+
+    /// Whoever adds a field describes it.
+    #[test]
+    fn every_field_of_an_answer_is_described() {
+        let row = SessionRow {
+            id: String::new(),
+            client: String::new(),
+            film: String::new(),
+            transport: "udp",
+            state: "ready",
+            position_s: None,
+            lost: None,
+            lost_ratio: None,
+            jitter_ms: None,
+        };
+        let channels = Channels {
+            channels: Vec::new(),
+        };
+        let answers = [
+            ("Sessions", serde_json::to_value(Roster::default())),
+            ("Session", serde_json::to_value(row)),
+            ("Channels", serde_json::to_value(channels)),
+            ("Channel", serde_json::to_value(ChannelRow::default())),
+            ("Limits", serde_json::to_value(Limits::default())),
+            ("Drain", serde_json::to_value(Drain::default())),
+            ("Reload", serde_json::to_value(Reload::default())),
+            ("Error", Ok(json!({ "error": "" }))),
+            ("Description", Ok(json!({}))),
+        ];
+        assert_eq!(answers.len(), SCHEMAS.len());
+        for (name, answer) in answers {
+            let answer = answer.unwrap();
+            let mut fields: Vec<_> = answer.as_object().unwrap().keys().cloned().collect();
+            let schema = SCHEMAS.iter().find(|(schema, _)| *schema == name).unwrap();
+            let described = schema.1.iter().map(|(field, ..)| (*field).to_owned());
+            let mut described: Vec<_> = described.collect();
+            fields.sort();
+            described.sort();
+            assert_eq!(fields, described, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_description_names_only_what_it_has() {
+        let description = description();
+        let text = description.to_string();
+        for reference in text.split("#/components/schemas/").skip(1) {
+            let name = reference.split('"').next().unwrap();
+            assert!(
+                description["components"]["schemas"][name].is_object(),
+                "{name}"
+            );
+        }
+        for operation in OPERATIONS {
+            let described = &description["paths"][operation.path][operation.method];
+            assert_eq!(described["summary"], operation.summary);
+        }
+    }
+}

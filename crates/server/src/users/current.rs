@@ -1,0 +1,126 @@
+//! The one who is asked, by the settings of the moment: they may be replaced while requests are
+//! judged, each of which ends by those that it began with.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use onrush_wire::auth::Action;
+
+use super::authorizer::{Asked, Refusal, Rules, Stats};
+use super::config::UsersConfig;
+use super::error::OpenError;
+use super::login::Login;
+
+/// Says who may do what.
+#[derive(Debug)]
+pub(crate) struct Authorizer {
+    now: RwLock<Arc<Rules>>,
+}
+
+/// Settings that can be taken, and are not yet in force.
+#[derive(Debug)]
+pub(crate) struct Prepared(Arc<Rules>);
+
+impl Authorizer {
+    /// One by these settings.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or understood, or the hook cannot be asked.
+    pub(crate) fn open(config: &UsersConfig, stats: Arc<Stats>) -> Result<Self, OpenError> {
+        let rules = Arc::new(Rules::open(config, stats)?);
+        Ok(Self {
+            now: RwLock::new(rules),
+        })
+    }
+
+    /// Opens other settings. What is known of wrong passwords and of nonces goes on with them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::open`]; those in force stay.
+    pub(crate) fn prepare(&self, config: &UsersConfig) -> Result<Prepared, OpenError> {
+        let rules = Rules::after(&self.now(), config)?;
+        Ok(Prepared(Arc::new(rules)))
+    }
+
+    /// Puts others into force, for the requests that come from now on.
+    pub(crate) fn install(&self, prepared: Prepared) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = prepared.0;
+    }
+
+    /// Whether a request may be carried out.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(crate) async fn authorize(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let rules = self.now();
+        match rules.is_open() {
+            true => rules.open_to(asked),
+            // Apart, because every connection has room for what is in here.
+            false => Box::pin(async move { rules.authorize(asked).await }).await,
+        }
+    }
+
+    /// Whether somebody who has logged in may do that.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(crate) async fn permit(&self, login: &Login, asked: &Asked<'_>) -> Result<(), Refusal> {
+        self.now().permit(login, asked).await
+    }
+
+    /// Logs somebody in by a password, for as long as it stays connected.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot.
+    pub(crate) async fn log_in(
+        &self,
+        asked: &Asked<'_>,
+        user: &str,
+        password: &str,
+    ) -> Result<Login, Refusal> {
+        self.now().log_in(asked, user, password).await
+    }
+
+    /// Whether anybody may log in as nobody: where there are no users, or some rights are
+    /// everybody's, or only the hook can tell.
+    pub(crate) fn knows_nobody(&self, action: Action) -> bool {
+        self.now().knows_nobody(action)
+    }
+
+    /// Whether there is no configuration, and so all stays open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.now().is_open()
+    }
+
+    fn now(&self) -> Arc<Rules> {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn other_settings_count_from_when_they_are_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| UsersConfig {
+            file: Some(folder.path().join(name)),
+            ..UsersConfig::default()
+        };
+        fs::write(folder.path().join("users"), "realm films\n").unwrap();
+        let authorizer = Authorizer::open(&UsersConfig::default(), Arc::default()).unwrap();
+        assert!(authorizer.prepare(&file("nobody")).is_err());
+        let prepared = authorizer.prepare(&file("users")).unwrap();
+        assert!(authorizer.is_open(), "they are not installed");
+        authorizer.install(prepared);
+        assert!(!authorizer.is_open());
+    }
+}
