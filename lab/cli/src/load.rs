@@ -32,7 +32,7 @@ use onrush_cli::units::{Rate, Time, within};
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// What to watch, the most popular first: rtsp[s]:// or http://
+    /// What to watch, the most popular first, by rtsp, rtsps or http
     #[arg(required_unless_present = "from", conflicts_with = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
 
