@@ -32,13 +32,13 @@ use onrush_cli::units::{Rate, Time, within};
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// What to watch, the most popular first: rtsp://, rtsps:// or http://
+    /// What to watch, the most popular first, by rtsp, rtsps or http
     #[arg(required_unless_present = "from", conflicts_with = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
 
-    /// How packets come: udp, tcp, tls, srtp or multicast [default: udp; of rtsps:// tls]
+    /// How packets come: udp, tcp, tls, srtp, multicast
     ///
-    /// tls is tcp over rtsps://. srtp is asked for by SETUP, over rtsps:// or, of a server that
+    /// udp by itself, and of rtsps:// tls, which is tcp over TLS. srtp is asked for by SETUP, over rtsps:// or, of a server that
     /// tells keys without TLS, rtsp://. Over multicast all viewers join one group for each track.
     #[arg(long, value_name = "HOW", hide_possible_values = true)]
     transport: Option<Transport>,

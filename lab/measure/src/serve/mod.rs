@@ -8,8 +8,8 @@
 //! was sent, or in which the engine did not send the way it is said to, is void.
 //!
 //! Beside UDP it compares what else a session can be sent by: frames of connections, with TLS and
-//! without, beside loops that write them; and encrypted packets (SRTP) beside plain ones. What comes
-//! on connections is received whole, and each frame looked at.
+//! without, beside loops that write them; and encrypted packets (SRTP) beside plain ones. What
+//! comes on connections is received whole, and each frame looked at.
 //!
 //! Its files, each on those before it: `record` (what is kept), `film` (what is sent), `sender`
 //! (what a contestant is), `receiver` and `pairs` (the other ends), `engine`, and `plain` and

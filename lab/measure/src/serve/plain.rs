@@ -2,8 +2,9 @@
 //! be.
 //!
 //! One thread paces all sessions, as [`pacing`](super::pacing) has it. What a packet needs is known
-//! before: its place in the file and its timestamp. For each it enters the kernel twice, with `pread` of the payload behind the RTP header it has just written, and with `send` on
-//! the session's connected socket. This is what the paper calls `read_send_rtp`.
+//! before: its place in the file and its timestamp. For each it enters the kernel twice, with
+//! `pread` of the payload behind the RTP header it has just written, and with `send` on the
+//! session's connected socket. This is what the paper calls `read_send_rtp`.
 
 use std::fs::File;
 use std::io;
