@@ -9,6 +9,11 @@
 pub mod account;
 mod client;
 mod follow;
+pub mod hls;
+mod hls_connection;
+mod hls_player;
+mod hls_playlist;
+pub mod hls_report;
 pub mod http;
 mod http_client;
 pub mod http_report;
