@@ -158,8 +158,7 @@ impl Server {
         let (listeners, [addresses, tls_addresses]) = for_players;
         let library = Arc::new(Library::new(&config)?);
         let authorizer = open_users(&config, &statistics)?;
-        let live = (config.downloads.hls, config.channels.in_kernel);
-        let live = LiveHls::new(live.0, live.1, Arc::clone(&statistics.hls));
+        let live = live_hls(&config, &statistics);
         let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
         let data = Data::start(&config)?;
@@ -476,6 +475,12 @@ fn listen_for_downloads(
 
 fn addresses_of(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {
     listeners.iter().map(TcpListener::local_addr).collect()
+}
+
+/// Live channels by HLS, before there are any.
+fn live_hls(config: &Config, statistics: &Statistics) -> Arc<LiveHls> {
+    let (hls, in_kernel) = (config.downloads.hls, config.channels.in_kernel);
+    LiveHls::new(hls, in_kernel, &statistics.hls)
 }
 
 /// Reads the certificates, if anybody is to be heard over TLS.

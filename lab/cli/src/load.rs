@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
+use onrush_measure::load::hls::{self, HlsSettings};
+use onrush_measure::load::hls_report::hls_report;
 use onrush_measure::load::http::{self, HttpSettings};
 use onrush_measure::load::http_report::http_report;
 use onrush_measure::load::report::report;
@@ -17,7 +19,8 @@ use onrush_cli::units::{Rate, Time, within};
 
 /// Watch a server with many eyes, and tell how it did
 ///
-/// Downloads http:// URLs as so many clients, see below; with rtsp:// URLs:
+/// Downloads http:// URLs as so many clients, and plays hls:// URLs as so many players, see below;
+/// with rtsp:// URLs:
 ///
 /// Plays the URLs as so many RTSP viewers, of any server, this one or another, and tells
 /// what they notice: packets lost, out of order, late against their RTP timestamps, and how soon
@@ -32,7 +35,7 @@ use onrush_cli::units::{Rate, Time, within};
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// What to watch, the most popular first, by rtsp, rtsps or http
+    /// What to watch, the most popular first, by rtsp, rtsps, hls or http
     #[arg(required_unless_present = "from", conflicts_with = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
 
@@ -156,6 +159,19 @@ pub(crate) struct Load {
     )]
     evenness_min: f64,
 
+    /// Players fetch films so far ahead (hls)
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(Duration::from_secs(30)))]
+    buffer: Time,
+
+    /// 99 in 100 players may take so long to begin (hls) [default: any time]
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    start_up_max: Option<Time>,
+
+    /// 99 in 100 may be so far behind a live channel (hls) [default: any time]
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    latency_max: Option<Time>,
+
     #[command(flatten)]
     output: Output,
 }
@@ -192,6 +208,13 @@ Examples:
   Two hundred over TLS, of whom twenty look at every packet:
       onrush-lab load -n 200 --inspected 20 rtsps://127.0.0.1:8322/demo.mp4
 
+  A thousand players of a live channel with low latency:
+      onrush-lab load -n 1000 hls://127.0.0.1:8080/live/cam/hls/index.m3u8
+
+Of hls:// URLs it tells how soon players began, how often and how long they
+stood still, and how far behind the live edge they were at the end. Each plays
+the first variant in real time, without TLS; a film begins again at its end.
+
 Of http:// URLs it tells throughput, time to the first byte, how even the
 shares of clients are, and what failed. --seek-every asks for the rest of
 the file from another place, --stay hangs up in the middle.
@@ -203,18 +226,25 @@ Exit codes:
 
 /// Makes a load, or tells of one that was made.
 pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let is_http = |url: &String| url.starts_with("http://");
-    let of_http = match arguments.output.experiment()? {
-        Some(experiment) => experiment == http::NAME,
-        None => arguments.urls.iter().any(is_http),
+    let has = |scheme| arguments.urls.iter().any(|url| url.starts_with(scheme));
+    let experiment = arguments.output.experiment()?;
+    let of = |name, scheme| {
+        let experiment = experiment.as_deref();
+        experiment.map_or_else(|| has(scheme), |it| it == name)
     };
-    if !of_http {
+    let (of_http, of_hls) = (of(http::NAME, "http://"), of(hls::NAME, hls::SCHEME));
+    if !of_http && !of_hls {
         let settings = arguments.settings();
         let measure = |command: &str| load::run(&settings, VERSION, command, bar("watching"));
         return arguments.output.of(load::NAME, measure, report, out);
     }
     if arguments.sink.is_some() {
-        bail!("--sink counts RTP; leave it out for http://");
+        bail!("--sink counts RTP; leave it out for http:// and hls://");
+    }
+    if of_hls {
+        let settings = arguments.hls_settings()?;
+        let measure = |command: &str| hls::run(&settings, VERSION, command, bar("playing"));
+        return arguments.output.of(hls::NAME, measure, hls_report, out);
     }
     let settings = arguments.http_settings();
     let measure = |command: &str| http::run(&settings, VERSION, command, bar("downloading"));
@@ -222,6 +252,25 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
 }
 
 impl Load {
+    fn hls_settings(&self) -> anyhow::Result<HlsSettings> {
+        if self.seek_every.is_some() || self.pause_every.is_some() || self.stay.is_some() {
+            bail!("players of hls:// play on: leave --seek-every, --pause-every and --stay out");
+        }
+        let common = self.settings();
+        Ok(HlsSettings {
+            zipf: common.zipf,
+            arrival: common.arrival,
+            ramp_ns: common.ramp_ns,
+            time_ns: common.time_ns,
+            buffer_ns: self.buffer.nanos(),
+            start_up_ns_max: self.start_up_max.as_ref().map(Time::nanos),
+            latency_ns_max: self.latency_max.as_ref().map(Time::nanos),
+            pid: common.pid,
+            seed: common.seed,
+            ..HlsSettings::new(common.urls, common.clients)
+        })
+    }
+
     fn http_settings(&self) -> HttpSettings {
         let common = self.settings();
         HttpSettings {

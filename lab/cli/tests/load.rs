@@ -4,8 +4,10 @@
 use std::process::{Command, Output};
 
 use onrush_measure::experiment::Record;
+use onrush_measure::load::hls::{self, HlsRecord};
 use onrush_measure::load::http::{self, HttpRecord};
 use onrush_measure::load::{self, LoadRecord};
+use onrush_testkit::process::Process;
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 
@@ -324,4 +326,112 @@ fn downloads_that_fail_are_told_with_their_reason() {
         said.contains("GET was answered 404") && said.contains("nothing came"),
         "{said}"
     );
+}
+
+/// Has `onrush-lab load` play from a site, and keeps its record.
+fn play(site: &download_site::Site, path: &str, arguments: &[&str]) -> (Output, HlsRecord) {
+    let json = site.media.path().join("play.json");
+    let mut command = Command::new(ONRUSH_LAB);
+    command
+        .args(["load", "--ramp", "100ms", "--json"])
+        .arg(&json);
+    let url = format!("hls://{}/{path}", site.http);
+    let output = command.args(arguments).arg(url).output().unwrap();
+    (output, Record::read(&json, hls::NAME).unwrap())
+}
+
+#[test]
+fn players_of_films_fetch_ahead_and_no_further() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media");
+    let site = download_site::Site::new(&[], |root| {
+        for name in ["demo.ts", "demo.mp4"] {
+            std::fs::copy(format!("{demo}/{name}"), root.join(name)).unwrap();
+            onrush_testkit::media::age(&root.join(name)).unwrap();
+        }
+    });
+    for (name, renditions) in [("demo.ts", 1), ("demo.mp4", 2)] {
+        let path = format!("{name}/hls/index.m3u8");
+        // The clip is shorter than both buffers: it is fetched again.
+        let of = |buffer| {
+            let arguments = ["-n", "4", "--time", "2s", "--buffer", buffer];
+            let (output, record) = play(&site, &path, &arguments);
+            assert!(output.status.success(), "{}", said(&output));
+            let run = record.runs.into_iter().next().unwrap();
+            assert_eq!((run.visits, run.playing, run.stalls), (4, 4, 0), "{run:?}");
+            assert_eq!((run.start_up_ns.len(), run.latency_ns.len()), (4, 0));
+            run
+        };
+        let (little, much) = (of("20s"), of("200s"));
+        assert!(little.segments >= 4 * renditions * 3, "{name}: {little:?}");
+        assert!(much.segments > 4 * little.segments, "{name}: {much:?}");
+    }
+    let (output, record) = play(
+        &site,
+        "none.mp4/hls/index.m3u8",
+        &["-n", "1", "--time", "1s"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("GET was answered 404"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(record.runs[0].playing, 0);
+}
+
+#[test]
+fn players_of_channels_stay_near_the_live_edge() {
+    onrush_testkit::require_programs!("ffmpeg");
+    let site = download_site::Site::new(&[], |_| {});
+    let mut sender = Command::new("ffmpeg");
+    sender.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
+    sender.args([
+        "testsrc2=s=192x108:r=25",
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=r=48000",
+    ]);
+    sender.args([
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-tune",
+        "zerolatency",
+    ]);
+    sender.args([
+        "-g", "50", "-pix_fmt", "yuv420p", "-c:a", "aac", "-f", "rtsp",
+    ]);
+    let sender = Process::start(sender.arg(site.rtsp_url("live/cam"))).unwrap();
+    let give_up = std::time::Instant::now() + download_site::LONG;
+    while site.get("/live/cam/hls/index.m3u8", "").status != 200 {
+        assert!(
+            std::time::Instant::now() < give_up,
+            "{}",
+            site.server.log_tail()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let arguments = ["-n", "6", "--time", "6s", "--latency-max", "30s"];
+    let (output, record) = play(&site, "live/cam/hls/index.m3u8", &arguments);
+    let run = &record.runs[0];
+    assert_eq!(run.visits, 6, "{}", said(&output));
+    assert_eq!(
+        (run.start_up_ns.len(), run.failures.len()),
+        (6, 0),
+        "{run:?}"
+    );
+    assert!(!run.latency_ns.is_empty(), "{run:?}");
+    // Three parts a second, of pictures and of sound.
+    assert!(run.parts > 6 * 2 * 6 && run.requests > run.parts, "{run:?}");
+    // One that has ended, and one that stands still, are told of.
+    drop(sender);
+    let (output, record) = play(
+        &site,
+        "live/cam/hls/index.m3u8",
+        &["-n", "1", "--time", "3s"],
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(record.runs[0].playing, 0);
 }

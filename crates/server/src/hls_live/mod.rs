@@ -59,12 +59,12 @@ impl LiveHls {
     pub(crate) fn new(
         config: LiveHlsConfig,
         is_in_kernel: bool,
-        stats: Arc<HlsStats>,
+        stats: &Arc<HlsStats>,
     ) -> Arc<Self> {
         Arc::new(Self {
             config,
             is_in_kernel,
-            stats,
+            stats: Arc::clone(stats),
             channels: OnceLock::new(),
             running: Mutex::default(),
         })

@@ -18,8 +18,8 @@ use crate::server_program::server_program;
 /// and requests for 100 KB files are to come at 0.9 times nginx's rate or more. Every byte is
 /// counted at the client. Takes about three minutes, --quick one; needs two processors and no root.
 ///
-/// With --hls segments of six seconds are asked for instead of files: of a transport stream, and of
-/// MP4, which Onrush makes when it is asked; the peer has the same lying cut in its folder. They are
+/// With --hls segments of six seconds are asked for instead of files: of a transport stream, and
+/// of MP4, which Onrush makes when it is asked; the peer has the same lying in its folder. They are
 /// to cost at most 1.1 and 1.3 times the peer's processor time, and to come at 0.9 times its rate.
 /// With --tls all servers show one certificate, which the run makes, and the same bytes are asked
 /// for by TLS 1.3 with AES-128-GCM, too: at most 1.1 times the peer's processor time.

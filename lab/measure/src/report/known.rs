@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use super::{ReportError, model as model_report, primitives as primitives_report};
 use crate::capacity::soak;
 use crate::experiment::{AnyRecord, Record};
+use crate::load::hls_report::hls_report;
 use crate::load::http_report::http_report;
 use crate::lock::reliability;
 use crate::table::Report;
@@ -22,6 +23,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         group::NAME => told(record, group::report),
         http::NAME => told(record, http::report),
         load::NAME => told(record, load::report::report),
+        load::hls::NAME => told(record, hls_report),
         load::http::NAME => told(record, http_report),
         lock::NAME => told(record, lock::report),
         model::NAME => told(record, model_report::report),

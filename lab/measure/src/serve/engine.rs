@@ -222,7 +222,7 @@ impl Outlets {
             }
             Self::Srtp(sockets) => {
                 let open = |(number, socket): (u64, UdpSocket)| -> Open {
-                    let srtp = Arc::new(StreamSrtp::new(&key_of(number)));
+                    let srtp = Arc::new(StreamSrtp::new(&key_of(number), ssrc_of(number)));
                     let socket = socket.into();
                     Box::new(move |_| Ok(Destination::Encrypted { socket, srtp }))
                 };

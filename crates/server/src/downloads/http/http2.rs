@@ -160,14 +160,7 @@ async fn answer(
     let received = discard(content, site.settings.limits.download_head_time_max).await;
     let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
     let parsed = has_place.and_then(|_| Request::parse(&head));
-    let decided = match &parsed {
-        Ok(request) => decide(responder, request, &mut respond).await,
-        Err(Refusal { status, note }) => {
-            let refused = |context: &Context<'_>| Answer::refusal(*status, note, context);
-            Some((site.with_context((true, true, false), refused), None))
-        }
-    };
-    let Some((answer, body)) = decided else {
+    let Some((answer, body)) = decide(responder, parsed.as_ref(), &mut respond).await else {
         return;
     };
     let control = Control::default();
@@ -220,9 +213,17 @@ async fn answer(
 /// What a request gets; `None` if its client takes it back before, while it waits for a channel.
 async fn decide(
     responder: &Responder,
-    request: &Request<'_>,
+    parsed: Result<&Request<'_>, &Refusal>,
     respond: &mut SendResponse<Bytes>,
 ) -> Option<Decided> {
+    let request = match parsed {
+        Ok(request) => request,
+        Err(Refusal { status, note }) => {
+            let refused = |context: &Context<'_>| Answer::refusal(*status, note, context);
+            let answer = responder.site.with_context((true, true, false), refused);
+            return Some((answer, None));
+        }
+    };
     let waits = Waits::default();
     let is_gone = poll_fn(|context| match waits.is_waiting() {
         true => respond.poll_reset(context).map(drop),

@@ -94,11 +94,7 @@ async fn make(
     codings: Codings,
 ) -> Result<Made, Refusal> {
     let nothing = || (Status::NotFound, "the channel has no such thing".to_owned());
-    match asked {
-        Asked::Main | Asked::Media { .. } => add(&stream.stats().playlists),
-        Asked::Segment { .. } | Asked::Part { .. } => add(&stream.stats().media),
-        _ => {}
-    }
+    count(&stream, asked);
     match asked {
         Asked::Main => playlist(site, stream, None, query, codings).await,
         Asked::Media { rendition } => playlist(site, stream, Some(rendition), query, codings).await,
@@ -156,6 +152,14 @@ async fn make(
         | Asked::Text { .. }
         | Asked::Poster
         | Asked::Manifest => Err(nothing()),
+    }
+}
+
+fn count(stream: &LiveStream, asked: Asked<'_>) {
+    match asked {
+        Asked::Main | Asked::Media { .. } => add(&stream.stats().playlists),
+        Asked::Segment { .. } | Asked::Part { .. } => add(&stream.stats().media),
+        _ => {}
     }
 }
 

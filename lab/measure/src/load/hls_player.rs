@@ -1,0 +1,522 @@
+//! One player: it reads playlists, fetches what they name in order, and plays it in real time from
+//! a buffer that knows how long what it has plays, and nothing else.
+//!
+//! Each rendition is fetched on a connection of its own. A film is fetched as far ahead as the
+//! buffer goes, and begun again at its end; a live channel is followed, part by part where there
+//! are parts. What a player does not do: change between variants, fetch hinted parts before they
+//! are listed, read deltas.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use thiserror::Error;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use url::Url;
+
+use super::hls_connection::PlayerConnection;
+use super::hls_playlist::{BadPlaylist, Media, Playlist, Segment};
+use super::http_client::{FetchError, Target};
+
+/// Why a player stopped.
+#[derive(Debug, Error)]
+pub(super) enum PlayError {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Playlist(#[from] BadPlaylist),
+    #[error("the playlist names another host, or something that is no URL")]
+    Elsewhere,
+    #[error("the playlist names playlists where media is to be")]
+    Nested,
+    #[error(
+        "the live playlist did not change for {} target durations",
+        UNCHANGED_MAX
+    )]
+    StoodStill,
+}
+
+/// Reloads of a live playlist without anything new, each a target duration at the least.
+const UNCHANGED_MAX: u32 = 5;
+
+/// What a player has, and where it is.
+#[derive(Debug)]
+pub(super) struct Player {
+    begin: Instant,
+    renditions: Vec<Buffered>,
+    /// When that was recorded at which it begins, in us since 1970, once a live playlist told.
+    start_unix_us: Option<i64>,
+    /// Where it was when the clock was set, in us of what plays.
+    position_us: u64,
+    /// Since when it plays from there; `None` while it waits for more.
+    since: Option<Instant>,
+    waits_since: Option<Instant>,
+    /// What it has seen so far.
+    pub(super) seen: Seen,
+}
+
+/// What a player has of a rendition.
+#[derive(Clone, Copy, Debug, Default)]
+struct Buffered {
+    /// How long it plays, in us, from the position on at which all renditions begin together.
+    until_us: u64,
+    /// What is in front of that, and comes first.
+    skipped_us: u64,
+}
+
+/// What a player has seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) segments: u64,
+    pub(super) parts: u64,
+    pub(super) bytes: u64,
+    pub(super) requests: u64,
+    /// How often it stood still, and for how long.
+    pub(super) stalls: u64,
+    pub(super) stalled_us: u64,
+    /// From its first request to the first picture.
+    pub(super) start_up_us: Option<u64>,
+}
+
+impl Player {
+    fn new(renditions: usize, begin: Instant) -> Self {
+        Self {
+            begin,
+            renditions: vec![Buffered::default(); renditions],
+            start_unix_us: None,
+            position_us: 0,
+            since: None,
+            waits_since: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Where it is now. Once it has used up what it has, it stands still.
+    fn position_us(&mut self, now: Instant) -> u64 {
+        let most_us = self.until_us();
+        let Some(since) = self.since else {
+            return self.position_us;
+        };
+        let at_us = self.position_us + micros(now.saturating_duration_since(since));
+        if at_us <= most_us {
+            return at_us;
+        }
+        let ran_out = since + Duration::from_micros(most_us.saturating_sub(self.position_us));
+        (self.position_us, self.since) = (most_us, None);
+        self.waits_since = Some(ran_out);
+        self.seen.stalls += 1;
+        most_us
+    }
+
+    fn until_us(&self) -> u64 {
+        let all = self.renditions.iter().map(|it| it.until_us);
+        all.min().unwrap_or(0)
+    }
+
+    /// So much more of a rendition is there.
+    fn append(&mut self, rendition: usize, lasts_us: u64, now: Instant) {
+        self.position_us(now);
+        let buffered = &mut self.renditions[rendition];
+        let skipped_us = buffered.skipped_us.min(lasts_us);
+        buffered.skipped_us -= skipped_us;
+        buffered.until_us += lasts_us - skipped_us;
+        if self.since.is_some() || self.until_us() <= self.position_us {
+            return;
+        }
+        self.since = Some(now);
+        if let Some(since) = self.waits_since.take() {
+            self.seen.stalled_us += micros(now.saturating_duration_since(since));
+        }
+        let begin = self.begin;
+        let start_up_us = &mut self.seen.start_up_us;
+        start_up_us.get_or_insert_with(|| micros(now.saturating_duration_since(begin)));
+    }
+
+    /// How much a rendition has that was not played yet.
+    fn ahead_us(&mut self, rendition: usize, now: Instant) -> u64 {
+        let at_us = self.position_us(now);
+        self.renditions[rendition].until_us.saturating_sub(at_us)
+    }
+
+    /// How old what it shows is, if it plays and that is told.
+    pub(super) fn latency_us(&mut self, now: Instant, unix_us: i64) -> Option<u64> {
+        let at_us = self.position_us(now);
+        let start_us = self.start_unix_us.filter(|_| self.since.is_some())?;
+        let shown_us = start_us.checked_add_unsigned(at_us)?;
+        u64::try_from(unix_us.saturating_sub(shown_us)).ok()
+    }
+
+    /// All that it has seen until now.
+    pub(super) fn seen(&mut self, now: Instant) -> Seen {
+        self.position_us(now);
+        let mut seen = self.seen;
+        if let Some(since) = self.waits_since {
+            seen.stalled_us += micros(now.saturating_duration_since(since));
+        }
+        seen
+    }
+
+    /// Whether it shows something new now.
+    pub(super) fn is_playing(&mut self, now: Instant) -> bool {
+        self.position_us(now);
+        self.since.is_some()
+    }
+}
+
+/// A player that others look at while it plays.
+pub(super) type SharedPlayer = Rc<RefCell<Player>>;
+
+pub(super) fn player() -> SharedPlayer {
+    Rc::new(RefCell::new(Player::new(0, Instant::now())))
+}
+
+/// Plays what is there, without end.
+pub(super) async fn play(
+    (target, url): (Rc<Target>, Url),
+    buffer: Duration,
+    player: SharedPlayer,
+) -> Result<(), PlayError> {
+    let mut connection = PlayerConnection::new(&target);
+    let text = connection.text(&url).await;
+    count(&player, &mut connection);
+    let urls = match Playlist::parse(&text?)? {
+        Playlist::Media(_) => vec![url],
+        Playlist::Main(uris) => {
+            let joined = uris.iter().map(|uri| join(&url, uri));
+            joined.collect::<Result<_, _>>()?
+        }
+    };
+    let begun = player.borrow().begin;
+    let seen = player.borrow().seen;
+    *player.borrow_mut() = Player {
+        seen,
+        ..Player::new(urls.len(), begun)
+    };
+    drop(connection);
+    let mut renditions = JoinSet::new();
+    for (rendition, url) in urls.into_iter().enumerate() {
+        let (target, player) = (Rc::clone(&target), Rc::clone(&player));
+        renditions.spawn_local(async move {
+            let mut following = Following {
+                connection: PlayerConnection::new(&target),
+                player,
+                rendition,
+                url,
+                buffer,
+                map: None,
+                next: (0, 0),
+            };
+            following.run().await
+        });
+    }
+    while let Some(ended) = renditions.join_next().await {
+        match ended {
+            Ok(ended) => ended?,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A rendition that is fetched.
+struct Following<'a> {
+    connection: PlayerConnection<'a>,
+    player: SharedPlayer,
+    rendition: usize,
+    url: Url,
+    buffer: Duration,
+    /// What was fetched last of what segments have in common.
+    map: Option<String>,
+    /// The segment and the part of it that are fetched next.
+    next: (u64, usize),
+}
+
+impl Following<'_> {
+    async fn run(&mut self) -> Result<(), PlayError> {
+        let mut media = self.load(None).await?;
+        self.start(&media);
+        let mut unchanged = 0;
+        loop {
+            let before = self.next;
+            for segment in &media.segments {
+                self.segment(segment, &media).await?;
+            }
+            if media.has_ended {
+                if media.lasts_us() == 0 {
+                    return Err(BadPlaylist::Empty.into());
+                }
+                // A film is played again, from its start.
+                self.next = (0, 0);
+                continue;
+            }
+            unchanged = match self.next == before {
+                true => unchanged + 1,
+                false => 0,
+            };
+            if unchanged > UNCHANGED_MAX {
+                return Err(PlayError::StoodStill);
+            }
+            media = self.reload(&media, unchanged > 0).await?;
+        }
+    }
+
+    /// Where a player begins: of a live channel as far from the end as its playlist says, with what
+    /// can be decoded without what was before.
+    fn start(&mut self, media: &Media) {
+        let first = media.segments.first();
+        self.next = (first.map_or(0, |it| it.number), 0);
+        if media.has_ended {
+            return;
+        }
+        let recorded_us = first.and_then(|it| it.recorded_us);
+        let start_us = self.start_us(media, recorded_us);
+        let (mut at_us, mut begin_us) = (0, 0);
+        for segment in &media.segments {
+            let mut begins = |number, part, at_us: u64| {
+                if at_us <= start_us {
+                    (self.next, begin_us) = ((number, part), at_us);
+                }
+            };
+            begins(segment.number, 0, at_us);
+            let mut part_us = at_us;
+            for (number, part) in segment.parts.iter().enumerate() {
+                if part.is_independent {
+                    begins(segment.number, number, part_us);
+                }
+                part_us += part.lasts_us;
+            }
+            at_us += segment.lasts_us;
+        }
+        let mut player = self.player.borrow_mut();
+        player.renditions[self.rendition].skipped_us = start_us - begin_us;
+    }
+
+    /// Where in a live playlist a player begins: all renditions at what was recorded at one time,
+    /// where playlists tell that.
+    fn start_us(&self, media: &Media, recorded_us: Option<i64>) -> u64 {
+        let start_us = media.lasts_us().saturating_sub(media.hold_back_us());
+        let mut player = self.player.borrow_mut();
+        let Some(recorded_us) = recorded_us else {
+            return start_us;
+        };
+        let here_us = recorded_us.saturating_add_unsigned(start_us);
+        let start_unix_us = *player.start_unix_us.get_or_insert(here_us);
+        let from_us = start_unix_us.saturating_sub(recorded_us);
+        u64::try_from(from_us).unwrap_or(0).min(media.lasts_us())
+    }
+
+    /// Fetches what is next of a segment, if it is this one or a later one.
+    async fn segment(&mut self, segment: &Segment, media: &Media) -> Result<(), PlayError> {
+        if segment.number < self.next.0 {
+            return Ok(());
+        }
+        if segment.number > self.next.0 {
+            // What is between has gone.
+            self.next = (segment.number, 0);
+        }
+        if let Some(map) = segment
+            .map
+            .as_ref()
+            .filter(|it| self.map.as_ref() != Some(*it))
+        {
+            self.fetch(map).await?;
+            self.map = Some(map.clone());
+        }
+        if let (Some(uri), 0) = (&segment.uri, self.next.1) {
+            self.wait_for_room(media).await;
+            self.fetch(uri).await?;
+            self.append(segment.lasts_us, |seen| seen.segments += 1);
+            self.next = (segment.number + 1, 0);
+            return Ok(());
+        }
+        while let Some(part) = segment.parts.get(self.next.1) {
+            self.fetch(&part.uri).await?;
+            self.append(part.lasts_us, |seen| seen.parts += 1);
+            self.next.1 += 1;
+        }
+        if segment.uri.is_some() {
+            self.next = (segment.number + 1, 0);
+        }
+        Ok(())
+    }
+
+    /// Waits until the buffer has room for another segment.
+    async fn wait_for_room(&self, media: &Media) {
+        if !media.has_ended {
+            return;
+        }
+        let ahead_us = |now| self.player.borrow_mut().ahead_us(self.rendition, now);
+        loop {
+            let ahead = Duration::from_micros(ahead_us(Instant::now()));
+            match ahead.checked_sub(self.buffer) {
+                Some(more) if !more.is_zero() => sleep(more).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// The playlist again, once it has something new where the server says when.
+    async fn reload(&mut self, media: &Media, is_unchanged: bool) -> Result<Media, PlayError> {
+        if media.can_block && !is_unchanged {
+            let (number, part) = self.next;
+            let mut until = format!("_HLS_msn={number}");
+            if media.part_us.is_some() {
+                until += &format!("&_HLS_part={part}");
+            }
+            return self.load(Some(&until)).await;
+        }
+        // Section 6.3.4: half a target duration, if nothing was new.
+        let target = Duration::from_micros(media.target_us.max(MICROS_A_SECOND));
+        sleep(if is_unchanged { target / 2 } else { target }).await;
+        self.load(None).await
+    }
+
+    async fn load(&mut self, until: Option<&str>) -> Result<Media, PlayError> {
+        let mut url = self.url.clone();
+        if let Some(until) = until {
+            let query = url.query().map_or_else(String::new, |it| format!("{it}&"));
+            url.set_query(Some(&(query + until)));
+        }
+        let text = self.connection.text(&url).await;
+        count(&self.player, &mut self.connection);
+        match Playlist::parse(&text?)? {
+            Playlist::Media(media) => Ok(media),
+            Playlist::Main(_) => Err(PlayError::Nested),
+        }
+    }
+
+    async fn fetch(&mut self, uri: &str) -> Result<(), PlayError> {
+        let url = join(&self.url, uri)?;
+        let fetched = self.connection.discard(&url).await;
+        count(&self.player, &mut self.connection);
+        Ok(fetched?)
+    }
+
+    fn append(&self, lasts_us: u64, counted: impl FnOnce(&mut Seen)) {
+        let mut player = self.player.borrow_mut();
+        counted(&mut player.seen);
+        player.append(self.rendition, lasts_us, Instant::now());
+    }
+}
+
+/// What a connection has brought is the player's.
+fn count(player: &SharedPlayer, connection: &mut PlayerConnection<'_>) {
+    let seen = &mut player.borrow_mut().seen;
+    seen.requests += std::mem::take(&mut connection.requests);
+    seen.bytes += std::mem::take(&mut connection.bytes);
+}
+
+/// What a playlist names, on the same server.
+fn join(base: &Url, uri: &str) -> Result<Url, PlayError> {
+    let joined = base.join(uri).map_err(|_| PlayError::Elsewhere)?;
+    let is_here = joined.origin() == base.origin();
+    is_here.then_some(joined).ok_or(PlayError::Elsewhere)
+}
+
+/// Now, in us since 1970.
+pub(super) fn unix_us() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since_1970.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+const MICROS_A_SECOND: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_player_stands_still_when_it_has_nothing_and_says_so() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let mut player = Player::new(2, begin);
+        player.start_unix_us = Some(5_000_000);
+        player.append(0, 2_000_000, at(100));
+        assert!(!player.is_playing(at(100)), "the sound is not there");
+        player.append(1, 3_000_000, at(250));
+        assert_eq!(player.seen.start_up_us, Some(250_000));
+        assert_eq!(player.position_us(at(1250)), 1_000_000);
+        assert_eq!(player.ahead_us(1, at(1250)), 2_000_000);
+        // It shows what was recorded at 6 s.
+        assert_eq!(player.latency_us(at(1250), 6_500_000), Some(500_000));
+        // At 2.25 s it has no more pictures, and 0.5 s later it has.
+        assert_eq!(player.position_us(at(2500)), 2_000_000);
+        assert_eq!(player.latency_us(at(2500), 9_000_000), None);
+        assert_eq!(player.seen(at(2500)).stalled_us, 250_000);
+        player.append(0, 2_000_000, at(2750));
+        assert_eq!((player.seen.stalls, player.seen.stalled_us), (1, 500_000));
+        assert_eq!(player.position_us(at(3000)), 2_250_000);
+    }
+
+    #[test]
+    fn a_live_player_begins_where_its_playlist_says() {
+        let segment = |number, parts: &[bool]| Segment {
+            number,
+            uri: parts.is_empty().then(|| "x".to_owned()),
+            lasts_us: 4_000_000,
+            recorded_us: Some(1_000_000),
+            map: None,
+            parts: parts
+                .iter()
+                .map(|&is_independent| super::super::hls_playlist::Part {
+                    uri: "x".to_owned(),
+                    lasts_us: 1_000_000,
+                    is_independent,
+                })
+                .collect(),
+        };
+        let target = Target {
+            address: ([127, 0, 0, 1], 1).into(),
+            host: String::new(),
+            path: String::new(),
+        };
+        let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
+        let mut following = Following {
+            connection: PlayerConnection::new(&target),
+            player: Rc::clone(&shared),
+            rendition: 0,
+            url: Url::parse("http://h/x").unwrap(),
+            buffer: Duration::ZERO,
+            map: None,
+            next: (0, 0),
+        };
+        // Twelve seconds from the end are four from the beginning.
+        let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\nx\n";
+        let Ok(Playlist::Media(mut media)) = Playlist::parse(text) else {
+            panic!("a playlist");
+        };
+        media.segments = (10..14).map(|it| segment(it, &[])).collect();
+        following.start(&media);
+        assert_eq!(following.next, (11, 0));
+        shared.borrow_mut().start_unix_us = None;
+        // Two and a half from the end: in the part before, which begins with a sync sample.
+        let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-PART-INF:PART-TARGET=1\n\
+                    #EXT-X-SERVER-CONTROL:PART-HOLD-BACK=2.5\n#EXTINF:4,\nx\n";
+        let Ok(Playlist::Media(mut media)) = Playlist::parse(text) else {
+            panic!("a playlist");
+        };
+        media.segments = vec![segment(10, &[]), segment(11, &[true, true, false, false])];
+        following.start(&media);
+        assert_eq!(following.next, (11, 1));
+        // The first segment was recorded at 1 s.
+        assert_eq!(shared.borrow().renditions[0].skipped_us, 500_000);
+        assert_eq!(shared.borrow().start_unix_us, Some(6_500_000));
+        // Another rendition, whose playlist goes on for longer, begins at the same time.
+        media.segments.push(segment(12, &[true; 4]));
+        following.start(&media);
+        assert_eq!(following.next, (11, 1));
+    }
+
+    #[test]
+    fn playlists_lead_to_no_other_host() {
+        let base = Url::parse("http://h:1/a/b.m3u8?k=1").unwrap();
+        assert_eq!(join(&base, "c?k=1").unwrap().as_str(), "http://h:1/a/c?k=1");
+        assert!(join(&base, "http://h:2/c").is_err() && join(&base, "//other/c").is_err());
+    }
+}
