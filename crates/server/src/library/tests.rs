@@ -681,7 +681,8 @@ async fn who_wants_a_place_not_read_yet_waits_for_it() {
     assert!(!media.is_partial());
 }
 
-/// What of a file of 50 GB stands between a PLAY and its first packet: at 500 MB/s, 16 MiB are 34 ms.
+/// What of a file of 50 GB stands between a PLAY and its first packet. At 500 MB/s, 16 MiB are
+/// 34 ms.
 const FIRST_BYTES_MAX: u64 = 16 << 20;
 const LARGE_BYTES: u64 = 50 << 30;
 

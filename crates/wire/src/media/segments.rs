@@ -302,7 +302,8 @@ impl Rendition {
     }
 
     /// A picture of [`Self::pictures`], or another that a decoder can start at, as a segment of
-    /// its own: number `number`, from 1 on. `None` of those that are a [part](Picture::part) of one.
+    /// its own: number `number`, from 1 on. `None` of those that are a [part](Picture::part) of
+    /// one.
     #[must_use]
     pub fn picture(&self, number: u64) -> Option<Segment> {
         match &self.source {

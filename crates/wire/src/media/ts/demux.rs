@@ -162,9 +162,8 @@ impl Demux {
     /// that `grows`, only up to the last packet whose time is settled.
     pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
         let packets = self.packets;
-        if !grows {
-            self.seekers.iter_mut().for_each(Seeker::end);
-        }
+        let open = self.seekers.iter_mut().filter(|_| !grows);
+        open.for_each(Seeker::end);
         let association = std::mem::take(&mut self.tables.association);
         let mut programs = self.tables.finish();
         let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
@@ -208,16 +207,7 @@ impl Demux {
             let pid = &self.pids[usize::from(stream.pid)];
             self.seekers.get(usize::from(pid.seeker))
         };
-        let mut found = seek::points(&programs, seeker_of, &clock);
-        let is_settled = |point: &SeekPoint| point.ts_packet < clock.packets();
-        let settled = found.points.partition_point(is_settled).max(1);
-        found.points.truncate(settled);
-        found.pictures.truncate(settled);
-        for (point, picture) in found.points.iter().zip(&mut found.pictures) {
-            if picture.end(point.ts_packet) > clock.packets() {
-                *picture = Picture::default();
-            }
-        }
+        let found = seek::points(&programs, seeker_of, &clock);
         let streams = StreamFacts {
             programs,
             association,

@@ -203,7 +203,7 @@ pub(super) fn clock_reference(pid: u16, counter: u8, ticks: u64) -> [u8; TS_PACK
     packet[5] = HAS_REFERENCE;
     let base = ticks / 300 % STAMP_WRAP;
     // Six bits between the two parts are reserved, and set.
-    let bits = base << 15 | 0x7e00 | ticks % 300;
+    let bits = base << 15 | 0x7e00 | (ticks % 300);
     packet[6..12].copy_from_slice(&bits.to_be_bytes()[2..]);
     packet
 }

@@ -198,7 +198,7 @@ impl Starts {
     }
 }
 
-/// Where playing can start. `seeker_of` knows who follows a stream.
+/// Where playing can start, up to the end of the clock. `seeker_of` knows who follows a stream.
 pub(super) fn points<'a>(
     programs: &[Program],
     seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
@@ -229,11 +229,27 @@ pub(super) fn points<'a>(
     }
     points.shrink_to_fit();
     pictures.shrink_to_fit();
-    Found {
+    let mut found = Found {
         kind,
         points,
         pictures,
         pid,
+    };
+    found.keep_before(clock.packets());
+    found
+}
+
+impl Found {
+    /// Leaves out what is not all before that packet, but for the start of the file.
+    fn keep_before(&mut self, end: u64) {
+        let kept = self.points.partition_point(|it| it.ts_packet < end).max(1);
+        self.points.truncate(kept);
+        self.pictures.truncate(kept);
+        for (point, picture) in self.points.iter().zip(&mut self.pictures) {
+            if picture.end(point.ts_packet) > end {
+                *picture = Picture::default();
+            }
+        }
     }
 }
 

@@ -4,19 +4,18 @@
 //! What is sent for a picture begins an RTP packet: the program's tables, a clock reference, and
 //! the packets that carry the picture (see [`picture`](super::picture)), as they lie in the file
 //! but for their counters, which go on from picture to picture, and their times: a picture is shown
-//! [`SHOWN_LATER_NS`] after it is due, by a clock that is the time since the plan's beginning. Until
-//! the next picture clock references follow, because receivers take a clock that stands still for
-//! broken. The other streams of the program are silent.
+//! [`SHOWN_LATER_NS`] after it is due, by a clock that is the time since the beginning of the plan.
+//! Until the next picture clock references follow, because receivers take a clock that stands still
+//! for broken. The other streams of the program are silent.
 //!
 //! All of it follows from a packet's number, as everywhere in plans.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::index::{SAMPLE_EVERY, sample};
 use super::picture::{Picture, Step, Walk, clock_reference, renumber};
 use super::psi::{PAT_PID, Program, in_packets};
-use super::{Index, SYNC_BYTE, TS_PACKET_BYTES};
+use super::{Index, SAMPLE_EVERY, SYNC_BYTE, TS_PACKET_BYTES, sample};
 use crate::media::grouping::{BurstLengths, Grouping, Rule, group_bursts};
 use crate::media::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint};
 use crate::media::scale::{TRICK_STEP_NS, Timeline};
@@ -244,7 +243,8 @@ impl TrickPlan {
         self.index.runs[self.index.run_of(ts_packet)].offset_of(ts_packet)
     }
 
-    /// Of these packets the units whose pictures they carry: those between need nothing of the file.
+    /// Of these packets the units whose pictures they carry; those between need nothing of the
+    /// file.
     fn with_pictures(&self, packets: Range<u64>) -> impl Iterator<Item = &Unit> {
         let units = self.units_of(&packets).iter();
         units.filter(move |unit| unit.before + self.rtp_packets_of(unit) > packets.start)

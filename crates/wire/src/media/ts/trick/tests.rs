@@ -55,7 +55,7 @@ impl Film {
         } else {
             0x41
         };
-        let filler = (at..).map(|it| 0x80 | (it % 119) as u8);
+        let filler = (at..).map(|it| 0x80 | u8::try_from(it % 119).unwrap_or(0));
         let start = [0, 0, 0, 1, code];
         start
             .into_iter()
