@@ -464,7 +464,7 @@ fn beside() -> Vec<Limit> {
         cutting::PART_BYTES_MAX as bytes, "a part of one";
         srtp::KEY_MGMT_BYTES_MAX as count, "bytes of a KeyMgmt header";
         srtp::SESSIONS_MAX as count, "streams in a message of MIKEY";
-        store::FILM_KEY_USES_MAX as count, "reports or sessions of a film's shared key";
+        store::FILM_KEY_USES_MAX as count, "uses of a film's shared key";
         cutting::SEGMENT_US_MAX as microseconds, "a live segment without a sync sample";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";

@@ -55,11 +55,7 @@ impl Receivers {
 
     /// Decrypts what comes to the BYE: as it came, and in the clear. No key stream may have been
     /// taken for something else.
-    fn to_the_bye(
-        &mut self,
-        viewer: &Viewer,
-        used: &mut KeyStreams,
-    ) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    fn take_all(&mut self, viewer: &Viewer, used: &mut KeyStreams) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let Ports { rtp, rtcp } = &viewer.ports;
         rtp.set_read_timeout(Some(Duration::from_millis(5)))
             .unwrap();
@@ -118,7 +114,7 @@ fn two_viewers_get_the_same_bytes_encrypted_once() {
         let mut used = KeyStreams::default();
         let [first, second] = [&mut one, &mut two].map(|(viewer, key)| {
             let (sequence, timestamp) = viewer.play(None);
-            let (sealed, packets) = Receivers::new(*key).to_the_bye(viewer, &mut used);
+            let (sealed, packets) = Receivers::new(*key).take_all(viewer, &mut used);
             assert_carries(&packets, &demo(1));
             assert_contiguous(&packets);
             let first = header(&packets[0]);
@@ -147,7 +143,7 @@ fn no_key_stream_is_used_twice_over_jumps() {
         let mut receivers = Receivers::new(key);
         for range in ranges {
             let (sequence, timestamp) = viewer.play(Some(range));
-            let (_, packets) = receivers.to_the_bye(&viewer, &mut used);
+            let (_, packets) = receivers.take_all(&viewer, &mut used);
             let first = header(&packets[0]);
             assert_eq!((first.sequence, first.timestamp), (sequence, timestamp));
             assert_contiguous(&packets);
