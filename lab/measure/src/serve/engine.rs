@@ -221,8 +221,9 @@ impl Outlets {
                 Box::new(sockets.into_iter().map(open))
             }
             Self::Srtp(sockets) => {
-                let open = |(number, socket): (u64, UdpSocket)| -> Open {
-                    let srtp = Arc::new(StreamSrtp::new(&key_of(number), ssrc_of(number)));
+                let open = |(number, socket): (u32, UdpSocket)| -> Open {
+                    let key = key_of(number.into());
+                    let srtp = Arc::new(StreamSrtp::new(&key, number));
                     let socket = socket.into();
                     Box::new(move |_| Ok(Destination::Encrypted { socket, srtp }))
                 };
