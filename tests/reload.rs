@@ -218,6 +218,11 @@ fn channels_that_are_pulled_come_and_go() {
         1,
         "{log}"
     );
+    let refused = site.reload("[[channel]]\nname = \"tv\"\ninput = 5004\n");
+    assert!(
+        refused.contains("needs a restart: channel.input of what comes by UDP"),
+        "{refused}"
+    );
     site.reload("");
 }
 

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use anyhow::{Context, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use onrush_server::channels::input::Input;
 use onrush_server::config::Config;
 use onrush_server::server::{ReloadQueue, Server};
 
@@ -164,6 +165,9 @@ impl Told {
         let serve = Program::from_arg_matches(&now.matches)?.serve;
         let mut new = serve.config(config.media_root.clone())?;
         new.state.clone_from(&config.state);
+        if received(&new) != received(config) {
+            bail!("nothing is changed: this needs a restart: channel.input of what comes by UDP");
+        }
         server.reload(&new).context("nothing is changed")?;
         tracing::info!("reload: changed: {}", paths(&changed));
         *config = new;
@@ -186,6 +190,12 @@ impl Told {
             .map(|key| (key.id().to_owned(), key.path()))
             .collect()
     }
+}
+
+/// The channels that are sent to the server, each with its input.
+fn received(config: &Config) -> Vec<(&str, &Input)> {
+    let sources = config.channels.sources.iter();
+    sources.map(|it| (it.name.as_str(), &it.input)).collect()
 }
 
 #[cfg(test)]
