@@ -49,7 +49,8 @@ impl Successor {
 
 impl Drop for Successor {
     fn drop(&mut self) {
-        let _ = kill_process(self.0, Signal::KILL);
+        // It may be gone already.
+        kill_process(self.0, Signal::KILL).unwrap_or_default();
     }
 }
 
@@ -99,7 +100,7 @@ fn even_ports() -> [UdpSocket; 2] {
     loop {
         let first = UdpSocket::bind((RCV_IPV4, 0)).unwrap();
         let port = first.local_addr().unwrap().port();
-        if port % 2 == 0
+        if port.is_multiple_of(2)
             && let Ok(second) = UdpSocket::bind((RCV_IPV4, port + 1))
         {
             return [first, second];
