@@ -438,7 +438,7 @@ fn beside() -> Vec<Limit> {
         transfer::STEP_BYTES_MAX as bytes, "a download's step";
         transfer::TLS_SEALED_BYTES_MAX as bytes, "of it sealed at once for TLS";
         transfer::STREAM_BYTES_MAX as bytes, "of it read at once for HTTP/2";
-        transfer::STREAMS_BYTES_MAX as bytes, "of all that a connection of HTTP/2 asked for";
+        transfer::STREAMS_BYTES_MAX as bytes, "of all streams of an HTTP/2 connection";
         tls::PEM_BYTES_MAX as bytes, "a file of certificates";
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
