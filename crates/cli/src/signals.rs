@@ -70,8 +70,8 @@ impl io::Write for Tee {
     }
 }
 
-/// SIGINT, SIGTERM and SIGUSR2, caught from the moment this exists, and SIGHUP if there is something
-/// to read again.
+/// SIGINT, SIGTERM and SIGUSR2, caught from the moment this exists, and SIGHUP if there is
+/// something to read again.
 pub(crate) struct Signals {
     runtime: Runtime,
     hangup: Option<Signal>,

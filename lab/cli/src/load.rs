@@ -41,8 +41,9 @@ pub(crate) struct Load {
 
     /// How packets come: udp, tcp, tls, srtp, multicast
     ///
-    /// udp by itself, and of rtsps:// tls, which is tcp over TLS. srtp is asked for by SETUP, over rtsps:// or, of a server that
-    /// tells keys without TLS, rtsp://. Over multicast all viewers join one group for each track.
+    /// udp by itself, and of rtsps:// tls, which is tcp over TLS. srtp is asked for by SETUP, over
+    /// rtsps:// or, of a server that tells keys without TLS, rtsp://. Over multicast all viewers
+    /// join one group for each track.
     #[arg(long, value_name = "HOW", hide_possible_values = true)]
     transport: Option<Transport>,
 

@@ -23,15 +23,17 @@ pub(super) fn serve(
         for (number, socket) in listener.incoming().enumerate() {
             let socket = socket.unwrap();
             let answer = answer(number);
-            let request = match &tls {
-                None => exchange(socket, &answer),
+            // Known before it is answered: who has the answer may count what came.
+            let heard = |request| came.send(request).is_ok();
+            let is_wanted = match &tls {
+                None => exchange(socket, &answer, heard),
                 Some(config) => {
                     let connection = ServerConnection::new(Arc::clone(config)).unwrap();
-                    exchange(StreamOwned::new(connection, socket), &answer)
+                    exchange(StreamOwned::new(connection, socket), &answer, heard)
                 }
             };
             // A client that trusts nobody leaves in the middle; a test that is done hears nothing.
-            if request.is_some_and(|request| came.send(request).is_err()) {
+            if is_wanted == Some(false) {
                 return;
             }
         }
@@ -39,7 +41,11 @@ pub(super) fn serve(
     (address, receiver)
 }
 
-fn exchange(mut stream: impl Read + Write, answer: &str) -> Option<String> {
+fn exchange(
+    mut stream: impl Read + Write,
+    answer: &str,
+    heard: impl FnOnce(String) -> bool,
+) -> Option<bool> {
     let mut text = Vec::new();
     let is_whole = |text: &[u8]| text.ends_with(b"}") || text.ends_with(b"\r\n\r\n");
     while !is_whole(&text) || text.starts_with(b"POST") && !text.ends_with(b"}") {
@@ -49,9 +55,10 @@ fn exchange(mut stream: impl Read + Write, answer: &str) -> Option<String> {
             _ => return None,
         }
     }
+    let is_wanted = heard(String::from_utf8(text).unwrap());
     stream.write_all(answer.as_bytes()).ok()?;
     stream.flush().ok()?;
-    Some(String::from_utf8(text).unwrap())
+    Some(is_wanted)
 }
 
 /// A certificate for this machine, which is written to `file`.

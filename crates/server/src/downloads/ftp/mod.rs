@@ -24,7 +24,7 @@ use crate::listening::close;
 
 /// Takes connections until it is dropped.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
-    // ListeningSockets by every connection: a reply does not wait for the acknowledgement of the one
+    // Inherited by every connection: a reply does not wait for the acknowledgement of the one
     // before.
     if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
         warn!("FTP: {error}; replies may wait");

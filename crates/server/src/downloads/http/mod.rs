@@ -40,7 +40,7 @@ use responder::Responder;
 
 /// Takes connections until it is dropped: over TLS, if that is given.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Arc<Tls>>) {
-    // ListeningSockets by every connection (net/ipv4/tcp_minisocks.c copies the listener's socket), which
+    // Inherited by every connection (net/ipv4/tcp_minisocks.c copies the listener's socket), which
     // saves each a system call: no answer waits for the acknowledgement of the one before.
     if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
         warn!("HTTP: {error}; small answers may wait");
