@@ -14,7 +14,7 @@ use super::Hls;
 use super::asking::Part;
 
 /// The films, and the media playlist of each, whose segments are asked for.
-pub(super) const TS: &str = "/film.ts/hls/index.m3u8";
+pub(super) const TS: &str = "/film.ts/hls/stream/index.m3u8";
 pub(super) const CMAF: &str = "/film.mp4/hls/video/index.m3u8";
 
 /// Segments that a playlist may name.
