@@ -6,7 +6,7 @@
 //! | path | what |
 //! |---|---|
 //! | `FILM/hls/index.m3u8` | the multivariant playlist |
-//! | `FILM/hls/RENDITION/index.m3u8` | the media playlist of a track: `video`, `audio-2`, `stream` |
+//! | `FILM/hls/RENDITION/index.m3u8` | a media playlist: `video`, `audio-2`, `stream` |
 //! | `FILM/hls/RENDITION/iframes.m3u8` | the same of pictures that are shown alone |
 //! | `FILM/hls/RENDITION/VERSION/init.mp4` | the initialization segment of all its segments |
 //! | `FILM/hls/RENDITION/VERSION/N.m4s`, `N.ts` | segment `N`, from 1 on |
