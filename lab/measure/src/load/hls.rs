@@ -1,5 +1,5 @@
 //! The same load for servers of HLS: players by the hundred on one thread, each of which fetches,
-//! buffers and plays in real time ([`hls_player`](super::hls_player)).
+//! buffers and plays in real time (`hls_player`).
 //!
 //! Told is what viewers notice: how soon they saw something, how often they stood still and for how
 //! long, and how far behind a live channel they are; and what it cost the server.
