@@ -12,6 +12,7 @@
 
 mod arranger;
 mod control;
+mod gathering;
 mod limit;
 mod outlet;
 mod reader;

@@ -1,4 +1,5 @@
-//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a
+//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself if they
+//! lie in long pieces, a
 //! connection with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which
 //! they are read.
 
@@ -13,6 +14,7 @@ use onrush_sys::path::cue::{self, Step, StepEnd, unacknowledged_bytes};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::gathering;
 use super::steps::{FULL, NOTHING};
 use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
@@ -117,10 +119,18 @@ fn step_over(
     pieces: impl Iterator<Item = Range<u64>>,
     socket: &TcpStream,
 ) -> io::Result<Step> {
+    thread_local! {
+        static GROUP: RefCell<Vec<Range<u64>>> = const { RefCell::new(Vec::new()) };
+    }
     let mut all = NOTHING;
-    for piece in pieces {
-        let bytes = piece.end - piece.start;
-        let step = match cue::step(file.as_fd(), piece.start, bytes, socket.as_fd()) {
+    let mut pieces = pieces.peekable();
+    while let Some(first) = pieces.next() {
+        let (bytes, stepped) = GROUP.with_borrow_mut(|group| {
+            gathering::group(first, &mut pieces, group);
+            let bytes: u64 = group.iter().map(|it| it.end - it.start).sum();
+            (bytes, step_over_group(file, group, socket))
+        });
+        let step = match stepped {
             Ok(step) => step,
             // It is met again by the next step.
             Err(_) if all.sent_bytes > 0 => break,
@@ -133,6 +143,20 @@ fn step_over(
         }
     }
     Ok(all)
+}
+
+/// One piece as it is; several, that are short, together.
+fn step_over_group(file: &File, group: &[Range<u64>], socket: &TcpStream) -> io::Result<Step> {
+    if group.len() > 1
+        && let Some(step) = gathering::step(file, group, socket)?
+    {
+        return Ok(step);
+    }
+    let Some(first) = group.first() else {
+        return Ok(NOTHING);
+    };
+    let bytes = first.end - first.start;
+    cue::step(file.as_fd(), first.start, bytes, socket.as_fd())
 }
 
 fn sealed(

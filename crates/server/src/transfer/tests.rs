@@ -174,6 +174,29 @@ fn gathered_pieces_arrive_in_their_order() {
 }
 
 #[test]
+fn gathered_pieces_end_where_a_cut_file_does() {
+    let file = film(96_000);
+    let pieces: Vec<_> = (0..40).map(|at| at * 5000..at * 5000 + 3000).collect();
+    let mut expected: Vec<_> = (0..19)
+        .flat_map(|at| content(at * 5000..at * 5000 + 3000))
+        .collect();
+    expected.extend(content(95_000..96_000));
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (near, far) = pair().await;
+        let reading = reading(far);
+        let (policy, control) = (Policy::default(), Control::default());
+        let sent = transfers.gather(&file, &pieces, &near, &policy, &control);
+        let sent = sent.await;
+        drop(near);
+        let received = tokio::task::spawn_blocking(|| reading.join().unwrap());
+        assert!(received.await.unwrap() == expected);
+        assert!(sent.is_err(), "{sent:?}");
+        assert_eq!(control.sent_bytes(), expected.len() as u64);
+    });
+}
+
+#[test]
 fn a_small_file_in_memory_leaves_in_the_first_step() {
     let file = film(100_000);
     run(async {
