@@ -21,8 +21,9 @@ use super::steps::NOTHING;
 /// Pieces that are shorter are copied if there are several.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 
-/// Bytes of the file that are read at once, with what lies between the pieces.
-const SPAN_BYTES_MAX: usize = 512 << 10;
+/// Bytes of the file that are read at once, with what lies between the pieces: as many as stay in a
+/// near cache until they are sent.
+const SPAN_BYTES_MAX: usize = 128 << 10;
 
 /// Pieces that are sent at once; the kernel takes 1024 (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 256;
