@@ -3,7 +3,8 @@
 //!
 //! A `sendfile` looks at the page cache, fills a pipe and empties it into the socket, whatever it
 //! moves. For pictures of 20 KiB that made a gigabyte cost 600 ms of system time, where one piece
-//! costs 190 and copying all of it, as is done for TLS, 290 (`onrush-lab bench http --hls`).
+//! costs 190 and copying all of it, as is done for TLS, 290 (docs/results/http,
+//! hls-tls-before.json).
 
 use std::cell::RefCell;
 use std::fs::File;
