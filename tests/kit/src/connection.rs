@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, recv, sockopt};
 
 use crate::message::{Head, Malformed, Response};
 
@@ -143,6 +143,23 @@ pub fn discard(socket: impl AsFd, bytes_max: u64, flags: RecvFlags) -> io::Resul
         let (_, taken) = recv(socket, nowhere, flags | RecvFlags::TRUNC)?;
         Ok(taken as u64)
     })
+}
+
+/// From here on a connection is readable when so many bytes wait, or when it ends (socket(7),
+/// `SO_RCVLOWAT`), and has room for eight times as many. Who throws away what comes is woken up
+/// seldom then, and a sender is not held up by his waiting.
+pub fn wake_up_at(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let room = (bytes as usize).saturating_mul(8);
+    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, room);
+    forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, room))?;
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let length = libc::socklen_t::try_from(size_of_val(&value)).expect("four bytes");
+    let (fd, value) = (socket.as_fd().as_raw_fd(), (&raw const value).cast());
+    // SAFETY: `value` points to a live c_int, and `length` is its length.
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, length) };
+    (done == 0)
+        .then_some(())
+        .ok_or_else(io::Error::last_os_error)
 }
 
 /// Calls again what a signal interrupted. A ring of this process may wake any of its threads so

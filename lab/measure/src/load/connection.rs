@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard};
+use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard, wake_up_at};
 use rustix::net::RecvFlags;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
@@ -17,6 +17,10 @@ use crate::tls_peer;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+/// Bytes that wait before they are thrown away: one burst of 20 ms at a time, 10 KB at 4 Mbit/s,
+/// would keep the generator so busy that senders wait for it. Much more would be missed of those
+/// who watch for two seconds.
+const UNREAD_BYTES: u32 = 16 << 10;
 
 /// What TLS takes to begin: what all share, and the server's name.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub(super) struct TlsTo {
 pub(super) struct Connection {
     socket: TcpStream,
     session: Option<Box<ClientConnection>>,
+    /// Whether it is readable only when [`UNREAD_BYTES`] have come.
+    waits_for_many: bool,
 }
 
 impl Connection {
@@ -42,7 +48,11 @@ impl Connection {
             made.map(Box::new).map_err(io::Error::other)
         });
         let session = session.transpose()?;
-        let mut connection = Self { socket, session };
+        let mut connection = Self {
+            socket,
+            session,
+            waits_for_many: false,
+        };
         connection.shake_hands().await?;
         Ok(connection)
     }
@@ -113,9 +123,19 @@ impl Connection {
         }
     }
 
-    /// Waits for something and throws it away, without having it copied: how many bytes came, 0 at
-    /// the end. What follows cannot be told apart from then on.
-    pub(super) async fn discard(&self) -> io::Result<u64> {
+    /// Waits for something, the first time, or for much, and throws it away, without having it
+    /// copied: how many bytes came, 0 at the end. What follows cannot be told apart from then on.
+    pub(super) async fn discard(&mut self) -> io::Result<u64> {
+        let bytes = self.discard_what_came().await?;
+        // Not before: when the first of it came is measured.
+        if bytes > 0 && !self.waits_for_many {
+            wake_up_at(&self.socket, UNREAD_BYTES)?;
+            self.waits_for_many = true;
+        }
+        Ok(bytes)
+    }
+
+    async fn discard_what_came(&self) -> io::Result<u64> {
         loop {
             self.socket.readable().await?;
             let taken = self.socket.try_io(Interest::READABLE, || {
