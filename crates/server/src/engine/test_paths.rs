@@ -118,6 +118,7 @@ impl Path for Watchful {
             token,
             sent: None,
             released: true,
+            referred: None,
         })
     }
 
@@ -393,6 +394,7 @@ impl Path for Withholding {
                 token: self.kept.swap_remove(free),
                 sent: None,
                 released: true,
+                referred: None,
             });
         };
         if self.fds[&completion.token] == withheld_fd {

@@ -17,6 +17,7 @@ mod encrypting;
 mod entry;
 mod framing;
 mod leaving;
+mod referring;
 mod sealing;
 mod sending;
 mod shedding;

@@ -298,6 +298,7 @@ impl Path for Batch {
                 token: train.token,
                 sent: Some(Sent { bytes, errno }),
                 released: true,
+                referred: None,
             });
         }
         self.queued.clear();

@@ -141,6 +141,10 @@ pub struct Completion {
     /// The kernel has let go of the memory. Comes exactly once for a train, with or after its
     /// answer.
     pub released: bool,
+    /// With `released`, of what the kernel was to refer to: whether it did. If not it has copied
+    /// it, because the receiver is on this machine (net/core/skbuff.c, `skb_copy_ubufs`) or a
+    /// device wants it so.
+    pub referred: Option<bool>,
 }
 
 /// What the kernel took of a train.

@@ -127,7 +127,9 @@ pub fn prepare_stream(socket: BorrowedFd<'_>) {
 /// (net.ipv4.tcp_wmem).
 pub fn prepare_copied_stream(socket: BorrowedFd<'_>, unacknowledged_bytes_max: usize) {
     let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
-    let bytes = i32::try_from(unacknowledged_bytes_max).unwrap_or(i32::MAX);
+    // Of what is asked for the kernel takes twice (socket(7)), to reckon with what buffers cost;
+    // that of TCP's is little, where they are long.
+    let bytes = i32::try_from(unacknowledged_bytes_max / 2).unwrap_or(i32::MAX);
     // Without the right to it, as many as everybody may have (net.core.wmem_max).
     let forced = set_option(fd, level, libc::SO_SNDBUFFORCE, bytes);
     drop(forced.or_else(|_| set_option(fd, level, libc::SO_SNDBUF, bytes)));

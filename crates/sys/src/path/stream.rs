@@ -22,6 +22,8 @@ pub struct StreamSend {
     pub fd: RawFd,
     /// What leaves.
     pub data: StreamData,
+    /// Its packets are copied at once, as those of a path that refers to none are.
+    pub is_copied: bool,
     /// The send that is queued next is for the same connection, and comes after this one.
     pub is_followed: bool,
     /// Comes back with the completion.

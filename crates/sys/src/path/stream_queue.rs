@@ -70,6 +70,7 @@ impl StreamQueue {
                     errno,
                 }),
                 released: true,
+                referred: None,
             });
         }
         crossings

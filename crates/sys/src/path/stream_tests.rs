@@ -86,6 +86,7 @@ impl Rig {
         StreamSend {
             fd: self.sender.as_raw_fd(),
             data: StreamData::Packets(packets),
+            is_copied: false,
             is_followed,
             token,
         }
@@ -97,6 +98,7 @@ impl Rig {
         StreamSend {
             fd: self.sender.as_raw_fd(),
             data: StreamData::Bytes(bytes.into_boxed_slice()),
+            is_copied: false,
             is_followed,
             token,
         }
@@ -195,6 +197,37 @@ fn what_a_full_connection_does_not_take_follows_in_order() {
             assert_eq!(counters.trains_own_headers, 0, "{name}: {counters:?}");
             rig.put_down();
         }
+    }
+}
+
+#[test]
+fn packets_are_copied_at_once_if_the_send_says_so() {
+    let name = PathName::UringRegisteredZc;
+    for area in areas() {
+        let mut rig = rig(name, area);
+        let refers = rig.path.vectored() == Vectored::ZeroCopy;
+        let mut all = Vec::new();
+        for (token, is_copied) in (0_u32..).zip([false, true]) {
+            let mut send = rig.packets(0, 8 * STRIDE, token, false);
+            send.is_copied = is_copied;
+            rig.path.queue_stream(send);
+            rig.reap(&mut all);
+        }
+        let released = all.iter().filter(|c| c.released);
+        let told: Vec<_> = released.map(|c| (c.token, c.referred)).collect();
+        // To this machine's own sockets the kernel copies in the end, and says so.
+        let of_the_first = refers.then_some(false);
+        assert_eq!(told, [(0, of_the_first), (1, None)]);
+        let counters = rig.path.counters();
+        assert_eq!(
+            (counters.trains_framed, counters.trains_copied),
+            (2, 2),
+            "{counters:?}"
+        );
+        let mut arrived = vec![0; rig.expected.len()];
+        rig.receiver.read_exact(&mut arrived).expect("all of it");
+        assert!(arrived == rig.expected);
+        rig.put_down();
     }
 }
 

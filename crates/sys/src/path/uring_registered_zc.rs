@@ -427,7 +427,8 @@ impl Path for UringRegisteredZc {
                 self.counters.trains_framed += 1;
                 // A lone packet is copied, as everywhere.
                 let is_single = packets.packets() == 1;
-                let is_zero_copy = self.means.is_zero_copy && !is_single;
+                let refers = self.means.is_zero_copy && !send.is_copied;
+                let is_zero_copy = refers && !is_single;
                 let buffer = is_zero_copy.then(|| self.buffer_at(packets.offset));
                 let (area, flags) = (self.pool.area(), STREAM_FLAGS);
                 let entry = self
@@ -500,6 +501,7 @@ impl Path for UringRegisteredZc {
                     token,
                     sent: None,
                     released: true,
+                    referred: Some(!copied),
                 });
             }
             let released = !cqueue::more(entry.flags());
@@ -523,6 +525,7 @@ impl Path for UringRegisteredZc {
                     errno: -entry.result().min(0),
                 }),
                 released,
+                referred: None,
             });
         }
     }

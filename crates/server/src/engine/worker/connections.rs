@@ -19,6 +19,7 @@ use onrush_sys::path::{
 };
 
 use super::super::connection_shared::{ConnectionShared, Message};
+use super::referring::Referring;
 use crate::tls::record::Sealer;
 
 /// Of the free slots for what stands before packets, one connection may hold one in so many: so a
@@ -81,6 +82,7 @@ struct Connection {
     has_failed: bool,
     /// Control has let go of it.
     is_closing: bool,
+    referring: Referring,
 }
 
 impl Connections {
@@ -105,14 +107,12 @@ impl Connections {
         (socket, sealer): (Arc<OwnedFd>, Option<Box<Sealer>>),
         now_ns: u64,
     ) {
-        match &sealer {
-            None => prepare_stream(socket.as_fd()),
-            // What is sealed is the kernel's as soon as it has room for it.
-            Some(_) => {
-                let bytes_max = self.limits.unacknowledged_bytes_max;
-                prepare_copied_stream(socket.as_fd(), bytes_max);
-            }
-        }
+        // What is copied, as sealed bytes are, is the kernel's as soon as it has room for it.
+        let bytes_max = match sealer {
+            Some(_) => self.limits.unacknowledged_bytes_max,
+            None => self.limits.copied_bytes_max(),
+        };
+        prepare_copied_stream(socket.as_fd(), bytes_max);
         let at = number as usize;
         if self.entries.len() <= at {
             self.entries.resize_with(at + 1, || None);
@@ -131,6 +131,7 @@ impl Connections {
             progress_ns: now_ns,
             has_failed: false,
             is_closing: false,
+            referring: Referring::default(),
         }));
     }
 
@@ -153,7 +154,7 @@ impl Connections {
             return Gate::Failed;
         }
         let bytes = connection.in_flight_bytes + bytes as usize;
-        let fits = bytes <= self.limits.unacknowledged_bytes_max
+        let fits = bytes <= connection.bytes_max(&self.limits)
             && (connection.in_flight as usize) < slots_free / SLOTS_SHARE;
         // Alone it goes, however long it is.
         let fits = fits || connection.in_flight == 0;
@@ -220,12 +221,19 @@ impl Connections {
 
     fn push(&mut self, connection: u32, fd: RawFd, data: StreamData, token: u32) {
         let order = self.queued.len();
+        let is_copied = match (&data, self.get_mut(connection)) {
+            (StreamData::Packets(packets), Some(connection)) => {
+                !connection.referring.next(packets.packets())
+            }
+            _ => true,
+        };
         self.queued.push(Queued {
             connection,
             order,
             send: StreamSend {
                 fd,
                 data,
+                is_copied,
                 is_followed: false,
                 token,
             },
@@ -323,6 +331,20 @@ impl Connections {
         }
     }
 
+    /// The kernel was to refer to packets, and did or did not.
+    pub(super) fn referred(&mut self, number: u32, did: bool) {
+        let bytes_max = self.limits.copied_bytes_max();
+        let Some(connection) = self.get_mut(number) else {
+            return;
+        };
+        if connection.referring.told(did) {
+            match did {
+                true => prepare_stream(connection.socket.as_fd()),
+                false => prepare_copied_stream(connection.socket.as_fd(), bytes_max),
+            }
+        }
+    }
+
     /// The memory of a send with so many bytes of packets is released. Whether the connection is
     /// gone with it.
     pub(super) fn released(&mut self, number: u32, bytes: usize, now_ns: u64) -> bool {
@@ -374,7 +396,23 @@ impl Connections {
     }
 }
 
+impl Limits {
+    /// Of packets that the kernel copies so many lie in the socket, where nobody here can count
+    /// them, and as many may wait for room there: together as many as may be unacknowledged.
+    fn copied_bytes_max(self) -> usize {
+        self.unacknowledged_bytes_max / 2
+    }
+}
+
 impl Connection {
+    /// Bytes of packets that may be under way.
+    fn bytes_max(&self, limits: &Limits) -> usize {
+        match self.sealer.is_some() || self.referring == Referring::Works {
+            true => limits.unacknowledged_bytes_max,
+            false => limits.copied_bytes_max(),
+        }
+    }
+
     /// Whether something may be queued behind what is: all that was handed over is answered.
     fn takes_more(&self) -> bool {
         self.unanswered == self.queued && !self.has_failed
@@ -423,137 +461,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::tls::record::tests::almost_worn;
-
-    const LIMITS: Limits = Limits {
-        unacknowledged_bytes_max: 1000,
-        stall_ns_max: 50,
-    };
-    const MANY: usize = 1000;
-
-    /// A connection of number 0, and its client.
-    fn connections() -> (Connections, Arc<ConnectionShared>, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (socket, _) = listener.accept().unwrap();
-        let mut connections = Connections::new(LIMITS);
-        let shared = Arc::<ConnectionShared>::default();
-        connections.insert(0, Arc::clone(&shared), (Arc::new(socket.into()), None), 0);
-        (connections, shared, client)
-    }
-
-    fn packets(bytes: u32) -> FramedPackets {
-        FramedPackets {
-            offset: 0,
-            bytes,
-            stride: 1000,
-            heads_offset: 0,
-            head_bytes: 16,
-            replaced_bytes: 12,
-        }
-    }
-
-    /// As if all that is queued were handed over.
-    fn hand_over(connections: &mut Connections) -> Vec<u32> {
-        let queued = std::mem::take(&mut connections.queued);
-        for _ in &queued {
-            connections.get_mut(0).unwrap().queued -= 1;
-        }
-        queued.iter().map(|queued| queued.send.token).collect()
-    }
-
-    #[test]
-    fn as_much_is_under_way_as_the_limit_says() {
-        let (mut connections, ..) = connections();
-        // Alone it goes, however long it is.
-        assert_eq!(connections.gate(0, 5000, MANY, 0), Gate::Open);
-        connections.queue(0, packets(400), 1, 0);
-        // In the same turn more may follow.
-        assert_eq!(connections.gate(0, 600, MANY, 0), Gate::Open);
-        assert_eq!(connections.gate(0, 601, MANY, 0), Gate::Shut);
-        hand_over(&mut connections);
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "unanswered");
-        connections.answered(0, 10);
-        assert_eq!(connections.gate(0, 600, MANY, 10), Gate::Open);
-        assert_eq!(connections.gate(0, 601, MANY, 10), Gate::Shut);
-        assert!(!connections.released(0, 400, 20));
-        assert_eq!(connections.gate(0, 5000, MANY, 20), Gate::Open);
-    }
-
-    #[test]
-    fn a_client_that_takes_nothing_for_too_long_is_stalled() {
-        let (mut connections, ..) = connections();
-        // It is not waited for before there is something to take.
-        connections.queue(0, packets(900), 1, 1000);
-        hand_over(&mut connections);
-        assert_eq!(connections.gate(0, 900, MANY, 1050), Gate::Shut);
-        assert_eq!(connections.gate(0, 900, MANY, 1051), Gate::Stalled);
-        connections.answered(0, 1051);
-        assert_eq!(connections.gate(0, 900, MANY, 1101), Gate::Shut);
-        assert_eq!(connections.gate(0, 900, MANY, 1102), Gate::Stalled);
-    }
-
-    #[test]
-    fn the_fewer_slots_are_free_the_fewer_has_a_connection() {
-        let (mut connections, ..) = connections();
-        for token in 0..3 {
-            assert_eq!(connections.gate(0, 1, 8 * 3, 0), Gate::Open);
-            connections.queue(0, packets(1), token, 0);
-        }
-        assert_eq!(connections.gate(0, 1, 8 * 3, 0), Gate::Shut);
-        assert_eq!(connections.gate(0, 1, 8 * 4, 0), Gate::Open);
-    }
-
-    #[test]
-    fn messages_leave_before_packets_that_are_queued_later() {
-        let (mut connections, ..) = connections();
-        connections.queue(0, packets(10), 7, 0);
-        assert_eq!(hand_over(&mut connections), [7]);
-        for message in [&b"one"[..], b"two"] {
-            connections.message(0, Message::Bytes(message.into()));
-        }
-        let mut tokens = 20..;
-        let mut token = |_: u32, _: usize| tokens.next().unwrap();
-        connections.queue_messages(MANY, 0, &mut token);
-        assert_eq!(connections.queued(), 0, "the chain before is not answered");
-        connections.answered(0, 0);
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "they go first");
-        connections.queue_messages(1, 0, &mut token);
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "one is left");
-        connections.queue_messages(MANY, 0, &mut token);
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
-        connections.queue(0, packets(1), 8, 0);
-        assert_eq!(hand_over(&mut connections), [20, 21, 8]);
-    }
-
-    #[test]
-    fn a_worn_key_of_tls_1_2_ends_its_connection() {
-        let (mut connections, shared, _client) = connections();
-        connections.get_mut(0).unwrap().sealer = Some(Box::new(almost_worn(1)));
-        assert!(connections.seal(0, &[b"the last one"]).is_some());
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
-        assert!(connections.seal(0, &[b"one more"]).is_none());
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
-        let error = shared.failure().unwrap();
-        assert_eq!(error.raw_os_error(), Some(libc::EKEYEXPIRED));
-    }
-
-    #[test]
-    fn what_fails_fails_once_and_goes_with_its_last_send() {
-        let (mut connections, _shared, _client) = connections();
-        connections.queue(0, packets(10), 1, 0);
-        connections.message(0, Message::Bytes((*b"never").into()));
-        assert!(connections.fail(0, libc::EPIPE));
-        assert!(!connections.fail(0, libc::EIO));
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
-        assert!(!connections.close(0), "a send is in flight");
-        hand_over(&mut connections);
-        connections.answered(0, 0);
-        assert!(connections.released(0, 10, 0));
-        assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
-    }
-}
+mod tests;

@@ -380,6 +380,7 @@ impl Transmitter {
             token,
             sent,
             released,
+            referred,
         } = completion;
         let flight = self.flights.get(token);
         let (stream, connection) = (flight.stream, flight.connection);
@@ -397,6 +398,9 @@ impl Transmitter {
             }
             if taken.is_some() && stream.is_none() {
                 self.connections.message_answered(connection, bytes);
+            }
+            if let Some(referred) = referred {
+                self.connections.referred(connection, referred);
             }
             let packet_bytes = stream.map_or(0, |_| bytes);
             if released && self.connections.released(connection, packet_bytes, now_ns) {

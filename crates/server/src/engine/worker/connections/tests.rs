@@ -1,0 +1,168 @@
+//! What leaves on a connection, and when.
+
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::tls::record::tests::almost_worn;
+
+const LIMITS: Limits = Limits {
+    unacknowledged_bytes_max: 1000,
+    stall_ns_max: 50,
+};
+const MANY: usize = 1000;
+
+/// A connection of number 0, and its client.
+fn connections() -> (Connections, Arc<ConnectionShared>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    let mut connections = Connections::new(LIMITS);
+    let shared = Arc::<ConnectionShared>::default();
+    connections.insert(0, Arc::clone(&shared), (Arc::new(socket.into()), None), 0);
+    (connections, shared, client)
+}
+
+fn packets(bytes: u32) -> FramedPackets {
+    FramedPackets {
+        offset: 0,
+        bytes,
+        stride: 1000,
+        heads_offset: 0,
+        head_bytes: 16,
+        replaced_bytes: 12,
+    }
+}
+
+/// As if all that is queued were handed over.
+fn hand_over(connections: &mut Connections) -> Vec<u32> {
+    let queued = std::mem::take(&mut connections.queued);
+    for _ in &queued {
+        connections.get_mut(0).unwrap().queued -= 1;
+    }
+    queued.iter().map(|queued| queued.send.token).collect()
+}
+
+#[test]
+fn as_much_is_under_way_as_the_limit_says() {
+    let (mut connections, ..) = connections();
+    connections.referred(0, true);
+    // Alone it goes, however long it is.
+    assert_eq!(connections.gate(0, 5000, MANY, 0), Gate::Open);
+    connections.queue(0, packets(400), 1, 0);
+    // In the same turn more may follow.
+    assert_eq!(connections.gate(0, 600, MANY, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 601, MANY, 0), Gate::Shut);
+    hand_over(&mut connections);
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "unanswered");
+    connections.answered(0, 10);
+    assert_eq!(connections.gate(0, 600, MANY, 10), Gate::Open);
+    assert_eq!(connections.gate(0, 601, MANY, 10), Gate::Shut);
+    assert!(!connections.released(0, 400, 20));
+    assert_eq!(connections.gate(0, 5000, MANY, 20), Gate::Open);
+}
+
+#[test]
+fn half_of_it_is_for_the_socket_while_the_kernel_copies() {
+    let (mut connections, ..) = connections();
+    connections.queue(0, packets(400), 1, 0);
+    assert_eq!(connections.gate(0, 100, MANY, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Shut);
+    connections.referred(0, true);
+    assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Open);
+    connections.referred(0, false);
+    assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Shut);
+}
+
+#[test]
+fn packets_are_referred_to_when_that_works() {
+    let (mut connections, ..) = connections();
+    let mut copied = |sends: u32| {
+        for token in 0..sends {
+            connections.queue(0, packets(2000), token, 0);
+        }
+        let queued = connections.queued.drain(..);
+        let copied: Vec<_> = queued.map(|queued| queued.send.is_copied).collect();
+        connections.get_mut(0).unwrap().queued -= sends;
+        (0..sends).for_each(|_| connections.answered(0, 0));
+        connections.referred(0, sends == 18);
+        copied
+    };
+    let first = copied(18);
+    assert_eq!(first.iter().filter(|&&is| !is).count(), 1, "one is tried");
+    assert!(!first[16]);
+    assert_eq!(copied(3), [false; 3]);
+    assert_eq!(copied(3), [true; 3], "its route was another's");
+}
+
+#[test]
+fn a_client_that_takes_nothing_for_too_long_is_stalled() {
+    let (mut connections, ..) = connections();
+    // It is not waited for before there is something to take.
+    connections.queue(0, packets(900), 1, 1000);
+    hand_over(&mut connections);
+    assert_eq!(connections.gate(0, 900, MANY, 1050), Gate::Shut);
+    assert_eq!(connections.gate(0, 900, MANY, 1051), Gate::Stalled);
+    connections.answered(0, 1051);
+    assert_eq!(connections.gate(0, 900, MANY, 1101), Gate::Shut);
+    assert_eq!(connections.gate(0, 900, MANY, 1102), Gate::Stalled);
+}
+
+#[test]
+fn the_fewer_slots_are_free_the_fewer_has_a_connection() {
+    let (mut connections, ..) = connections();
+    for token in 0..3 {
+        assert_eq!(connections.gate(0, 1, 8 * 3, 0), Gate::Open);
+        connections.queue(0, packets(1), token, 0);
+    }
+    assert_eq!(connections.gate(0, 1, 8 * 3, 0), Gate::Shut);
+    assert_eq!(connections.gate(0, 1, 8 * 4, 0), Gate::Open);
+}
+
+#[test]
+fn messages_leave_before_packets_that_are_queued_later() {
+    let (mut connections, ..) = connections();
+    connections.queue(0, packets(10), 7, 0);
+    assert_eq!(hand_over(&mut connections), [7]);
+    for message in [&b"one"[..], b"two"] {
+        connections.message(0, Message::Bytes(message.into()));
+    }
+    let mut tokens = 20..;
+    let mut token = |_: u32, _: usize| tokens.next().unwrap();
+    connections.queue_messages(MANY, 0, &mut token);
+    assert_eq!(connections.queued(), 0, "the chain before is not answered");
+    connections.answered(0, 0);
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "they go first");
+    connections.queue_messages(1, 0, &mut token);
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "one is left");
+    connections.queue_messages(MANY, 0, &mut token);
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
+    connections.queue(0, packets(1), 8, 0);
+    assert_eq!(hand_over(&mut connections), [20, 21, 8]);
+}
+
+#[test]
+fn a_worn_key_of_tls_1_2_ends_its_connection() {
+    let (mut connections, shared, _client) = connections();
+    connections.get_mut(0).unwrap().sealer = Some(Box::new(almost_worn(1)));
+    assert!(connections.seal(0, &[b"the last one"]).is_some());
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
+    assert!(connections.seal(0, &[b"one more"]).is_none());
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+    let error = shared.failure().unwrap();
+    assert_eq!(error.raw_os_error(), Some(libc::EKEYEXPIRED));
+}
+
+#[test]
+fn what_fails_fails_once_and_goes_with_its_last_send() {
+    let (mut connections, _shared, _client) = connections();
+    connections.queue(0, packets(10), 1, 0);
+    connections.message(0, Message::Bytes((*b"never").into()));
+    assert!(connections.fail(0, libc::EPIPE));
+    assert!(!connections.fail(0, libc::EIO));
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+    assert!(!connections.close(0), "a send is in flight");
+    hand_over(&mut connections);
+    connections.answered(0, 0);
+    assert!(connections.released(0, 10, 0));
+    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+}
