@@ -365,6 +365,7 @@ fn to_the_wire() -> Vec<Limit> {
         segments::SEGMENT_SAMPLES_MAX as count, "samples of a segment";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         group::MEMBERS_MAX as count, "members of a group";
+        group::GROUPS_MAX as count, "groups of a device's program";
         group::LANES_MAX as count, "devices times source addresses of a group";
         receive::BATCH_MAX as count, "messages taken in one crossing";
         store::CHUNKS_MAX as count, "chunks of a file";

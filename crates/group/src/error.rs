@@ -36,6 +36,9 @@ pub enum KernelError {
     /// Its maps cannot be used.
     #[error("the maps of the eBPF program: {0}")]
     Map(#[from] MapError),
+    /// The name that tells others that a group lives was not given.
+    #[error("bind an abstract address of unix(7) for the group: {0}")]
+    LifeSign(#[source] io::Error),
     /// Its maps cannot be mapped.
     #[error("map the memory of the eBPF program: {0}")]
     Mmap(#[source] io::Error),

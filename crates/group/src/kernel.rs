@@ -1,4 +1,4 @@
-//! `kernel`: a program at the sending device clones one packet for all members behind that device.
+//! `kernel`: the [program](super::device) at the sending device clones one packet for all members behind that device.
 //!
 //! Members are sorted into lanes: those whose packets leave by the same device from the same source
 //! address, and so differ in nothing but their destination. For a lane the sender arms a pass,
@@ -22,10 +22,12 @@ use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
+use super::device::{GroupPass, try_it};
 use super::direct::{Direct, Slots};
 use super::error::KernelError;
-use super::lane::{Lane, MemberPosition, ReplicationResult, load};
+use super::lane::{Lane, MemberPosition, ReplicationResult};
 use super::members::Members;
 use super::network::{Hop, LaneKey, Network, netns_cookie, option};
 use super::table::narrow;
@@ -46,7 +48,7 @@ pub(super) struct Kernel {
     outside: Vec<u32>,
     /// Lanes that could not be made.
     refused: Vec<LaneKey>,
-    cookie: u64,
+    pass: GroupPass,
     members_max: u32,
     backlog_packets_max: u32,
     polled_ns: u64,
@@ -63,10 +65,12 @@ impl Kernel {
         members_max: usize,
     ) -> Result<Self, KernelError> {
         let members_max = u32::try_from(members_max.max(1)).expect("at most MEMBERS_MAX");
-        let network = in_netns_of(socket, || {
-            // Tried where it harms nobody, so that a group knows at once.
-            drop(load(1, "lo")?);
-            Network::open(socket).map_err(KernelError::Network)
+        let cookie = option(socket, libc::SOL_SOCKET, libc::SO_COOKIE).unwrap_or(0);
+        let (network, pass) = in_netns_of(socket, || {
+            // So that a group knows at once whether there is a program.
+            try_it(netns_cookie(socket))?;
+            let network = Network::open(socket).map_err(KernelError::Network)?;
+            Ok((network, GroupPass::new(cookie)?))
         })?;
         Ok(Self {
             direct,
@@ -75,7 +79,7 @@ impl Kernel {
             positions: Vec::new(),
             outside: Vec::new(),
             refused: Vec::new(),
-            cookie: option(socket, libc::SOL_SOCKET, libc::SO_COOKIE).unwrap_or(0),
+            pass,
             members_max,
             backlog_packets_max: backlog_packets_max(),
             polled_ns: 0,
@@ -173,11 +177,7 @@ impl Kernel {
 
     /// Packets cloned, and members that are in lanes.
     pub(super) fn clones(&self) -> (u64, usize) {
-        let clones = self
-            .lanes
-            .iter()
-            .map(|lane| lane.passes.read(0).clones)
-            .sum();
+        let clones = self.pass.pass.read(0).clones;
         (clones, self.positions.len() - self.outside.len())
     }
 
@@ -244,7 +244,9 @@ impl Kernel {
         let (mut sent, mut first) = (Sent::default(), 0);
         while first < lane.members.len() {
             let count = pass_members_max.min(lane.members.len() - first);
-            let passed = lane.replicate(fd, members, first, count, train, self.cookie);
+            let positions = first..first + count;
+            let pass = &mut self.pass.pass;
+            let passed = lane.replicate(fd, members, positions, train, pass);
             self.direct.crossings += 1;
             match passed {
                 ReplicationResult::Whole { refused } => {
@@ -333,8 +335,7 @@ impl Kernel {
             return None;
         }
         let device = self.network.link(key.ifindex)?.name.clone();
-        let members_max = self.members_max;
-        match in_netns_of(socket, || Lane::make(key, members_max, &device)) {
+        match self.make_lane(socket, key, &device) {
             Ok(lane) if self.lanes.len() < LANES_MAX => {
                 self.lanes.push(lane);
                 Some(self.lanes.len() - 1)
@@ -350,6 +351,33 @@ impl Kernel {
                 None
             }
         }
+    }
+
+    fn make_lane(
+        &mut self,
+        socket: &UdpSocket,
+        key: LaneKey,
+        device: &str,
+    ) -> Result<Lane, KernelError> {
+        let of_device = |lane: &&Lane| lane.key.ifindex == key.ifindex;
+        let known = self.lanes.iter().find(of_device);
+        let at = match known.map(|lane| lane.slots.at()) {
+            Some(at) => Arc::clone(at),
+            None => {
+                let pass = &mut self.pass;
+                let enter = || pass.enter(netns_cookie(socket), (key.ifindex, device));
+                Arc::new(in_netns_of(socket, enter)?)
+            }
+        };
+        let is_free = |number: &u16| {
+            self.lanes
+                .iter()
+                .all(|it| it.slots.lane_number() != *number)
+        };
+        let number = (0..=u16::MAX)
+            .find(is_free)
+            .expect("there are at most LANES_MAX");
+        Ok(Lane::new(key, at.lane(number, self.members_max)?))
     }
 }
 

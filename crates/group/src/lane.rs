@@ -1,19 +1,15 @@
-//! A lane: members that one packet can be cloned for, and the program at their device that does.
+//! A lane: members that one packet can be cloned for, by the program at their device.
 //!
 //! The sender arms a pass, which names members, and sends one packet to one of them; the program
 //! sees that packet in the same system call and makes it one for each. Who is in which lane, and
 //! what goes past lanes, is the [sender's](super::kernel) to say.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::RawFd;
 
-use aya::maps::{Map, MapData, ProgramArray};
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-
+use super::device::Table;
 use super::direct::{Direct, Slots, send_to};
-use super::error::KernelError;
 use super::members::Members;
 use super::network::{Hop, LaneKey};
 use super::table::{Mapped, Pass, Slot, narrow};
@@ -22,8 +18,8 @@ use super::{MemberCounters, Sent, Train};
 /// Members that one packet can be cloned for.
 pub(super) struct Lane {
     pub(super) key: LaneKey,
-    pub(super) passes: Mapped<Pass>,
-    pub(super) slots: Mapped<Slot>,
+    /// Its members, as the program sees them.
+    pub(super) slots: Table<Slot>,
     /// By position: the member's slot, and the lane's packets when it joined.
     pub(super) members: Vec<u32>,
     pub(super) joined: Vec<u64>,
@@ -31,22 +27,6 @@ pub(super) struct Lane {
     pub(super) packets: u64,
     /// Whose turn it is to be sent the packet of a pass, so that every next hop is used at times.
     turn: usize,
-    #[expect(
-        dead_code,
-        reason = "holds the programs and their attachment, which go with it"
-    )]
-    programs: Programs,
-}
-
-/// What keeps a lane's programs in the kernel.
-pub(super) struct Programs {
-    #[expect(
-        dead_code,
-        reason = "the kernel empties the array when nobody holds it"
-    )]
-    next: ProgramArray<MapData>,
-    #[expect(dead_code, reason = "holds the attachment")]
-    ebpf: Ebpf,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -66,18 +46,15 @@ pub(super) enum ReplicationResult {
 }
 
 impl Lane {
-    pub(super) fn make(key: LaneKey, members_max: u32, device: &str) -> Result<Self, KernelError> {
-        let (programs, passes, slots) = load(members_max, device)?;
-        Ok(Self {
+    pub(super) fn new(key: LaneKey, slots: Table<Slot>) -> Self {
+        Self {
             key,
-            passes,
             slots,
             members: Vec::new(),
             joined: Vec::new(),
             packets: 0,
             turn: 0,
-            programs,
-        })
+        }
     }
 
     /// Appends a member; its place in this lane, whose number is `lane`.
@@ -159,41 +136,42 @@ impl Lane {
         }
     }
 
-    /// Sends one packet for `count` members from `first` on.
+    /// Sends one packet for these positions, in the group's pass.
     pub(super) fn replicate(
         &mut self,
         fd: RawFd,
         members: &Members,
-        first: usize,
-        count: usize,
+        positions: Range<usize>,
         train: Train<'_>,
-        cookie: u64,
+        passes: &mut Mapped<Pass>,
     ) -> ReplicationResult {
+        let (first, count) = (positions.start, positions.len());
         self.turn = self.turn.wrapping_add(1);
         let position = first + self.turn % count;
         let seed = self.slots.read(position);
-        let before = self.passes.read(0);
+        let before = passes.read(0);
         let pass = Pass {
-            cookie,
             armed: 1,
             first: narrow(first),
             count: narrow(count),
             is_ipv6: u32::from(self.key.source.is_ipv6()),
             address: seed.address,
             port: seed.port,
+            lane: self.slots.lane_number(),
+            ifindex: self.key.ifindex,
             ..before
         };
-        self.passes.write(0, pass);
+        passes.write(0, pass);
         let name = members.name(self.members[position] as usize);
         let errno = send_to(fd, train.bytes, &name);
-        let mut after = self.passes.read(0);
+        let mut after = passes.read(0);
         if after.armed == 0 {
             return ReplicationResult::Whole {
                 refused: after.refused - before.refused,
             };
         }
         after.armed = 0;
-        self.passes.write(0, after);
+        passes.write(0, after);
         if errno == 0 {
             ReplicationResult::OnlyTo(position)
         } else {
@@ -206,7 +184,7 @@ impl Lane {
         direct: &mut Direct,
         fd: RawFd,
         members: &mut Members,
-        positions: std::ops::Range<usize>,
+        positions: Range<usize>,
         train: Train<'_>,
     ) -> Sent {
         for joined in &mut self.joined[positions.clone()] {
@@ -215,47 +193,3 @@ impl Lane {
         direct.send(fd, members, Slots::Of(&self.members[positions]), train)
     }
 }
-
-/// Loads the program for so many members, and attaches it to a device of this thread's network
-/// namespace.
-pub(super) fn load(
-    members_max: u32,
-    device: &str,
-) -> Result<(Programs, Mapped<Pass>, Mapped<Slot>), KernelError> {
-    let mut ebpf = EbpfLoader::new()
-        .map_max_entries("members", members_max)
-        .load(PROGRAM)?;
-    let attach = |source| KernelError::Attach {
-        device: device.to_owned(),
-        source,
-    };
-    fan(&mut ebpf, "fan").load().map_err(attach)?;
-    let map = ebpf.take_map("next").expect("group.bpf.c defines it");
-    let mut next: ProgramArray<_> = map.try_into()?;
-    next.set(0, fan(&mut ebpf, "fan").fd().map_err(attach)?, 0)?;
-    let group = fan(&mut ebpf, "group");
-    group.load().map_err(attach)?;
-    // Links of tcx, not filters: the kernel takes them away with the last descriptor, whatever
-    // ended us.
-    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-    group
-        .attach_with_options(device, TcAttachType::Egress, options)
-        .map_err(attach)?;
-    let (passes, slots) = (mapped(&mut ebpf, "passes")?, mapped(&mut ebpf, "members")?);
-    Ok((Programs { next, ebpf }, passes, slots))
-}
-
-fn fan<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
-    let program = ebpf.program_mut(name).expect("group.bpf.c defines it");
-    program.try_into().expect("it is a classifier")
-}
-
-fn mapped<T: Copy>(ebpf: &mut Ebpf, name: &str) -> Result<Mapped<T>, KernelError> {
-    let Some(Map::Array(map)) = ebpf.map(name) else {
-        unreachable!("group.bpf.c defines it, as an array");
-    };
-    let info = map.info()?;
-    Mapped::of(map.fd(), info.value_size(), info.max_entries()).map_err(KernelError::Mmap)
-}
-
-static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/group.o"));

@@ -20,6 +20,8 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod arrival;
+mod bpf;
+mod device;
 mod direct;
 mod error;
 mod ingress;
@@ -37,6 +39,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 pub use arrival::{Heard, RtpPacket, Taken};
+pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};
 pub use error::{GroupError, KernelError};
 pub use ingress::Ingress;

@@ -1,13 +1,16 @@
-//! What the program at the device and the sender share: the lane's members and the pass.
+//! What the program at the device and the sender share: the lanes' members and the group's pass.
 //!
-//! Both are eBPF array maps, mapped into this process, so that a group is replaced without entering
-//! the kernel. The program runs within the sender's own system call, and only while a pass is
-//! armed; so whoever is between two sends may write.
+//! Each is an eBPF array map of the sender's own, mapped into this process, so that a group is
+//! replaced without entering the kernel. The program finds it in a map of maps, runs within the
+//! sender's own system call, and only while a pass is armed; so whoever is between two sends may
+//! write.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
+
+use aya::Pod;
 
 /// `struct member` of bpf/fan.h.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,20 +30,38 @@ pub(super) struct Slot {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Pass {
-    pub(super) cookie: u64,
     pub(super) armed: u32,
     pub(super) first: u32,
     pub(super) count: u32,
     pub(super) is_ipv6: u32,
     pub(super) address: [u8; 16],
     pub(super) port: [u8; 2],
-    pub(super) pad: [u8; 6],
+    pub(super) lane: u16,
+    pub(super) ifindex: u32,
     pub(super) clones: u64,
     pub(super) refused: u64,
 }
 
+/// `struct lane` of bpf/group.bpf.c: by what the program finds a lane's members.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[repr(C)]
+pub(super) struct LaneName {
+    pub(super) cookie: u64,
+    pub(super) number: u32,
+    pub(super) pad: u32,
+}
+
 const _: () = assert!(size_of::<Slot>() == 40);
-const _: () = assert!(size_of::<Pass>() == 64);
+const _: () = assert!(size_of::<Pass>() == 56);
+const _: () = assert!(size_of::<LaneName>() == 16);
+
+// SAFETY: made of integers alone, without bytes between or behind them, so that all of their bytes
+// are initialised and any bytes are a value.
+unsafe impl Pod for Slot {}
+// SAFETY: as above.
+unsafe impl Pod for Pass {}
+// SAFETY: as above.
+unsafe impl Pod for LaneName {}
 
 /// An array map in our address space. Its entries are plain integers, which the kernel changes too:
 /// they are read and written whole, never borrowed.

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::maps::{HashOfMaps, Map, MapData, MapInfo};
+use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use onrush_group::{Group, Options, Way};
 use onrush_testkit::netns::Netns;
 use onrush_testkit::sink::Sink;
@@ -457,6 +458,57 @@ fn a_wrong_checksum_is_noticed() {
 }
 
 /// A process that is killed leaves no program behind, and those of others stay.
+/// Programs at the sender's device: each group's is the same one.
+fn attached(testbed: &Testbed) -> Vec<ProgramInfo> {
+    let query = || SchedClassifier::query_tcx(SND_DEVICE, TcAttachType::Egress);
+    testbed.snd.run(query).unwrap().1
+}
+
+/// Sockets that the program at the sender's device finds a group for.
+fn entries(testbed: &Testbed) -> usize {
+    let programs = attached(testbed);
+    let ids = programs[0].map_ids().unwrap().unwrap();
+    let maps = ids.into_iter().map(|id| MapInfo::from_id(id).unwrap());
+    let passes = maps
+        .into_iter()
+        .find(|it| it.name_as_str() == Some("passes"));
+    let passes = MapData::from_id(passes.unwrap().id()).unwrap();
+    let passes: HashOfMaps<_, u64> = Map::from_map_data(passes).unwrap().try_into().unwrap();
+    passes.keys().map(Result::unwrap).count()
+}
+
+#[test]
+fn one_program_serves_all_groups_of_a_device() {
+    onrush_testkit::require_root!();
+    // More than programs fit a device, which are 63.
+    const GROUPS: usize = 100;
+    let rig = rig(&[RCV_IPV4.into(), RCV_IPV6.into()], 2);
+    let mut groups: Vec<_> = (0..GROUPS)
+        .map(|i| rig.group(Way::Kernel, [SND_IPV4.into(), SND_IPV6.into()][i % 2]))
+        .collect();
+    for (i, group) in groups.iter_mut().enumerate() {
+        let to = [[0, 1], [2, 3]][i % 2];
+        let members = to.map(|at| rig.addresses[at]);
+        group.set_members(&members).unwrap();
+        rig.exchange(group, &to, &format!("group {i}"));
+        let counters = group.counters();
+        assert_eq!(
+            (counters.passes, counters.passes_missed),
+            (2, 0),
+            "group {i}"
+        );
+        assert_eq!(counters.clones, 2, "group {i}");
+    }
+    assert_eq!(attached(&rig.testbed).len(), 1);
+    assert_eq!(entries(&rig.testbed), GROUPS);
+    groups.truncate(1);
+    assert_eq!(entries(&rig.testbed), 1);
+    rig.exchange(&mut groups[0], &[0, 1], "the last one");
+    rig.expect_silence();
+    drop(groups);
+    assert!(comes(|| attached(&rig.testbed).is_empty()));
+}
+
 // SPECIFICATION.md: 55
 #[test]
 fn sigkill_leaves_nothing() {
@@ -466,15 +518,36 @@ fn sigkill_leaves_nothing() {
         return;
     }
     let rig = rig(&[RCV_IPV4.into()], 2);
-    let attached = || {
-        let query = || SchedClassifier::query_tcx(SND_DEVICE, TcAttachType::Egress);
-        rig.testbed.snd.run(query).unwrap().1.len()
-    };
+    let first = victim(&rig.testbed);
+    let id = attached(&rig.testbed)[0].id();
     let mut group = rig.group(Way::Kernel, SND_IPV4.into());
     group.set_members(&rig.addresses).unwrap();
-    assert_eq!(attached(), 1);
-    // This very test, run again in the sender's namespace.
-    let mut command = rig.testbed.snd.command(std::env::current_exe().unwrap());
+    let is_same = || attached(&rig.testbed).iter().map(ProgramInfo::id).eq([id]);
+    assert!(is_same(), "both processes have one program");
+    assert_eq!(entries(&rig.testbed), 2);
+    kill(first);
+    rig.exchange(&mut group, &[0, 1], "who attached it is gone");
+    assert_eq!(group.counters().passes_missed, 0);
+    // Who comes next takes out what was left.
+    let second = victim(&rig.testbed);
+    assert!(is_same());
+    assert_eq!(entries(&rig.testbed), 2);
+    rig.exchange(&mut group, &[0, 1], "a living one's is left alone");
+    assert_eq!(group.counters().passes_missed, 0);
+    let show = ["qdisc", "show", "dev", SND_DEVICE];
+    let qdiscs = rig.testbed.snd.tool("tc", show).unwrap().stdout;
+    assert!(!String::from_utf8_lossy(&qdiscs).contains("clsact"));
+    drop(group);
+    assert!(is_same(), "it is the other's, too");
+    kill(second);
+    // A link goes with its last descriptor, and a command that another test is about to run has a
+    // copy of each of ours from its fork to its exec.
+    assert!(comes(|| attached(&rig.testbed).is_empty()));
+}
+
+/// A process with a group, in the sender's namespace: the test of that name, run again.
+fn victim(testbed: &Testbed) -> Child {
+    let mut command = testbed.snd.command(std::env::current_exe().unwrap());
     command.args(["--exact", "sigkill_leaves_nothing", "--nocapture"]);
     command
         .env("ONRUSH_GROUP_VICTIM", "1")
@@ -483,22 +556,12 @@ fn sigkill_leaves_nothing() {
     let mut victim = command.spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "ready"));
-    assert_eq!(attached(), 2);
+    victim
+}
+
+fn kill(mut victim: Child) {
     victim.kill().unwrap();
     victim.wait().unwrap();
-    assert!(comes(|| attached() == 1));
-    let qdiscs = rig
-        .testbed
-        .snd
-        .tool("tc", ["qdisc", "show", "dev", SND_DEVICE])
-        .unwrap()
-        .stdout;
-    assert!(!String::from_utf8_lossy(&qdiscs).contains("clsact"));
-    rig.exchange(&mut group, &[0, 1], "the other group goes on");
-    drop(group);
-    // A link goes with its last descriptor, and a command that another test is about to run has a
-    // copy of each of ours from its fork to its exec.
-    assert!(comes(|| attached() == 0));
 }
 
 /// Whether `is_so` becomes true within [`LONG`].
