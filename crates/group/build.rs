@@ -6,5 +6,5 @@ mod bpf;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // Atomic exchange: Linux 5.12, which is older than tcx.
-    bpf::compile_all(&["group", "relay"], &["-mcpu=v3"]);
+    bpf::compile_all(&["group", "relay", "sendgrp"], &["-mcpu=v3"]);
 }

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use crate::configuration::{Check, Config};
 use crate::ctl::{Ctl, Reload};
 use crate::doctor::Doctor;
+use crate::group::GroupCommand;
 use crate::inspect::Inspect;
 use crate::relay::RelayCommand;
 use crate::serve_options::Serve;
@@ -37,6 +38,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Serve(Box<Serve>),
     Relay(Box<RelayCommand>),
+    Group(GroupCommand),
     Top(Top),
     Inspect(Inspect),
     Doctor(Doctor),
@@ -50,6 +52,7 @@ pub(crate) enum Command {
     ///
     /// One for the program and one for each command, to be read with man(1). They say what --help
     /// says.
+    #[command(hide = true)]
     Manual {
         /// Where; made if there is none
         #[arg(value_hint = clap::ValueHint::DirPath)]

@@ -366,6 +366,8 @@ fn to_the_wire() -> Vec<Limit> {
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         group::MEMBERS_MAX as count, "members of a group";
         group::GROUPS_MAX as count, "groups of a device's program";
+        group::SOCKET_MEMBERS_MAX as count, "members of another program's socket";
+        group::TARGETS_MAX as count, "addresses whose next hops an agent knows";
         group::LANES_MAX as count, "devices times source addresses of a group";
         receive::BATCH_MAX as count, "messages taken in one crossing";
         store::CHUNKS_MAX as count, "chunks of a file";

@@ -11,6 +11,7 @@ mod cores;
 mod ctl;
 mod doctor;
 mod downloads;
+mod group;
 mod hls_options;
 mod inspect;
 mod limit_options;
@@ -55,6 +56,7 @@ fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
         Command::Serve(arguments) => serve::run(arguments, words, &mut out)?,
         Command::Relay(arguments) => relay::run(arguments, &mut out)?,
+        Command::Group(arguments) => group::run(arguments, &mut out)?,
         Command::Top(arguments) => top::run(arguments, &mut out)?,
         Command::Inspect(arguments) => inspect::run(arguments, &mut out)?,
         Command::User(arguments) => user::run(arguments, &mut out)?,

@@ -19,6 +19,7 @@ const PROGRAM: Program = Program {
     commands: &[
         "serve",
         "relay",
+        "group",
         "top",
         "inspect",
         "doctor",
@@ -36,7 +37,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn short_help_fits_a_screen_and_long_help_is_a_manual() {
-    PROGRAM.check_help(&["user add"]);
+    PROGRAM.check_help(&["user add", "group serve"]);
     for said in [
         "--sessions-max",
         "Limits (",
@@ -56,6 +57,7 @@ fn what_cannot_run_ends_with_2_and_says_why() {
         (&["serv"], "'serve'"),
         (&["serve", "--burst", "20"], "as in 20ms"),
         (&["serve", "--cache", "1000"], "as in 512MiB"),
+        (&["group", "serve", "--cgroup", "/"], "mount -t cgroup2"),
         (&["serve", "--cache", "1EiB"], "B, KiB, MiB, GiB, TiB"),
         (&["serve", "--fallback-bitrate", "4"], "as in 4Mbit/s"),
         (&["serve", "--rtsp", "nowhere"], "as in 127.0.0.1:8554"),

@@ -341,6 +341,11 @@ pub(super) fn devices() -> io::Result<Vec<String>> {
 
 /// The address of a device, in the network namespace of the socket.
 pub(super) fn mac_of(socket: &UdpSocket, ifindex: u32) -> Option<[u8; 6]> {
+    hardware_of(socket, ifindex).map(|(_, mac)| mac)
+}
+
+/// Its ARPHRD_* kind, and its address.
+pub(super) fn hardware_of(socket: &UdpSocket, ifindex: u32) -> Option<(u16, [u8; 6])> {
     // SAFETY: an ifreq is integers and bytes, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_ifindex = i32::try_from(ifindex).ok()?;
@@ -356,7 +361,7 @@ pub(super) fn mac_of(socket: &UdpSocket, ifindex: u32) -> Option<[u8; 6]> {
     // SAFETY: SIOCGIFHWADDR has just written this member.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     let [a, b, c, d, e, f, ..] = address.sa_data.map(i8::cast_unsigned);
-    Some([a, b, c, d, e, f])
+    Some((address.sa_family, [a, b, c, d, e, f]))
 }
 
 fn mapped<T: Copy>(ebpf: &mut Ebpf, name: &str) -> Result<Mapped<T>, KernelError> {

@@ -383,7 +383,7 @@ impl Kernel {
 
 /// Does something in the socket's network namespace: here, or if this thread is in another, on a
 /// thread that goes there.
-fn in_netns_of<T: Send>(
+pub(super) fn in_netns_of<T: Send>(
     socket: &UdpSocket,
     act: impl FnOnce() -> Result<T, KernelError> + Send,
 ) -> Result<T, KernelError> {

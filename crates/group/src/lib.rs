@@ -19,6 +19,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod agent;
 mod arrival;
 mod bpf;
 mod device;
@@ -38,6 +39,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
+pub use agent::{Agent, AgentError, AgentOptions, SOCKET_MEMBERS_MAX, TARGETS_MAX};
 pub use arrival::{Heard, RtpPacket, Taken};
 pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};

@@ -1,0 +1,541 @@
+//! `SO_SETSENDGRP` for programs that were not written for this library: in Python, and in C.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use onrush_group::{Agent, AgentError, AgentOptions};
+use onrush_testkit::testbed::{self, RCV_IPV4, RCV_IPV6, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed};
+use tempfile::TempDir;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A control group of version 2 of the test's own, and a testbed.
+struct Rig {
+    cgroup: PathBuf,
+    mounted: TempDir,
+    testbed: Testbed,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mounted = tempfile::tempdir().unwrap();
+        tool("mount", &["-t", "cgroup2", "none"], mounted.path());
+        // Every mount shows the same hierarchy.
+        let name = mounted.path().file_name().unwrap().to_string_lossy();
+        let cgroup = mounted.path().join(format!("sendgrp{name}"));
+        std::fs::create_dir(&cgroup).unwrap();
+        Self {
+            cgroup,
+            mounted,
+            testbed: Testbed::new(testbed::Options::default()).unwrap(),
+        }
+    }
+
+    fn agent(&self, options: &AgentOptions) -> Agent {
+        let start = || Agent::start(&self.cgroup, options).unwrap();
+        self.testbed.snd.run(start)
+    }
+
+    /// A program in the control group and in the sender's namespace.
+    fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = self.testbed.snd.command("/bin/sh");
+        let enter = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
+        command.args(["-c", enter]).arg(&self.cgroup);
+        command.arg(program.as_ref());
+        command
+    }
+
+    fn python(&self, script: &str, to: &[SocketAddr]) -> Output {
+        let ports = to.iter().map(|to| to.port().to_string());
+        let mut command = self.command("python3");
+        command.args(["-c", &[PRELUDE, script].concat()]);
+        command.arg(to[0].ip().to_string()).args(ports);
+        command.output().unwrap()
+    }
+
+    fn receivers(&self, ip: IpAddr, count: usize) -> (Vec<UdpSocket>, Vec<SocketAddr>) {
+        let bind = || {
+            let give_up = Instant::now() + LONG;
+            loop {
+                match UdpSocket::bind((ip, 0)) {
+                    Ok(socket) => break socket,
+                    // An IPv6 address is tentative for a second or two.
+                    Err(error) => assert!(Instant::now() < give_up, "{ip}: {error}"),
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let receivers: Vec<_> = (0..count).map(|_| self.testbed.rcv.run(bind)).collect();
+        for receiver in &receivers {
+            receiver.set_read_timeout(Some(LONG)).unwrap();
+        }
+        let addresses = receivers.iter().map(|it| it.local_addr().unwrap());
+        let addresses = addresses.collect();
+        (receivers, addresses)
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Its last process may be a moment on its way out.
+        let give_up = Instant::now() + LONG;
+        while self.cgroup.exists() && std::fs::remove_dir(&self.cgroup).is_err() {
+            if Instant::now() > give_up {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        tool("umount", &[], self.mounted.path());
+    }
+}
+
+fn tool(name: &str, arguments: &[&str], path: &Path) {
+    let done = Command::new(name).args(arguments).arg(path).status();
+    assert!(done.unwrap().success(), "{name} {}", path.display());
+}
+
+/// A script's own means: `pack(address, port)`, the constants, and who is named on its command line.
+const PRELUDE: &str = r#"
+import errno, os, socket, struct, sys, time
+SET, ADD, DEL, STAGE, INFO = 0x4f01, 0x4f02, 0x4f03, 0x4f04, 0x4f05
+ip, ports = sys.argv[1], [int(port) for port in sys.argv[2:]]
+def pack(port, ip=ip):
+    if ":" in ip:
+        return struct.pack("=H", socket.AF_INET6) + struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, ip) + bytes(4)
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(ip) + bytes(8)
+def members(ports):
+    return b"".join(pack(port) for port in ports)
+def refused(s, option, value):
+    try:
+        s.setsockopt(socket.SOL_SOCKET, option, value)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "taken"
+s = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM)
+"#;
+
+/// An agent that does its work.
+struct Working {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), AgentError>>>,
+}
+
+impl Working {
+    fn new(mut agent: Agent) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                agent.poll(Duration::from_millis(5))?;
+            }
+            Ok(())
+        });
+        Self {
+            is_over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+/// Programs at the sender's device.
+fn attached(testbed: &Testbed) -> usize {
+    let query = || SchedClassifier::query_tcx(SND_DEVICE, TcAttachType::Egress);
+    testbed.snd.run(query).unwrap().1.len()
+}
+
+fn comes(is_so: impl Fn() -> bool) -> bool {
+    let give_up = Instant::now() + LONG;
+    while !is_so() {
+        if Instant::now() > give_up {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+#[track_caller]
+fn told(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{errors}");
+    said
+}
+
+fn expect(receivers: &[UdpSocket], datagrams: &[&[u8]]) {
+    let mut bytes = [0; 2000];
+    for (i, receiver) in receivers.iter().enumerate() {
+        for datagram in datagrams {
+            let length = receiver.recv(&mut bytes);
+            let length = length.unwrap_or_else(|error| panic!("receiver {i}: {error}"));
+            assert!(bytes[..length] == **datagram, "receiver {i}");
+        }
+    }
+}
+
+fn expect_nothing(receivers: &[UdpSocket]) {
+    for receiver in receivers {
+        receiver.set_nonblocking(true).unwrap();
+        assert!(receiver.recv(&mut [0; 1]).is_err(), "nothing more comes");
+        receiver.set_nonblocking(false).unwrap();
+    }
+}
+
+#[test]
+fn a_python_program_sends_to_480_by_one_send() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    for (ip, from) in [
+        (IpAddr::from(RCV_IPV4), IpAddr::from(SND_IPV4)),
+        (RCV_IPV6.into(), SND_IPV6.into()),
+    ] {
+        let _agent = rig.agent(&AgentOptions::default());
+        let (receivers, addresses) = rig.receivers(ip, 480);
+        let script = format!(
+            r#"
+s.bind(("{from}", 0))
+for at in range(0, 400, 100):
+    s.setsockopt(socket.SOL_SOCKET, STAGE, members(ports[at:at + 100]))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports[400:]))
+s.connect((ip, ports[0]))
+s.send(b"state of the game")
+# UDP_SEGMENT: two datagrams by one call.
+s.setsockopt(socket.IPPROTO_UDP, 103, 1000)
+s.send(b"x" * 1000 + b"y" * 10)
+print(*struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40)))
+"#
+        );
+        let output = rig.python(&script, &addresses);
+        assert_eq!(told(&output).trim(), "480 1024 2 1440 0 0", "{ip}");
+        let (x, y) = ([b'x'; 1000], [b'y'; 10]);
+        expect(&receivers, &[b"state of the game", &x, &y]);
+        expect_nothing(&receivers);
+    }
+}
+
+#[test]
+fn a_c_program_changes_its_group_and_is_told_why_not() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("members");
+    let [include, source] =
+        ["include", "examples/sendgrp.c"].map(|it| Path::new(env!("CARGO_MANIFEST_DIR")).join(it));
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]);
+    compiler.arg(&program).arg("-I").arg(include).arg(source);
+    assert!(compiler.status().unwrap().success());
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sendgrp.py");
+    for example in [program, script] {
+        let mut command = rig.command(&example);
+        command.arg(RCV_IPV4.to_string());
+        command.args(addresses.iter().map(|to| to.port().to_string()));
+        let output = command.output().unwrap();
+        assert_eq!(told(&output), "3 members, 3 packets, 0 refused\n");
+        expect(&receivers, &[b"one send, many receivers"]);
+    }
+
+    let script = r#"
+s.connect((ip, ports[0]))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports[:2]))
+s.send(b"two")
+s.setsockopt(socket.SOL_SOCKET, ADD, members(ports[2:]))
+s.send(b"three")
+s.setsockopt(socket.SOL_SOCKET, DEL, members(ports[:1]))
+s.send(b"not the first, to whom it is connected")
+for option, value in [
+    (ADD, members(ports[2:])),
+    (DEL, members(ports[:1])),
+    (SET, members([0])),
+    (SET, pack(ports[0], "239.1.2.3")),
+    (SET, pack(ports[0], "255.255.255.255")),
+    (SET, pack(ports[0], "0.0.0.0")),
+    (SET, pack(ports[0], "::1")),
+    (SET, members(ports[:1])[:15]),
+    (SET, members(ports[:1] * 257)),
+]:
+    print(refused(s, option, value), end=" ")
+t = socket.socket()
+print(refused(t, SET, members(ports)), end=" ")
+# 1024 fit, and not one more: the list in force stays.
+for at in range(4):
+    s.setsockopt(socket.SOL_SOCKET, STAGE, members(range(1 + at * 256, 257 + at * 256)))
+print(refused(s, SET, members(ports[:1])), end=" ")
+for at in range(4):
+    s.setsockopt(socket.SOL_SOCKET, STAGE, members(range(1 + at * 256, 257 + at * 256)))
+print(refused(s, DEL, members(ports[2:])), end=" ")
+s.setsockopt(socket.SOL_SOCKET, SET, b"")
+print(*struct.unpack("=II", s.getsockopt(socket.SOL_SOCKET, INFO, 40)[:8]))
+s.setsockopt(socket.SOL_SOCKET, SET, b"")
+s.send(b"alone again")
+print(*struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40)))
+"#;
+    let said = told(&rig.python(script, &addresses));
+    let expected = "EEXIST ENOENT EINVAL EINVAL EINVAL EINVAL EINVAL EINVAL EINVAL \
+                    ENOTSUP ENOBUFS EBUSY 1024 1024\n0 1024 3 7 0 0\n";
+    assert_eq!(said, expected);
+    let last = b"not the first, to whom it is connected";
+    expect(&receivers[..1], &[b"two", b"three", b"alone again"]);
+    expect(&receivers[1..2], &[b"two", b"three", last]);
+    expect(&receivers[2..], &[b"three", last]);
+    expect_nothing(&receivers);
+}
+
+#[test]
+fn a_control_group_has_quotas_that_closed_sockets_give_back() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let options = AgentOptions {
+        groups_max: 2,
+        members_max: 5,
+        packets_per_second_max: 10,
+        ..AgentOptions::default()
+    };
+    let _agent = Working::new(rig.agent(&options));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 5);
+    let script = r#"
+u, v = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports[:3]))
+u.setsockopt(socket.SOL_SOCKET, SET, members(ports[:2]))
+print(refused(v, SET, members(ports[:1])), refused(u, ADD, members(ports[3:4])), end=" ")
+# A child that closes its copy gives nothing back, the last that closes does.
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+print(refused(v, SET, members(ports[:1])), end=" ")
+u.close()
+print(refused(v, SET, members(ports[:1])), end=" ")
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports[:1]))
+print(refused(v, SET, members(ports[:4])), end=" ")
+# Ten packets in a second; v has four members.
+v.connect((ip, ports[0]))
+info = lambda: struct.unpack("=IIQQQQ", v.getsockopt(socket.SOL_SOCKET, INFO, 40))
+begun = time.monotonic()
+while info()[2] < 5:
+    v.send(b"quota")
+    if time.monotonic() - begun > 20:
+        sys.exit(f"{info()}")
+assert time.monotonic() - begun > 0.5, info()
+assert info()[5] > 0, info()
+print("later")
+"#;
+    let output = rig.python(script, &addresses);
+    let expected = "EDQUOT EDQUOT EDQUOT taken taken later\n";
+    assert_eq!(told(&output), expected);
+    // The process is gone, and with it all that it had.
+    let script = r#"
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print(refused(s, SET, members(ports[:4])), refused(u, SET, members(ports[:1])))
+"#;
+    assert_eq!(told(&rig.python(script, &addresses)), "taken taken\n");
+    drop(receivers);
+}
+
+#[test]
+fn a_member_is_asked_for_its_consent() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let options = AgentOptions {
+        needs_consent: true,
+        ..AgentOptions::default()
+    };
+    let _agent = Working::new(rig.agent(&options));
+    for (ip, from) in [
+        (IpAddr::from(RCV_IPV4), IpAddr::from(SND_IPV4)),
+        (RCV_IPV6.into(), SND_IPV6.into()),
+    ] {
+        let (receivers, addresses) = rig.receivers(ip, 2);
+        let script = format!(
+            r#"
+s.bind(("{from}", 0))
+print(refused(s, SET, members(ports)), s.getsockname()[1], flush=True)
+s.recv(100)
+print(refused(s, ADD, members(ports[1:])), refused(s, SET, members(ports[:1])), flush=True)
+s.connect((ip, ports[0]))
+s.send(b"agreed")
+"#
+        );
+        let mut command = rig.command("python3");
+        command.args(["-c", &[PRELUDE, &script].concat()]);
+        command.arg(ip.to_string());
+        command.args(addresses.iter().map(|to| to.port().to_string()));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        let port = line.strip_prefix("EACCES ").expect(&line).parse().unwrap();
+        receivers[0]
+            .send_to(b"me", SocketAddr::new(from, port))
+            .unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "EACCES taken", "{ip}");
+        assert!(child.wait().unwrap().success());
+        expect(&receivers[..1], &[b"agreed"]);
+        expect_nothing(&receivers);
+    }
+}
+
+/// What the agent tells is followed: a next hop that changes, and one that goes.
+#[test]
+fn next_hops_are_followed() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    let script = r#"
+s.connect((ip, ports[0]))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+for line in sys.stdin:
+    s.send(line.encode())
+    print("sent", flush=True)
+"#;
+    let mut command = rig.command("python3");
+    command.args(["-c", &[PRELUDE, script].concat()]);
+    command.arg(RCV_IPV4.to_string());
+    command.args(addresses.iter().map(|to| to.port().to_string()));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut input = child.stdin.take().unwrap();
+    let mut send = |line: &str| {
+        writeln!(input, "{line}").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "sent");
+    };
+    let neighbour = |arguments: &str| {
+        let command = format!("neigh {arguments} {RCV_IPV4} dev {SND_DEVICE}");
+        rig.testbed.snd.tool("ip", command.split(' ')).unwrap();
+    };
+    for round in 0..3 {
+        send(&format!("round {round}"));
+        expect(&receivers, &[format!("round {round}\n").as_bytes()]);
+    }
+    // Nobody there has that address: once the agent has heard of it, nothing arrives.
+    rig.testbed
+        .snd
+        .tool(
+            "ip",
+            format!(
+                "neigh replace {RCV_IPV4} lladdr 02:00:00:00:00:99 dev {SND_DEVICE} nud permanent"
+            )
+            .split(' '),
+        )
+        .unwrap();
+    receivers[1]
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let mut bytes = [0; 100];
+    let is_lost = || {
+        send("lost");
+        receivers[1].recv(&mut bytes).is_err()
+    };
+    let mut is_lost = is_lost;
+    let give_up = Instant::now() + LONG;
+    while !is_lost() {
+        assert!(Instant::now() < give_up, "the old next hop is kept");
+    }
+    // It goes, and the stack asks for the right one.
+    neighbour("del");
+    let mut is_back = || {
+        send("back");
+        receivers[1].recv(&mut bytes).is_ok()
+    };
+    while !is_back() {
+        assert!(Instant::now() < give_up, "the next hop is not asked for");
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn an_agent_has_its_control_group_alone_and_leaves_nothing() {
+    onrush_testkit::require_root!();
+    if let Some(cgroup) = std::env::var_os("ONRUSH_SENDGRP_VICTIM") {
+        let _agent = Agent::start(Path::new(&cgroup), &AgentOptions::default()).unwrap();
+        std::io::stdout().write_all(b"\nready\n").unwrap();
+        // Until it is killed, or the other's end of the pipe is closed.
+        drop(std::io::stdin().read(&mut [0]));
+        return;
+    }
+    let rig = Rig::new();
+    let mut command = rig.testbed.snd.command(std::env::current_exe().unwrap());
+    let name = "an_agent_has_its_control_group_alone_and_leaves_nothing";
+    command.args(["--exact", name, "--nocapture"]);
+    command
+        .env("ONRUSH_SENDGRP_VICTIM", &rig.cgroup)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut victim = command.spawn().unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "ready"));
+    assert_eq!(attached(&rig.testbed), 1);
+    let second = || Agent::start(&rig.cgroup, &AgentOptions::default());
+    let refused = rig.testbed.snd.run(second).unwrap_err();
+    assert!(matches!(refused, AgentError::Served(_)), "{refused}");
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    let script = r#"
+s.connect((ip, ports[0]))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+for line in sys.stdin:
+    s.send(line.encode())
+    print(refused(s, SET, members(ports)), flush=True)
+"#;
+    let mut command = rig.command("python3");
+    command.args(["-c", &[PRELUDE, script].concat()]);
+    command.arg(RCV_IPV4.to_string());
+    command.args(addresses.iter().map(|to| to.port().to_string()));
+    let mut program = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
+    let mut input = program.stdin.take().unwrap();
+    writeln!(input, "to all").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "taken");
+    expect(&receivers, &[b"to all\n"]);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    assert!(comes(|| attached(&rig.testbed) == 0));
+    // It goes on as any program does.
+    writeln!(input, "to whom it is connected").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "ENOPROTOOPT");
+    expect(&receivers[..1], &[b"to whom it is connected\n"]);
+    expect_nothing(&receivers);
+    drop(input);
+    assert!(program.wait().unwrap().success());
+
+    let mut agent = rig.agent(&AgentOptions::default());
+    assert!(agent.devices().any(|device| device == SND_DEVICE));
+    assert!(comes(|| std::fs::remove_dir(&rig.cgroup).is_ok()));
+    let give_up = Instant::now() + LONG;
+    let gone = loop {
+        match agent.poll(Duration::from_millis(5)) {
+            Ok(()) => assert!(Instant::now() < give_up),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(gone, AgentError::Gone(_)), "{gone}");
+    drop(agent);
+    assert!(comes(|| attached(&rig.testbed) == 0));
+    let none = Agent::start(Path::new("/proc"), &AgentOptions::default()).unwrap_err();
+    assert!(matches!(none, AgentError::Cgroup { .. }), "{none}");
+}
