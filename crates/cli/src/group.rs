@@ -54,7 +54,7 @@ struct ServeGroups {
     ///
     /// A send that would be more is dropped whole, and counted.
     #[arg(long, value_name = "N", default_value = "1000000")]
-    packets_per_second_max: u64,
+    packets_max: u64,
 
     /// Take members only that have sent to the socket before
     #[arg(long)]
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &GroupCommand, out: &mut dyn Write) -> anyhow::Resu
     let options = AgentOptions {
         groups_max: arguments.groups_max,
         members_max: arguments.members_max,
-        packets_per_second_max: arguments.packets_per_second_max,
+        packets_per_second_max: arguments.packets_max,
         needs_consent: arguments.consent,
     };
     let mut agent = Agent::start(&arguments.cgroup, &options)?;
