@@ -160,28 +160,44 @@ fn ffmpeg_gets(containers: &[Container]) {
         .flat_map(|(film, file)| starts.map(|at| (film, file, at)))
         .collect();
     each(&plays, |(film, file, at)| {
-        let mut command = site.player(&receive);
-        command.arg(url(&site, film));
-        // libavformat asks by the stamps of a transport stream, and is answered so.
-        let stamp = film.is_whole().then(|| file.track("video").coded[0].at_us);
-        let begins_s = stamp.flatten().map_or(0.0, |at_us| at_us as f64 / 1e6);
-        command.args(at.map(|at: f64| (begins_s + at).to_string()));
-        let served = received(&mut command);
-        let what = format!("{} from {at:?}", film.name);
-        let overflows = site.overflows();
-        assert_eq!(overflows, 0, "{what}: sockets were full");
-        let at_us = at.map(us);
-        if film.is_whole() {
-            return same_stream(&what, film, (file, &served), at_us);
+        for _ in 0..TRIES_MAX {
+            let moved = site.server.log().matches(CLOCK_MOVED).count();
+            let play = || same_film(&site, &receive, film, file, *at);
+            if panic::catch_unwind(AssertUnwindSafe(play)).is_ok() {
+                return;
+            }
+            // A machine that holds the server up so long has it move its viewers' clocks, and times
+            // with them. It says so once in a while.
+            let told = site.server.wait_for_lines(CLOCK_MOVED, moved + 1, TOLD_MAX);
+            assert!(told.len() > moved, "see above");
         }
-        if film.video.is_received {
-            same_pictures(&what, file.track("video"), served.track("video"), at_us);
-        }
-        if film.sound.is_received {
-            same_sound(&what, file.track("audio"), served.track("audio"), at_us);
-        }
+        panic!("the server is held up again and again, see above");
     });
     site.stop();
+}
+
+/// Plays a film from a place, and compares what comes with the file.
+fn same_film(site: &Site, receive: &Path, film: &Film, file: &Received, at: Option<f64>) {
+    let mut command = site.player(receive);
+    command.arg(url(site, film));
+    // libavformat asks by the stamps of a transport stream, and is answered so.
+    let stamp = film.is_whole().then(|| file.track("video").coded[0].at_us);
+    let begins_s = stamp.flatten().map_or(0.0, |at_us| at_us as f64 / 1e6);
+    command.args(at.map(|at: f64| (begins_s + at).to_string()));
+    let served = received(&mut command);
+    let what = format!("{} from {at:?}", film.name);
+    let overflows = site.overflows();
+    assert_eq!(overflows, 0, "{what}: sockets were full");
+    let at_us = at.map(us);
+    if film.is_whole() {
+        return same_stream(&what, film, (file, &served), at_us);
+    }
+    if film.video.is_received {
+        same_pictures(&what, file.track("video"), served.track("video"), at_us);
+    }
+    if film.sound.is_received {
+        same_sound(&what, file.track("audio"), served.track("audio"), at_us);
+    }
 }
 
 /// What comes of a transport stream that is played as one has its packets, and their stamps.
@@ -414,14 +430,21 @@ fn gstreamer_decodes_film(site: &Site, film: &Film) {
         command.args(["film.", "!", "decodebin", "name=film-decoded"]);
     }
     for (medium, coding) in tracks {
-        let Some(element) = film.gstreamer(coding) else {
-            continue;
-        };
         if film.is_whole() {
             command.args(["film-decoded.", "!", &format!("{medium}/x-raw")]);
         } else {
             command.args(["film.", "!", &format!("application/x-rtp,media={medium}")]);
-            command.arg("!").args(element.split(' '));
+        }
+        match film.gstreamer(coding) {
+            // A track that nobody takes, and comes first, would end all.
+            None => {
+                command.args(["!", "fakesink", "sync=false"]);
+                continue;
+            }
+            Some(_) if film.is_whole() => {}
+            Some(element) => {
+                command.arg("!").args(element.split(' '));
+            }
         }
         command.args(["!", "queue", "!", "fakesink", "silent=false"]);
         command.args(["sync=false", &format!("name={medium}")]);
@@ -576,6 +599,11 @@ fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
 
 /// A player that plays a film of four seconds hangs if it takes so long, on a slow machine, too.
 const DEADLINE: Duration = Duration::from_secs(100);
+/// What the server says where it was held up for long, and how long until it does.
+const CLOCK_MOVED: &str = "so far behind that its clock was moved";
+const TOLD_MAX: Duration = Duration::from_secs(20);
+/// How often a film is played whose server is held up.
+const TRIES_MAX: usize = 3;
 /// Players that run beside each other.
 const AT_ONCE: usize = 6;
 /// Frames that a receiver may lose at the end.
