@@ -1,5 +1,6 @@
-//! What no receiver here takes the RTP packets of: E-AC-3 and AV1. They are taken apart as their
-//! payload formats say, and compared with what ffmpeg finds in the file, frame by frame.
+//! What no receiver here takes the RTP packets of: E-AC-3, AV1 and PCM of eight bits. They are
+//! taken apart as their payload formats say, and compared with what ffmpeg finds in the file, frame
+//! by frame.
 
 use std::process::Command;
 use std::time::Instant;
@@ -64,6 +65,9 @@ const AV1: Format = Format {
 const MPEG2: &str = "-c:v mpeg2video -bf 2 -g 25 -flags +cgop -sc_threshold 1000000000 \
                      -pix_fmt yuv420p -b:v 1M -c:a eac3";
 const AV1_OPUS: &str = "-c:v libsvtav1 -preset 12 -g 25 -pix_fmt yuv420p -c:a libopus";
+const PCM_8: &str = "-c:v libx264 -preset veryfast -g 25 -pix_fmt yuv420p -c:a pcm_u8";
+/// Two channels at 48 kHz.
+const BYTES_A_SECOND: f64 = 96_000.0;
 const FRAGMENTED: &str = "-movflags frag_keyframe+empty_moov+default_base_moof+delay_moov";
 
 #[test]
@@ -95,16 +99,66 @@ fn av1_arrives_frame_by_frame() {
     );
 }
 
-/// From the start and from two places, one of which is a sync sample's.
-fn arrives(format: &Format, films: &[(&str, &str)]) {
+/// Where it is cut is no part of it: it is compared as bytes.
+#[test]
+fn pcm_of_eight_bits_arrives_byte_by_byte() {
     require_root!();
-    require_programs!("ffmpeg", "ffprobe");
+    require_programs!("ffmpeg");
+    let films = [("pcm8.mov", PCM_8), ("pcm8.mkv", PCM_8)];
+    let format = Format {
+        stream: "a",
+        number: 2,
+        clock_hz: 48_000,
+        unpack: |_| Vec::new(),
+        sent: <[u8]>::to_vec,
+    };
+    let site = cinema(&films);
+    for (name, _) in films {
+        let mut ffmpeg = Command::new("ffmpeg");
+        ffmpeg.args(["-v", "error", "-nostdin", "-i"]);
+        let path = site.path(name);
+        let file = output(ffmpeg.arg(&path).args(["-vn", "-f", "u8", "-"]));
+        for at in [None, Some(1.7), Some(3.0)] {
+            let packets = play(&site, name, &format, at);
+            let first = &packets[0];
+            let from = file
+                .windows(256)
+                .position(|it| first.payload.starts_with(it));
+            let from = from.unwrap_or_else(|| panic!("{name} from {at:?}: other bytes"));
+            let begins_s = from as f64 / BYTES_A_SECOND;
+            let wanted_s = at.unwrap_or(0.0);
+            let is_near = (wanted_s - 1.1..=wanted_s).contains(&begins_s);
+            assert!(is_near, "{name} from {at:?}: begins at {begins_s} s");
+            let mut at_byte = from;
+            for packet in &packets {
+                let ticks = packet.timestamp.wrapping_sub(first.timestamp) as usize;
+                // Matroska counts milliseconds, of 96 bytes.
+                let off_bytes = (2 * ticks).abs_diff(at_byte - from);
+                assert!(off_bytes <= 96, "{name} from {at:?}: {off_bytes} bytes off");
+                assert!(file[at_byte..].starts_with(&packet.payload), "{at_byte}");
+                at_byte += packet.payload.len();
+            }
+            assert_eq!(at_byte, file.len(), "{name} from {at:?}: the end");
+        }
+    }
+    site.stop();
+}
+
+/// A server of films.
+fn cinema(films: &[(&str, &str)]) -> Site {
     let (testbed, media) = Site::prepare(Mode::Uso);
     for (name, arguments) in films {
         let made = film(name, arguments).unwrap();
         std::fs::copy(made, media.path().join(name)).unwrap();
     }
-    let site = Site::serve(testbed, media, &[]);
+    Site::serve(testbed, media, &[])
+}
+
+/// From the start and from two places, one of which is a sync sample's.
+fn arrives(format: &Format, films: &[(&str, &str)]) {
+    require_root!();
+    require_programs!("ffmpeg", "ffprobe");
+    let site = cinema(films);
     for (name, _) in films {
         let file = frames_of_file(&site, name, format);
         for at in [None, Some(1.7), Some(3.0)] {

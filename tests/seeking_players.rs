@@ -5,17 +5,20 @@
 //! they are of. Every wait is for what a player says; how long it takes is nobody's business but
 //! for a bound.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onrush_testkit::media::{age, counting_film, counting_mp4, second_shown};
+use onrush_testkit::media::{COUNTING_PICTURE, age, counting_film, counting_mp4, second_shown};
 use onrush_testkit::process::Process;
-use onrush_testkit::testbed::Mode;
+use onrush_testkit::testbed::{Mode, SND_IPV4};
 use onrush_testkit::{require_programs, require_root, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -275,6 +278,166 @@ fn mpv_goes_where_it_is_told_in_elementary_streams() {
     mpv_goes_where_it_is_told("clip.ts?tracks=elementary", &["--cache=no"]);
 }
 
+/// A running VLC and the connection to its remote control.
+///
+/// VLC as Debian builds it has no live555, and cannot seek by RTSP: it plays by HTTP.
+struct Vlc {
+    process: Process,
+    folder: TempDir,
+    replies: BufReader<UnixStream>,
+}
+
+impl Vlc {
+    fn start(site: &Site, path: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        let [socket, pictures] = ["rc", PICTURES].map(|name| folder.path().join(name));
+        // It does not run as root.
+        let mut command = site.testbed.rcv.command("setpriv");
+        let nobody = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        command.env("HOME", folder.path()).args(nobody);
+        command.args(["--clear-groups", "cvlc", "--intf=oldrc", "--rc-fake-tty"]);
+        command.arg(format!("--rc-unix={}", socket.display()));
+        command.args(["--no-audio", "--vout=yuv", "--no-drop-late-frames"]);
+        command.arg("--no-skip-frames");
+        command.arg(format!("--yuv-file={}", pictures.display()));
+        command.arg(format!("http://{}/{path}", http_address()));
+        let process = Process::start(&mut command).unwrap();
+        let mut connection = None;
+        wait_until("VLC listens", || {
+            connection = UnixStream::connect(&socket).ok();
+            connection.is_some()
+        });
+        let connection = connection.unwrap();
+        connection.set_read_timeout(Some(LONG)).unwrap();
+        Self {
+            process,
+            folder,
+            replies: BufReader::new(connection),
+        }
+    }
+
+    fn tell(&mut self, command: &str) {
+        let sent = writeln!(self.replies.get_mut(), "{command}");
+        assert!(sent.is_ok(), "VLC is gone: {}", self.process.log_tail());
+    }
+
+    /// Where it says it is, in seconds. What happens it tells beside answers, in words.
+    fn position(&mut self) -> u64 {
+        self.tell("get_time");
+        loop {
+            let mut line = String::new();
+            let read = self.replies.read_line(&mut line);
+            assert!(matches!(read, Ok(1..)), "VLC is gone or deaf: {read:?}");
+            if let Ok(second) = line.trim_start_matches(['>', ' ']).trim_end().parse() {
+                return second;
+            }
+        }
+    }
+
+    /// The second whose picture it has shown last: it writes them behind each other, as YUV4MPEG2.
+    fn shown(&self) -> Option<u64> {
+        let file = File::open(self.folder.path().join(PICTURES)).ok()?;
+        let mut head = [0; 256];
+        let got = file.read_at(&mut head, 0).ok()?;
+        let head_bytes = head[..got].iter().position(|&byte| byte == b'\n')? as u64 + 1;
+        let (width, height) = COUNTING_PICTURE;
+        let mark = b"FRAME\n";
+        let mut picture = vec![0; mark.len() + width * height * 3 / 2];
+        let stride = picture.len() as u64;
+        let pictures = file.metadata().ok()?.len().checked_sub(head_bytes)? / stride;
+        let last = head_bytes + pictures.checked_sub(1)? * stride;
+        file.read_exact_at(&mut picture, last).ok()?;
+        second_shown(&picture.strip_prefix(mark)?[..width * height])
+    }
+
+    /// Waits until it shows a picture of these seconds, and says that it is there.
+    fn wait_to_show(&mut self, what: &str, seconds: Range<u64>) -> u64 {
+        let give_up = Instant::now() + LONG;
+        loop {
+            let (position, shown) = (self.position(), self.shown());
+            if let Some(shown) = shown.filter(|it| seconds.contains(it))
+                && seconds.contains(&position)
+            {
+                return shown;
+            }
+            let log = self.process.log_tail();
+            assert!(
+                Instant::now() < give_up,
+                "{what}: it should be in {seconds:?}, says {position} and shows {shown:?}\n{log}"
+            );
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Jumps, and checks that it arrives and plays on.
+    fn seek(&mut self, path: &str, second: u64) {
+        let what = format!("{path}: seek {second}");
+        self.tell(&format!("seek {second}"));
+        let at = self.wait_to_show(&what, second - 1..second + 30);
+        self.wait_to_show(&what, at + 1..second + 45);
+    }
+
+    /// Holds on: for longer than a second's pictures are shown it shows the same, and then goes on
+    /// from there.
+    fn pause(&mut self, path: &str) {
+        self.tell("pause");
+        let give_up = Instant::now() + LONG;
+        let mut held = (self.position(), self.shown());
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_secs(3) {
+            assert!(Instant::now() < give_up, "{path}: it does not hold on");
+            thread::sleep(POLL);
+            let now = (self.position(), self.shown());
+            if now != held {
+                (held, since) = (now, Instant::now());
+            }
+        }
+        let at = held.1.unwrap();
+        self.tell("pause");
+        self.wait_to_show(&format!("{path}: after a pause"), at + 1..at + 30);
+    }
+}
+
+#[test]
+fn vlc_goes_where_it_is_told_in_files_and_segments() {
+    require_root!();
+    require_programs!("cvlc", "setpriv", "ffmpeg");
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    for (name, made) in [
+        ("clip.mp4", counting_mp4(FILM_S)),
+        ("clip.ts", counting_film(FILM_S)),
+    ] {
+        fs::copy(made.unwrap(), media.path().join(name)).unwrap();
+    }
+    let option = format!("--http={}", http_address());
+    let site = Site::serve(testbed, media, &[&option]);
+    thread::scope(|scope| {
+        for path in [
+            "clip.mp4",
+            "clip.mp4/hls/index.m3u8",
+            "clip.ts/hls/index.m3u8",
+            "clip.mp4/dash/manifest.mpd",
+        ] {
+            let site = &site;
+            scope.spawn(move || {
+                let mut vlc = Vlc::start(site, path);
+                vlc.wait_to_show(&format!("{path}: the start"), 1..40);
+                for second in [100, 20, 60] {
+                    vlc.seek(path, second);
+                }
+                vlc.pause(path);
+            });
+        }
+    });
+    site.stop();
+}
+
+/// Where films are played from by HTTP.
+fn http_address() -> SocketAddr {
+    (SND_IPV4, 8080).into()
+}
+
 #[test]
 fn gstreamer_goes_where_it_is_told() {
     gstreamer_goes_where_it_is_told_by("rtspu");
@@ -294,6 +457,9 @@ fn gstreamer_goes_where_it_is_told_by(scheme: &str) {
     }
     let site = cinema(FILM_S);
     let mut command = site.player(PYTHON);
+    // That decoder shows pictures, too, of which it lacks what they stand on: of a stream that
+    // begins with its tables there may be a part of one in front of the first that needs no other.
+    command.env("GST_PLUGIN_FEATURE_RANK", "avdec_h264:NONE");
     command.arg(program("seek.py"));
     command.arg(site.url("clip.ts").replacen("rtsp", scheme, 1));
     let places = ["10", "3", "12", "1", "100", "20"];
@@ -386,6 +552,10 @@ fn program(name: &str) -> PathBuf {
 /// Debian's: another one on the path has not Debian's modules.
 const PYTHON: &str = "/usr/bin/python3";
 const FILM_S: u64 = 160;
+/// Debian's account without rights.
+const NOBODY: u32 = 65534;
+/// What VLC writes what it shows to.
+const PICTURES: &str = "pictures";
 const POLL: Duration = Duration::from_millis(50);
 /// For a program that waits itself, place by place.
 const VERY_LONG: Duration = Duration::from_secs(300);

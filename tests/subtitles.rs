@@ -190,3 +190,22 @@ fn files_beside_a_film_are_its_subtitles() {
     let path = format!("/film.mp4/hls/text/{}", uris(&playlist)[0]);
     assert!(text(&site, &path).contains("Goodbye"));
 }
+
+#[test]
+fn ass_beside_a_film_is_its_plain_text() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&[], |root| {
+        film(root, "film.mp4", &[], "copy");
+        fs::write(root.join("film.fr.ass"), ASS).unwrap();
+    });
+    let main = text(&site, "/film.mp4/hls/index.m3u8");
+    let found = subtitles(&main);
+    assert_eq!(found.len(), 1, "{main}");
+    assert_eq!(found[0].0, "fr");
+    let playlist = text(&site, &format!("/film.mp4/hls/{}", found[0].1));
+    let folder = found[0].1.trim_end_matches("index.m3u8");
+    let path = format!("/film.mp4/hls/{folder}{}", uris(&playlist)[0]);
+    let cue = "\n00:00:01.000 --> 00:00:02.500\nHello &amp; &lt;b&gt;, you\ntwo\n";
+    let said = text(&site, &path);
+    assert!(said.ends_with(cue), "{said}");
+}

@@ -25,6 +25,7 @@
 
 static AVFormatContext *film;
 static AVCodecContext *decoders[STREAMS_MAX];
+static unsigned streams;
 
 static void say(const char *what, int stream, int64_t pts, const uint8_t *bytes, int count)
 {
@@ -185,11 +186,12 @@ static void say_coded(const AVPacket *packet)
     av_free(out);
 }
 
+/* Those of streams that came since it was called last: of a transport stream from a server none is
+   known before its tables have come. */
 static int open_decoders(void)
 {
-    unsigned at;
-
-    for (at = 0; at < film->nb_streams && at < STREAMS_MAX; at++) {
+    for (; streams < film->nb_streams && streams < STREAMS_MAX; streams++) {
+        unsigned at = streams;
         AVCodecParameters *parameters = film->streams[at]->codecpar;
         int is_mpeg_audio = parameters->codec_id == AV_CODEC_ID_MP2;
         const AVCodec *codec;
@@ -197,7 +199,8 @@ static int open_decoders(void)
         /* RTP does not tell of which layer MPEG audio is. */
         codec = avcodec_find_decoder(is_mpeg_audio ? AV_CODEC_ID_MP3 : parameters->codec_id);
         if (!codec) {
-            printf("stream %u %s -\n", at, av_get_media_type_string(parameters->codec_type));
+            printf("stream %u %s -\n", at,
+                   parameters->codec_id ? av_get_media_type_string(parameters->codec_type) : "-");
             continue;
         }
         decoders[at] = avcodec_alloc_context3(codec);
@@ -235,6 +238,9 @@ int main(int argc, char **argv)
     if (argc > 2) {
         int64_t place = (int64_t)(atof(argv[2]) * AV_TIME_BASE);
 
+        /* It jumps in streams alone, of which a transport stream from a server has none yet. */
+        if (!film->nb_streams && !avformat_new_stream(film, NULL))
+            return 1;
         if (av_seek_frame(film, -1, place, AVSEEK_FLAG_BACKWARD) < 0)
             return 1;
     }
@@ -243,6 +249,8 @@ int main(int argc, char **argv)
     if (open_decoders() < 0)
         return 1;
     while (av_read_frame(film, packet) >= 0) {
+        if (open_decoders() < 0)
+            return 1;
         if (packet->stream_index < STREAMS_MAX && decoders[packet->stream_index]) {
             say_coded(packet);
             decode(packet->stream_index, packet);

@@ -42,6 +42,16 @@ impl FailingDisk {
         Ok(disk)
     }
 
+    /// Lets the bytes from `good_bytes` on, a multiple of 4096, fail from now on, but what of them
+    /// is in memory.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn fail_from(&self, good_bytes: u64) -> io::Result<()> {
+        self.backing.as_file().set_len(good_bytes)
+    }
+
     /// The device, open.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use onrush_wire::media::ts::clock::{PCR_HZ, PCR_WRAP};
 use onrush_wire::media::ts::synth;
 use thiserror::Error;
 
-pub use films::{counting_mp4, film};
+pub use films::{counting_mp4, film, muxed};
 
 mod films;
 

@@ -445,7 +445,7 @@ impl Scanner {
                 false => LeftOut {
                     id: track.facts.id,
                     what: track.codec.codec_string,
-                    reason: track.facts.problems.join("; "),
+                    reason: all_of(&track.facts.problems),
                 },
             };
             left_out.extend(tracks.into_iter().map(of));
@@ -527,6 +527,14 @@ fn is_longer(told_ns: u64, is_ns: u64) -> bool {
         > is_ns
             .saturating_add(is_ns / 16)
             .saturating_add(1_000_000_000)
+}
+
+/// Why nothing of a track can be played.
+fn all_of(problems: &[String]) -> String {
+    match problems {
+        [] => "it has no samples".to_owned(),
+        problems => problems.join("; "),
+    }
 }
 
 /// Why each track is left out, for an error.

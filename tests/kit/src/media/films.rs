@@ -2,7 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use super::{MakeError, PathBuf, SECONDS, Write, counting_film, keep, place};
+use std::path::Path;
+use std::time::Duration;
+
+use super::{MakeError, PathBuf, SECONDS, Write, counting_film, keep, keep_written, place};
+use crate::process::Process;
 
 /// A film that plays for [`SECONDS`] seconds: 320 x 180 at 25 pictures a second, no two of which
 /// are alike, and stereo sound at 48 kHz whose pitch rises. `arguments` say how `ffmpeg` codes it,
@@ -48,6 +52,55 @@ pub fn counting_mp4(seconds: u64) -> Result<PathBuf, MakeError> {
     let bytes = encode(name, &mut command)?;
     keep(name, &key, |file| file.write_all(&bytes))
 }
+
+/// The pictures and the sound of a file, of MP4 or Matroska, in a container that GStreamer writes.
+/// `parsers` are the elements that each goes through, and `muxer` is the one that writes; the
+/// ending of `name` is of its container. It is made once.
+///
+/// # Errors
+///
+/// If `gst-launch-1.0` is not there or fails.
+pub fn muxed(
+    name: &str,
+    source: &Path,
+    parsers: [&str; 2],
+    muxer: &str,
+) -> Result<PathBuf, MakeError> {
+    let key = (source, parsers, muxer);
+    let path = place(name, &key);
+    if path.exists() {
+        return Ok(path);
+    }
+    let [video, sound] = parsers;
+    let demuxer = match source.extension() {
+        Some(ending) if ending == "mp4" => "qtdemux",
+        _ => "matroskademux",
+    };
+    keep_written(&path, |path| {
+        let pipeline = format!(
+            "filesrc location={} ! {demuxer} name=film film.video_0 ! queue ! {video} ! {muxer} \
+             name=all ! filesink location={} film.audio_0 ! queue ! {sound} ! all.",
+            source.display(),
+            path.display()
+        );
+        let mut command = Command::new("gst-launch-1.0");
+        command.arg("-q").args(pipeline.split_whitespace());
+        let ran = Process::run(&mut command, MUXING_MAX);
+        let (status, said) = ran.map_err(|source| MakeError::Write {
+            path: path.to_owned(),
+            source,
+        })?;
+        if status.success() {
+            return Ok(());
+        }
+        let file = name.to_owned();
+        Err(MakeError::Encode { file, stderr: said })
+    })?;
+    Ok(path)
+}
+
+/// Far longer than it takes for seconds of a film.
+const MUXING_MAX: Duration = Duration::from_secs(100);
 
 /// What a command of `ffmpeg` makes. It goes by a file: most containers need one in which one can
 /// go back.

@@ -181,7 +181,7 @@ fn stem(film: &str) -> &str {
 fn language<'a>(file: &'a str, stem: &str) -> Option<Option<&'a str>> {
     let rest = file.strip_prefix(stem)?.strip_prefix('.')?;
     let is_text = |it: &str| {
-        ["vtt", "srt"]
+        ["vtt", "srt", "ass", "ssa"]
             .iter()
             .any(|known| it.eq_ignore_ascii_case(known))
     };
@@ -208,6 +208,7 @@ mod tests {
         for (file, expected) in [
             ("film.vtt", Some(None)),
             ("film.SRT", Some(None)),
+            ("film.fr.ass", Some(Some("fr"))),
             ("film.en.srt", Some(Some("en"))),
             ("film.pt-BR.vtt", Some(Some("pt-BR"))),
             ("film.a b.srt", None),

@@ -34,6 +34,7 @@ pub(super) enum Coding {
     Eac3,
     MuLaw,
     ALaw,
+    G722,
     Pcm { bits: u8, order: ByteOrder },
 }
 
@@ -116,6 +117,8 @@ impl<'a> Coded<'a> {
             b"ec-3" => either(Coding::Eac3, b"dec3"),
             b"ulaw" => plain(Coding::MuLaw),
             b"alaw" => plain(Coding::ALaw),
+            // By the number that it has in WAVE files.
+            b"ms\x02\x8f" if sound.rate_hz == 16_000 => plain(Coding::G722),
             b"twos" if sound.bits == 16 => linear(16, ByteOrder::Big),
             b"sowt" if sound.bits == 16 => linear(16, ByteOrder::Little),
             b"twos" | b"sowt" => Err(format!("signed PCM of {} bits", sound.bits)),
@@ -168,6 +171,7 @@ impl<'a> Coded<'a> {
             },
             Coding::MuLaw => CodecConfig::MuLaw { rate_hz, channels },
             Coding::ALaw => CodecConfig::ALaw { rate_hz, channels },
+            Coding::G722 => CodecConfig::G722 { channels },
             Coding::Pcm { bits, order } => CodecConfig::Pcm {
                 bits,
                 order,

@@ -1,5 +1,5 @@
-//! Files of subtitles: SubRip (`.srt`) and WebVTT (`.vtt`). Both are blocks of lines with a line of
-//! times in them.
+//! Files of subtitles: SubRip (`.srt`) and WebVTT (`.vtt`), which are blocks of lines with a line
+//! of times in them, and ASS and SSA (`.ass`, `.ssa`), of which each line is an event.
 
 use std::ops::Range;
 
@@ -13,12 +13,15 @@ pub fn of_file(name: &str, bytes: &[u8]) -> Option<Vec<Cue>> {
         let end = end.and_then(|at| name.get(at..));
         end.is_some_and(|it| it.eq_ignore_ascii_case(ending))
     };
-    let is_webvtt = is(".vtt");
-    if !is_webvtt && !is(".srt") {
+    let (is_webvtt, is_ass) = (is(".vtt"), is(".ass") || is(".ssa"));
+    if !is_webvtt && !is_ass && !is(".srt") {
         return None;
     }
     let text = decoded(bytes);
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    if is_ass {
+        return Some(ordered(events(&text)));
+    }
     let blocks = text.split("\n\n").filter(|it| it.contains("-->"));
     let cues = blocks
         .take(CUES_MAX)
@@ -64,6 +67,40 @@ fn cue(block: &str, is_webvtt: bool) -> Option<Cue> {
         true => Cue::new(times_ms, settings, text),
         false => subrip(times_ms, text),
     }
+}
+
+/// The plain text of events of ASS, whose fields are in the order that `Format` says; the text is
+/// the last, because it may have commas in it.
+fn events(text: &str) -> Vec<Cue> {
+    let of_events = text
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| !line.eq_ignore_ascii_case("[events]"));
+    let mut lines = of_events.skip(1).take_while(|line| !line.starts_with('['));
+    let Some(format) = lines.find_map(|line| line.strip_prefix("Format:")) else {
+        return Vec::new();
+    };
+    let fields = format.split(',').count();
+    let place = |name: &str| {
+        let mut names = format.split(',');
+        names.position(|it| it.trim().eq_ignore_ascii_case(name))
+    };
+    let (Some(start), Some(end)) = (place("Start"), place("End")) else {
+        return Vec::new();
+    };
+    let cues = lines.filter_map(|line| {
+        let values = line.strip_prefix("Dialogue:")?.splitn(fields, ',');
+        let values: Vec<_> = values.collect();
+        let text = values.get(fields - 1)?;
+        if text.len() > CUE_BYTES_MAX as usize {
+            return None;
+        }
+        // Of hundredths.
+        let at = |place: usize| time(&format!("{}0", values.get(place)?.trim()));
+        let text = super::sample::plain_event(text)?;
+        Cue::new(at(start)?..at(end)?, "", &escaped(&text))
+    });
+    cues.take(CUES_MAX).collect()
 }
 
 /// Bold, italic and underlined stay; what else is written between `<` and `>` is text.
@@ -127,6 +164,33 @@ mod tests {
     }
 
     #[test]
+    fn events_of_ass_become_webvtt() {
+        let ass = "\u{feff}[Script Info]\r\n[V4+ Styles]\r\nFormat: Name, Start\r\n[Events]\r\n\
+                   Format: Layer, Start, End, Style, Text\r\n\
+                   Dialogue: 0,0:00:03.00,0:00:04.00,D,later\r\n\
+                   Comment: 0,0:00:01.00,0:00:02.00,D,none\r\n\
+                   Dialogue: 0,0:00:01.05,0:00:02.50,D,{\\i1}a, <b>{\\i0}\\Nc\r\n\
+                   Dialogue: 0,0:00:01.00,0:00:02.00,D,{\\p1}m 0 0\r\n\
+                   Dialogue: 0,never,0:00:02.00,D,none\r\n\
+                   Dialogue: 0,0:00:01.00\r\n\
+                   [Fonts]\r\nDialogue: 0,0:00:05.00,0:00:06.00,D,none\r\n";
+        let expected = "WEBVTT\n\n00:00:01.050 --> 00:00:02.500\na, &lt;b&gt;\nc\n\n\
+                        00:00:03.000 --> 00:00:04.000\nlater\n";
+        assert_eq!(read("a.ass", ass.as_bytes()), expected);
+        for none in [
+            "",
+            "[Events]\nDialogue: a,b",
+            "[Events]\nFormat: a, Text\nDialogue: a,b",
+        ] {
+            assert_eq!(
+                of_file("a.SSA", none.as_bytes()),
+                Some(Vec::new()),
+                "{none}"
+            );
+        }
+    }
+
+    #[test]
     fn other_encodings_are_understood() {
         let srt = "00:00:01,000 --> 00:00:02,000\nü\n";
         let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nü\n";
@@ -164,7 +228,7 @@ mod tests {
 
         #[test]
         fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            for name in ["a.srt", "a.vtt"] {
+            for name in ["a.srt", "a.vtt", "a.ass"] {
                 prop_assert!(of_file(name, &bytes).is_some());
             }
         }

@@ -59,9 +59,13 @@ fn boxes(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-/// The text of an event of ASS: what is behind eight commas, without its overrides.
+/// The text of an event of ASS: what is behind eight commas.
 fn ass(event: &str) -> Option<String> {
-    let text = event.splitn(9, ',').nth(8)?;
+    plain_event(event.splitn(9, ',').nth(8)?)
+}
+
+/// The text of an event, without its overrides; `None` of a drawing.
+pub(super) fn plain_event(text: &str) -> Option<String> {
     // Shapes are drawn by words of a language of their own.
     if text.contains("\\p1") || text.contains("\\p2") {
         return None;

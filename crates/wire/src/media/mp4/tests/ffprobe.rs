@@ -252,6 +252,11 @@ fn every_codec_of_ffmpeg_is_found_in_its_files() {
         let names = index.sampled.iter().map(|it| it.codec.encoding);
         assert_eq!(names.collect::<Vec<_>>().join(" "), expected);
     }
+    // One channel of one rate.
+    let of = format!("{PICTURES} {SOUND} -t 1 -c:v mpeg1video -c:a g722 -ac 1 -ar 16000");
+    let index = compare("codec-i.mov", &of);
+    let names = index.sampled.iter().map(|it| it.codec.encoding);
+    assert_eq!(names.collect::<Vec<_>>(), ["MPV", "G722"]);
 }
 
 #[test]

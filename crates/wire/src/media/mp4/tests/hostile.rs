@@ -274,6 +274,11 @@ fn other_media_and_tracks_without_samples_are_left_out() {
     );
     let without = Track::pictures(1, Vec::new());
     assert_eq!(of(without), format!("{nothing}vp8: it has no samples"));
+    let without_fragments = moov_of_fragments(&[Track::pictures(1, Vec::new())], &[]);
+    assert_eq!(
+        told(&without_fragments),
+        format!("{nothing}vp8: it has no samples")
+    );
     let compressed = boxed(b"moov", &[&boxed(b"cmov", &[&[0; 50]])]);
     assert!(told(&compressed).contains("compressed (cmov)"));
     assert_eq!(
