@@ -11,6 +11,7 @@ mod cores;
 mod ctl;
 mod doctor;
 mod downloads;
+mod drain_options;
 mod hls_options;
 mod inspect;
 mod limit_options;
