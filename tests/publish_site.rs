@@ -84,7 +84,7 @@ impl Hand {
         self.client.send_raw(sdp.as_bytes()).unwrap();
         match self.client.receive().unwrap() {
             Received::Response(response) => response,
-            Received::Frame(frame) => panic!("{frame:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

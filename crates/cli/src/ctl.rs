@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand, ValueHint};
+use onrush_wire::rtsp::RedirectTarget;
 use serde_json::Value;
 use url::Url;
 
@@ -81,6 +82,10 @@ enum What {
         /// Wait until the last has ended
         #[arg(long, conflicts_with = "stop")]
         wait: bool,
+
+        /// Send clients on to this server: rtsp://HOST[:PORT]/
+        #[arg(long, conflicts_with = "stop", value_name = "URL", value_hint = ValueHint::Url)]
+        to: Option<RedirectTarget>,
     },
     /// Take what the configuration file says now
     Reload,
@@ -93,6 +98,7 @@ Examples:
   onrush ctl sessions               who plays what?
   onrush ctl end 1f8a70c3d2b14e96
   onrush ctl drain --wait           before a restart
+  onrush ctl drain --to rtsp://192.0.2.8/
   onrush ctl --at 192.0.2.7:9554 channels";
 
 pub(crate) fn run(arguments: &Ctl, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -115,8 +121,16 @@ pub(crate) fn run(arguments: &Ctl, out: &mut dyn Write) -> anyhow::Result<ExitCo
         }
         What::Limits => server.tell("GET", &server.url(&["limits"]), out),
         What::Drain { stop: true, .. } => server.tell("DELETE", &server.url(&["drain"]), out),
-        What::Drain { wait: false, .. } => server.tell("PUT", &server.url(&["drain"]), out),
-        What::Drain { .. } => server.drain(out),
+        What::Drain { wait, to, .. } => {
+            let mut url = server.url(&["drain"]);
+            if let Some(to) = to {
+                url.query_pairs_mut().append_pair("to", &to.to_string());
+            }
+            match wait {
+                false => server.tell("PUT", &url, out),
+                true => server.drain(&url, out),
+            }
+        }
         What::Reload => server.tell("POST", &server.url(&["reload"]), out),
         What::Api => server.tell("GET", &server.url(&[]), out),
     }
@@ -150,9 +164,13 @@ impl ServerArg {
     }
 
     /// Begins to drain, and waits until nobody is left.
-    fn drain(&self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    fn drain(&self, begin: &Url, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         let url = self.url(&["drain"]);
-        let mut answer = self.ask("PUT", &url)?;
+        let mut answer = self.ask("PUT", begin)?;
+        if let Err(error) = answer {
+            writeln!(out, "{error}")?;
+            return Ok(ExitCode::from(1));
+        }
         while answer
             .as_ref()
             .is_ok_and(|answer| answer["is_empty"] != true)

@@ -11,6 +11,7 @@ mod cores;
 mod ctl;
 mod doctor;
 mod downloads;
+mod drain_options;
 mod group;
 mod hls_options;
 mod inspect;

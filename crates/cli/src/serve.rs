@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use onrush_lock::memory::Pages;
 use onrush_lock::{Manager, Totals};
-use onrush_server::config::Config;
+use onrush_server::config::{Config, DrainConfig};
 use onrush_server::library::Library;
 use onrush_server::server::Server;
 use onrush_sys::probe;
@@ -72,10 +72,10 @@ pub(crate) fn run(
     }
     service_manager::tell_ready(&sending(&server, &config));
     service_manager::keep_alive(server.pulse());
+    let drain = config.drain.clone();
     let mut reloads = Reloads::new(words, config, &mut server)?;
-    let drain_time_max = arguments.drain_time_max.0;
     let asked = (&mut signals, &mut reloads);
-    if let Some(name) = until_the_end(&mut server, asked, &started, drain_time_max) {
+    if let Some(name) = until_the_end(&mut server, asked, &started, &drain) {
         tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     }
     thread::spawn(move || signals.exit_at_next());
@@ -87,17 +87,23 @@ pub(crate) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves until a signal, which it is; or until a successor has the server's place, and nobody is
-/// left here.
+/// Serves until a signal, which it is; or until a successor has the server's place or clients have
+/// been sent on to another server, and nobody is left here.
 fn until_the_end(
     server: &mut Server,
     (signals, reloads): (&mut Signals, &mut Reloads),
     started: &Started,
-    drain_time_max: Duration,
+    drain: &DrainConfig,
 ) -> Option<SignalName> {
     loop {
         match reloads.next(signals, server) {
             SignalName::HandOver => {}
+            SignalName::Terminate if drain.to.is_some() => {
+                service_manager::tell_sending_on(drain.time_max);
+                tracing::info!("SIGTERM: sending clients on; once more says goodbye to all");
+                server.send_on();
+                return until_nobody_is_left(server, signals, drain.time_max);
+            }
             name => {
                 service_manager::tell_stopping();
                 return Some(name);
@@ -114,6 +120,15 @@ fn until_the_end(
         }
     }
     server.drain();
+    until_nobody_is_left(server, signals, drain.time_max)
+}
+
+/// Serves who is there to the end, to a signal, which it is, or for so long.
+fn until_nobody_is_left(
+    server: &Server,
+    signals: &mut Signals,
+    drain_time_max: Duration,
+) -> Option<SignalName> {
     let began = Instant::now();
     while began.elapsed() < drain_time_max {
         let left = server.left();

@@ -17,6 +17,7 @@ use onrush_sys::path::PathName;
 use crate::channels::{ChannelArg, ChannelOptions, channel_or_pull};
 use crate::cores::{Cores, cores};
 use crate::downloads::DownloadOptions;
+use crate::drain_options::DrainOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::multicast_options::MulticastOptions;
 use crate::state::StateOption;
@@ -38,7 +39,8 @@ use onrush_server::channels::ChannelsConfig;
 /// for each session and every warning on stderr.
 ///
 /// SIGINT (Ctrl-C) or SIGTERM says goodbye to every client and ends with 0; a second one ends at
-/// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
+/// once. With --drain-to SIGTERM sends clients on to another server before that. RUST_LOG sets what
+/// is logged: error, warn, info (default), debug, trace.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Users, TLS, live channels and limits have options too: see --help.",
@@ -129,19 +131,8 @@ pub(crate) struct Serve {
     )]
     pub(crate) cache: Size,
 
-    /// How long a server that was replaced serves those it has
-    ///
-    /// SIGUSR2 starts the program anew as it lies on the disk now, with the same arguments and the
-    /// same sockets. When that one is ready, this one takes nobody more, and ends when the last
-    /// session and download has, or after this time.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "TIME",
-        default_value_t = Time(Duration::from_secs(3600)),
-        value_parser = within(Time(Duration::ZERO), Time(DAY))
-    )]
-    pub(crate) drain_time_max: Time,
+    #[command(flatten)]
+    pub(crate) drain: DrainOptions,
 
     /// Processors that send [default: the last]
     ///
@@ -302,6 +293,7 @@ impl Serve {
                 .and_then(StateOption::directory)
                 .map(Into::into),
             users: self.users.settings(),
+            drain: self.drain.settings(),
             limits: self.limits.settings(self.session_timeout.0),
             downloads: Downloads {
                 https_addresses,

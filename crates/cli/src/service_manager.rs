@@ -4,6 +4,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use onrush_server::server::{ListeningSockets, Pulse};
@@ -46,6 +47,16 @@ pub(crate) fn tell_successor(pid: u32) {
 /// Says that it stops.
 pub(crate) fn tell_stopping() {
     tell(&[NotifyState::Stopping]);
+}
+
+/// Says that it stops once its clients have gone on to another server, in so long at the most.
+pub(crate) fn tell_sending_on(time_max: Duration) {
+    let goodbye = Duration::from_secs(20);
+    let micros = u32::try_from((time_max + goodbye).as_micros()).unwrap_or(u32::MAX);
+    tell(&[
+        NotifyState::Stopping,
+        NotifyState::ExtendTimeoutUsec(micros),
+    ]);
 }
 
 /// Says that it is alive as often as a watchdog wants to hear it, as long as the server's control

@@ -8,6 +8,7 @@ use onrush_sys::path::PathName;
 
 use crate::channels::config::ChannelsConfig;
 use crate::downloads::config::Downloads;
+pub use crate::drain::DrainConfig;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
@@ -67,6 +68,8 @@ pub struct Config {
     /// which is made if there is none, a film that was indexed once is not read again after a
     /// restart. Servers may share it.
     pub state: Option<PathBuf>,
+    /// What becomes of clients when the server drains: by default they play to their end.
+    pub drain: DrainConfig,
     /// What peers may ask for at the most.
     pub limits: Limits,
     /// The same files by HTTP and FTP: by default not.
@@ -212,6 +215,7 @@ impl Default for Config {
             cores: Vec::new(),
             users: UsersConfig::default(),
             state: None,
+            drain: DrainConfig::default(),
             limits: Limits::default(),
             downloads: Downloads::default(),
             channels: ChannelsConfig::default(),

@@ -14,6 +14,7 @@ pub mod channels;
 pub mod config;
 pub mod data;
 pub mod downloads;
+mod drain;
 pub mod engine;
 pub mod experiments;
 mod filling;

@@ -224,6 +224,13 @@ impl Server {
         self.drain.send_replace(true);
     }
 
+    /// Takes no session more, and sends clients on to the server that [`Config::drain`] names, if
+    /// it names one. It goes on listening, to tell who comes; what is [left](Self::left) gets less,
+    /// and ends when the drain has lasted for as long as it may.
+    pub fn send_on(&self) {
+        self.statistics.drain.begin(None);
+    }
+
     /// The sockets that it listens with, to be handed to a server that takes its place.
     #[must_use]
     pub const fn listening_sockets(&self) -> &ListeningSockets {

@@ -1,11 +1,12 @@
 //! What there is at the moment, as all services count it and the admin pages show it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use onrush_wire::rtsp::StatusCode;
 
 use crate::config::Limits;
+use crate::drain::Drain;
 use crate::hls_live::HlsStats;
 use crate::tls::TlsStats;
 use crate::users;
@@ -35,6 +36,8 @@ pub(crate) struct Statistics {
     pub(crate) hls: Arc<HlsStats>,
     /// What may change of the limits while the server runs.
     pub(crate) bounds: Bounds,
+    /// Whether sessions are taken, and where clients are sent on to.
+    pub(crate) drain: Drain,
 }
 
 /// Limits that may change while the server runs, by the names that they have in [`Limits`].
@@ -43,8 +46,6 @@ pub(crate) struct Bounds {
     pub(crate) sessions_max: AtomicUsize,
     pub(crate) connections_max: AtomicUsize,
     pub(crate) connections_per_address_max: AtomicUsize,
-    /// No session more is taken: those that there are play to their end.
-    pub(crate) is_draining: AtomicBool,
 }
 
 impl Bounds {

@@ -67,7 +67,7 @@ fn challenge(line: &str) {
     assert!(!header.chars().any(char::is_control), "{header:?}");
     match Credentials::parse(&header) {
         Ok(Credentials::Basic { user, password }) => {
-            assert_eq!((&*user, &*password), ("anna", "secret"));
+            assert_eq!((&*user, password.as_str()), ("anna", "secret"));
         }
         Ok(Credentials::Digest(digest)) => {
             let known = ha1(digest.algorithm, "anna", &digest.realm, "secret");

@@ -15,6 +15,7 @@ mod datagrams;
 mod file;
 mod ftp;
 mod http;
+mod incoming;
 mod mikey;
 mod plan;
 mod rtsp;
@@ -32,7 +33,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -56,6 +57,11 @@ pub const TARGETS: [Target; 11] = [
     Target {
         name: "rtsp",
         run: rtsp::check,
+        mutate: mutate::text,
+    },
+    Target {
+        name: "incoming",
+        run: incoming::check,
         mutate: mutate::text,
     },
     Target {

@@ -50,6 +50,7 @@ pub(crate) fn check(input: &[u8]) {
             Ok(Event::Tunnel(side)) => {
                 assert!(side.cookie.len() <= TUNNEL_COOKIE_BYTES_MAX);
             }
+            Ok(Event::Answer(answer)) => assert!((100..600).contains(&answer.status)),
             Ok(Event::Frame(frame)) => assert!(frame.packet.len() <= LIMITS.frame_bytes_max),
             Err(refused) => check_reply(&refused.reply(), refused.cseq),
         }

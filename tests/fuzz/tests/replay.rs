@@ -93,6 +93,11 @@ fn rtsp_keeps_its_promises() {
 }
 
 #[test]
+fn what_servers_send_keeps_its_promises() {
+    replay("incoming");
+}
+
+#[test]
 fn http_keeps_its_promises() {
     replay("http");
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 
 use crate::connection::{Connection, unexpected};
-use crate::message::Response;
+use crate::message::{Head, Response};
 use crate::rtsp_client::{Dialogue, Incoming};
 
 /// One connection, with sessions whose packets come on it.
@@ -33,6 +33,8 @@ pub enum Received {
     Frame(Frame),
     /// An answer.
     Response(Response),
+    /// A request of the server's, without a body.
+    Request(Head),
 }
 
 impl InterleavedClient {
@@ -85,9 +87,7 @@ impl InterleavedClient {
                 Received::Response(response) if response.header("CSeq") == Some(&cseq) => {
                     return Ok(response);
                 }
-                Received::Response(response) => {
-                    return Err(unexpected(format!("request {cseq}: {response:?}")));
-                }
+                other => return Err(unexpected(format!("request {cseq}: {other:?}"))),
             }
         }
     }
@@ -117,7 +117,18 @@ impl InterleavedClient {
         }
         match self.receive()? {
             Received::Frame(frame) => Ok(frame),
-            Received::Response(response) => Err(unexpected(format!("{response:?}"))),
+            other => Err(unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// The next request of the server's. Frames before it are kept for [`Self::frame`].
+    pub fn server_request(&mut self) -> io::Result<Head> {
+        loop {
+            match self.receive()? {
+                Received::Frame(frame) => self.early.push_back(frame),
+                Received::Request(request) => return Ok(request),
+                other => return Err(unexpected(format!("{other:?}"))),
+            }
         }
     }
 
@@ -142,7 +153,12 @@ impl InterleavedClient {
                     let (channel, packet) = (frame[1], frame[4..].to_vec());
                     return Ok(Received::Frame(Frame { channel, packet }));
                 }
-                Incoming::Other(_) => return Err(unexpected("a request".to_owned())),
+                Incoming::Other(bytes) => {
+                    let request: Vec<_> = self.connection.received.drain(..bytes).collect();
+                    let head = Head::parse(&request).map_err(|error| unexpected(error.to_string()));
+                    let (head, _) = head?.ok_or_else(|| unexpected("half a head".to_owned()))?;
+                    return Ok(Received::Request(head));
+                }
                 Incoming::Partial if self.connection.receive()? == 0 => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }

@@ -56,6 +56,12 @@ pub fn lines<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Strin
 }
 
 impl Head {
+    /// The value of the first header of that name, in any case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        named(&self.headers, name)
+    }
+
     /// Reads the head at the start of `bytes`, and how long it is; `None` until it is whole.
     ///
     /// # Errors

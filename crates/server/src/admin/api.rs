@@ -14,7 +14,8 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete as remove, get, post, put};
 use axum::{Json, Router};
-use serde::Serialize;
+use onrush_wire::rtsp::RedirectTarget;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tracing::info;
@@ -100,10 +101,14 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         method: "put",
         path: "/api/v1/drain",
-        summary: "Take no session more (453) and no connection for downloads (503)",
-        parameters: &[],
+        summary: "Take no session more (453) and no connection for downloads (503), or send all to \
+                  another server (302, 307, REDIRECT)",
+        parameters: &[(
+            "to",
+            "That server, as in rtsp://192.0.2.8:8554/; without it the one that drain_to names",
+        )],
         answer: Some("Drain"),
-        route: || put(async |site: State<Arc<Site>>| set_draining(site, true).await),
+        route: || put(begin_drain),
     },
     Operation {
         method: "delete",
@@ -111,7 +116,7 @@ const OPERATIONS: &[Operation] = &[
         summary: "Take sessions again",
         parameters: &[],
         answer: Some("Drain"),
-        route: || remove(async |site: State<Arc<Site>>| set_draining(site, false).await),
+        route: || remove(end_drain),
     },
     Operation {
         method: "post",
@@ -208,6 +213,7 @@ const SCHEMAS: &[Schema] = &[
         "Drain",
         &[
             ("is_draining", "boolean", "Whether no session more is taken"),
+            ("to", "string?", "The server that clients are sent on to"),
             ("sessions", "integer", "Sessions that there are"),
             ("transfers", "integer", "Downloads that run"),
             ("is_empty", "boolean", "Whether there is neither"),
@@ -246,6 +252,7 @@ struct Limits {
 #[derive(Default, Serialize)]
 struct Drain {
     is_draining: bool,
+    to: Option<String>,
     sessions: usize,
     transfers: u64,
     is_empty: bool,
@@ -334,21 +341,33 @@ async fn drain(State(site): State<Arc<Site>>) -> Json<Drain> {
     let downloads = site.watched.downloads.as_ref();
     let transfers = downloads.map_or(0, |stats| stats.transfers.active());
     Json(Drain {
-        is_draining: statistics.bounds.is_draining.load(Ordering::Relaxed),
+        is_draining: statistics.drain.is_on(),
+        to: statistics.drain.redirection().map(|it| it.to.to_string()),
         sessions,
         transfers,
         is_empty: sessions == 0 && transfers == 0,
     })
 }
 
-async fn set_draining(State(site): State<Arc<Site>>, is_draining: bool) -> Json<Drain> {
-    let bounds = &site.watched.statistics.bounds;
-    if bounds.is_draining.swap(is_draining, Ordering::Relaxed) != is_draining {
-        match is_draining {
-            true => info!("drain: no session more is taken; those that there are play on"),
-            false => info!("drain: sessions are taken again"),
+/// Where a drain sends clients on to.
+#[derive(Debug, Deserialize)]
+struct Onward {
+    to: Option<String>,
+}
+
+async fn begin_drain(State(site): State<Arc<Site>>, Query(onward): Query<Onward>) -> Response {
+    let to = onward.to.map(|to| to.parse::<RedirectTarget>()).transpose();
+    match to {
+        Ok(to) => {
+            site.watched.statistics.drain.begin(to);
+            drain(State(site)).await.into_response()
         }
+        Err(error) => fault(StatusCode::BAD_REQUEST, &format!("to: {error}")),
     }
+}
+
+async fn end_drain(State(site): State<Arc<Site>>) -> Json<Drain> {
+    site.watched.statistics.drain.end();
     drain(State(site)).await
 }
 

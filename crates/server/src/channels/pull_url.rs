@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 /// `rtsp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`. Printed without its user.
 #[derive(Clone, Eq, PartialEq)]
@@ -14,7 +15,7 @@ pub struct PullUrl {
     /// A name or an address, IPv6 without brackets.
     pub(in crate::channels) host: String,
     pub(in crate::channels) port: u16,
-    pub(in crate::channels) user: Option<(String, String)>,
+    pub(in crate::channels) user: Option<(String, Zeroizing<String>)>,
 }
 
 /// Why a text names no source.
@@ -40,7 +41,7 @@ impl FromStr for PullUrl {
         };
         let user = user.map(|user| {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            Ok((decode(name)?, decode(password)?))
+            Ok((decode(name)?, Zeroizing::new(decode(password)?)))
         });
         let (host, port) = match place.strip_prefix('[') {
             Some(literal) => {
@@ -116,7 +117,7 @@ mod tests {
             ),
         ] {
             let url: PullUrl = text.parse().unwrap();
-            let user = user.map(|(a, b)| (a.to_owned(), b.to_owned()));
+            let user = user.map(|(a, b)| (a.to_owned(), b.to_owned().into()));
             assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
             assert_eq!((&url.user, url.to_string().as_str()), (&user, printed));
             assert!(!format!("{url:?}").contains("p:q"));

@@ -77,7 +77,7 @@ impl ConnectionSlot {
         let of_peer = clients.get(&peer).map_or(0, |client| client.connections);
         if admission.connections.get() >= limits.download_connections_max
             || of_peer >= limits.download_connections_per_address_max
-            || site.statistics.bounds.is_draining.load(Ordering::Relaxed)
+            || !is_taken(site, protocol)
             || !site.has_files(protocol.files())
         {
             bump(&site.stats.refused, 1);
@@ -126,6 +126,14 @@ impl ConnectionSlot {
     pub(crate) fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
     }
+}
+
+/// Whether a connection of that protocol is taken while the server drains: who speaks HTTP can be
+/// told where else to ask.
+fn is_taken(site: &Site, protocol: Protocol) -> bool {
+    let drain = &site.statistics.drain;
+    let is_told = || matches!(protocol, Protocol::Http) && drain.redirection().is_some();
+    !drain.is_on() || is_told()
 }
 
 impl Drop for ConnectionSlot {

@@ -3,21 +3,21 @@
 mod carriage;
 mod describing;
 mod playing;
+mod publishing;
+mod receiving;
+mod redirecting;
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use onrush_sys::socket::unacknowledged_bytes;
 use onrush_wire::rtsp::{
-    self, Decoder, Event, Frame, Intent, Known, LowerTransport, Reply, Request, SessionId,
-    SrtpParameter, State, StatusCode, Transport, TunnelSide, headers,
+    self, Decoder, Intent, Known, LowerTransport, Reply, Request, SessionId, SrtpParameter, State,
+    StatusCode, Transport, TunnelSide, headers,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::authorize::{GrantedPath, authorize};
@@ -25,9 +25,9 @@ use super::choosing::choose;
 use super::client::Client;
 use super::connection_slot::ConnectionSlot;
 use super::groups;
-use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
+use super::interleaving::Interleaving;
 use super::presentation::{Presentation, find_track};
-use super::publisher::{self, Publisher};
+use super::publisher::Publisher;
 use super::session::{End, Session};
 use super::srtp::AgreedKeys;
 use super::track_session::TrackSession;
@@ -35,6 +35,7 @@ use super::tracks::no_range;
 use super::tunnel::Tunnel;
 use super::{Control, Escaped, log_panic};
 use crate::byte_stream::ByteStream;
+use crate::drain::Redirection;
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
@@ -63,6 +64,8 @@ enum Received {
     Tunnel(Box<(TunnelSide, Vec<u8>)>),
     /// Nothing, but a publisher is to be told how its packets arrive.
     ReportDue,
+    /// Nothing, but its client is to be sent on to another server.
+    Redirected(Arc<Redirection>),
 }
 
 /// What follows on what was received.
@@ -116,141 +119,6 @@ impl Connection {
         }
     }
 
-    /// The next request; `None` once the client has closed or has been silent for too long.
-    async fn receive(&mut self) -> io::Result<Option<Received>> {
-        let mut is_begun = false;
-        let mut given_up = pin!(sleep(self.patience(is_begun)));
-        loop {
-            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
-                return Ok(None);
-            }
-            if let Some(received) = self.next() {
-                return Ok(Some(received));
-            }
-            if self.decoder.is_some() != is_begun {
-                is_begun = !is_begun;
-                let time_max = self.patience(is_begun);
-                given_up.as_mut().reset(Instant::now() + time_max);
-            }
-            // By hand, because this is what a connection is most of its life, and `readable` and
-            // `timeout` are larger.
-            let is_readable = poll_fn(|context| {
-                let readiness = match &mut self.tunnel {
-                    None => self.socket.poll_read_ready(context),
-                    Some(tunnel) => tunnel.poll_read_ready(&self.socket, context),
-                };
-                if let Poll::Ready(ready) = readiness {
-                    return Poll::Ready(ready.map(|()| true));
-                }
-                given_up.as_mut().poll(context).map(|()| Ok(false))
-            });
-            if is_readable.await? {
-                if self.read()? == Some(0) {
-                    return Ok(None);
-                }
-            } else if is_begun {
-                let note = "the rest of the request did not come";
-                let reply = Reply::refusal(StatusCode::RequestTimeout, note);
-                return Ok(Some(Received::Refused(Box::new((reply, None)))));
-            } else if self.publisher.as_ref().is_some_and(|it| it.is_silent()) {
-                return Ok(None);
-            } else if self
-                .publisher
-                .as_ref()
-                .is_some_and(|it| it.patience().is_some())
-            {
-                return Ok(Some(Received::ReportDue));
-            } else if self.has_sessions() {
-                // Whoever watches a film says nothing on this connection; its session has a clock.
-                let time_max = self.patience(is_begun);
-                given_up.as_mut().reset(Instant::now() + time_max);
-            } else {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// How long the rest of a request is waited for, or one at all.
-    fn patience(&self, is_begun: bool) -> Duration {
-        let limits = &self.control().config.limits;
-        if is_begun {
-            limits.request_time_max
-        } else {
-            let of_publisher = self.publisher.as_ref().and_then(|it| it.patience());
-            of_publisher.unwrap_or(limits.idle_time_max)
-        }
-    }
-
-    /// What is whole of what has come.
-    fn next(&mut self) -> Option<Received> {
-        let decoder = self.decoder.as_mut()?;
-        loop {
-            match decoder.next_event() {
-                Some(Ok(Event::Request(request))) => {
-                    return Some(Received::Request(Box::new(request)));
-                }
-                Some(Ok(Event::Frame(Frame { channel, packet }))) if self.publisher.is_some() => {
-                    if let Some(publisher) = &self.publisher {
-                        publisher.frame(channel, packet);
-                    }
-                }
-                Some(Ok(Event::Frame(Frame { channel, packet }))) => {
-                    let interleaving = self.interleaving.as_ref();
-                    if let Some(owner) = interleaving.and_then(|it| it.owner_of(channel)) {
-                        let control = &self.place.control;
-                        control.tell(owner, |session| session.heard(Ok(&packet)));
-                    }
-                }
-                Some(Ok(Event::Tunnel(side))) => {
-                    let rest = self.decoder.take().map(|decoder| decoder.into_rest());
-                    let rest = rest.unwrap_or_default();
-                    return Some(Received::Tunnel(Box::new((side, rest))));
-                }
-                Some(Err(refused)) => {
-                    let farewell = (refused.reply(), refused.cseq);
-                    return Some(Received::Refused(Box::new(farewell)));
-                }
-                None => break,
-            }
-        }
-        self.decoder.take_if(|decoder| !decoder.is_mid_request());
-        None
-    }
-
-    /// Takes what has come, and says how much, or `None` if nothing has.
-    fn read(&mut self) -> io::Result<Option<usize>> {
-        let mut bytes = [0; 4096];
-        let read = match &mut self.tunnel {
-            None => self.socket.try_read(&mut bytes),
-            Some(tunnel) => tunnel.try_read(&mut self.socket, &mut bytes),
-        };
-        let read = match read {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            read => read?,
-        };
-        self.push(&bytes[..read]);
-        self.keep_key()?;
-        Ok(Some(read))
-    }
-
-    /// Takes what has come.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        let limits = &self.place.control.config.limits;
-        let decoder = self.decoder.get_or_insert_with(|| {
-            Box::new(Decoder::new(rtsp::Limits {
-                head_bytes_max: limits.request_head_bytes_max,
-                headers_max: limits.request_headers_max,
-                body_bytes_max: limits.request_body_bytes_max,
-                frame_bytes_max: match (&self.publisher, &self.interleaving) {
-                    (Some(_), _) => usize::from(u16::MAX),
-                    (None, Some(_)) => PACKET_BYTES_MAX,
-                    (None, None) => 0,
-                },
-            }))
-        });
-        decoder.push(bytes);
-    }
-
     /// Answers what has come. Whether that was the last, and the connection is closed.
     async fn act(&mut self, received: io::Result<Option<Received>>) -> Next {
         let done = match received {
@@ -279,6 +147,10 @@ impl Connection {
                 self.report_to_publisher().await?;
                 Ok(Next::Receive)
             }
+            Received::Redirected(to) => {
+                self.redirect(&to).await?;
+                Ok(Next::Receive)
+            }
             Received::Request(request) => {
                 self.answer(&request).await?;
                 let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
@@ -300,6 +172,9 @@ impl Connection {
     /// Carries a request out and answers it.
     async fn answer(&mut self, request: &Request) -> io::Result<()> {
         self.control().ready().await;
+        if let Some(reply) = self.moved(request) {
+            return self.send(request, &reply).await;
+        }
         if let Some(answered) = self.publish(request).await {
             let reply = answered.unwrap_or_else(|refusal| refusal);
             return self.send(request, &reply).await;
@@ -354,23 +229,6 @@ impl Connection {
             session.start(start);
         }
         Ok(())
-    }
-
-    /// Carries a publisher's request out; `None` if it is none.
-    async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
-        let (control, peer) = (Rc::clone(self.control()), self.peer());
-        publisher::answer(&control, &mut self.publisher, request, (&self.socket, peer)).await
-    }
-
-    /// Tells a publisher how the packets arrive that it sends as frames, unless it has left unread
-    /// what it was told before: it need not read any of it.
-    async fn report_to_publisher(&mut self) -> io::Result<()> {
-        let reports = self.publisher.as_ref().map(|it| it.reports());
-        let reports = reports.filter(|reports| !reports.is_empty());
-        match (reports, unacknowledged_bytes(self.socket.socket())) {
-            (Some(reports), Ok(0)) => self.write_all(reports).await,
-            _ => Ok(()),
-        }
     }
 
     /// Answers a request, and says so.

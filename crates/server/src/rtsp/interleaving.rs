@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 
 use onrush_sys::socket::path_mtu;
 use onrush_wire::rtsp::{Channels, Reply, StatusCode, frame_prefix};
@@ -34,6 +35,8 @@ pub(super) struct Interleaving {
     slots: RefCell<Vec<Slot>>,
     /// The connection is gone.
     is_closed: Cell<bool>,
+    /// Of the task that reads from it.
+    pub(super) reader: RefCell<Option<Waker>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +79,7 @@ impl Interleaving {
             connection: connection.map_err(|error| refusal(&error))?,
             slots: RefCell::default(),
             is_closed: Cell::new(false),
+            reader: RefCell::default(),
         }))
     }
 
@@ -107,9 +111,19 @@ impl Interleaving {
         self.connection.write(bytes).await
     }
 
+    /// Its task waits for a request, and is woken so.
+    pub(super) fn wake_by(&self, waker: &Waker) {
+        let mut reader = self.reader.borrow_mut();
+        if !reader.as_ref().is_some_and(|own| own.will_wake(waker)) {
+            *reader = Some(waker.clone());
+        }
+    }
+
     /// Nobody is at the other end any more.
     pub(super) fn close(&self) {
         self.is_closed.set(true);
+        // It keeps the task's memory.
+        self.reader.replace(None);
     }
 
     fn is_cut_off(&self) -> bool {

@@ -36,6 +36,7 @@ mod summary;
 mod track_session;
 mod tracks;
 mod tunnel;
+mod uses;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -108,6 +109,8 @@ pub(crate) struct Control {
     balancing: Cell<bool>,
     /// No more sessions are to come.
     stopping: Cell<bool>,
+    /// Requests of the server's own, on all connections together.
+    cseq: Cell<u32>,
     statistics: Arc<Statistics>,
 }
 
@@ -127,6 +130,7 @@ impl Control {
     pub(crate) fn new(config: Config, content: Content, statistics: Arc<Statistics>) -> Rc<Self> {
         let multicast = &config.multicast;
         statistics.bounds.set(&config.limits);
+        statistics.drain.configure(config.drain.clone());
         let group_ttl = (!multicast.ranges.is_empty()).then_some(multicast.ttl);
         Rc::new_cyclic(|control: &Weak<Self>| Self {
             ports: Ports::new(config.rtp_ports, group_ttl, hear(control)),
@@ -143,6 +147,7 @@ impl Control {
             refusals: Cell::new(0),
             balancing: Cell::new(false),
             stopping: Cell::new(false),
+            cseq: Cell::new(0),
             statistics,
         })
     }
@@ -165,6 +170,7 @@ impl Control {
         }
         accepting.spawn_local(Rc::clone(&self).drain(draining));
         accepting.spawn_local(Rc::clone(&self).keep_time());
+        accepting.spawn_local(Rc::clone(&self).send_on());
         for path in self.config.multicast.always.clone() {
             accepting.spawn_local(groups::send_always(Rc::clone(&self), path));
         }
@@ -206,6 +212,23 @@ impl Control {
         );
     }
 
+    /// Wakes connections with packets when clients are to be sent on to another server. Others are
+    /// seldom silent for long, and find out by themselves: what wakes them would take memory of
+    /// each viewer.
+    async fn send_on(self: Rc<Self>) {
+        let drain = &self.statistics.drain;
+        loop {
+            let begun = drain.begun();
+            // One that has begun before is seen now, and one from now on by that.
+            self.tell_all(|session| {
+                for track in session.tracks() {
+                    track.wake_connection();
+                }
+            });
+            begun.await;
+        }
+    }
+
     /// Looks after what is due in time.
     async fn keep_time(self: Rc<Self>) {
         let mut ticks = interval(LOOK_EVERY);
@@ -217,6 +240,9 @@ impl Control {
                 .control_turns
                 .fetch_add(1, Ordering::Relaxed);
             self.tell_all(|session| session.look(now));
+            if self.is_drained() {
+                self.tell_all(|session| drop(session.end(End::Drained)));
+            }
             self.content.published.sweep();
             self.groups.look(&self);
         }
@@ -363,10 +389,23 @@ impl Control {
         leader.filter(|leader| leader.state() != State::Init)
     }
 
+    /// Whether who was sent on to another server and has not gone is to stay no longer.
+    fn is_drained(&self) -> bool {
+        let redirection = self.statistics.drain.redirection();
+        redirection.is_some_and(|redirection| redirection.is_over())
+    }
+
+    /// The number of a request of the server's own.
+    fn next_cseq(&self) -> u32 {
+        let cseq = self.cseq.get().wrapping_add(1);
+        self.cseq.set(cseq);
+        cseq
+    }
+
     /// Why there can be no session more, if so.
     fn full(&self) -> Option<String> {
         let bounds = &self.statistics.bounds;
-        if bounds.is_draining.load(Ordering::Relaxed) {
+        if self.statistics.drain.is_on() {
             return Some("the server takes no session more; try another".to_owned());
         }
         let sessions = self.sessions.borrow().len();

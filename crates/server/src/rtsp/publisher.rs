@@ -26,7 +26,7 @@ use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, Tra
 /// What a connection publishes.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    session: SessionId,
+    pub(super) session: SessionId,
     lease: Lease,
     tracks: Vec<AnnouncedTrack>,
     /// By track, from where it comes, once it is set up.
@@ -35,6 +35,8 @@ pub(super) struct Publisher {
     /// RECORD was asked for.
     has_begun: bool,
     is_recording: bool,
+    /// The round in which its client was sent on to another server; 0 before.
+    pub(super) redirected: u8,
 }
 
 /// Where a track comes in.
@@ -150,6 +152,7 @@ async fn announce(
         peer,
         has_begun: false,
         is_recording: false,
+        redirected: 0,
     })
 }
 
@@ -226,6 +229,11 @@ impl Publisher {
             "channel {path} is published by {} over {how}, {tracks} tracks",
             self.peer
         );
+    }
+
+    /// What it publishes.
+    pub(super) fn path(&self) -> &str {
+        self.lease.channel().path()
     }
 
     /// Takes a frame of its connection.

@@ -61,6 +61,15 @@ impl Reports {
         }
     }
 
+    /// Wakes the task of the connection, if that is where packets go.
+    pub(super) fn wake_connection(&self) {
+        if let Self::Channel(channel) = self
+            && let Some(reader) = &*channel.interleaving.reader.borrow()
+        {
+            reader.wake_by_ref();
+        }
+    }
+
     /// Sends a report.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ use super::presentation::Presentation;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
+use super::uses::Uses;
 use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
@@ -43,7 +44,7 @@ pub(super) struct Session {
     tracks: RefCell<Vec<Rc<TrackSession>>>,
     /// `Init` once there is a reason to end.
     state: Cell<State>,
-    connections: Cell<u32>,
+    pub(super) uses: Uses,
     /// What is played, or was last.
     span_ns: Cell<(u64, Option<u64>)>,
     /// How fast, and how fast that is delivered. Beside it, so that a session is no larger.
@@ -95,7 +96,7 @@ impl Session {
             scale: Cell::new(Scale::NORMAL),
             speed: Cell::new(Speed::NORMAL),
             seen: Cell::new(Instant::now()),
-            connections: Cell::new(0),
+            uses: Uses::default(),
             report_at: Cell::new(None),
         })
     }
@@ -141,14 +142,14 @@ impl Session {
 
     /// Counts a connection that uses it.
     pub(super) fn join(&self) {
-        self.connections.set(self.connections.get() + 1);
+        self.uses.join();
     }
 
     /// Counts it out. When the last one goes, it may be that the client has died: a report finds
     /// out, for nothing is unreachable that was not sent to.
     pub(super) fn leave(&self) {
-        self.connections.set(self.connections.get() - 1);
-        if self.connections.get() == 0 {
+        self.uses.leave();
+        if self.uses.connections() == 0 {
             self.report_at.set(Some(Instant::now()));
         }
     }
@@ -503,7 +504,7 @@ impl Session {
             if alive {
                 self.touch();
             }
-            if bye && self.connections.get() == 0 {
+            if bye && self.uses.connections() == 0 {
                 self.end(End::Gone);
             }
         }
@@ -512,7 +513,7 @@ impl Session {
     /// Acts on an error of the RTCP socket. With a connection open the client is there, and its
     /// ports may be so soon; without one, ports that nobody listens to mean that it has died.
     fn missing(self: &Rc<Self>, error: ErrorKind) {
-        if is_unreachable(error) && self.connections.get() == 0 {
+        if is_unreachable(error) && self.uses.connections() == 0 {
             self.end(End::Gone);
         }
     }

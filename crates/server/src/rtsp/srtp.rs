@@ -18,6 +18,7 @@ use onrush_wire::srtp::{
     CryptoSession, MasterKey, MikeyMessage, RtcpReceiver, RtcpSender, Suite, parse_key_mgmt,
 };
 use sha2::Sha256;
+use zeroize::Zeroizing;
 
 use super::moment::Moment;
 use super::presentation::Presentation;
@@ -26,8 +27,8 @@ use crate::random::random;
 use crate::store::FilmKey;
 use crate::tls::{SrtpKeys, SrtpOffer, TlsConfig};
 
-/// What keys are derived of.
-pub(super) struct Secret([u8; 32]);
+/// What keys are derived of. Wiped from memory when it is dropped.
+pub(super) struct Secret(Zeroizing<[u8; 32]>);
 
 /// The keys that a SETUP has agreed on.
 #[derive(Clone, Debug)]
@@ -66,15 +67,15 @@ pub(super) struct Wish {
 
 impl Secret {
     pub(super) fn new() -> Self {
-        Self(random())
+        Self(Zeroizing::new(random()))
     }
 
     fn key(&self, suite: Suite, nonce: [u8; 16], (path, track): (&str, usize)) -> MasterKey {
-        let mut hmac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length is a key");
+        let mut hmac = Hmac::<Sha256>::new_from_slice(&*self.0).expect("any length is a key");
         hmac.update(&nonce);
         hmac.update(&u64::try_from(track).unwrap_or(u64::MAX).to_be_bytes());
         hmac.update(path.as_bytes());
-        let derived = hmac.finalize().into_bytes();
+        let derived = Zeroizing::<[u8; 32]>::new(hmac.finalize().into_bytes().into());
         let key = MasterKey::new(suite, &derived[..suite.master_bytes()]);
         key.expect("a digest is longer than a key")
     }
@@ -145,7 +146,7 @@ impl Wish {
             None => (own_nonce(), presentation.path()),
         };
         let key = |track| match &film {
-            Some(film) => *film.track(track).master(),
+            Some(film) => film.track(track).master().clone(),
             None => secret.key(suite, nonce, (&path, track)),
         };
         let messages = tracks.map(|track| message(key(track), 0));
@@ -177,11 +178,11 @@ impl Wish {
         // Who has no description is given a key of the kind that it has itself.
         let suite = self.parameter.map(|it| it.suite);
         let suite = suite
-            .or_else(|| told.map(|key| key.suite()))
+            .or_else(|| told.as_ref().map(MasterKey::suite))
             .unwrap_or_default();
         if let Some(film) = film {
             return Ok(Some(Box::new(AgreedKeys {
-                server: *film.track(track).master(),
+                server: film.track(track).master().clone(),
                 client: told,
                 is_new: false,
                 film: Some(film),
@@ -190,8 +191,8 @@ impl Wish {
         let (suite, nonce) = known.unwrap_or_else(|| (suite, own_nonce()));
         let server = secret.key(suite, nonce, (&presentation.path(), track));
         Ok(Some(Box::new(AgreedKeys {
+            client: Some(told.unwrap_or_else(|| server.clone())),
             server,
-            client: Some(told.unwrap_or(server)),
             is_new: known.is_none(),
             film: None,
         })))
@@ -214,7 +215,7 @@ impl Wish {
 impl AgreedKeys {
     /// What a client is told in the answer to SETUP, if it does not know the key: a `KeyMgmt`.
     pub(super) fn answer(&self, ssrc: u32) -> Option<MikeyMessage> {
-        self.is_new.then(|| message(self.server, ssrc))
+        self.is_new.then(|| message(self.server.clone(), ssrc))
     }
 
     /// What a path's packets may be, at most, so that they fit it with their tags: those of an

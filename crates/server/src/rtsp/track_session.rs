@@ -149,6 +149,11 @@ impl TrackSession {
         self.reports.is_cut_off()
     }
 
+    /// Wakes the task of the connection that its packets go to, if they go to one.
+    pub(super) fn wake_connection(&self) {
+        self.reports.wake_connection();
+    }
+
     /// Why it has ended by itself, if it has. A live one does not.
     pub(super) fn end_reason(&self) -> Option<EndReason> {
         self.delivery.end_reason()

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onrush_wire::media::Burst;
 use onrush_wire::srtp::{MasterKey, RtcpSender, RtpKeys, Suite};
 use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 use crate::random::random;
 
@@ -48,14 +49,14 @@ impl FilmKey {
     /// A random one.
     #[must_use]
     pub fn new(suite: Suite) -> Self {
-        let bytes: [u8; 32] = random();
+        let bytes = Zeroizing::<[u8; 32]>::new(random());
         let master = MasterKey::new(suite, &bytes[..suite.master_bytes()]);
         let master = master.expect("a key is shorter than 32 bytes");
         Self {
+            reports: Mutex::new(RtcpSender::new(&master)),
             master,
             first_ssrc: u32::from_be_bytes(random()),
             ssrcs: AtomicU32::new(0),
-            reports: Mutex::new(RtcpSender::new(&master)),
             reports_sent: AtomicU32::new(0),
         }
     }

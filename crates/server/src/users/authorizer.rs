@@ -419,7 +419,7 @@ impl Rules {
             None if self.hook.is_some() => {
                 return Ok(Login::Claimed {
                     user: user.to_owned(),
-                    password: password.to_owned(),
+                    password: password.to_owned().into(),
                 });
             }
             // As long as it takes for others, so that the time does not tell who is a user.

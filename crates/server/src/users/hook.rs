@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 use super::client::agent;
 use super::config::HookConfig;
@@ -34,7 +35,7 @@ pub const HOOK_ANSWERS_MAX: usize = 16_384;
 pub(super) struct Hook {
     config: HookConfig,
     agent: ureq::Agent,
-    key: [u8; 32],
+    key: Zeroizing<[u8; 32]>,
     /// By a MAC of the question, and until when they hold.
     answers: Mutex<HashMap<[u8; 32], (Verdict, Duration)>>,
     calls: Arc<Semaphore>,
@@ -86,7 +87,7 @@ impl Hook {
         Ok(Self {
             config,
             agent,
-            key: random(),
+            key: Zeroizing::new(random()),
             answers: Mutex::default(),
             calls: Arc::new(Semaphore::new(HOOK_CALLS_MAX)),
             waiting: Arc::new(Semaphore::new(HOOK_WAITING_MAX)),
@@ -162,7 +163,7 @@ impl Hook {
 
     /// Passwords are in the question, so it is not kept itself.
     fn mac(&self, question: &str) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("a key of any length");
         mac.update(question.as_bytes());
         mac.finalize().into_bytes().into()
     }

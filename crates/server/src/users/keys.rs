@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use onrush_wire::auth::SIGNATURE_KEY_BYTES_MIN;
+use zeroize::Zeroizing;
 
 use super::watched::{ReadError, read};
 
@@ -12,9 +13,14 @@ pub const URL_KEYS_BYTES_MAX: usize = 4096;
 /// Keys in it: each may cost a look.
 pub const URL_KEYS_MAX: usize = 8;
 
-/// Keys, as text.
-#[derive(Debug)]
-pub struct UrlKeys(Vec<String>);
+/// Keys, as text. Not shown, and wiped from memory when they are dropped.
+pub struct UrlKeys(Vec<Zeroizing<String>>);
+
+impl std::fmt::Debug for UrlKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UrlKeys").finish_non_exhaustive()
+    }
+}
 
 impl UrlKeys {
     /// Reads a file.
@@ -29,8 +35,8 @@ impl UrlKeys {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim);
         let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let keys: Vec<_> = keys.map(str::to_owned).collect();
-        let is_short = |key: &String| key.len() < SIGNATURE_KEY_BYTES_MIN;
+        let keys: Vec<_> = keys.map(|key| Zeroizing::new(key.to_owned())).collect();
+        let is_short = |key: &Zeroizing<String>| key.len() < SIGNATURE_KEY_BYTES_MIN;
         if keys.is_empty() || keys.len() > URL_KEYS_MAX || keys.iter().any(is_short) {
             return Err(format!(
                 "write 1 to {URL_KEYS_MAX} keys, one a line, of {SIGNATURE_KEY_BYTES_MIN} bytes at \
@@ -47,7 +53,7 @@ impl UrlKeys {
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(String::as_bytes)
+        self.0.iter().map(|key| key.as_bytes())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whom somebody has logged in as.
 
 use onrush_wire::auth::Claims;
+use zeroize::Zeroizing;
 
 /// Whom somebody has logged in as.
 #[derive(Clone, Eq, PartialEq)]
@@ -13,8 +14,8 @@ pub(crate) enum Login {
     Claimed {
         /// The name that was given.
         user: String,
-        /// The password that came with it.
-        password: String,
+        /// The password that came with it, wiped from memory when it is dropped.
+        password: Zeroizing<String>,
     },
     /// As whoever this token is of.
     Token {

@@ -16,6 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use zeroize::Zeroizing;
 
 use crate::random::random;
 
@@ -27,7 +28,7 @@ pub const NONCES_MAX: usize = 65_536;
 /// All nonces of a server.
 #[derive(Debug)]
 pub(super) struct Nonces {
-    key: [u8; 32],
+    key: Zeroizing<[u8; 32]>,
     /// When the last one was made.
     last_us: AtomicU64,
     used: Mutex<Used>,
@@ -58,7 +59,7 @@ pub(super) struct Nonce {
 impl Nonces {
     pub(super) fn new() -> Self {
         Self {
-            key: random(),
+            key: Zeroizing::new(random()),
             last_us: AtomicU64::new(0),
             used: Mutex::default(),
             nonces_max: NONCES_MAX,
@@ -125,7 +126,7 @@ impl Nonces {
     }
 
     fn mac(&self, made_us: u64, peer: IpAddr) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("a key of any length");
         mac.update(&made_us.to_be_bytes());
         match peer {
             IpAddr::V4(ip) => mac.update(&ip.octets()),

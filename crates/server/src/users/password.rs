@@ -13,6 +13,7 @@ use sha2::Sha256;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use crate::random::random;
 
@@ -28,7 +29,7 @@ pub const ARGON2_PASSES_MAX: u32 = 16;
 /// What is known of passwords.
 #[derive(Debug)]
 pub(super) struct Passwords {
-    key: [u8; 32],
+    key: Zeroizing<[u8; 32]>,
     /// MACs of the hash and the password.
     right: Mutex<HashSet<[u8; 32]>>,
     turn: Arc<Semaphore>,
@@ -37,7 +38,7 @@ pub(super) struct Passwords {
 impl Passwords {
     pub(super) fn new() -> Self {
         Self {
-            key: random(),
+            key: Zeroizing::new(random()),
             right: Mutex::default(),
             turn: Arc::new(Semaphore::new(1)),
         }
@@ -51,7 +52,7 @@ impl Passwords {
         }
         let turn = Arc::clone(&self.turn).acquire_owned();
         let turn = timeout(PASSWORD_TIME_MAX, turn).await.ok()?.ok()?;
-        let (hash, password) = (hash.to_owned(), password.to_owned());
+        let (hash, password) = (hash.to_owned(), Zeroizing::new(password.to_owned()));
         let verify = move || {
             let is_of = verify(&hash, &password);
             drop(turn);
@@ -73,7 +74,7 @@ impl Passwords {
     }
 
     fn mac(&self, hash: &str, password: &str) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("a key of any length");
         // A hash holds no zero byte.
         mac.update(hash.as_bytes());
         mac.update(b"\0");

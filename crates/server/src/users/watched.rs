@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 /// A file, and what it says.
 #[derive(Debug)]
@@ -123,7 +124,10 @@ pub(super) fn read<T>(
     let bytes = || {
         let file = File::open(path)?;
         let there = file.metadata()?;
-        let mut text = String::new();
+        // With room for all: what it grew out of would not be wiped.
+        let bytes = usize::try_from(there.len()).unwrap_or(usize::MAX);
+        let room = bytes.min(bytes_max).saturating_add(1);
+        let mut text = Zeroizing::new(String::with_capacity(room));
         file.take(bytes_max as u64 + 1).read_to_string(&mut text)?;
         Ok((text, there))
     };

@@ -6,6 +6,7 @@
 mod files;
 mod interleaved;
 mod multicast;
+mod redirect;
 mod requests;
 mod sessions;
 mod srtp;

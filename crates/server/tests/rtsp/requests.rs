@@ -215,7 +215,7 @@ fn bytes_that_are_no_request_end_the_connection_with_an_answer() {
         ("x".repeat(301), 414),
         ("\u{16}\u{3}\u{1}".to_owned(), 400),
         ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
-        ("RTSP/1.0 200 OK\r\n\r\n".to_owned(), 400),
+        ("RTSP/1.0 2 OK\r\n\r\n".to_owned(), 400),
     ] {
         let mut client = fixture.connect();
         client.send_raw(request.as_bytes()).unwrap();

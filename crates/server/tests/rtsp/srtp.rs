@@ -50,7 +50,7 @@ pub(super) fn savp(ports: &Ports) -> String {
 fn set_up(fixture: &Fixture, query: &str) -> (Viewer, MasterKey, MasterKey) {
     let mut client = fixture.connect();
     let (url, key) = describe(fixture, &mut client, query);
-    (sets_up(client, &url, &key), key, own_key(&key))
+    (sets_up(client, &url, &key), key.clone(), own_key(&key))
 }
 
 fn own_key(of: &MasterKey) -> MasterKey {

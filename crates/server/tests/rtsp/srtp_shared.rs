@@ -114,7 +114,7 @@ fn two_viewers_get_the_same_bytes_encrypted_once() {
         let mut used = KeyStreams::default();
         let [first, second] = [&mut one, &mut two].map(|(viewer, key)| {
             let (sequence, timestamp) = viewer.play(None);
-            let (sealed, packets) = Receivers::new(*key).take_all(viewer, &mut used);
+            let (sealed, packets) = Receivers::new(key.clone()).take_all(viewer, &mut used);
             assert_carries(&packets, &demo(1));
             assert_contiguous(&packets);
             let first = header(&packets[0]);

@@ -1,5 +1,7 @@
 //! The other side of a challenge: what a client of ours answers.
 
+use zeroize::Zeroizing;
+
 use super::Algorithm;
 use super::digest::response;
 use super::params::Params;
@@ -8,7 +10,7 @@ use super::params::Params;
 #[derive(Clone)]
 pub struct Answering {
     user: String,
-    password: String,
+    password: Zeroizing<String>,
     challenge: Option<Asked>,
     /// How often the nonce was used.
     count: u32,
@@ -33,7 +35,7 @@ impl Answering {
     pub fn new(user: &str, password: &str) -> Self {
         Self {
             user: user.to_owned(),
-            password: password.to_owned(),
+            password: Zeroizing::new(password.to_owned()),
             challenge: None,
             count: 0,
         }
@@ -71,8 +73,8 @@ impl Answering {
         self.count = self.count.wrapping_add(1);
         Some(match self.challenge.as_ref()? {
             Asked::Basic => {
-                let both = format!("{}:{}", self.user, self.password);
-                let both = base64::engine::general_purpose::STANDARD.encode(both);
+                let both = Zeroizing::new(format!("{}:{}", self.user, *self.password));
+                let both = base64::engine::general_purpose::STANDARD.encode(&*both);
                 format!("Basic {both}")
             }
             Asked::Digest {

@@ -5,6 +5,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 use super::digest::{Algorithm, Digest, Qop};
 use super::params::Params;
@@ -16,8 +17,8 @@ pub enum Credentials {
     Basic {
         /// Whose.
         user: String,
-        /// The password.
-        password: String,
+        /// The password, which is wiped from memory when it is dropped.
+        password: Zeroizing<String>,
     },
     /// A proof that the password is known.
     Digest(Digest),
@@ -83,15 +84,17 @@ fn basic(encoded: &str) -> Result<Credentials, CredentialsError> {
         .decode(encoded)
         .map_err(|_| CredentialsError::Syntax)?;
     // What is no UTF-8 comes from a client that writes ISO 8859-1, as they did before RFC 7617.
-    let text = String::from_utf8(bytes)
-        .unwrap_or_else(|bytes| bytes.as_bytes().iter().copied().map(char::from).collect());
+    let text = Zeroizing::new(
+        String::from_utf8(bytes)
+            .unwrap_or_else(|bytes| bytes.as_bytes().iter().copied().map(char::from).collect()),
+    );
     let (user, password) = text.split_once(':').ok_or(CredentialsError::Syntax)?;
     if text.chars().any(char::is_control) {
         return Err(CredentialsError::Syntax);
     }
     Ok(Credentials::Basic {
         user: user.to_owned(),
-        password: password.to_owned(),
+        password: password.to_owned().into(),
     })
 }
 
@@ -230,7 +233,7 @@ mod tests {
         let basic = |user: &str, password: &str| {
             Ok(Credentials::Basic {
                 user: user.to_owned(),
-                password: password.to_owned(),
+                password: password.to_owned().into(),
             })
         };
         let parse = Credentials::parse;

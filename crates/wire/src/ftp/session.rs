@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use zeroize::Zeroizing;
+
 use super::listing::{Facts, Style, time_val};
 use super::reply::quoted;
 use super::{Command, Reply};
@@ -43,7 +45,7 @@ pub enum Act {
         /// Who it is; `None` for anonymous, whose password is anything.
         user: Option<String>,
         /// The password.
-        password: String,
+        password: Zeroizing<String>,
     },
     /// Listen for a data connection; the reply is that of `passive`.
     Listen {
@@ -249,7 +251,7 @@ impl Session {
         match self.has_users {
             true => Act::LogIn {
                 user: (!is_anonymous).then_some(user),
-                password: password.to_owned(),
+                password: Zeroizing::new(password.to_owned()),
             },
             false if is_anonymous => Act::Reply(self.logged_in()),
             false => reply(530, "only anonymous is known here"),

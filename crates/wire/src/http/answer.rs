@@ -164,6 +164,18 @@ impl Answer {
         })
     }
 
+    /// 307: what is asked for is had at another server for now. `location` is a URL; what is not
+    /// ASCII in it is encoded.
+    #[must_use]
+    pub fn elsewhere(location: &str, context: &Context<'_>) -> Self {
+        let note = "this server takes nobody more; another one has it";
+        let location = utf8_percent_encode(location, CONTROLS).to_string();
+        Self::with_note(Status::TemporaryRedirect, note, context, |head| {
+            head.field("Location", location);
+            head.field("Cache-Control", "no-store");
+        })
+    }
+
     /// An error, with what to do about it.
     #[must_use]
     pub fn refusal(status: Status, note: &str, context: &Context<'_>) -> Self {

@@ -15,6 +15,7 @@ mod intent;
 mod interleaved;
 mod publish;
 mod range;
+mod redirect;
 mod reply;
 mod request;
 mod session;
@@ -31,8 +32,9 @@ pub use self::intent::{Intent, Known};
 pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};
 pub use self::publish::{Publication, Publish};
 pub use self::range::{Range, RangeError, Span, npt};
+pub use self::redirect::{Redirect, RedirectTarget, RedirectTargetError};
 pub use self::reply::{Reply, RtpInfo};
-pub use self::request::{Malformed, Request};
+pub use self::request::{ClientAnswer, Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{Group, LowerTransport, Served, ServedAt, Transport, TransportError};
 pub use self::tunnel::{

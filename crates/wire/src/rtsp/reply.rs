@@ -69,6 +69,13 @@ impl Reply {
         }
     }
 
+    /// 302: what is asked for is had there for now. `location` holds no line end.
+    #[must_use]
+    pub fn moved(location: &str) -> Self {
+        let note = "this server takes no session more";
+        Self::refusal(StatusCode::Found, note).with(headers::LOCATION, location)
+    }
+
     /// The answer to OPTIONS.
     #[must_use]
     pub fn options() -> Self {

@@ -18,6 +18,21 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+/// A client's answer to a request of the server's. Its body is passed over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ClientAnswer {
+    /// The status code.
+    pub status: u16,
+    /// The number of the request that it answers, if it has a proper one.
+    pub cseq: Option<u32>,
+}
+
+/// What a head belongs to.
+pub(super) enum Headed {
+    Request(Request),
+    Answer(ClientAnswer),
+}
+
 /// What was wrong with the bytes.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
@@ -94,15 +109,40 @@ impl Request {
 }
 
 /// Reads a head that ends with an empty line; also says how many bytes of body follow.
-pub(super) fn parse_head(head: &[u8]) -> Result<(Request, usize), Malformed> {
+pub(super) fn parse_head(head: &[u8]) -> Result<(Headed, usize), Malformed> {
     let head = str::from_utf8(head).map_err(|_| Malformed::NotUtf8)?;
     let mut lines = head
         .split('\n')
         .map(|line| line.strip_suffix('\r').unwrap_or(line));
-    let (method, uri, version) = lines
-        .next()
-        .and_then(request_line)
-        .ok_or(Malformed::RequestLine)?;
+    let first = lines.next().unwrap_or("");
+    let status = status_line(first);
+    let (method, uri, version) = match status {
+        // Of an answer nothing but its headers is read on.
+        Some(_) => (Method::Options, String::new(), (1, 0)),
+        None => request_line(first).ok_or(Malformed::RequestLine)?,
+    };
+    let headers = parse_headers(lines)?;
+    let request = Request {
+        method,
+        uri,
+        version,
+        headers,
+        body: Vec::new(),
+    };
+    let body_bytes = content_length(&request)?;
+    let headed = match status {
+        Some(status) => Headed::Answer(ClientAnswer {
+            status,
+            cseq: request.cseq(),
+        }),
+        None => Headed::Request(request),
+    };
+    Ok((headed, body_bytes))
+}
+
+fn parse_headers<'a>(
+    lines: impl Iterator<Item = &'a str>,
+) -> Result<Vec<(String, String)>, Malformed> {
     let mut headers: Vec<(String, String)> = Vec::new();
     for line in lines.take_while(|line| !line.is_empty()) {
         if line.starts_with([' ', '\t']) {
@@ -119,15 +159,7 @@ pub(super) fn parse_head(head: &[u8]) -> Result<(Request, usize), Malformed> {
         }
         headers.push((name.to_owned(), value.trim().to_owned()));
     }
-    let request = Request {
-        method,
-        uri,
-        version,
-        headers,
-        body: Vec::new(),
-    };
-    let body_bytes = content_length(&request)?;
-    Ok((request, body_bytes))
+    Ok(headers)
 }
 
 fn content_length(request: &Request) -> Result<usize, Malformed> {
@@ -139,6 +171,15 @@ fn content_length(request: &Request) -> Result<usize, Malformed> {
     }
     // A number too large for the type is no number less: it is above every limit.
     Ok(length.parse().unwrap_or(usize::MAX))
+}
+
+/// The status of `RTSP/1.0 STATUS REASON`, three digits.
+fn status_line(line: &str) -> Option<u16> {
+    let mut words = line.strip_prefix("RTSP/")?.splitn(3, ' ');
+    let (major, minor) = words.next()?.split_once('.')?;
+    number::<u32>(major).zip(number::<u32>(minor))?;
+    let status = words.next().filter(|status| status.len() == 3)?;
+    number(status).filter(|status| (100..600).contains(status))
 }
 
 fn request_line(line: &str) -> Option<(Method, String, (u32, u32))> {

@@ -7,6 +7,7 @@ use ctr::flavors::Ctr128BE;
 use hmac::{Hmac, Mac};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sha1::Sha1;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// How packets are encrypted and authenticated.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -59,8 +60,8 @@ pub(super) const KEY_BYTES: usize = 16;
 const CM_TAG_BYTES: usize = 10;
 const GCM_TAG_BYTES: usize = 16;
 
-/// A master key with its salt. Its bytes are not shown.
-#[derive(Clone, Copy, Eq, PartialEq)]
+/// A master key with its salt. Its bytes are not shown, and wiped from memory when it is dropped.
+#[derive(Clone, Eq, PartialEq)]
 pub struct MasterKey {
     suite: Suite,
     key: [u8; KEY_BYTES],
@@ -99,14 +100,14 @@ impl MasterKey {
 
     /// The cipher for what has these labels (RFC 3711, section 4.3.2).
     pub(super) fn cipher(&self, labels: Labels) -> Cipher {
-        let mut key = [0; KEY_BYTES];
-        self.derive(labels.encryption, &mut key);
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        self.derive(labels.encryption, &mut *key);
         let mut salt = [0; 14];
         self.derive(labels.salt, &mut salt[..self.suite.salt_bytes()]);
         match self.suite {
             Suite::AesCm128HmacSha1 => {
-                let mut authentication = [0; 20];
-                self.derive(labels.authentication, &mut authentication);
+                let mut authentication = Zeroizing::new([0; 20]);
+                self.derive(labels.authentication, &mut *authentication);
                 Cipher::cm(&key, salt, &authentication)
             }
             Suite::AeadAes128Gcm => {
@@ -124,6 +125,24 @@ impl MasterKey {
         key_stream(&Aes128Enc::new(&self.key.into()), iv, derived);
     }
 }
+
+impl Drop for MasterKey {
+    fn drop(&mut self) {
+        self.key.zeroize();
+        self.salt.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for MasterKey {}
+
+// Of what is derived of it, round keys of AES are wiped by their crate. Not so ring's keys, and
+// what HMAC begins with: each packet begins with a copy of that, which would be wiped with it, and
+// nothing is read by it.
+const _: () = {
+    const fn is_wiped<T: ZeroizeOnDrop>() {}
+    is_wiped::<MasterKey>();
+    is_wiped::<Aes128Enc>();
+};
 
 impl std::fmt::Debug for MasterKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -525,6 +525,7 @@ impl Shared {
                 (Transport::Srtp, Some(From::Socket(receiver))) if inspects => {
                     let key = track
                         .key
+                        .clone()
                         .or(agreed.key)
                         .ok_or(ViewerError::NoPlace("key"))?;
                     receiver.state.borrow_mut().decrypt(&key);

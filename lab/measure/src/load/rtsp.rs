@@ -368,7 +368,7 @@ fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
         } else if let Some(control) = line.strip_prefix("a=control:") {
             track.1 = Some(control);
         } else if let Some(crypto) = line.strip_prefix("a=crypto:") {
-            track.2 = track.2.or_else(|| parse_crypto_attribute(crypto));
+            track.2 = track.2.take().or_else(|| parse_crypto_attribute(crypto));
         }
     }
     let url = |control: Option<&str>| match control {

@@ -68,6 +68,9 @@ impl Responder {
             let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
             (self.with_context(request, keeps_alive, answer), None)
         };
+        if let Some(answer) = self.elsewhere(request, keeps_alive) {
+            return (answer, None);
+        }
         match (request.method, &request.target) {
             (Method::Connect | Method::NotAllowed, _) => {
                 refusal(Status::MethodNotAllowed, "nothing can be changed here")
@@ -115,6 +118,30 @@ impl Responder {
             }
             _ => refusal(Status::NotFound, NOTHING),
         }
+    }
+
+    /// Where to ask instead, while the server drains and sends its clients on.
+    fn elsewhere(&self, request: &Request<'_>, keeps_alive: bool) -> Option<Answer> {
+        let (Method::Get | Method::Head, Target::Path { name, is_folder }) =
+            (request.method, &request.target)
+        else {
+            return None;
+        };
+        let redirection = self.site.statistics.drain.redirection()?;
+        let slash = if *is_folder && !name.is_empty() {
+            "/"
+        } else {
+            ""
+        };
+        let query = request.query.map(|query| format!("?{query}"));
+        let path = format!("/{}{slash}{}", in_url(name), query.unwrap_or_default());
+        let to = &redirection.to;
+        let location = to.of_http(&path, request.host, self.is_encrypted);
+        let answer = |c: &Context<'_>| match &location {
+            Some(location) => Answer::elsewhere(location, c),
+            None => Answer::refusal(Status::ServiceUnavailable, DRAINS, c),
+        };
+        Some(self.with_context(request, keeps_alive, answer))
     }
 
     /// Whether the request may be answered, before it is known whether there is such a file.
@@ -305,4 +332,5 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
     }
 }
 
+const DRAINS: &str = "the server takes nobody more; try another";
 const NOTHING: &str = "there is nothing by this name";

@@ -118,7 +118,7 @@ fn where_there_are_users_passwords_are_asked_about() {
     assert_eq!(client.code("USER Ann A"), 331);
     let log_in = |user: Option<&str>, password: &str| Act::LogIn {
         user: user.map(str::to_owned),
-        password: password.to_owned(),
+        password: password.to_owned().into(),
     };
     assert_eq!(client.act("PASS  a b"), log_in(Some("Ann A"), " a b"));
     assert_eq!(client.code("PWD"), 530, "nobody has said yes");

@@ -1,0 +1,182 @@
+//! Waiting for what comes next on a connection, which is what it does most of its life.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use onrush_wire::rtsp::{self, Decoder, Event, Frame, Reply, StatusCode};
+use tokio::time::{Instant, sleep};
+
+use super::super::interleaving::PACKET_BYTES_MAX;
+use super::{Connection, Received};
+
+/// Why a connection that waits for a request goes on.
+enum Woken {
+    Readable,
+    /// Clients are to be sent on.
+    Draining,
+    /// Nothing has come for so long.
+    Late,
+}
+
+impl Connection {
+    /// The next request; `None` once the client has closed or has been silent for too long.
+    pub(super) async fn receive(&mut self) -> io::Result<Option<Received>> {
+        let mut is_begun = false;
+        let mut given_up = pin!(sleep(self.patience(is_begun)));
+        loop {
+            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+                return Ok(None);
+            }
+            if let Some(received) = self.next() {
+                return Ok(Some(received));
+            }
+            if let Some(due) = self.redirection_due() {
+                return Ok(due);
+            }
+            if self.decoder.is_some() != is_begun {
+                is_begun = !is_begun;
+                let time_max = self.patience(is_begun);
+                given_up.as_mut().reset(Instant::now() + time_max);
+            }
+            // By hand, because this is what a connection is most of its life, and `readable` and
+            // `timeout` are larger.
+            let woken = poll_fn(|context| {
+                let readiness = match &mut self.tunnel {
+                    None => self.socket.poll_read_ready(context),
+                    Some(tunnel) => tunnel.poll_read_ready(&self.socket, context),
+                };
+                if let Poll::Ready(ready) = readiness {
+                    return Poll::Ready(ready.map(|()| Woken::Readable));
+                }
+                if self.redirection_due().is_some() {
+                    return Poll::Ready(Ok(Woken::Draining));
+                }
+                if let Some(interleaving) = &self.interleaving {
+                    interleaving.wake_by(context.waker());
+                }
+                given_up.as_mut().poll(context).map(|()| Ok(Woken::Late))
+            });
+            match woken.await? {
+                Woken::Draining => {}
+                Woken::Readable => {
+                    if self.read()? == Some(0) {
+                        return Ok(None);
+                    }
+                }
+                Woken::Late => match self.overdue(is_begun) {
+                    Ok(received) => return Ok(received),
+                    Err(time_max) => given_up.as_mut().reset(Instant::now() + time_max),
+                },
+            }
+        }
+    }
+
+    /// What becomes of a connection on which nothing has come in time, or how much longer it is
+    /// waited for.
+    fn overdue(&self, is_begun: bool) -> Result<Option<Received>, Duration> {
+        let publisher = self.publisher.as_ref();
+        if is_begun {
+            let note = "the rest of the request did not come";
+            let reply = Reply::refusal(StatusCode::RequestTimeout, note);
+            return Ok(Some(Received::Refused(Box::new((reply, None)))));
+        }
+        if publisher.is_some_and(|it| it.is_silent()) {
+            return Ok(None);
+        }
+        if publisher.is_some_and(|it| it.patience().is_some()) {
+            return Ok(Some(Received::ReportDue));
+        }
+        match self.has_sessions() {
+            // Whoever watches a film says nothing on this connection; its session has a clock.
+            true => Err(self.patience(is_begun)),
+            false => Ok(None),
+        }
+    }
+
+    /// How long the rest of a request is waited for, or one at all.
+    pub(super) fn patience(&self, is_begun: bool) -> Duration {
+        let limits = &self.control().config.limits;
+        if is_begun {
+            limits.request_time_max
+        } else {
+            let of_publisher = self.publisher.as_ref().and_then(|it| it.patience());
+            of_publisher.unwrap_or(limits.idle_time_max)
+        }
+    }
+
+    /// What is whole of what has come.
+    fn next(&mut self) -> Option<Received> {
+        let decoder = self.decoder.as_mut()?;
+        loop {
+            match decoder.next_event() {
+                Some(Ok(Event::Request(request))) => {
+                    return Some(Received::Request(Box::new(request)));
+                }
+                Some(Ok(Event::Frame(Frame { channel, packet }))) if self.publisher.is_some() => {
+                    if let Some(publisher) = &self.publisher {
+                        publisher.frame(channel, packet);
+                    }
+                }
+                Some(Ok(Event::Frame(Frame { channel, packet }))) => {
+                    let interleaving = self.interleaving.as_ref();
+                    if let Some(owner) = interleaving.and_then(|it| it.owner_of(channel)) {
+                        let control = &self.place.control;
+                        control.tell(owner, |session| session.heard(Ok(&packet)));
+                    }
+                }
+                Some(Ok(Event::Answer(answer))) => {
+                    Self::note_answer(self.place.peer, answer);
+                }
+                Some(Ok(Event::Tunnel(side))) => {
+                    let rest = self.decoder.take().map(|decoder| decoder.into_rest());
+                    let rest = rest.unwrap_or_default();
+                    return Some(Received::Tunnel(Box::new((side, rest))));
+                }
+                Some(Err(refused)) => {
+                    let farewell = (refused.reply(), refused.cseq);
+                    return Some(Received::Refused(Box::new(farewell)));
+                }
+                None => break,
+            }
+        }
+        self.decoder.take_if(|decoder| !decoder.is_mid_request());
+        None
+    }
+
+    /// Takes what has come, and says how much, or `None` if nothing has.
+    fn read(&mut self) -> io::Result<Option<usize>> {
+        let mut bytes = [0; 4096];
+        let read = match &mut self.tunnel {
+            None => self.socket.try_read(&mut bytes),
+            Some(tunnel) => tunnel.try_read(&mut self.socket, &mut bytes),
+        };
+        let read = match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            read => read?,
+        };
+        self.push(&bytes[..read]);
+        self.keep_key()?;
+        Ok(Some(read))
+    }
+
+    /// Takes what has come.
+    pub(in super::super) fn push(&mut self, bytes: &[u8]) {
+        let limits = &self.place.control.config.limits;
+        let decoder = self.decoder.get_or_insert_with(|| {
+            Box::new(Decoder::new(rtsp::Limits {
+                head_bytes_max: limits.request_head_bytes_max,
+                headers_max: limits.request_headers_max,
+                body_bytes_max: limits.request_body_bytes_max,
+                frame_bytes_max: match (&self.publisher, &self.interleaving) {
+                    (Some(_), _) => usize::from(u16::MAX),
+                    (None, Some(_)) => PACKET_BYTES_MAX,
+                    (None, None) => 0,
+                },
+            }))
+        });
+        decoder.push(bytes);
+    }
+}

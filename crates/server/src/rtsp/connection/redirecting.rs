@@ -1,0 +1,133 @@
+//! Sending clients on to another server while this one drains: who comes is answered 302, and each
+//! session is told once, by a request of the server's (RFC 2326, section 10.10).
+//!
+//! Nothing waits for the client's answer, and most do not understand REDIRECT: a session ends when
+//! its client tears it down, or when the drain has lasted for too long.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use onrush_wire::http::in_url;
+use onrush_wire::rtsp::{ClientAnswer, Method, Redirect, Reply, Request, State};
+use tracing::debug;
+
+use super::super::session::Session;
+use super::{Connection, Received};
+use crate::drain::Redirection;
+
+impl Connection {
+    /// Where clients are sent on to, if they are.
+    fn redirection(&self) -> Option<Arc<Redirection>> {
+        self.control().statistics.drain.redirection()
+    }
+
+    /// What is to be done for who is to go to another server: to tell somebody, or to let somebody
+    /// go who publishes here and has stayed for too long.
+    pub(super) fn redirection_due(&self) -> Option<Option<Received>> {
+        let to = self.redirection()?;
+        if self.publisher.is_some() && to.is_over() {
+            return Some(None);
+        }
+        self.is_to_be_told(to.round)
+            .then_some(Some(Received::Redirected(to)))
+    }
+
+    /// Whether anybody who uses this connection has not been told in this round.
+    fn is_to_be_told(&self, round: u8) -> bool {
+        let publisher = self.publisher.as_ref();
+        publisher.is_some_and(|it| it.redirected != round)
+            || self
+                .own_sessions()
+                .iter()
+                .any(|it| it.uses.round() != u32::from(round))
+    }
+
+    fn own_sessions(&self) -> Vec<Rc<Session>> {
+        let sessions = self.control().sessions.borrow();
+        let own = self.sessions.iter().filter_map(|it| sessions.get(it));
+        let alive = own.filter(|session| session.state() != State::Init);
+        // So that the table is not borrowed while they are told.
+        alive.map(Rc::clone).collect()
+    }
+
+    /// What a request is answered that another server is to carry out: one that begins something.
+    pub(super) fn moved(&self, request: &Request) -> Option<Reply> {
+        let begins = match request.method {
+            Method::Describe | Method::Announce => true,
+            // One more track of a session that there is plays here, too.
+            Method::Setup => request.header("Session").is_none(),
+            _ => false,
+        };
+        let is_first_of_publisher = self.publisher.is_none();
+        if !begins || !is_first_of_publisher || request.version != (1, 0) {
+            return None;
+        }
+        let to = self.redirection()?;
+        let location = to.to.of_rtsp(&request.uri, self.is_encrypted())?;
+        Some(Reply::moved(&location))
+    }
+
+    /// Tells all who use this connection where they find what they play, once in each round.
+    pub(super) async fn redirect(&mut self, redirection: &Redirection) -> io::Result<()> {
+        let round = redirection.round;
+        for session in self.own_sessions() {
+            if session.uses.set_round(round) == u32::from(round) {
+                continue;
+            }
+            let url = Redirect::presentation(&session.tracks()[0].track_url);
+            let is_stored = session.media().is_some();
+            let position_ns = is_stored.then(|| session.position_ns());
+            let told = (session.id(), position_ns);
+            self.send_redirect(&url, told, redirection).await?;
+        }
+        let Some(publisher) = &mut self.publisher else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut publisher.redirected, round) == round {
+            return Ok(());
+        }
+        let (session, path) = (publisher.session, in_url(publisher.path()).to_string());
+        let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
+        let url = format!("{scheme}://{}/{}", self.socket.local(), path);
+        self.send_redirect(&url, (session, None), redirection).await
+    }
+
+    async fn send_redirect(
+        &mut self,
+        url: &str,
+        (session, position_ns): (onrush_wire::rtsp::SessionId, Option<u64>),
+        redirection: &Redirection,
+    ) -> io::Result<()> {
+        let Some(location) = redirection.to.of_rtsp(url, self.is_encrypted()) else {
+            return Ok(());
+        };
+        let cseq = self.control().next_cseq();
+        let request = Redirect {
+            cseq,
+            session,
+            url,
+            location: &location,
+            position_ns,
+        };
+        let short = session.short();
+        debug!("session {short}: REDIRECT {cseq} to {location}");
+        let request = request.to_bytes();
+        let Some(interleaving) = &self.interleaving else {
+            return self.write_all(request).await;
+        };
+        // Between frames. Not waited for: who leaves everything unread is to keep what it has.
+        if let Err(error) = interleaving.connection.try_send(request) {
+            debug!("session {short}: REDIRECT {cseq} is not sent: {error}");
+        }
+        Ok(())
+    }
+
+    /// Notes what a client says to a request of the server's: its session goes on, or is torn down
+    /// by a request of its own.
+    pub(super) fn note_answer(peer: SocketAddr, answer: ClientAnswer) {
+        let ClientAnswer { status, cseq } = answer;
+        debug!("{peer}: answers {status} to {cseq:?}");
+    }
+}

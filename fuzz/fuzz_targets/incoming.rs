@@ -1,0 +1,5 @@
+//! Fuzzes the target `incoming`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("incoming");

@@ -1,0 +1,229 @@
+//! A server that drains and sends its clients on to another: by the API, by SIGTERM, and what real
+//! players make of it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use onrush_testkit::http_client;
+use onrush_testkit::interleaved::InterleavedClient;
+use onrush_testkit::process::Process;
+use onrush_testkit::require_programs;
+use onrush_testkit::rtsp_client::Client;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use common::{LONG, ONRUSH, clip, wait_until};
+
+mod common;
+
+/// A server on loopback with a clip of some seconds.
+struct Server {
+    process: Process,
+    _films: TempDir,
+    rtsp: SocketAddr,
+    http: SocketAddr,
+    metrics: SocketAddr,
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Self {
+        let films = tempfile::tempdir().unwrap();
+        let film = films.path().join("clip.ts");
+        fs::write(&film, clip(6.0)).unwrap();
+        onrush_testkit::media::age(&film).unwrap();
+        let mut command = Command::new(ONRUSH);
+        command.arg("serve").arg(films.path()).args(more);
+        for service in ["rtsp", "http", "metrics"] {
+            command.arg(format!("--{service}=127.0.0.1:0"));
+        }
+        command.args(["--state=off", "--cache=8MiB"]);
+        let process = Process::start(&mut command).unwrap();
+        let address = |begin: &str| {
+            let line = process.wait_for_line(begin, LONG);
+            let line = line.unwrap_or_else(|| panic!("{}", process.log()));
+            let address = line.split("//").nth(1).unwrap().split('/').next().unwrap();
+            address.parse().unwrap()
+        };
+        Self {
+            rtsp: address("listening  rtsp://"),
+            http: address("listening  http://"),
+            metrics: address("metrics    http://"),
+            process,
+            _films: films,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("rtsp://{}/clip.ts", self.rtsp)
+    }
+
+    /// The exit code of `onrush ctl`, and what it prints.
+    fn ctl(&self, words: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(ONRUSH);
+        command.args(["ctl", "--at", &self.metrics.to_string()]);
+        let output = command.args(words).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    }
+
+    /// Begins a drain, or ends it; the server that clients are sent on to.
+    fn drain(&self, words: &[&str]) -> Value {
+        let (code, said) = self.ctl(&[&["drain"], words].concat());
+        assert_eq!(code, Some(0), "{said}");
+        serde_json::from_str::<Value>(&said).unwrap()["to"].take()
+    }
+
+    fn describe(&self) -> (u16, Option<String>) {
+        let mut client = Client::connect(self.rtsp).unwrap();
+        let url = format!("{}?x=y", self.url());
+        let answer = client.request("DESCRIBE", &url, &[]).unwrap();
+        let location = answer.header("Location").map(str::to_owned);
+        (answer.status, location)
+    }
+
+    fn get(&self, target: &str) -> (u16, Option<String>) {
+        let mut client = http_client::Client::connect(self.http).unwrap();
+        let text = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", self.http);
+        client.connection.send(text).unwrap();
+        let answer = client.response(false).unwrap();
+        let location = answer.header("Location").map(str::to_owned);
+        (answer.status, location)
+    }
+
+    /// Sessions that there are and that there were.
+    fn sessions(&self) -> (u64, u64) {
+        let client = http_client::Client::connect(self.metrics).unwrap();
+        let status: Value = serde_json::from_slice(&client.get("/status").unwrap()).unwrap();
+        let of = |name: &str| status["sessions"][name].as_u64().unwrap();
+        (of("now"), of("total"))
+    }
+}
+
+/// A session over TCP that plays.
+fn play(server: &Server) -> InterleavedClient {
+    let mut client = InterleavedClient::connect(server.rtsp).unwrap();
+    let url = server.url();
+    let transport = "RTP/AVP/TCP;unicast;interleaved=0-1";
+    client.set_up(&format!("{url}/track1"), transport).unwrap();
+    assert_eq!(client.request("PLAY", &url, &[]).unwrap().status, 200);
+    client.frame().unwrap();
+    client
+}
+
+#[test]
+fn the_api_sends_clients_on() {
+    let server = Server::start(&[]);
+    assert_eq!(
+        server.drain(&["--to", "rtsp://192.0.2.8:8600/"]),
+        "rtsp://192.0.2.8:8600/"
+    );
+    let there = Some("rtsp://192.0.2.8:8600/clip.ts?x=y".to_owned());
+    assert_eq!(server.describe(), (302, there));
+    for target in ["/clip.ts?x=y", "/clip.ts/hls/index.m3u8", "/"] {
+        let there = format!("http://192.0.2.8:{}{target}", server.http.port());
+        assert_eq!(server.get(target), (307, Some(there)));
+    }
+    // Without a place it is a drain as ever, and none where nothing is said any more.
+    assert_eq!(server.drain(&[]), Value::Null);
+    assert_eq!((server.describe().0, server.get("/clip.ts").0), (200, 503));
+    assert_eq!(server.drain(&["--stop"]), Value::Null);
+    assert_eq!((server.describe().0, server.get("/clip.ts").0), (200, 200));
+
+    for to in ["http://b/", "rtsp://b/film.mp4", "rtsp://u:p@b/", "b"] {
+        let (code, said) = server.ctl(&["drain", "--to", to]);
+        assert_eq!(code, Some(2), "{to}: {said}");
+        assert!(said.contains("write rtsp://HOST[:PORT]/"), "{said}");
+        let mut client = http_client::Client::connect(server.metrics).unwrap();
+        let target = format!("/api/v1/drain?to={to}");
+        let host = server.metrics;
+        let lines = format!("Host: {host}\r\nX-Onrush: test\r\n");
+        let text = format!("PUT {target} HTTP/1.1\r\n{lines}\r\n");
+        client.connection.send(text).unwrap();
+        let answer = client.response(false).unwrap();
+        assert_eq!(answer.status, 400, "{to}: {}", answer.text());
+        assert!(answer.text().contains("write rtsp://HOST[:PORT]/"));
+    }
+    assert_eq!(server.describe().0, 200, "what is refused changes nothing");
+}
+
+#[test]
+fn a_signal_sends_clients_on_and_waits_for_them() {
+    for is_impatient in [false, true] {
+        let mut server = Server::start(&["--drain-to", "rtsp://192.0.2.8/"]);
+        let mut viewer = play(&server);
+        server.process.signal(Signal::TERM).unwrap();
+        let request = viewer.server_request().unwrap();
+        let there = "rtsp://192.0.2.8/clip.ts";
+        assert_eq!(request.header("Location"), Some(there));
+        assert_eq!(server.describe(), (302, Some(format!("{there}?x=y"))));
+        assert!(server.process.is_running().unwrap());
+        match is_impatient {
+            true => server.process.signal(Signal::TERM).unwrap(),
+            false => {
+                let answer = viewer.request("TEARDOWN", &server.url(), &[]);
+                assert_eq!(answer.unwrap().status, 200);
+            }
+        }
+        let status = server.process.wait(LONG).unwrap();
+        assert_eq!(status.code(), Some(0), "{}", server.process.log());
+    }
+}
+
+/// `ffmpeg` counts the pictures that it gets from there.
+fn ffmpeg(transport: &str, url: &str) -> Command {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-rtsp_transport", transport]);
+    command.args(["-i", url, "-c", "copy", "-progress", "-", "-f", "null", "-"]);
+    command
+}
+
+fn pictures(log: &str) -> u64 {
+    let last = log
+        .lines()
+        .rev()
+        .find_map(|line| line.split("frame=").nth(1));
+    last.unwrap_or_else(|| panic!("{log}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn players_follow_to_the_other_server() {
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    let (server, other) = (Server::start(&[]), Server::start(&[]));
+    server.drain(&["--to", &format!("rtsp://{}/", other.rtsp)]);
+    for transport in ["tcp", "udp"] {
+        let (status, log) = Process::run(&mut ffmpeg(transport, &server.url()), LONG).unwrap();
+        assert!(status.success() && pictures(&log) > 10, "{log}");
+    }
+    let mut gst = Command::new("gst-launch-1.0");
+    gst.args(["-q", "rtspsrc", "protocols=tcp"]);
+    gst.arg(format!("location={}", server.url()));
+    gst.args(["!", "rtpmp2tdepay", "!", "fakesink"]);
+    let (status, log) = Process::run(&mut gst, LONG).unwrap();
+    assert!(status.success(), "{log}");
+    assert_eq!((server.sessions().1, other.sessions().1), (0, 3));
+}
+
+#[test]
+fn players_that_know_no_redirect_play_on() {
+    require_programs!("ffmpeg");
+    let server = Server::start(&[]);
+    let count = |is_drained: bool| {
+        let before = server.sessions().1;
+        let mut player = Process::start(&mut ffmpeg("tcp", &server.url())).unwrap();
+        wait_until("it plays", || {
+            server.sessions().1 > before && server.ctl(&["sessions"]).1.contains("\"playing\"")
+        });
+        if is_drained {
+            server.drain(&["--to", "rtsp://192.0.2.8/"]);
+        }
+        assert!(player.wait(LONG).unwrap().success(), "{}", player.log());
+        pictures(&player.log())
+    };
+    let undisturbed = count(false);
+    assert_eq!(count(true), undisturbed);
+}
