@@ -1,4 +1,4 @@
-//! Live channels by HLS: what is published and what comes as a transport stream, in players, and
+//! Live channels by HLS and DASH: what is published and what comes as a transport stream, in players, and
 //! with requests that wait for what comes next.
 
 use std::fs;
@@ -125,6 +125,68 @@ fn ffmpeg_plays_channels_by_hls() {
             "{path}: {said}"
         );
     }
+}
+
+#[test]
+fn ffmpeg_plays_channels_by_dash() {
+    require_programs!("ffmpeg");
+    let live = live(&[]);
+    let path = "live/cam/dash/manifest.mpd";
+    let manifest = playlist(&live.site, &format!("/{path}"));
+    assert!(
+        manifest.contains("Content-Type: application/dash+xml\r\n"),
+        "{manifest}"
+    );
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i", &live.site.url(path)]);
+    command.args(["-t", "8", "-f", "framecrc", "-"]);
+    let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+    let frames = |track: &str| said.lines().filter(|it| it.starts_with(track)).count();
+    assert!(
+        status.success() && frames("0,") >= 190 && frames("1,") >= 350,
+        "{said}"
+    );
+    let transport = get(&live.site, "/live/ts/dash/manifest.mpd");
+    assert!(transport.starts_with("HTTP/1.1 404"), "{transport}");
+    assert!(transport.contains("hls/index.m3u8"), "{transport}");
+    let time = get(&live.site, "/live/cam/dash/time.txt");
+    assert!(time.contains("Cache-Control: no-store\r\n"), "{time}");
+    let now = time.rsplit("\r\n").next().unwrap();
+    assert!(now.len() == 24 && now.ends_with('Z'), "{time}");
+}
+
+/// A publisher that comes back begins a period, and what was listed before stays as it was.
+#[test]
+fn a_publisher_that_comes_back_begins_a_period() {
+    require_programs!("ffmpeg");
+    let mut live = live(&[]);
+    let path = "/live/cam/dash/manifest.mpd";
+    let before = playlist(&live.site, path);
+    assert_eq!(before.matches("<Period ").count(), 1, "{before}");
+    let period = |text: &str| {
+        let rest = text.split_once("<Period ").unwrap().1;
+        rest.split_once('>').unwrap().0.to_owned()
+    };
+    let published = format!("rtsp://{}/live/cam", live.site.rtsp);
+    live.senders[0].signal(Signal::TERM).unwrap();
+    live.senders[0].wait(LONG).unwrap();
+    let again = || send(&["-tune", "zerolatency"], "rtsp", &published);
+    live.senders[0] = again();
+    let give_up = Instant::now() + LONG;
+    let after = loop {
+        let after = get(&live.site, path);
+        if after.matches("<Period ").count() == 2 {
+            break after;
+        }
+        // It may have come before the one before had gone.
+        if !live.senders[0].is_running().unwrap() {
+            live.senders[0] = again();
+        }
+        assert!(Instant::now() < give_up, "{after}\n{}", live.site.server.log_tail());
+        thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!(period(&before), period(&after));
+    assert_eq!(after.matches("<AdaptationSet ").count(), 4, "{after}");
 }
 
 #[test]

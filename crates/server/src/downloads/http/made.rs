@@ -190,6 +190,19 @@ impl Made {
         made
     }
 
+    /// The time of day, which nobody keeps.
+    pub(super) fn time(text: String) -> Self {
+        let etag = format!("\"{text}\"");
+        let mut made = Self::live(
+            vec![text.into_bytes().into()],
+            etag,
+            "text/plain; charset=utf-8",
+            0,
+        );
+        made.cache_control = "no-store".into();
+        made
+    }
+
     fn shared_bytes(&self) -> u64 {
         self.shared.iter().map(|it| it.len() as u64).sum()
     }

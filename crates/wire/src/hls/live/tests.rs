@@ -10,9 +10,10 @@ use crate::media::Medium;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
 use crate::media::segments::Format;
 
-const FIRST: u64 = 1000;
+pub(super) const FIRST: u64 = 1000;
+pub(super) const TIMESCALE: u32 = 90_000;
 
-fn window(window_s: u64, bytes_max: usize) -> Window {
+pub(super) fn window(window_s: u64, bytes_max: usize) -> Window {
     let settings = WindowSettings {
         window_us: window_s * 1_000_000,
         bytes_max,
@@ -33,22 +34,40 @@ fn window(window_s: u64, bytes_max: usize) -> Window {
     window
 }
 
-fn describe(window: &mut Window, rendition: usize, byte: u8) {
+pub(super) fn describe(window: &mut Window, rendition: usize, byte: u8) {
     let init = InitSegment {
         bytes: Arc::from([byte]),
         codec: Some("avc1.42c00c".to_owned()),
         dimensions: Some((320, 180)),
         channels: None,
+        timescale: TIMESCALE,
     };
     let init = Arc::new(init);
     window.apply(Output::Init { rendition, init });
 }
 
-fn part(window: &mut Window, rendition: usize, bytes: usize) {
+/// A part that goes on where the one before has ended.
+pub(super) fn part(window: &mut Window, rendition: usize, bytes: usize) {
+    part_after(window, rendition, bytes, 0);
+}
+
+/// A part that begins so many seconds behind the end of the one before.
+fn part_after(window: &mut Window, rendition: usize, bytes: usize, gap_s: i64) {
+    let last = window.renditions[rendition].segments.back();
+    let (starts_unix_ns, starts_ticks) = last.map_or((1_700_000_000_123_000_000, 900_000), |it| {
+        let lasts_ns = it.lasts_us.cast_signed() * 1000;
+        let gap_ticks = gap_s * i64::from(TIMESCALE);
+        (
+            it.starts_unix_ns + lasts_ns + gap_s * 1_000_000_000,
+            it.starts_ticks + it.ticks + gap_ticks,
+        )
+    });
     let part = PartOf {
         bytes: vec![7; bytes].into(),
         lasts_us: 320_000,
-        starts_unix_ns: 1_700_000_000_123_000_000,
+        starts_unix_ns,
+        starts_ticks,
+        ticks: i64::from(TIMESCALE) * 320 / 1000,
         is_independent: true,
         samples: 8,
     };
@@ -56,9 +75,15 @@ fn part(window: &mut Window, rendition: usize, bytes: usize) {
 }
 
 /// A segment of 3.2 s of each rendition.
-fn segment(window: &mut Window, bytes: usize) {
+pub(super) fn segment(window: &mut Window, bytes: usize) {
+    segment_after(window, bytes, 0);
+}
+
+/// One that begins so many seconds behind the end of the one before.
+pub(super) fn segment_after(window: &mut Window, bytes: usize, gap_s: i64) {
     for rendition in 0..2 {
-        (0..10).for_each(|_| part(window, rendition, bytes / 10));
+        part_after(window, rendition, bytes / 10, gap_s);
+        (1..10).for_each(|_| part(window, rendition, bytes / 10));
         window.apply(Output::SegmentEnd { rendition });
     }
 }

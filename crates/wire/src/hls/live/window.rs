@@ -38,6 +38,8 @@ pub struct Window {
     pub(super) renditions: Vec<Kept>,
     pub(super) part_us: u64,
     pub(super) target_s: Option<u64>,
+    /// When the first part of all begins, in ms since 1970.
+    pub(super) starts_unix_ms: Option<i64>,
     bytes: usize,
 }
 
@@ -49,9 +51,12 @@ pub struct Kept {
     pub(super) segments: VecDeque<Segment>,
     /// How many at the front are kept and not listed.
     pub(super) unlisted: usize,
+    first_number: u64,
     next_number: u64,
     next_break: bool,
     breaks: u64,
+    /// When the first segment since the last break begins, in ns since 1970.
+    break_unix_ns: i64,
     version: Version,
     init: Arc<InitSegment>,
     bytes: usize,
@@ -65,9 +70,19 @@ pub(super) struct Segment {
     /// How many breaks there were before it, and whether one is in front of it.
     pub(super) breaks: u64,
     pub(super) is_break: bool,
+    /// When the first segment since the last break before it begins, in ns since 1970.
+    pub(super) break_unix_ns: i64,
+    /// When it begins itself: in ns since 1970, and in ticks of its media.
+    pub(super) starts_unix_ns: i64,
+    pub(super) starts_ticks: i64,
+    /// How long it lasts, in ticks.
+    pub(super) ticks: i64,
+    /// Whether a decoder can start where it begins.
+    pub(super) is_independent: bool,
     pub(super) parts: Vec<PartOf>,
     pub(super) is_complete: bool,
     pub(super) lasts_us: u64,
+    pub(super) samples: u64,
     pub(super) bytes: usize,
 }
 
@@ -90,9 +105,11 @@ impl Window {
             of,
             segments: VecDeque::new(),
             unlisted: 0,
+            first_number: settings.first_number,
             next_number: settings.first_number,
             next_break: false,
             breaks: settings.first_break,
+            break_unix_ns: 0,
             version: Version(settings.version),
             init: Arc::default(),
             bytes: 0,
@@ -102,6 +119,7 @@ impl Window {
             renditions: renditions.into_iter().map(kept).collect(),
             part_us: crate::media::live::PART_US,
             target_s: None,
+            starts_unix_ms: None,
             bytes: 0,
         }
     }
@@ -126,6 +144,8 @@ impl Window {
                     return false;
                 };
                 self.bytes += part.bytes.len();
+                let starts_ms = part.starts_unix_ns.div_euclid(1_000_000);
+                self.starts_unix_ms.get_or_insert(starts_ms);
                 kept.push(part);
                 self.evict();
                 return true;
@@ -277,15 +297,24 @@ impl Kept {
         if !is_open {
             let is_break = std::mem::take(&mut self.next_break);
             self.breaks += u64::from(is_break);
+            if is_break || self.next_number == self.first_number {
+                self.break_unix_ns = part.starts_unix_ns;
+            }
             self.segments.push_back(Segment {
                 number: self.next_number,
                 version: self.version,
                 init: Arc::clone(&self.init),
                 breaks: self.breaks,
                 is_break,
+                break_unix_ns: self.break_unix_ns,
+                starts_unix_ns: part.starts_unix_ns,
+                starts_ticks: part.starts_ticks,
+                ticks: 0,
+                is_independent: part.is_independent,
                 parts: Vec::new(),
                 is_complete: false,
                 lasts_us: 0,
+                samples: 0,
                 bytes: 0,
             });
             self.next_number += 1;
@@ -296,6 +325,8 @@ impl Kept {
         self.bytes += part.bytes.len();
         segment.bytes += part.bytes.len();
         segment.lasts_us += part.lasts_us;
+        segment.samples += u64::from(part.samples);
+        segment.ticks = segment.ticks.saturating_add(part.ticks);
         segment.parts.push(part);
         segment.is_complete = segment.parts.len() >= PARTS_MAX;
     }
@@ -326,6 +357,11 @@ impl Kept {
         self.bytes -= gone;
         self.unlisted = hidden.saturating_sub(before - kept);
         gone
+    }
+
+    /// The number of its first segment of all.
+    pub(super) fn first_number(&self) -> u64 {
+        self.first_number
     }
 
     /// The number of the segment that is written, or of the last.
