@@ -39,17 +39,34 @@ impl Window {
     #[must_use]
     pub fn manifest(&self, query: &str) -> Option<String> {
         let has = |it: &&Kept| it.of.format == Format::Cmaf && listed(it).next().is_some();
-        let of = |medium| self.renditions.iter().filter(has).find(|it| it.of.medium == medium);
+        let of = |medium| {
+            self.renditions
+                .iter()
+                .filter(has)
+                .find(|it| it.of.medium == medium)
+        };
         let (pictures, sound) = (of(Medium::Video), of(Medium::Audio));
         let leading = pictures.or(sound).filter(|_| self.is_ready())?;
         let others: Vec<_> = sound.filter(|_| pictures.is_some()).into_iter().collect();
         let epoch_ms = self.starts_unix_ms?;
-        let periods = self.periods(leading, epoch_ms);
+        let mut periods = self.periods(leading, epoch_ms);
+        // A player that meets a period without sound plays all of it so: it waits for the first
+        // segment of sound, which is not far behind.
+        let is_early = |last: &Period<'_>| {
+            let lacks = |other: &&Kept| within(other, last, (false, None)).is_empty();
+            last.leading.len() < 2 && others.iter().any(lacks)
+        };
+        if periods.len() > 1 && periods.last().is_some_and(is_early) {
+            periods.pop();
+        }
         let mut out = self.mpd(leading, epoch_ms)?;
         for (at, period) in periods.iter().enumerate() {
             let starts = seconds(period.starts_ms - epoch_ms);
             let number = period.number;
-            text(&mut out, format_args!("<Period id=\"{number}\" start=\"{starts}\">\n"));
+            text(
+                &mut out,
+                format_args!("<Period id=\"{number}\" start=\"{starts}\">\n"),
+            );
             adaptation_set(&mut out, leading, period, &period.leading, query);
             let next = periods.get(at + 1);
             for other in &others {
@@ -149,7 +166,10 @@ fn within<'a>(
     let mut of: Vec<&Segment> = Vec::new();
     for segment in found {
         // Of two descriptions the later is that of what follows.
-        if of.last().is_some_and(|last| last.version != segment.version) {
+        if of
+            .last()
+            .is_some_and(|last| last.version != segment.version)
+        {
             of.clear();
         }
         of.push(segment);

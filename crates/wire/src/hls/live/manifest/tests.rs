@@ -17,7 +17,9 @@ type Rule = (
 );
 
 fn named<'a, 'i>(node: Node<'a, 'i>, name: &'static str) -> Vec<Node<'a, 'i>> {
-    node.descendants().filter(|it| it.has_tag_name(name)).collect()
+    node.descendants()
+        .filter(|it| it.has_tag_name(name))
+        .collect()
 }
 
 fn number(node: Node<'_, '_>, name: &str) -> i64 {
@@ -27,7 +29,10 @@ fn number(node: Node<'_, '_>, name: &str) -> i64 {
 
 /// An XML Schema duration of seconds alone, in ms.
 fn ms(node: Node<'_, '_>, name: &str) -> Option<i64> {
-    let seconds = node.attribute(name)?.strip_prefix("PT")?.strip_suffix('S')?;
+    let seconds = node
+        .attribute(name)?
+        .strip_prefix("PT")?
+        .strip_suffix('S')?;
     let (whole, thousandths) = seconds.split_once('.')?;
     let is_sound = thousandths.len() == 3;
     let ms = whole.parse::<i64>().ok()?.checked_mul(1000)? + thousandths.parse::<i64>().ok()?;
@@ -80,7 +85,12 @@ const RULES: [Rule; 14] = [
         "5.3.1.2",
         "it has no end that it could know",
         |mpd| mpd.attribute("mediaPresentationDuration").is_none(),
-        |text| text.replace("minBufferTime", "mediaPresentationDuration=\"PT9S\" minBufferTime"),
+        |text| {
+            text.replace(
+                "minBufferTime",
+                "mediaPresentationDuration=\"PT9S\" minBufferTime",
+            )
+        },
     ),
     (
         "5.3.1.2",
@@ -99,7 +109,9 @@ const RULES: [Rule; 14] = [
             let longest = ms(mpd, "maxSegmentDuration").unwrap_or(0);
             named(mpd, "SegmentTemplate").into_iter().all(|it| {
                 let scale = number(it, "timescale").max(1);
-                times(it).iter().all(|(_, lasts)| lasts * 1000 / scale <= longest)
+                times(it)
+                    .iter()
+                    .all(|(_, lasts)| lasts * 1000 / scale <= longest)
             })
         },
         |text| text.replacen(" d=\"", " d=\"9", 1),
@@ -161,7 +173,9 @@ const RULES: [Rule; 14] = [
                 let all = named(period, "Representation");
                 let is_told = |it: &Node<'_, '_>| {
                     number(*it, "bandwidth") > 0
-                        && it.attribute("codecs").is_some_and(|codecs| !codecs.is_empty())
+                        && it
+                            .attribute("codecs")
+                            .is_some_and(|codecs| !codecs.is_empty())
                 };
                 are_unique(&all) && all.iter().all(is_told)
             })
@@ -217,7 +231,12 @@ const RULES: [Rule; 14] = [
             let longest = named(mpd, "S").into_iter().map(|it| number(it, "d")).max();
             delay >= longest.unwrap_or(0) * 1000 / i64::from(super::super::tests::TIMESCALE)
         },
-        |text| text.replace("suggestedPresentationDelay=\"PT9", "suggestedPresentationDelay=\"PT0"),
+        |text| {
+            text.replace(
+                "suggestedPresentationDelay=\"PT9",
+                "suggestedPresentationDelay=\"PT0",
+            )
+        },
     ),
     (
         "5.8.4.11",
@@ -226,7 +245,9 @@ const RULES: [Rule; 14] = [
             let timing = named(mpd, "UTCTiming");
             let is_one = |it: &Node<'_, '_>| {
                 it.attribute("schemeIdUri") == Some("urn:mpeg:dash:utc:http-iso:2014")
-                    && it.attribute("value").is_some_and(|it| it.starts_with("time.txt"))
+                    && it
+                        .attribute("value")
+                        .is_some_and(|it| it.starts_with("time.txt"))
             };
             timing.len() == 1 && timing.iter().all(is_one)
         },
@@ -266,7 +287,10 @@ fn manifests_keep_the_rules() {
             assert!(keeps(document.root_element()), "{section}: {rule}\n{text}");
             let spoilt = spoilt(&text);
             let broken = Document::parse(&spoilt).map(|it| keeps(it.root_element()));
-            assert!(!broken.unwrap_or(false), "{section}: {rule}: is not seen\n{spoilt}");
+            assert!(
+                !broken.unwrap_or(false),
+                "{section}: {rule}: is not seen\n{spoilt}"
+            );
         }
     }
 }
@@ -330,6 +354,32 @@ fn a_segment_is_shown_when_it_says_in_every_manifest() {
         }
     }
     assert_eq!(known.len(), 2 * (60 + 6), "of both renditions");
+}
+
+#[test]
+fn a_period_begins_when_it_has_sound() {
+    let mut window = window(60, 1 << 20);
+    segment(&mut window, 100);
+    (0..2).for_each(|rendition| {
+        window.apply(Output::Break { rendition });
+    });
+    let pictures = |window: &mut Window| {
+        part(window, 0, 10);
+        window.apply(Output::SegmentEnd { rendition: 0 });
+        window.manifest("").unwrap().matches("<Period ").count()
+    };
+    assert_eq!(pictures(&mut window), 1);
+    part(&mut window, 1, 10);
+    window.apply(Output::SegmentEnd { rendition: 1 });
+    let text = window.manifest("").unwrap();
+    assert_eq!(text.matches("<Period ").count(), 2);
+    assert_eq!(text.matches("<AdaptationSet ").count(), 4);
+    // Sound that does not come is not waited for.
+    (0..2).for_each(|rendition| {
+        window.apply(Output::Break { rendition });
+    });
+    assert_eq!(pictures(&mut window), 2);
+    assert_eq!(pictures(&mut window), 3);
 }
 
 #[test]
