@@ -98,11 +98,11 @@ async function byPage(context) {
   const begun = await page.$eval("#film", (film) => film.currentTime);
   await until(page, "the page plays", (from) =>
     document.querySelector("#film").currentTime > from + 6, begun);
-  const [told, latency, source] = await page.evaluate(() => [
-    document.querySelector("#state").textContent, document.querySelector("#latency").textContent,
-    document.querySelector("#film").currentSrc,
+  // A machine that is busy may make it wait for what comes next, and say so.
+  await until(page, "nothing is told", () => document.querySelector("#state").textContent === "");
+  const [latency, source] = await page.evaluate(() => [
+    document.querySelector("#latency").textContent, document.querySelector("#film").currentSrc,
   ]);
-  assert(told === "", told);
   assert(source.startsWith("blob:"), source);
   assert(/^[0-9.]+ s behind$/.test(latency), latency);
   console.log(`the page: ${latency}`);
