@@ -352,7 +352,7 @@ async fn set_draining(State(site): State<Arc<Site>>, is_draining: bool) -> Json<
     drain(State(site)).await
 }
 
-async fn reload(State(site): State<Arc<Site>>) -> Response {
+pub(super) async fn reload(State(site): State<Arc<Site>>) -> Response {
     let (answer, answered) = oneshot::channel();
     if site.office.reloads.try_send(answer).is_err() {
         let text = "this server has no configuration file, or is reading it already";

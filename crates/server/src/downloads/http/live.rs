@@ -1,5 +1,5 @@
-//! Live channels by HLS (RFC 8216bis) and DASH: requests that wait for what comes next, and bytes that are
-//! shared by all who ask.
+//! Live channels by HLS (RFC 8216bis) and DASH: requests that wait for what comes next, and bytes
+//! that are shared by all who ask.
 //!
 //! A channel's resources lie beneath its name as a film's do beneath its file. Waiting is bounded:
 //! by three target durations, and by so many requests for a channel.
@@ -21,7 +21,7 @@ use super::film::MANIFEST;
 use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip};
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
-use crate::hls_live::{LiveStream, add};
+use crate::hls_live::{LiveStream, SegmentBytes, add};
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -125,14 +125,13 @@ async fn make(
             format,
         } => {
             is_of(&stream, rendition, format).ok_or_else(nothing)?;
-            match stream.window().segment(rendition, version, number) {
-                Found::Bytes(bytes) => {
-                    let etag = format!("\"{version}-{rendition}-{number}\"");
-                    let media_type = media_type_of(format, rendition);
-                    Ok(Made::live(bytes, etag, media_type, now_s(site)))
-                }
-                _ => Err(nothing()),
-            }
+            let etag = format!("\"{version}-{rendition}-{number}\"");
+            let (media_type, now_s) = (media_type_of(format, rendition), now_s(site));
+            let found = stream.segment(rendition, version, number);
+            Ok(match found.ok_or_else(nothing)? {
+                SegmentBytes::Shared(bytes) => Made::live(bytes, etag, media_type, now_s),
+                SegmentBytes::Stored(file, at) => Made::stored((file, at), etag, media_type, now_s),
+            })
         }
         Asked::Part {
             rendition,
@@ -146,16 +145,16 @@ async fn make(
             let bytes = wait_for(stream, || match found() {
                 Found::Bytes(bytes) => Some(Ok(bytes)),
                 Found::Awaited => None,
-                Found::Nothing => Some(Err(nothing())),
+                // What is stored has no parts.
+                Found::Stored(_) | Found::Nothing => Some(Err(nothing())),
             });
             let etag = format!("\"{version}-{rendition}-{number}.{part}\"");
             let media_type = media_type_of(format, rendition);
             Ok(Made::live(bytes.await?, etag, media_type, now_s(site)))
         }
-        Asked::Pictures { .. }
-        | Asked::Picture { .. }
-        | Asked::Text { .. }
-        | Asked::Poster => Err(nothing()),
+        Asked::Pictures { .. } | Asked::Picture { .. } | Asked::Text { .. } | Asked::Poster => {
+            Err(nothing())
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::media::Medium;
 use crate::media::segments::Format;
 
 /// Parts are listed of what is so many target durations from the end (section 4.4.4.9).
-const PARTS_TARGETS: u64 = 3;
+pub(super) const PARTS_TARGETS: u64 = 3;
 
 /// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
 const SKIP_TARGETS: u64 = 6;
