@@ -1,5 +1,5 @@
-//! Live channels by HLS: what is published and what comes as a transport stream, in players, and
-//! with requests that wait for what comes next.
+//! Live channels by HLS and DASH: what is published and what comes as a transport stream, in
+//! players, and with requests that wait for what comes next.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_testkit::process::{Process, Signal};
-use onrush_testkit::{require_programs, skip};
+use onrush_testkit::{require_programs, require_root, skip};
 
 use download_site::{LONG, Raw, Site};
 
@@ -125,6 +125,82 @@ fn ffmpeg_plays_channels_by_hls() {
             "{path}: {said}"
         );
     }
+}
+
+#[test]
+fn ffmpeg_plays_channels_by_dash() {
+    require_programs!("ffmpeg");
+    let live = live(&[]);
+    let path = "live/cam/dash/manifest.mpd";
+    // With one segment listed, ffmpeg 5.1 asks for the next before it is there.
+    let give_up = Instant::now() + LONG;
+    while playlist(&live.site, "/live/cam/hls/video/index.m3u8")
+        .matches("#EXTINF")
+        .count()
+        < 5
+    {
+        assert!(Instant::now() < give_up, "{}", live.site.server.log_tail());
+        thread::sleep(Duration::from_millis(200));
+    }
+    let manifest = playlist(&live.site, &format!("/{path}"));
+    assert!(
+        manifest.contains("Content-Type: application/dash+xml\r\n"),
+        "{manifest}"
+    );
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i", &live.site.url(path)]);
+    command.args(["-t", "8", "-f", "framecrc", "-"]);
+    let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+    let frames = |track: &str| said.lines().filter(|it| it.starts_with(track)).count();
+    assert!(
+        status.success() && frames("0,") >= 190 && frames("1,") >= 350,
+        "{said}"
+    );
+    let transport = get(&live.site, "/live/ts/dash/manifest.mpd");
+    assert!(transport.starts_with("HTTP/1.1 404"), "{transport}");
+    assert!(transport.contains("hls/index.m3u8"), "{transport}");
+    let time = get(&live.site, "/live/cam/dash/time.txt");
+    assert!(time.contains("Cache-Control: no-store\r\n"), "{time}");
+    let now = time.rsplit("\r\n").next().unwrap();
+    assert!(now.len() == 24 && now.ends_with('Z'), "{time}");
+}
+
+/// A publisher that comes back begins a period, and what was listed before stays as it was.
+#[test]
+fn a_publisher_that_comes_back_begins_a_period() {
+    require_programs!("ffmpeg");
+    let mut live = live(&[]);
+    let path = "/live/cam/dash/manifest.mpd";
+    let before = playlist(&live.site, path);
+    assert_eq!(before.matches("<Period ").count(), 1, "{before}");
+    let period = |text: &str| {
+        let rest = text.split_once("<Period ").unwrap().1;
+        rest.split_once('>').unwrap().0.to_owned()
+    };
+    let published = format!("rtsp://{}/live/cam", live.site.rtsp);
+    live.senders[0].signal(Signal::TERM).unwrap();
+    live.senders[0].wait(LONG).unwrap();
+    let again = || send(&["-tune", "zerolatency"], "rtsp", &published);
+    live.senders[0] = again();
+    let give_up = Instant::now() + LONG;
+    let after = loop {
+        let after = get(&live.site, path);
+        if after.matches("<Period ").count() == 2 {
+            break after;
+        }
+        // It may have come before the one before had gone.
+        if !live.senders[0].is_running().unwrap() {
+            live.senders[0] = again();
+        }
+        assert!(
+            Instant::now() < give_up,
+            "{after}\n{}",
+            live.site.server.log_tail()
+        );
+        thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!(period(&before), period(&after));
+    assert_eq!(after.matches("<AdaptationSet ").count(), 4, "{after}");
 }
 
 #[test]
@@ -257,6 +333,114 @@ fn who_leaves_while_it_waits_gives_its_place_back() {
         .for_each(|it| it.signal(Signal::CONT).unwrap());
     let later = get(site, &next);
     assert!(later.starts_with("HTTP/1.1 200"), "{later}");
+}
+
+/// A file system in memory that is full soon; not there any more once dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(size: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
+        assert!(mount.arg(folder.path()).status().unwrap().success());
+        Self(folder)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(
+            Command::new("umount")
+                .arg("--lazy")
+                .arg(self.0.path())
+                .status(),
+        );
+    }
+}
+
+/// What memory is too small for is sent from the disk, byte for byte the same; when the disk is
+/// full the window gets shorter, and all else goes on.
+#[test]
+fn a_window_goes_on_on_a_disk_until_it_is_full() {
+    require_root!();
+    require_programs!("ffmpeg", "mount");
+    let disk = SmallDisk::new("4M");
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let store = format!("--hls-store={}", disk.0.path().display());
+    let channel = format!("--channel=ts=127.0.0.1:{port}");
+    let options = [
+        "--hls-max=8MiB",
+        "--hls-stored-max=64MiB",
+        "--hls-window=1h",
+    ];
+    let more = ["--metrics=127.0.0.1:0", &store, &channel];
+    let site = Site::new(&[&options[..], &more].concat(), |_| {});
+    // Empty packets make it 4 Mbit/s.
+    let to = format!("udp://127.0.0.1:{port}?pkt_size=1316");
+    let _sender = send(&["-muxrate", "4M"], "mpegts", &to);
+    let path = "/live/ts/hls/stream/index.m3u8";
+    let first_of = |text: &str| {
+        let name = text.lines().find(|line| line.ends_with(".ts")).unwrap();
+        format!("/live/ts/hls/stream/{name}")
+    };
+    let first = first_of(&playlist(&site, path));
+    let body = |path: &str| {
+        let answer = site.get(path, "");
+        assert_eq!(answer.status, 200, "{path}\n{}", site.server.log_tail());
+        answer.body
+    };
+    let in_memory = body(&first);
+    let give_up = Instant::now() + 2 * LONG;
+    // It is there still, and from now on it is on the disk.
+    while metric(&site, "onrush_hls_stores_total") == 0 {
+        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+        get(&site, path);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(first_of(&get(&site, path)), first);
+    assert!(body(&first) == in_memory, "other bytes from the disk");
+    let part = site.get(&first, "Range: bytes=1000-2999\r\n");
+    assert_eq!((part.status, &part.body[..]), (206, &in_memory[1000..3000]));
+    assert_eq!(
+        fs::read_dir(disk.0.path()).unwrap().count(),
+        0,
+        "no file has a name"
+    );
+
+    // The disk is full: the first one goes, and what is listed is there.
+    while first_of(&get(&site, path)) == first {
+        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(metric(&site, "onrush_hls_stores_failed_total") > 0);
+    let told = site
+        .server
+        .wait_for_line("a segment cannot be stored: ", LONG);
+    assert!(told.is_some_and(|line| line.contains("gets shorter")));
+    let now = get(&site, path);
+    assert!(!body(&first_of(&now)).is_empty());
+    let next = format!("{path}?_HLS_msn={}", newest(&now) + 1);
+    assert!(get(&site, &next).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_store_that_cannot_be_is_told_at_the_start() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(download_site::ONRUSH);
+    command.arg("serve").arg(folder.path());
+    command.args(["--rtsp=127.0.0.1:0", "--http=127.0.0.1:0", "--state=off"]);
+    command.arg(format!("--hls-store={}", file.path().display()));
+    let (status, said) = Process::run(&mut command, LONG).unwrap();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("cannot keep segments in ")
+            && said.contains("; name another with --hls-store"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -148,6 +148,43 @@ fn players_that_others_wrote_play_the_same() {
     }
 }
 
+/// What a measure of the browser prints: in ms, each sample.
+fn measured(arguments: &[&str], expected: usize) {
+    let mut command = Command::new("node");
+    command
+        .arg(format!("{SCRIPTS}/measure.mjs"))
+        .args(arguments);
+    let (status, said) = Process::run(&mut command, DEADLINE).unwrap();
+    assert!(status.success(), "{said}");
+    let document = said.lines().find(|line| line.starts_with('{'));
+    let document: serde_json::Value = serde_json::from_str(document.unwrap()).unwrap();
+    let samples = document["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), expected, "{said}");
+    for sample in samples {
+        // How good they are, a quiet machine tells.
+        let ms = sample["ms"].as_f64().unwrap();
+        assert!(ms > 0.0 && ms < 60_000.0, "{said}");
+    }
+    assert_eq!(document["measure"], arguments[0]);
+}
+
+#[test]
+fn the_browser_s_measures_report_sane_times() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !has_modules() {
+        return;
+    }
+    let site = Site::new(&[], |root| {
+        for name in ["a.mp4", "b b.mp4"] {
+            copy(&counting_mp4(SECONDS).unwrap(), &root.join(name));
+        }
+    });
+    let url = site.url("");
+    measured(&["first-frame", &url, "2", "a.mp4", "b b.mp4"], 4);
+    let channel = format!("rtsp://{}/live/clock", site.rtsp);
+    measured(&["glass-to-glass", &url, "5", &channel], 5);
+}
+
 #[test]
 fn chromium_plays_over_https_by_http_2() {
     require_programs!("ffmpeg", "node", "chromium-headless-shell");

@@ -1,5 +1,5 @@
-// The dashboard: of a real server, in which a session is ended, and of a synthetic one with 10 and
-// with 10,000 sessions.
+// The dashboard: of a real server, in which a session is ended and the configuration reloaded, and of
+// a synthetic one with 10 and with 10,000 sessions.
 
 import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
@@ -33,6 +33,11 @@ async function ends(context) {
     it.dispatchEvent(new Event("input"));
   });
   await page.waitForSelector("#session-rows button");
+  // It was started without a file, which is an answer, too.
+  await page.click("#reload");
+  await until(page, "the reload is answered", () =>
+    /^Not reloaded: .*configuration file/.test(document.querySelector("#reloaded").textContent));
+  page.wrong = page.wrong.filter((it) => !/status of 409/.test(it));
   await accessible(page);
   await page.click("#session-rows button");
   await until(page, "it has ended", () => document.querySelector("#session-rows tr") === null);
@@ -72,8 +77,22 @@ function status(count, second) {
     downloads: { http_connections: 40, ftp_connections: 1, refused: 2, active: 12,
       http_answers: [0, 90 * second, 5, 1, 0], transfers: 800, bytes: second * 3e7 },
     users: { allowed: 5, challenged: 4, stale: 3, wrong: 2, slowed: 1, forbidden: 0 },
+    tls: { refused: 6, failed: 7 },
+    hls: { channels: 2, kept_bytes: 64_200_000, stored_bytes: 7.2e9, stores_failed: 1,
+      playlists: 30 * second, media: 60 * second, waiting: 8192 + count, waits: 9000 * second,
+      waits_refused: 17, waits_late: 3, waits_left: 12 },
     process: { resident_bytes: 2e9, started_s: 1 },
   };
+}
+
+// What the second channel of HLS has: hours, most of them on a disk.
+function hlsRows(count) {
+  return [
+    { path: "live/cam", window_s: 61.4, segments: 31, parts: 42, bytes: 4_200_000,
+      stored_bytes: 0, waiting: count, refused: 0 },
+    { path: "live/a channel with a long name", window_s: 14_400, segments: 7200, parts: 42,
+      bytes: 60_000_000, stored_bytes: 7.2e9, waiting: 8192, refused: 17 },
+  ];
 }
 
 function sessions(count, find, first) {
@@ -98,12 +117,17 @@ async function synthetic(count) {
     if (name === "sessions") {
       const [find, first] = [url.searchParams.get("find"), url.searchParams.get("first")];
       send("application/json", JSON.stringify(sessions(count, find, Number(first))));
+    } else if (name === "reload") {
+      const isOwn = request.method === "POST" && request.headers["x-onrush"] === "1";
+      answer.writeHead(isOwn ? 200 : 403, { "Content-Type": "application/json" });
+      answer.end(JSON.stringify({ changed: count > 10 ? ["limits.sessions_max"] : [] }));
     } else if (name === "events") {
       answer.writeHead(200, { "Content-Type": "text/event-stream" });
       const timer = setInterval(() => {
         second += 1;
         const log = [{ number: second, text: `INFO second ${second}` }];
-        answer.write(`data: ${JSON.stringify({ status: status(count, second), log })}\n\n`);
+        const news = { status: status(count, second), log, hls: hlsRows(count) };
+        answer.write(`data: ${JSON.stringify(news)}\n\n`);
       }, 200);
       answer.on("close", () => clearInterval(timer));
     } else {
@@ -138,6 +162,21 @@ async function many(context) {
     }
     const page = await open({ ...context, site }, "/admin");
     await until(page, "sessions are shown", () => document.querySelector("#session-rows tr"));
+    await until(page, "channels by HLS are shown", (waiting) => {
+      const cells = [...document.querySelectorAll("#hls-rows td")].map((it) => it.textContent);
+      return cells.length === 16 && cells.slice(8).join(" | ") ===
+        "live/a channel with a long name | 14400 s | 7200 | 42 | 57.2 MiB | 6.7 GiB | 8192 | 17"
+        && cells[6] === String(waiting);
+    }, count);
+    const told = await page.$eval("#refusal-figures", (it) => it.innerText.replace(/\s+/g, " "));
+    for (const why of ["wrong password 2", "TLS: too many handshakes 6",
+      "HLS: too many wait (503) 17", "processors busy, or no room (453) 17"]) {
+      assert(told.includes(why), `${why}: ${told}`);
+    }
+    await page.click("#reload");
+    const expected = count > 10 ? "Changed: limits.sessions_max" : "Nothing has changed";
+    await until(page, "what the reload says", (text) =>
+      document.querySelector("#reloaded").textContent === text, expected);
     if (count > PAGE) {
       await page.click("#on");
       await until(page, "the next are shown", () =>

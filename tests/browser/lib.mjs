@@ -36,7 +36,7 @@ export async function run(checks) {
   }
 }
 
-function launch(kind, userDataDir) {
+export function launch(kind, userDataDir) {
   // Certificates of tests are signed by nobody.
   const common = { headless: true, acceptInsecureCerts: true, userDataDir, protocolTimeout: 3 * WAIT_MS };
   if (kind === "firefox") {

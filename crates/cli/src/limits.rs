@@ -245,13 +245,15 @@ fn of_downloads() -> [Limit; 8] {
 }
 
 /// Those of live channels by HLS.
-fn of_live_hls() -> [Limit; 3] {
+fn of_live_hls() -> [Limit; 4] {
     let LiveHlsConfig {
         hls_bytes_max,
+        hls_stored_max,
         hls_idle_time_max,
         hls_waiting_max,
         // No limits.
         hls_window: _,
+        hls_store: _,
         is_always: _,
     } = LiveHlsConfig::default();
     [
@@ -259,6 +261,11 @@ fn of_live_hls() -> [Limit; 3] {
             "hls_bytes_max",
             bytes(hls_bytes_max),
             "segments kept of a channel",
+        ),
+        limit(
+            "hls_stored_max",
+            bytes(hls_stored_max),
+            "those of them on a disk",
         ),
         limit(
             "hls_idle_time_max",

@@ -42,6 +42,7 @@ impl Remedy for StartError {
             Self::Library(LibraryError::State { .. }) => {
                 Some("name another with --state, or off for none".to_owned())
             }
+            Self::HlsStore { .. } => Some("name another with --hls-store".to_owned()),
             Self::Data(DataError::Cache { .. }) => Some("raise --cache".to_owned()),
             Self::Channel(error) => error.remedy(),
             _ => None,

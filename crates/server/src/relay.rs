@@ -126,6 +126,7 @@ impl Relay {
             channels: channels.all().to_vec(),
             published: Arc::clone(&published),
             downloads: None,
+            live: None,
             started: SystemTime::now(),
         });
         // It has no configuration that could be read again.

@@ -7,6 +7,7 @@ mod reload;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +33,7 @@ use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
+use crate::hls_live::store::prepare;
 use crate::hls_live::{LiveChannels, LiveHls};
 use crate::library::{self, Library, LibraryError};
 use crate::listening::Draining;
@@ -116,6 +118,14 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// No segments can be kept there.
+    #[error("cannot keep segments in {}: {source}", folder.display())]
+    HlsStore {
+        /// Where.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The control thread cannot run.
     #[error("cannot start the control thread: {source}")]
     Control {
@@ -158,7 +168,7 @@ impl Server {
         let (listeners, [addresses, tls_addresses]) = for_players;
         let library = Arc::new(Library::new(&config)?);
         let authorizer = open_users(&config, &statistics)?;
-        let live = live_hls(&config, &statistics);
+        let live = live_hls(&config, &statistics)?;
         let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
         let data = Data::start(&config)?;
@@ -170,6 +180,7 @@ impl Server {
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
         let running = downloads.as_ref();
+        let running = (running, &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
         let (office, wished, reloads) = Office::new(&authorizer);
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
@@ -485,9 +496,15 @@ fn addresses_of(listeners: &[TcpListener]) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// Live channels by HLS, before there are any.
-fn live_hls(config: &Config, statistics: &Statistics) -> Arc<LiveHls> {
-    let (hls, in_kernel) = (config.downloads.hls, config.channels.in_kernel);
-    LiveHls::new(hls, in_kernel, &statistics.hls)
+fn live_hls(config: &Config, statistics: &Statistics) -> Result<Arc<LiveHls>, StartError> {
+    let (hls, in_kernel) = (config.downloads.hls.clone(), config.channels.in_kernel);
+    if let Some(folder) = &hls.hls_store {
+        prepare(folder).map_err(|source| StartError::HlsStore {
+            folder: folder.clone(),
+            source,
+        })?;
+    }
+    Ok(LiveHls::new(hls, in_kernel, &statistics.hls))
 }
 
 /// Reads the certificates, if anybody is to be heard over TLS.
@@ -535,7 +552,7 @@ fn watched(
     statistics: &Arc<Statistics>,
     (data, indexes): (&Data, Arc<library::Counters>),
     (channels, published): (&Channels, &Arc<PublishedChannels>),
-    downloads: Option<&Running>,
+    (downloads, live): (Option<&Running>, &Arc<LiveHls>),
 ) -> Arc<Watched> {
     let cores = data.cores().iter().copied();
     Arc::new(Watched {
@@ -546,6 +563,7 @@ fn watched(
         channels: channels.all().to_vec(),
         published: Arc::clone(published),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
+        live: Some(Arc::clone(live)),
         started: SystemTime::now(),
     })
 }

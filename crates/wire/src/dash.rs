@@ -1,4 +1,5 @@
-//! DASH (ISO/IEC 23009-1) of films: the manifest.
+//! DASH (ISO/IEC 23009-1) of films: the manifest. That of live channels is in
+//! [`hls::live`](crate::hls::live).
 //!
 //! Its segments are those of [HLS](crate::hls), under the same URLs. What lasts equally long in a
 //! row is one line of the time line, so that manifests are short.
@@ -169,13 +170,13 @@ fn rows(of: &Rendition) -> Vec<(Option<i64>, i64, usize)> {
 }
 
 /// As XML Schema writes durations.
-fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let ms = ns.div_ceil(1_000_000);
     format!("PT{}.{:03}S", ms / 1000, ms % 1000)
 }
 
 /// As XML wants it in text and between quotes.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars().filter(|it| !it.is_control()) {
         match letter {

@@ -371,7 +371,7 @@ async fn end_drain(State(site): State<Arc<Site>>) -> Json<Drain> {
     drain(State(site)).await
 }
 
-async fn reload(State(site): State<Arc<Site>>) -> Response {
+pub(super) async fn reload(State(site): State<Arc<Site>>) -> Response {
     let (answer, answered) = oneshot::channel();
     if site.office.reloads.try_send(answer).is_err() {
         let text = "this server has no configuration file, or is reading it already";

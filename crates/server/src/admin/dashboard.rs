@@ -7,10 +7,11 @@
 //! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
 //! | `POST /admin/sessions/ID/end` | ends a session |
 //! | `POST /admin/publishers/CHANNEL` | lets the publisher of a channel go; it may come again |
+//! | `POST /admin/reload` | has the configuration file read again, as the [API](super::api) does |
 //!
 //! Where there are users, all of it is for those with the right `admin`. Without users whoever can
-//! connect can read, as of metrics, and sessions and publishers are ended from this
-//! machine alone.
+//! connect can read, as of metrics, and sessions and publishers are ended, and the file is read
+//! again, from this machine alone.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -33,9 +34,11 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::Site;
+use super::api::reload;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
 use super::status::Status;
+use crate::hls_live::LiveRow;
 use crate::users::{Asked, Authorizer, Protocol, Refusal};
 use crate::watching::{
     ReloadWishQueue, ReloadWishes, Roster, Wish, WishQueue, Wishes, reload_wishes, wishes,
@@ -68,6 +71,8 @@ pub(crate) struct Office {
 struct News {
     status: Status,
     log: Vec<Line>,
+    /// Live channels that are cut for HLS and DASH.
+    hls: Vec<LiveRow>,
 }
 
 /// Which sessions are meant.
@@ -101,6 +106,7 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
         .route("/admin/sessions", get(sessions))
         .route("/admin/sessions/{number}/end", post(end))
         .route("/admin/publishers/{*channel}", post(dismiss))
+        .route("/admin/reload", post(reload))
         .layer(from_fn_with_state(Arc::clone(site), guard))
 }
 
@@ -217,7 +223,9 @@ async fn events(
         let last = log.last().map(|line| line.number).or(last).unwrap_or(0);
         let status = site.status();
         let event = Event::default().retry(RECONNECT_AFTER);
-        let event = event.json_data(News { status, log });
+        let live = site.watched.live.as_ref();
+        let hls = live.map_or_else(Vec::new, |live| live.rows());
+        let event = event.json_data(News { status, log, hls });
         // All of it can be written as JSON.
         let event = event.unwrap_or_default();
         Some((Ok(event), (site, Some(last))))

@@ -22,6 +22,13 @@ table! {
         made_bytes: u64 = read(&stats.made_bytes), Counter "onrush_hls_made_bytes_total";
         /// Bytes of segments that are kept in memory.
         kept_bytes: u64 = read(&stats.kept_bytes), Gauge "onrush_hls_kept_bytes";
+        /// Bytes of segments that are stored on a disk, because memory is too small for them.
+        stored_bytes: u64 = read(&stats.stored_bytes), Gauge "onrush_hls_stored_bytes";
+        /// Segments that were written there.
+        stores: u64 = read(&stats.stores), Counter "onrush_hls_stores_total";
+        /// Segments that could not be written there, which made a window shorter.
+        stores_failed: u64 = read(&stats.stores_failed),
+            Counter "onrush_hls_stores_failed_total";
         /// HTTP requests for playlists of live channels.
         playlists: u64 = read(&stats.playlists), Counter "onrush_hls_playlist_requests_total";
         /// HTTP requests for segments and parts of live channels.

@@ -26,6 +26,7 @@ use crate::downloads;
 use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
+use crate::hls_live::LiveHls;
 use crate::statistics::Statistics;
 use crate::tls::TlsStats;
 use crate::{channels, library, store, transfer, users};
@@ -425,6 +426,7 @@ pub(crate) struct Watched {
     pub(crate) channels: Vec<Arc<channels::Channel>>,
     pub(crate) published: Arc<PublishedChannels>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
+    pub(crate) live: Option<Arc<LiveHls>>,
     pub(crate) started: SystemTime,
 }
 

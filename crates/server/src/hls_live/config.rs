@@ -1,9 +1,10 @@
 //! What can be said of live channels by HLS.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The settings of live channels by HLS.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LiveHlsConfig {
     /// How far back playlists reach, 60 s by default: longer lets viewers go further back, and
     /// takes as much more memory.
@@ -11,6 +12,13 @@ pub struct LiveHlsConfig {
     /// Bytes of segments that are kept of a channel, 128 MiB by default. Playlists list what has
     /// half of them, if that is less than the window: the other half is what was listed.
     pub hls_bytes_max: usize,
+    /// Where segments are kept that memory is too small for: by default nowhere, and then they go.
+    /// With a directory, which is made if there is none, playlists reach back as far as
+    /// [`hls_window`](Self::hls_window) says. What is there goes with the server.
+    pub hls_store: Option<PathBuf>,
+    /// Bytes of segments of a channel on that disk, 8 GiB by default. Playlists list half of what
+    /// is kept, there and in memory, if that is less than the window.
+    pub hls_stored_max: u64,
     /// How long a channel is still cut that nobody asks for, 30 s by default.
     pub hls_idle_time_max: Duration,
     /// Whether channels are cut before anybody asks, and always: then there is something to go
@@ -26,6 +34,8 @@ impl Default for LiveHlsConfig {
         Self {
             hls_window: Duration::from_secs(60),
             hls_bytes_max: 128 << 20,
+            hls_store: None,
+            hls_stored_max: 8 << 30,
             hls_idle_time_max: Duration::from_secs(30),
             is_always: false,
             hls_waiting_max: 8192,

@@ -7,6 +7,7 @@
 
 pub(crate) mod config;
 mod stats;
+pub(crate) mod store;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use crate::channels::published::{PublishedChannels, Pulls};
 
 pub use self::config::LiveHlsConfig;
 pub(crate) use self::stats::{HlsStats, add};
-pub(crate) use self::stream::LiveStream;
 use self::stream::Source;
+pub(crate) use self::stream::{LiveRow, LiveStream, SegmentBytes};
 
 /// Live channels as HTTP finds them.
 #[derive(Debug)]
@@ -149,9 +150,21 @@ impl LiveHls {
             return Ok(Arc::clone(stream));
         }
         running.retain(|_, stream| !stream.is_closed());
-        let stream = LiveStream::start(path, source, self.config, &self.stats)?;
+        let stream = LiveStream::start(path, source, &self.config, &self.stats)?;
         running.insert(path.to_owned(), Arc::clone(&stream));
         Ok(stream)
+    }
+
+    /// What there is to say of those that are cut.
+    pub(crate) fn rows(&self) -> Vec<LiveRow> {
+        let running: Vec<_> = {
+            let all = self.running();
+            let all = all.iter().filter(|(_, it)| !it.is_closed());
+            all.map(|(path, it)| (path.clone(), Arc::clone(it)))
+                .collect()
+        };
+        let row = |(path, stream): (String, Arc<LiveStream>)| stream.row(path);
+        running.into_iter().map(row).collect()
     }
 
     /// Ends all of them.

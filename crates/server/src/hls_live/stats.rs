@@ -13,6 +13,10 @@ pub(crate) struct HlsStats {
     pub(crate) made_bytes: AtomicU64,
     /// Bytes that are kept of them.
     pub(crate) kept_bytes: AtomicU64,
+    /// Bytes of segments that are stored on a disk, those that were written there, and errors.
+    pub(crate) stored_bytes: AtomicU64,
+    pub(crate) stores: AtomicU64,
+    pub(crate) stores_failed: AtomicU64,
     /// Requests for playlists, and for segments and parts.
     pub(crate) playlists: AtomicU64,
     pub(crate) media: AtomicU64,

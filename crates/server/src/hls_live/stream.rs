@@ -1,18 +1,23 @@
 //! One channel that is cut.
 
+use std::fs::File;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::hls::live::{Window, WindowSettings};
+use onrush_wire::hls::Version;
+use onrush_wire::hls::live::{Found, Window, WindowSettings};
 use onrush_wire::media::live::{LiveCutter, Output};
+use serde::Serialize;
 use tokio::sync::watch;
 use tracing::info;
 
 use super::LiveHlsConfig;
 use super::stats::{HlsStats, add, subtract};
+use super::store::{DiskStore, Writer};
 use crate::channels::published::PublishedChannel;
 use crate::channels::tap::{Tap, Tapped};
 use crate::channels::{Channel, LiveChannel};
@@ -36,6 +41,9 @@ pub(crate) struct LiveStream {
     asked_ns: AtomicU64,
     waiting: AtomicUsize,
     waiting_max: usize,
+    /// Requests that found as many waiting.
+    refused: AtomicU64,
+    store: Option<DiskStore>,
     stats: Arc<HlsStats>,
     thread: Mutex<Option<JoinHandle<()>>>,
     texts: Mutex<Vec<Text>>,
@@ -48,6 +56,29 @@ struct Text {
     key: (String, bool, bool),
     changes: u64,
     bytes: Arc<[u8]>,
+}
+
+/// What the dashboard shows of a channel.
+#[derive(Debug, Serialize)]
+pub(crate) struct LiveRow {
+    path: String,
+    /// Seconds that its playlists reach back, its listed segments and their parts in memory.
+    window_s: f64,
+    segments: usize,
+    parts: usize,
+    /// Bytes in memory and on a disk.
+    bytes: usize,
+    stored_bytes: u64,
+    /// Requests that wait, and those that were not let wait.
+    waiting: usize,
+    refused: u64,
+}
+
+/// The bytes of a segment: in memory, or a part of a file.
+#[derive(Debug)]
+pub(crate) enum SegmentBytes {
+    Shared(Vec<Arc<[u8]>>),
+    Stored(Arc<File>, Range<u64>),
 }
 
 /// Breaks are counted from below here on. hls.js keeps an array of that length and walks through
@@ -67,7 +98,7 @@ impl LiveStream {
     pub(super) fn start(
         path: &str,
         source: Source,
-        config: LiveHlsConfig,
+        config: &LiveHlsConfig,
         stats: &Arc<HlsStats>,
     ) -> Result<Arc<Self>, String> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -81,10 +112,15 @@ impl LiveStream {
         let settings = WindowSettings {
             window_us: u64::try_from(config.hls_window.as_micros()).unwrap_or(u64::MAX),
             bytes_max: config.hls_bytes_max,
+            stored_bytes_max: match config.hls_store {
+                Some(_) => DiskStore::segment_bytes_max(config.hls_stored_max),
+                None => 0,
+            },
             first_number: since_1970.as_secs(),
             first_break: since_1970.as_secs() % BREAKS_BEGIN_BELOW,
             version: u64::from_ne_bytes(random()),
         };
+        let store = config.hls_store.as_deref();
         let stream = Arc::new(Self {
             tap: Arc::default(),
             window: Mutex::new(Window::new(settings, cutter.renditions())),
@@ -92,12 +128,16 @@ impl LiveStream {
             asked_ns: AtomicU64::new(monotonic_ns()),
             waiting: AtomicUsize::new(0),
             waiting_max: config.hls_waiting_max,
+            refused: AtomicU64::new(0),
+            store: store.map(|to| DiskStore::new(to, config.hls_stored_max, stats)),
             stats: Arc::clone(stats),
             thread: Mutex::default(),
             texts: Mutex::default(),
         });
+        let no_thread = |error| format!("no thread for it: {error}");
         let cutting = Cutting {
             stream: Arc::clone(&stream),
+            writer: Writer::start(&stream).map_err(no_thread)?,
             path: path.to_owned(),
             cutter,
             idle_ns: match config.is_always {
@@ -106,10 +146,11 @@ impl LiveStream {
             },
             source,
             kept_bytes: 0,
+            stored_bytes: 0,
         };
         let thread = thread::Builder::new().name("onrush-hls".to_owned());
         let thread = thread.spawn(move || cutting.run());
-        let thread = thread.map_err(|error| format!("no thread for it: {error}"))?;
+        let thread = thread.map_err(no_thread)?;
         *lock(&stream.thread) = Some(thread);
         Ok(stream)
     }
@@ -124,6 +165,51 @@ impl LiveStream {
         lock(&self.window)
     }
 
+    /// The bytes of a segment, if it is there.
+    pub(crate) fn segment(
+        &self,
+        rendition: &str,
+        version: Version,
+        number: u64,
+    ) -> Option<SegmentBytes> {
+        let window = self.window();
+        match window.segment(rendition, version, number) {
+            Found::Bytes(bytes) => Some(SegmentBytes::Shared(bytes)),
+            Found::Stored(at) => {
+                // Files are closed when the window has nothing in them: it is locked.
+                let file = self.store.as_ref()?.file(at.file)?;
+                Some(SegmentBytes::Stored(file, at.start..at.start + at.bytes))
+            }
+            Found::Awaited | Found::Nothing => None,
+        }
+    }
+
+    /// Where segments are kept that memory is too small for.
+    pub(super) fn store(&self) -> Option<&DiskStore> {
+        self.store.as_ref()
+    }
+
+    /// What there is to say of it.
+    pub(super) fn row(&self, path: String) -> LiveRow {
+        let window = self.window();
+        let (listed_us, segments, parts) = window.listed();
+        LiveRow {
+            path,
+            window_s: Duration::from_micros(listed_us).as_secs_f64(),
+            segments,
+            parts,
+            bytes: window.bytes(),
+            stored_bytes: window.stored_bytes(),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Playlists say something else now.
+    pub(super) fn has_changed(&self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
     /// Tells of changes.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -135,6 +221,7 @@ impl LiveStream {
         if before >= self.waiting_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             add(&self.stats.waits_refused);
+            add(&self.refused);
             return None;
         }
         add(&self.stats.waits);
@@ -216,8 +303,10 @@ struct Cutting {
     cutter: LiveCutter,
     idle_ns: u64,
     source: Source,
-    /// Bytes that its window has, as they are counted.
+    /// Bytes that its window has, in memory and stored, as they are counted.
     kept_bytes: u64,
+    stored_bytes: u64,
+    writer: Option<Writer>,
 }
 
 impl Cutting {
@@ -256,10 +345,11 @@ impl Cutting {
             }
         }
         self.stream.tap.close();
+        drop(self.writer.take());
         subtract(&self.stream.stats.channels);
-        self.count_kept(0);
+        self.count_kept(0, 0);
         // Who waits sees that it is closed.
-        self.stream.changed.send_modify(|changes| *changes += 1);
+        self.stream.has_changed();
         if let Source::Published(channel) = &self.source {
             channel.count_viewer(false);
         }
@@ -285,19 +375,29 @@ impl Cutting {
             }
             is_changed |= window.apply(output);
         }
-        self.count_kept(window.bytes() as u64);
+        self.count_kept(window.bytes() as u64, window.stored_bytes());
+        let store = self.stream.store();
+        let closed = store.map(|store| store.close_before(window.first_file()));
         drop(window);
+        drop(closed);
         if is_changed {
-            self.stream.changed.send_modify(|changes| *changes += 1);
+            self.stream.has_changed();
+            if let Some(writer) = &self.writer {
+                writer.wake();
+            }
         }
     }
 
-    /// From now on the window has so many bytes.
-    fn count_kept(&mut self, bytes: u64) {
-        let kept = &self.stream.stats.kept_bytes;
+    /// From now on the window has so many bytes in memory, and so many stored.
+    fn count_kept(&mut self, bytes: u64, stored_bytes: u64) {
         // Others add to it, and take away: what is more than before, or less.
-        kept.fetch_add(bytes.wrapping_sub(self.kept_bytes), Ordering::Relaxed);
-        self.kept_bytes = bytes;
+        let change = |sum: &AtomicU64, before: &mut u64, now: u64| {
+            sum.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
+            *before = now;
+        };
+        let stats = &self.stream.stats;
+        change(&stats.kept_bytes, &mut self.kept_bytes, bytes);
+        change(&stats.stored_bytes, &mut self.stored_bytes, stored_bytes);
     }
 
     fn is_over(&self) -> bool {

@@ -74,6 +74,8 @@ pub enum Resource<'a> {
     },
     /// The manifest of DASH.
     Manifest,
+    /// The time of day, for players of live channels (ISO/IEC 23009-1, section 5.8.4.11).
+    Time,
     /// The page that plays the film.
     Page,
     /// Its first picture that can be shown alone, as a film of its own.
@@ -156,6 +158,7 @@ fn of_film(folder: &str, name: &str) -> Option<Resource<'static>> {
     match (folder, name) {
         ("hls", "index.m3u8") => Some(Resource::Main),
         ("dash", "manifest.mpd") => Some(Resource::Manifest),
+        ("dash", "time.txt") => Some(Resource::Time),
         ("hls", "index.html") => Some(Resource::Page),
         ("hls", "poster.mp4") => Some(Resource::Poster),
         _ => None,
@@ -253,6 +256,8 @@ mod tests {
         }
         let manifest = "a b/film.mkv/dash/manifest.mpd";
         assert_eq!(parse(manifest), Some(("a b/film.mkv", Resource::Manifest)));
+        let time = "live/cam/dash/time.txt";
+        assert_eq!(parse(time), Some(("live/cam", Resource::Time)));
     }
 
     #[test]

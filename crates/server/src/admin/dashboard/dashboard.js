@@ -59,8 +59,45 @@ function rows(body, table) {
   }
 }
 
+// Why requests were refused, in words; what has none is told by its name.
+const REASONS = {
+  challenged: "asked for a password", stale: "password: asked again", wrong: "wrong password",
+  slowed: "too many wrong passwords", forbidden: "may not do that",
+  unanswered: "nobody could say in time",
+};
+
+function refusals({ sessions, downloads, users, tls, hls }) {
+  const of = (name) => (REASONS[name] ?? name.replaceAll("_", " "));
+  return [
+    ["sessions: processors busy, or no room (453)", sessions.refused],
+    ["downloads: too many", downloads?.refused],
+    ...Object.entries(users).filter(([name]) => name !== "allowed")
+      .map(([name, value]) => [`users: ${of(name)}`, value]),
+    ["TLS: too many handshakes", tls?.refused], ["TLS: handshakes failed", tls?.failed],
+    ["HLS: too many wait (503)", hls?.waits_refused],
+    ["HLS: nothing came in time (503)", hls?.waits_late],
+  ].filter(([, value]) => typeof value === "number").map(([why, value]) => [why, String(value)]);
+}
+
+function tellHls(status, all, by) {
+  rows(of("hls-rows"), all.map((it) => [it.path, `${it.window_s.toFixed(0)} s`,
+    String(it.segments), String(it.parts), bytes(it.bytes), bytes(it.stored_bytes),
+    String(it.waiting), String(it.refused)]));
+  const { hls } = status;
+  const a_second = (name) => by.grown((it) => it.hls?.[name] ?? 0).toFixed(1);
+  figures(of("hls-figures"), hls ? [
+    ["channels", String(hls.channels)], ["in memory", bytes(hls.kept_bytes)],
+    ["on disk", bytes(hls.stored_bytes ?? 0)],
+    ["segments that could not be stored", String(hls.stores_failed ?? 0)],
+    ["playlists and manifests a second", a_second("playlists")],
+    ["segments and parts a second", a_second("media")],
+    ["reloads that wait", String(hls.waiting)], ["reloads that have waited", String(hls.waits)],
+    ["players that left while they waited", String(hls.waits_left)],
+  ] : []);
+}
+
 function told(status, by) {
-  const { cache, downloads, sessions, users } = status;
+  const { cache, downloads, sessions } = status;
   const playing = status.engines.reduce((all, it) => all + it.playing, 0);
   figures(of("figures"), [
     ["sessions", String(sessions.now)], ["streams play", String(playing)],
@@ -103,12 +140,7 @@ function told(status, by) {
       .filter(([name]) => !name.endsWith("_connections"))
       .map(([name, value]) => [name.replaceAll("_", " "), String(value)]),
   ] : [["none are served", ""]]);
-  figures(of("refusal-figures"), [
-    ["sessions: no room (453)", String(sessions.refused)],
-    ["downloads: too many", String(downloads?.refused ?? 0)],
-    ...Object.entries(users).filter(([, value]) => typeof value === "number")
-      .map(([name, value]) => [`users: ${name}`, String(value)]),
-  ]);
+  figures(of("refusal-figures"), refusals(status));
 }
 
 // How much of the cache is ready, and how much of that is in use.
@@ -175,6 +207,7 @@ events.addEventListener("message", ({ data }) => {
   log(lines);
   const by = rates(before ?? status, status);
   told(status, by);
+  tellHls(status, news.hls ?? [], by);
   charts.forEach(([it, value]) => it.add(value(status, by)));
   before = status;
 });
@@ -193,6 +226,31 @@ async function end(id, button) {
   });
   state.textContent = answer.ok ? "" : (await answer.text()).trim();
   await sessions();
+}
+
+// Asks for the configuration file to be read again, and shows what came of it.
+async function reload() {
+  const [button, place] = [of("reload"), of("reloaded")];
+  button.disabled = true;
+  place.textContent = "Reading it";
+  try {
+    const answer = await fetch("admin/reload", { method: "POST", headers: { "X-Onrush": "1" } });
+    const text = await answer.text();
+    let said;
+    try {
+      said = JSON.parse(text);
+    } catch {
+      // Who may not is told so in plain text.
+      said = { error: text.trim() };
+    }
+    const { changed, error } = said;
+    const all = changed?.length > 0 ? `Changed: ${changed.join(", ")}` : "Nothing has changed";
+    place.textContent = answer.ok ? all : `Not reloaded: ${error}`;
+  } catch (error) {
+    place.textContent = `Not reloaded: ${error.message}`;
+  } finally {
+    button.disabled = false;
+  }
 }
 
 // A button that lets the publisher of a channel go.
@@ -275,6 +333,7 @@ function turn(to) {
   sessions().catch(() => undefined);
 }
 
+of("reload").addEventListener("click", reload);
 of("find").addEventListener("input", () => turn(0));
 of("back").addEventListener("click", () => turn(first - PAGE));
 of("on").addEventListener("click", () => turn(first + PAGE));

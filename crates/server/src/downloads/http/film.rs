@@ -47,7 +47,7 @@ const WARMED_BYTES_MAX: u64 = 64 << 20;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const SUBTITLES: &str = "text/vtt; charset=utf-8";
-const MANIFEST: &str = "application/dash+xml";
+pub(super) const MANIFEST: &str = "application/dash+xml";
 
 /// What a client is told instead of a resource.
 pub(super) type Refusal = (Status, String);
@@ -65,6 +65,10 @@ pub(super) async fn find(
     query: Option<&str>,
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
+    // Only live channels have these.
+    if matches!(asked, Asked::Part { .. } | Asked::Time) {
+        return None;
+    }
     let files = match several::files(&site.root, name).await {
         Some(Ok(files)) => files,
         Some(Err(note)) => return Some(Err((Status::NotFound, note))),

@@ -1,14 +1,15 @@
-//! Live channels by HLS (RFC 8216bis): requests that wait for what comes next, and bytes that are
-//! shared by all who ask.
+//! Live channels by HLS (RFC 8216bis) and DASH: requests that wait for what comes next, and bytes
+//! that are shared by all who ask.
 //!
 //! A channel's resources lie beneath its name as a film's do beneath its file. Waiting is bounded:
 //! by three target durations, and by so many requests for a channel.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::auth::Grant;
-use onrush_wire::hls::live::{BadReload, Found, Reload};
+use onrush_wire::hls::live::{BadReload, Found, Reload, date_time};
 use onrush_wire::hls::{self, Resource as Asked};
 use onrush_wire::http::{ASSETS, Coding, Codings, PAGE_POLICY, Status, assets_from};
 use onrush_wire::media::Medium;
@@ -16,9 +17,11 @@ use onrush_wire::media::segments::Format;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use super::film::MANIFEST;
 use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip};
 use crate::downloads::Site;
-use crate::hls_live::{LiveStream, add};
+use crate::downloads::clock::Clock;
+use crate::hls_live::{LiveStream, SegmentBytes, add};
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -98,6 +101,8 @@ async fn make(
     match asked {
         Asked::Main => playlist(site, stream, None, query, codings).await,
         Asked::Media { rendition } => playlist(site, stream, Some(rendition), query, codings).await,
+        Asked::Manifest => manifest(site, stream, query, codings).await,
+        Asked::Time => Ok(Made::time(now_iso())),
         Asked::Page => {
             let assets = assets_from(&format!("{name}/hls"));
             let page = include_str!("page/player.html").replace("{assets}", &assets);
@@ -120,14 +125,13 @@ async fn make(
             format,
         } => {
             is_of(&stream, rendition, format).ok_or_else(nothing)?;
-            match stream.window().segment(rendition, version, number) {
-                Found::Bytes(bytes) => {
-                    let etag = format!("\"{version}-{rendition}-{number}\"");
-                    let media_type = media_type_of(format, rendition);
-                    Ok(Made::live(bytes, etag, media_type, now_s(site)))
-                }
-                _ => Err(nothing()),
-            }
+            let etag = format!("\"{version}-{rendition}-{number}\"");
+            let (media_type, now_s) = (media_type_of(format, rendition), now_s(site));
+            let found = stream.segment(rendition, version, number);
+            Ok(match found.ok_or_else(nothing)? {
+                SegmentBytes::Shared(bytes) => Made::live(bytes, etag, media_type, now_s),
+                SegmentBytes::Stored(file, at) => Made::stored((file, at), etag, media_type, now_s),
+            })
         }
         Asked::Part {
             rendition,
@@ -141,23 +145,22 @@ async fn make(
             let bytes = wait_for(stream, || match found() {
                 Found::Bytes(bytes) => Some(Ok(bytes)),
                 Found::Awaited => None,
-                Found::Nothing => Some(Err(nothing())),
+                // What is stored has no parts.
+                Found::Stored(_) | Found::Nothing => Some(Err(nothing())),
             });
             let etag = format!("\"{version}-{rendition}-{number}.{part}\"");
             let media_type = media_type_of(format, rendition);
             Ok(Made::live(bytes.await?, etag, media_type, now_s(site)))
         }
-        Asked::Pictures { .. }
-        | Asked::Picture { .. }
-        | Asked::Text { .. }
-        | Asked::Poster
-        | Asked::Manifest => Err(nothing()),
+        Asked::Pictures { .. } | Asked::Picture { .. } | Asked::Text { .. } | Asked::Poster => {
+            Err(nothing())
+        }
     }
 }
 
 fn count(stream: &LiveStream, asked: Asked<'_>) {
     match asked {
-        Asked::Main | Asked::Media { .. } => add(&stream.stats().playlists),
+        Asked::Main | Asked::Media { .. } | Asked::Manifest => add(&stream.stats().playlists),
         Asked::Segment { .. } | Asked::Part { .. } => add(&stream.stats().media),
         _ => {}
     }
@@ -172,13 +175,7 @@ async fn playlist(
 ) -> Result<Made, Refusal> {
     let bad = |bad: BadReload| (Status::BadRequest, bad.note().to_owned());
     let reload = Reload::parse(query).map_err(bad)?;
-    wait_until(
-        stream,
-        Instant::now() + FIRST_SEGMENT_WAIT_MAX,
-        || stream.window().is_ready().then_some(Ok(())),
-        "no segment of the channel is whole yet",
-    )
-    .await?;
+    wait_for_first(stream).await?;
     // Of a transport stream there is one playlist, which is that of its rendition, too.
     let of = rendition.unwrap_or("stream");
     wait_for(stream, || match stream.window().has(of, &reload) {
@@ -187,8 +184,7 @@ async fn playlist(
         Err(error) => Some(Err(bad(error))),
     })
     .await?;
-    let grant = query.and_then(Grant::of_query).and_then(Result::ok);
-    let grant = grant.map_or_else(String::new, |grant| format!("?{grant}"));
+    let grant = grant_of(query);
     let write = || {
         let window = stream.window();
         let text = match rendition {
@@ -198,19 +194,8 @@ async fn playlist(
         let text = text.map(String::into_bytes);
         text.ok_or_else(|| (Status::NotFound, "the channel has no such track".to_owned()))
     };
-    let key = |is_gzip| (rendition.unwrap_or_default(), reload.skips, is_gzip);
-    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| match &*grant {
-        "" => stream.text(key(is_gzip), make),
-        _ => make().map(Into::into),
-    };
-    let plain = shared(false, &write)?;
-    let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
-    let is_gzip = likes && plain.len() >= COMPRESSED_BYTES_MIN;
-    let compress = || gzip(&plain).or_else(|_| Ok(plain.to_vec()));
-    let (bytes, coding) = match is_gzip {
-        true => (shared(true, &compress)?, Some(Coding::Gzip)),
-        false => (plain, None),
-    };
+    let key = (rendition.unwrap_or_default(), reload.skips);
+    let (bytes, coding) = written(&stream, key, &grant, codings, &write)?;
     // What was waited for is the same for all who wait for it, and what follows asks for more.
     let target_s = stream.window().target_s().unwrap_or(1);
     let cache_control = match reload.until {
@@ -224,6 +209,71 @@ async fn playlist(
         cache_control,
         now_s(site),
     ))
+}
+
+/// The manifest of DASH. Nobody waits for what comes next of it: players ask again.
+async fn manifest(
+    site: &Site,
+    stream: Awaited<'_>,
+    query: Option<&str>,
+    codings: Codings,
+) -> Result<Made, Refusal> {
+    wait_for_first(stream).await?;
+    let grant = grant_of(query);
+    let write = || {
+        let text = stream.window().manifest(&grant).map(String::into_bytes);
+        let note = "channels of transport streams have no manifest, as DASH players take none; \
+                    there is hls/index.m3u8";
+        text.ok_or_else(|| (Status::NotFound, note.to_owned()))
+    };
+    // No rendition is called that.
+    let key = ("manifest.mpd", false);
+    let (bytes, coding) = written(&stream, key, &grant, codings, &write)?;
+    let cache_control = ASK_AGAIN.into();
+    Ok(Made::live_text(
+        bytes,
+        coding,
+        MANIFEST,
+        cache_control,
+        now_s(site),
+    ))
+}
+
+/// A text as it is sent: the same bytes for all who have no grant of their own.
+fn written(
+    stream: &LiveStream,
+    (name, skips): (&str, bool),
+    grant: &str,
+    codings: Codings,
+    write: &dyn Fn() -> Result<Vec<u8>, Refusal>,
+) -> Result<(Arc<[u8]>, Option<Coding>), Refusal> {
+    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| match grant {
+        "" => stream.text((name, skips, is_gzip), make),
+        _ => make().map(Into::into),
+    };
+    let plain = shared(false, write)?;
+    let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
+    if !likes || plain.len() < COMPRESSED_BYTES_MIN {
+        return Ok((plain, None));
+    }
+    let compress = || gzip(&plain).or_else(|_| Ok(plain.to_vec()));
+    Ok((shared(true, &compress)?, Some(Coding::Gzip)))
+}
+
+/// What URLs in a text end in.
+fn grant_of(query: Option<&str>) -> String {
+    let grant = query.and_then(Grant::of_query).and_then(Result::ok);
+    grant.map_or_else(String::new, |grant| format!("?{grant}"))
+}
+
+async fn wait_for_first(stream: Awaited<'_>) -> Result<(), Refusal> {
+    wait_until(
+        stream,
+        Instant::now() + FIRST_SEGMENT_WAIT_MAX,
+        || stream.window().is_ready().then_some(Ok(())),
+        "no segment of the channel is whole yet",
+    )
+    .await
 }
 
 /// Waits for what comes next, no longer than three target durations.
@@ -299,6 +349,12 @@ fn media_type_of(format: Format, rendition: &str) -> &'static str {
         (Format::Cmaf, "audio") => "audio/mp4",
         (Format::Cmaf, _) => "video/mp4",
     }
+}
+
+/// The time of day as ISO 8601 writes it.
+fn now_iso() -> String {
+    let now_ns = i64::try_from(Clock::now_ms()).unwrap_or(i64::MAX);
+    date_time(now_ns.saturating_mul(1_000_000))
 }
 
 fn now_s(site: &Site) -> i64 {

@@ -159,6 +159,19 @@ impl Made {
         }
     }
 
+    /// A segment of one that lies in a part of a file.
+    pub(super) fn stored(
+        (file, at): (Arc<File>, Range<u64>),
+        etag: String,
+        media_type: &'static str,
+        modified_s: i64,
+    ) -> Self {
+        let mut made = Self::live(Vec::new(), etag, media_type, modified_s);
+        made.file = Some(file);
+        made.content.pieces = vec![at];
+        made
+    }
+
     /// A playlist of one, which is compressed already if it has a coding.
     pub(super) fn live_text(
         bytes: Arc<[u8]>,
@@ -187,6 +200,19 @@ impl Made {
         made.content.head = bytes;
         made.shared.clear();
         made.policy = Some(policy);
+        made
+    }
+
+    /// The time of day, which nobody keeps.
+    pub(super) fn time(text: String) -> Self {
+        let etag = format!("\"{text}\"");
+        let mut made = Self::live(
+            vec![text.into_bytes().into()],
+            etag,
+            "text/plain; charset=utf-8",
+            0,
+        );
+        made.cache_control = "no-store".into();
         made
     }
 

@@ -1,16 +1,18 @@
-//! Live channels by HLS, with low latency (RFC 8216bis).
+//! Live channels by HLS, with low latency (RFC 8216bis), and by DASH.
 //!
 //! A [`Window`] keeps the segments and parts of a channel, within bounds of time and bytes, and
-//! writes its playlists; a [`Reload`] is what a request for one waits for. Neither knows a clock:
-//! time passes by what comes.
+//! writes its playlists and its manifest; a [`Reload`] is what a request for one waits for. Neither
+//! knows a clock: time passes by what comes.
 //!
-//! `reload` stands on nothing here, `window` likewise, `playlist` on both.
+//! `reload` stands on nothing here, `window` likewise, `playlist` and `manifest` on both.
 
+mod manifest;
 mod playlist;
 mod reload;
 #[cfg(test)]
 mod tests;
 mod window;
 
+pub use playlist::date_time;
 pub use reload::{BadReload, Reload};
-pub use window::{Found, Kept, Window, WindowSettings};
+pub use window::{Found, Kept, Leaving, Stored, Window, WindowSettings};

@@ -9,7 +9,7 @@ use crate::media::Medium;
 use crate::media::segments::Format;
 
 /// Parts are listed of what is so many target durations from the end (section 4.4.4.9).
-const PARTS_TARGETS: u64 = 3;
+pub(super) const PARTS_TARGETS: u64 = 3;
 
 /// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
 const SKIP_TARGETS: u64 = 6;
@@ -201,10 +201,8 @@ impl Place<'_> {
                 format_args!("#EXT-X-MAP:URI=\"{folder}{version}/init.mp4{query}\""),
             );
         }
-        if let Some(first) = segment.parts.first() {
-            let time = date_time(first.starts_unix_ns);
-            line(out, format_args!("#EXT-X-PROGRAM-DATE-TIME:{time}"));
-        }
+        let time = date_time(segment.starts_unix_ns);
+        line(out, format_args!("#EXT-X-PROGRAM-DATE-TIME:{time}"));
         let name = |part| self.name(kept, segment.version, segment.number, part);
         for (part, it) in (0_u64..).zip(&segment.parts).filter(|_| has_parts) {
             let lasts = seconds(it.lasts_us);
@@ -239,7 +237,7 @@ impl Place<'_> {
 }
 
 /// The peak and the mean of what is kept, in bits a second.
-fn rates(kept: &Kept) -> (u64, u64) {
+pub(super) fn rates(kept: &Kept) -> (u64, u64) {
     let complete = kept.segments.iter().filter(|it| it.is_complete);
     let rate = |bytes: usize, us: u64| (bytes as u64 * 8).saturating_mul(1_000_000) / us.max(1);
     let peak = complete.clone().map(|it| rate(it.bytes, it.lasts_us)).max();
@@ -248,20 +246,20 @@ fn rates(kept: &Kept) -> (u64, u64) {
     (peak.unwrap_or(1).max(1), rate(bytes, us).max(1))
 }
 
-fn frame_rate(kept: &Kept) -> Option<String> {
+pub(super) fn frame_rate(kept: &Kept) -> Option<String> {
     if kept.of.medium != Medium::Video || kept.of.format == Format::Ts {
         return None;
     }
-    let parts = kept.segments.iter().flat_map(|it| &it.parts);
-    let sums = parts.fold((0, 0), |sum: (u64, u64), it| {
-        (sum.0 + u64::from(it.samples), sum.1 + it.lasts_us)
+    let sums = kept.segments.iter().fold((0, 0), |sum: (u64, u64), it| {
+        (sum.0 + it.samples, sum.1 + it.lasts_us)
     });
     let milli = sums.0.saturating_mul(1_000_000_000) / sums.1.max(1);
     Some(format!("{}.{:03}", milli / 1000, milli % 1000))
 }
 
-/// As ISO 8601 writes a time, in UTC (section 4.4.4.6).
-fn date_time(unix_ns: i64) -> String {
+/// As ISO 8601 writes a time in ns since 1970, in UTC (section 4.4.4.6).
+#[must_use]
+pub fn date_time(unix_ns: i64) -> String {
     let (seconds, ns) = (
         unix_ns.div_euclid(1_000_000_000),
         unix_ns.rem_euclid(1_000_000_000),

@@ -10,12 +10,18 @@ use crate::media::Medium;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
 use crate::media::segments::Format;
 
-const FIRST: u64 = 1000;
+pub(super) const FIRST: u64 = 1000;
+pub(super) const TIMESCALE: u32 = 90_000;
 
-fn window(window_s: u64, bytes_max: usize) -> Window {
+pub(super) fn window(window_s: u64, bytes_max: usize) -> Window {
+    storing_window(window_s, bytes_max, 0)
+}
+
+fn storing_window(window_s: u64, bytes_max: usize, stored_bytes_max: u64) -> Window {
     let settings = WindowSettings {
         window_us: window_s * 1_000_000,
         bytes_max,
+        stored_bytes_max,
         first_number: FIRST,
         first_break: FIRST,
         version: 0xab,
@@ -33,22 +39,40 @@ fn window(window_s: u64, bytes_max: usize) -> Window {
     window
 }
 
-fn describe(window: &mut Window, rendition: usize, byte: u8) {
+pub(super) fn describe(window: &mut Window, rendition: usize, byte: u8) {
     let init = InitSegment {
         bytes: Arc::from([byte]),
         codec: Some("avc1.42c00c".to_owned()),
         dimensions: Some((320, 180)),
         channels: None,
+        timescale: TIMESCALE,
     };
     let init = Arc::new(init);
     window.apply(Output::Init { rendition, init });
 }
 
-fn part(window: &mut Window, rendition: usize, bytes: usize) {
+/// A part that goes on where the one before has ended.
+pub(super) fn part(window: &mut Window, rendition: usize, bytes: usize) {
+    part_after(window, rendition, bytes, 0);
+}
+
+/// A part that begins so many seconds behind the end of the one before.
+fn part_after(window: &mut Window, rendition: usize, bytes: usize, gap_s: i64) {
+    let last = window.renditions[rendition].segments.back();
+    let (starts_unix_ns, starts_ticks) = last.map_or((1_700_000_000_123_000_000, 900_000), |it| {
+        let lasts_ns = it.lasts_us.cast_signed() * 1000;
+        let gap_ticks = gap_s * i64::from(TIMESCALE);
+        (
+            it.starts_unix_ns + lasts_ns + gap_s * 1_000_000_000,
+            it.starts_ticks + it.ticks + gap_ticks,
+        )
+    });
     let part = PartOf {
         bytes: vec![7; bytes].into(),
         lasts_us: 320_000,
-        starts_unix_ns: 1_700_000_000_123_000_000,
+        starts_unix_ns,
+        starts_ticks,
+        ticks: i64::from(TIMESCALE) * 320 / 1000,
         is_independent: true,
         samples: 8,
     };
@@ -56,9 +80,15 @@ fn part(window: &mut Window, rendition: usize, bytes: usize) {
 }
 
 /// A segment of 3.2 s of each rendition.
-fn segment(window: &mut Window, bytes: usize) {
+pub(super) fn segment(window: &mut Window, bytes: usize) {
+    segment_after(window, bytes, 0);
+}
+
+/// One that begins so many seconds behind the end of the one before.
+pub(super) fn segment_after(window: &mut Window, bytes: usize, gap_s: i64) {
     for rendition in 0..2 {
-        (0..10).for_each(|_| part(window, rendition, bytes / 10));
+        part_after(window, rendition, bytes / 10, gap_s);
+        (1..10).for_each(|_| part(window, rendition, bytes / 10));
         window.apply(Output::SegmentEnd { rendition });
     }
 }
@@ -138,6 +168,93 @@ fn what_is_kept_is_bounded_by_time_and_bytes() {
     }
     let listed = count(&self::text(&small), "#EXTINF");
     assert!((4..=6).contains(&listed), "half of the bytes: {listed}");
+}
+
+/// Puts all that is to leave memory somewhere: each segment into a file of its own.
+fn store_all(window: &mut Window, next: &mut u64) {
+    while let Some(leaving) = window.leaving() {
+        let bytes = leaving.parts.iter().map(|it| it.len() as u64).sum();
+        let (file, start) = (*next, 7);
+        *next += 1;
+        window.has_stored(&leaving, Stored { file, start, bytes });
+    }
+}
+
+#[test]
+fn what_leaves_memory_stays_in_the_window() {
+    // Half an hour, of which memory has room for ten segments of both.
+    let mut window = storing_window(1800, 10_000, 1 << 20);
+    let mut next = 1;
+    for round in 0..400_u64 {
+        segment(&mut window, 500);
+        store_all(&mut window, &mut next);
+        assert!(window.bytes() <= 10_000, "{}", window.bytes());
+        assert!(window.stored_bytes() <= 1 << 20);
+        let whole = usize::try_from(round + 1).unwrap();
+        assert_eq!(count(&text(&window), "#EXTINF"), whole);
+    }
+    let stored = |number| window.segment("video", Version(0xab), number);
+    let Found::Stored(first) = stored(FIRST) else {
+        panic!("the first is not stored");
+    };
+    assert_eq!((first.start, first.bytes), (7, 500));
+    assert!(matches!(stored(FIRST + 399), Found::Bytes(_)));
+    assert_eq!(
+        window.part("video", Version(0xab), FIRST, 0),
+        Found::Nothing
+    );
+    // What is said of a segment is the same wherever it is.
+    let manifest = window.manifest("").unwrap();
+    assert!(manifest.contains("d=\"288000\" r=\"399\""), "{manifest}");
+    assert!(text(&window).contains("#EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:13:20.123Z\n"));
+    assert_eq!(window.first_file(), Some(1));
+}
+
+#[test]
+fn what_is_stored_is_bounded_and_leaves_the_window() {
+    let mut window = storing_window(3600, 10_000, 50_000);
+    let mut next = 1;
+    for _ in 0..300 {
+        segment(&mut window, 500);
+        store_all(&mut window, &mut next);
+        assert!(window.stored_bytes() <= 50_000, "{}", window.stored_bytes());
+    }
+    assert!(window.stored_bytes() > 45_000, "{}", window.stored_bytes());
+    // Half of what is kept is listed, as in memory: of each rendition 50 are stored.
+    let listed = count(&text(&window), "#EXTINF");
+    assert!((28..=34).contains(&listed), "{listed}");
+    assert!(window.first_file().unwrap() > 400);
+    // By time, too.
+    let mut short = storing_window(60, 10_000, 1 << 20);
+    for _ in 0..300 {
+        segment(&mut short, 500);
+        store_all(&mut short, &mut next);
+    }
+    let listed = count(&text(&short), "#EXTINF");
+    assert!((18..=20).contains(&listed), "{listed}");
+}
+
+#[test]
+fn what_cannot_be_stored_makes_the_window_shorter() {
+    let mut window = storing_window(3600, 10_000, 1 << 20);
+    let mut next = 1;
+    for _ in 0..100 {
+        segment(&mut window, 500);
+        store_all(&mut window, &mut next);
+    }
+    let before = window.stored_bytes();
+    assert!(window.could_not_store());
+    assert!((before * 7 / 10..before * 8 / 10).contains(&window.stored_bytes()));
+    assert!(text(&window).contains("#EXT-X-MEDIA-SEQUENCE:102"));
+    // Nothing can be stored any more: what is beyond memory goes, and what was stored before it.
+    for _ in 0..100 {
+        segment(&mut window, 500);
+        window.could_not_store();
+        assert!(window.bytes() <= 10_000, "{}", window.bytes());
+    }
+    assert_eq!((window.stored_bytes(), window.first_file()), (0, None));
+    assert!(count(&text(&window), "#EXTINF") >= 4);
+    assert!(!window.could_not_store());
 }
 
 #[test]
@@ -242,15 +359,18 @@ fn breaks_are_counted_when_they_have_gone() {
 proptest! {
     #[test]
     fn what_was_listed_once_stays_or_goes_for_good(
-        steps in prop::collection::vec((0..6_u8, 10..4000_usize), 1..300),
+        steps in prop::collection::vec((0..8_u8, 10..4000_usize), 1..300),
+        stored_bytes_max in (0..3_u64).prop_map(|it| it * 30_000),
     ) {
-        let mut window = window(12, 20_000);
-        let mut last = 0;
+        let mut window = storing_window(12 + stored_bytes_max / 100, 20_000, stored_bytes_max);
+        let (mut last, mut next) = (0, 1);
         for (step, bytes) in steps {
             match step {
                 0 => { window.apply(Output::SegmentEnd { rendition: 0 }); }
                 1 => { window.apply(Output::Break { rendition: 0 }); }
                 2 => segment(&mut window, bytes),
+                3 => store_all(&mut window, &mut next),
+                4 => { window.could_not_store(); }
                 _ => part(&mut window, 0, bytes),
             }
             let Some(text) = window.media_playlist("video", "", false) else { continue };
@@ -259,6 +379,15 @@ proptest! {
             let first: u64 = first.parse().unwrap();
             prop_assert!(first >= last);
             last = first;
+            // Its sums are those of its segments.
+            let (mut bytes, mut stored) = (0, 0);
+            for it in window.renditions.iter().flat_map(|it| &it.segments) {
+                match it.stored {
+                    Some(it) => stored += it.bytes,
+                    None => bytes += it.bytes,
+                }
+            }
+            prop_assert_eq!((bytes, stored), (window.bytes(), window.stored_bytes()));
         }
     }
 

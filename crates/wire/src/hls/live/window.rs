@@ -3,10 +3,15 @@
 //! A segment is listed while it, and what follows, last no longer than the window and have no more
 //! than half of the bytes. It is kept for as long again, so that who has read of it in a playlist
 //! finds it (section 6.2.2). What is given out is shared: nobody who reads makes it more.
+//!
+//! What memory is too small for may be put elsewhere: the window says which segment is to leave
+//! ([`Window::leaving`]) and is told where it went ([`Window::has_stored`]), or that there is no
+//! place for it, which makes the window shorter.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::playlist::PARTS_TARGETS;
 use super::{BadReload, Reload};
 use crate::hls::Version;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
@@ -19,8 +24,10 @@ const PARTS_MAX: usize = 1024;
 pub struct WindowSettings {
     /// How long a playlist is, in us.
     pub window_us: u64,
-    /// Bytes of all that is kept.
+    /// Bytes of all that is kept in memory.
     pub bytes_max: usize,
+    /// Bytes of segments that are put elsewhere; 0 if nothing is.
+    pub stored_bytes_max: u64,
     /// The number of the first segment. Higher than those of a window before, for whoever goes on
     /// with its playlist: seconds since 1970.
     pub first_number: u64,
@@ -38,6 +45,8 @@ pub struct Window {
     pub(super) renditions: Vec<Kept>,
     pub(super) part_us: u64,
     pub(super) target_s: Option<u64>,
+    /// When the first part of all begins, in ms since 1970.
+    pub(super) starts_unix_ms: Option<i64>,
     bytes: usize,
 }
 
@@ -49,12 +58,40 @@ pub struct Kept {
     pub(super) segments: VecDeque<Segment>,
     /// How many at the front are kept and not listed.
     pub(super) unlisted: usize,
+    first_number: u64,
     next_number: u64,
     next_break: bool,
     breaks: u64,
+    /// When the first segment since the last break begins, in ns since 1970.
+    break_unix_ns: i64,
     version: Version,
     init: Arc<InitSegment>,
+    /// Bytes of it in memory, and of what is stored.
     bytes: usize,
+    stored_bytes: u64,
+}
+
+/// Where a segment was put that memory was too small for. What the numbers mean, knows who put it
+/// there; files have higher numbers than those before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stored {
+    /// The number of a file.
+    pub file: u64,
+    /// Where in the file it begins.
+    pub start: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// A segment that is to leave memory.
+#[derive(Clone, Debug)]
+pub struct Leaving {
+    /// The number of its rendition.
+    pub rendition: usize,
+    /// Its own number.
+    pub number: u64,
+    /// Its bytes, one piece behind the other.
+    pub parts: Vec<Arc<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -65,10 +102,22 @@ pub(super) struct Segment {
     /// How many breaks there were before it, and whether one is in front of it.
     pub(super) breaks: u64,
     pub(super) is_break: bool,
+    /// When the first segment since the last break before it begins, in ns since 1970.
+    pub(super) break_unix_ns: i64,
+    /// When it begins itself: in ns since 1970, and in ticks of its media.
+    pub(super) starts_unix_ns: i64,
+    pub(super) starts_ticks: i64,
+    /// How long it lasts, in ticks.
+    pub(super) ticks: i64,
+    /// Whether a decoder can start where it begins.
+    pub(super) is_independent: bool,
     pub(super) parts: Vec<PartOf>,
     pub(super) is_complete: bool,
     pub(super) lasts_us: u64,
+    pub(super) samples: u64,
     pub(super) bytes: usize,
+    /// Where it is, if that is not in memory: then it has no parts.
+    pub(super) stored: Option<Stored>,
 }
 
 /// What a path names.
@@ -76,6 +125,8 @@ pub(super) struct Segment {
 pub enum Found {
     /// These bytes, one behind the other.
     Bytes(Vec<Arc<[u8]>>),
+    /// What was put there.
+    Stored(Stored),
     /// It is to come next.
     Awaited,
     /// There is no such thing, or no more.
@@ -90,18 +141,22 @@ impl Window {
             of,
             segments: VecDeque::new(),
             unlisted: 0,
+            first_number: settings.first_number,
             next_number: settings.first_number,
             next_break: false,
             breaks: settings.first_break,
+            break_unix_ns: 0,
             version: Version(settings.version),
             init: Arc::default(),
             bytes: 0,
+            stored_bytes: 0,
         };
         Self {
             settings,
             renditions: renditions.into_iter().map(kept).collect(),
             part_us: crate::media::live::PART_US,
             target_s: None,
+            starts_unix_ms: None,
             bytes: 0,
         }
     }
@@ -126,6 +181,8 @@ impl Window {
                     return false;
                 };
                 self.bytes += part.bytes.len();
+                let starts_ms = part.starts_unix_ns.div_euclid(1_000_000);
+                self.starts_unix_ms.get_or_insert(starts_ms);
                 kept.push(part);
                 self.evict();
                 return true;
@@ -146,6 +203,88 @@ impl Window {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes that are stored elsewhere.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.renditions.iter().map(|it| it.stored_bytes).sum()
+    }
+
+    /// What playlists of the first rendition list: how long that lasts in us, segments, and parts
+    /// of theirs that are in memory.
+    #[must_use]
+    pub fn listed(&self) -> (u64, usize, usize) {
+        let listed = self.renditions.first().map(|it| it.listed());
+        listed.into_iter().flatten().fold((0, 0, 0), |sum, it| {
+            (sum.0 + it.lasts_us, sum.1 + 1, sum.2 + it.parts.len())
+        })
+    }
+
+    /// The number of the first file that has something of it.
+    #[must_use]
+    pub fn first_file(&self) -> Option<u64> {
+        let segments = self.renditions.iter().flat_map(|it| &it.segments);
+        segments.filter_map(|it| it.stored.map(|it| it.file)).min()
+    }
+
+    /// The segment that is to leave memory next: the oldest there, of the rendition that has most
+    /// above its share of half the bytes. What is so new that its parts are listed stays.
+    #[must_use]
+    pub fn leaving(&self) -> Option<Leaving> {
+        if self.settings.stored_bytes_max == 0 || self.bytes <= self.settings.bytes_max / 2 {
+            return None;
+        }
+        let new_us = PARTS_TARGETS * self.target_s? * 1_000_000;
+        let share = self.settings.bytes_max / 2 / self.renditions.len().max(1);
+        let of_most = self.renditions.iter().enumerate();
+        let (rendition, kept) = of_most.max_by_key(|(_, it)| it.bytes.saturating_sub(share))?;
+        let at = kept.segments.iter().position(|it| it.stored.is_none())?;
+        let behind = kept.segments.iter().skip(at + 1).map(|it| it.lasts_us);
+        let oldest = &kept.segments[at];
+        let is_old = oldest.is_complete && behind.sum::<u64>() >= new_us;
+        is_old.then(|| Leaving {
+            rendition,
+            number: oldest.number,
+            parts: oldest
+                .parts
+                .iter()
+                .map(|it| Arc::clone(&it.bytes))
+                .collect(),
+        })
+    }
+
+    /// A segment was put there; it leaves memory, if it is in the window still.
+    pub fn has_stored(&mut self, leaving: &Leaving, stored: Stored) {
+        let Some(kept) = self.renditions.get_mut(leaving.rendition) else {
+            return;
+        };
+        let Some(segment) = kept.find_mut(leaving.number) else {
+            return;
+        };
+        if segment.stored.replace(stored).is_none() {
+            segment.parts = Vec::new();
+            let bytes = segment.bytes;
+            kept.bytes -= bytes;
+            self.bytes -= bytes;
+            kept.stored_bytes += stored.bytes;
+        }
+        self.evict();
+    }
+
+    /// Nothing can be stored now: a quarter of what is stored goes, so that there is room. Whether
+    /// a playlist has changed by it.
+    pub fn could_not_store(&mut self) -> bool {
+        let before = self.stored_bytes();
+        for kept in &mut self.renditions {
+            let stored = kept
+                .segments
+                .iter()
+                .filter(|it| it.stored.is_some())
+                .count();
+            self.bytes -= kept.drop_first(stored.div_ceil(4));
+        }
+        self.stored_bytes() != before
     }
 
     /// Its renditions.
@@ -214,6 +353,9 @@ impl Window {
         let found = self.kept(rendition).and_then(|kept| kept.find(number));
         match found {
             Some(it) if it.version == version && it.is_complete => {
+                if let Some(stored) = it.stored {
+                    return Found::Stored(stored);
+                }
                 Found::Bytes(it.parts.iter().map(|it| Arc::clone(&it.bytes)).collect())
             }
             _ => Found::Nothing,
@@ -247,16 +389,21 @@ impl Window {
         let WindowSettings {
             window_us,
             bytes_max,
+            stored_bytes_max,
             ..
         } = self.settings;
-        let share = bytes_max / self.renditions.len().max(1);
+        let renditions = self.renditions.len().max(1);
+        let (share, stored_share) = (bytes_max / renditions, stored_bytes_max / renditions as u64);
         // A rendition of sound leaves the others what it does not need.
-        let others: Vec<_> = self.renditions.iter().map(|it| it.bytes).collect();
+        let sizes = self.renditions.iter().map(|it| (it.bytes, it.stored_bytes));
+        let sizes: Vec<_> = sizes.collect();
         for (number, kept) in self.renditions.iter_mut().enumerate() {
-            let of_others = others.iter().enumerate().filter(|(at, _)| *at != number);
-            let of_others: usize = of_others.map(|(_, bytes)| *bytes).sum();
-            let own_max = bytes_max.saturating_sub(of_others).max(share);
-            self.bytes -= kept.evict(window_us, own_max);
+            let of_others = sizes.iter().enumerate().filter(|(at, _)| *at != number);
+            let (others, stored) =
+                of_others.fold((0, 0), |sum, (_, it)| (sum.0 + it.0, sum.1 + it.1));
+            let own_max = bytes_max.saturating_sub(others).max(share);
+            let stored_max = stored_bytes_max.saturating_sub(stored).max(stored_share);
+            self.bytes -= kept.evict(window_us, own_max, stored_max);
         }
     }
 }
@@ -277,16 +424,26 @@ impl Kept {
         if !is_open {
             let is_break = std::mem::take(&mut self.next_break);
             self.breaks += u64::from(is_break);
+            if is_break || self.next_number == self.first_number {
+                self.break_unix_ns = part.starts_unix_ns;
+            }
             self.segments.push_back(Segment {
                 number: self.next_number,
                 version: self.version,
                 init: Arc::clone(&self.init),
                 breaks: self.breaks,
                 is_break,
+                break_unix_ns: self.break_unix_ns,
+                starts_unix_ns: part.starts_unix_ns,
+                starts_ticks: part.starts_ticks,
+                ticks: 0,
+                is_independent: part.is_independent,
                 parts: Vec::new(),
                 is_complete: false,
                 lasts_us: 0,
+                samples: 0,
                 bytes: 0,
+                stored: None,
             });
             self.next_number += 1;
         }
@@ -296,36 +453,59 @@ impl Kept {
         self.bytes += part.bytes.len();
         segment.bytes += part.bytes.len();
         segment.lasts_us += part.lasts_us;
+        segment.samples += u64::from(part.samples);
+        segment.ticks = segment.ticks.saturating_add(part.ticks);
         segment.parts.push(part);
         segment.is_complete = segment.parts.len() >= PARTS_MAX;
     }
 
-    /// The bytes that went.
-    fn evict(&mut self, window_us: u64, bytes_max: usize) -> usize {
+    /// The bytes that went of memory.
+    fn evict(&mut self, window_us: u64, bytes_max: usize, stored_max: u64) -> usize {
+        let all_max = bytes_max as u64 + stored_max;
         // From the newest on: how many are listed, and how many are kept.
-        let (mut us, mut bytes, mut listed, mut kept) = (0_u64, 0, 0, 0);
+        let (mut us, mut bytes, mut stored, mut listed, mut kept) = (0_u64, 0, 0, 0, 0);
         for segment in self.segments.iter().rev() {
+            match segment.stored {
+                Some(it) => stored += it.bytes,
+                None => bytes += segment.bytes,
+            }
             // What is written, and the last whole one, are always there.
             let is_needed = kept < 2;
-            if us < window_us && bytes + segment.bytes <= bytes_max / 2 || is_needed {
+            if us < window_us && bytes as u64 + stored <= all_max / 2 || is_needed {
                 listed = kept + 1;
             }
-            let is_kept = us < window_us.saturating_mul(2) && bytes + segment.bytes <= bytes_max;
+            let has_room = bytes <= bytes_max && stored <= stored_max;
+            let is_kept = us < window_us.saturating_mul(2) && has_room;
             if !is_kept && !is_needed {
                 break;
             }
             kept += 1;
             us += segment.lasts_us;
-            bytes += segment.bytes;
         }
         // What was not listed any more does not come back.
         let before = self.segments.len();
-        let hidden = self.unlisted.max(before.saturating_sub(listed));
-        let bytes = self.segments.drain(..before - kept).map(|it| it.bytes);
-        let gone = bytes.sum();
-        self.bytes -= gone;
-        self.unlisted = hidden.saturating_sub(before - kept);
-        gone
+        self.unlisted = self.unlisted.max(before.saturating_sub(listed));
+        self.drop_first(before - kept)
+    }
+
+    /// Drops so many of the oldest: the bytes that went of memory.
+    fn drop_first(&mut self, count: usize) -> usize {
+        let (mut bytes, mut stored) = (0, 0);
+        for segment in self.segments.drain(..count) {
+            match segment.stored {
+                Some(it) => stored += it.bytes,
+                None => bytes += segment.bytes,
+            }
+        }
+        self.bytes -= bytes;
+        self.stored_bytes -= stored;
+        self.unlisted = self.unlisted.saturating_sub(count);
+        bytes
+    }
+
+    /// The number of its first segment of all.
+    pub(super) fn first_number(&self) -> u64 {
+        self.first_number
     }
 
     /// The number of the segment that is written, or of the last.
@@ -359,8 +539,16 @@ impl Kept {
     }
 
     fn find(&self, number: u64) -> Option<&Segment> {
+        self.segments.get(self.position(number)?)
+    }
+
+    fn find_mut(&mut self, number: u64) -> Option<&mut Segment> {
+        let at = self.position(number)?;
+        self.segments.get_mut(at)
+    }
+
+    fn position(&self, number: u64) -> Option<usize> {
         let first = self.segments.front()?.number;
-        let at = usize::try_from(number.checked_sub(first)?).ok()?;
-        self.segments.get(at)
+        usize::try_from(number.checked_sub(first)?).ok()
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         codec: Some(description.codec_string.clone()),
         dimensions: sampled.codec.dimensions,
         channels: sampled.codec.channels,
+        timescale: sampled.timescale,
     }))
 }
 

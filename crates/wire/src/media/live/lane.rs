@@ -158,6 +158,8 @@ impl Lane {
                 starts_unix_ns: self
                     .ns(self.starts_shown)
                     .saturating_add(self.unix_offset_ns),
+                starts_ticks: self.starts_shown,
+                ticks,
                 is_independent: rows.iter().any(|(row, _)| row.is_sync),
                 samples: u32::try_from(rows.len()).unwrap_or(u32::MAX),
             },

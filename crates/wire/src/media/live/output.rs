@@ -27,6 +27,8 @@ pub struct InitSegment {
     pub dimensions: Option<(u32, u32)>,
     /// Channels of sound.
     pub channels: Option<u8>,
+    /// Ticks a second of the times in its segments; 0 of a transport stream.
+    pub timescale: u32,
 }
 
 /// A part of a segment.
@@ -38,6 +40,11 @@ pub struct PartOf {
     pub lasts_us: u64,
     /// When it begins to be shown, in ns since 1970.
     pub starts_unix_ns: i64,
+    /// The same in ticks, as its samples say it: of [`InitSegment::timescale`], of a transport
+    /// stream in us.
+    pub starts_ticks: i64,
+    /// How long it lasts, likewise.
+    pub ticks: i64,
     /// Whether a decoder can start in it.
     pub is_independent: bool,
     /// Samples of it, for the frame rate.

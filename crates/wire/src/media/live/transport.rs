@@ -265,6 +265,8 @@ impl TransportCutter {
                 bytes: bytes.into(),
                 lasts_us,
                 starts_unix_ns: starts_ns.saturating_add(self.clock.unix_ns),
+                starts_ticks: starts_us,
+                ticks: at_us - starts_us,
                 is_independent: std::mem::take(&mut segment.is_independent),
                 samples: std::mem::take(&mut segment.units),
             },

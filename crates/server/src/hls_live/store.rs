@@ -1,0 +1,322 @@
+//! Segments of a channel that memory is too small for: on a disk, in files without names.
+//!
+//! A file has no name from its beginning on (`O_TMPFILE`, or it loses it at once), so that what it
+//! holds goes with the server, however that ends. Segments lie in it one behind the other; when a
+//! file is long enough another is begun, and one is closed when the window has nothing in it any
+//! more. Who sends a segment keeps its file open.
+//!
+//! A thread of each channel writes, so that a slow disk holds nobody up: while it writes, segments
+//! wait in memory, within the bound of that.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use onrush_wire::hls::live::{Leaving, Stored};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use tracing::warn;
+
+use super::stats::{HlsStats, add};
+use super::stream::LiveStream;
+use crate::random::random;
+
+/// Of how many files the segments of a channel are in at the least, when all are full: a file is
+/// freed as a whole.
+const FILES: u64 = 32;
+
+/// How long nothing is written after an error: each makes the window shorter.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// What a file is called while it has a name.
+const PREFIX: &str = ".onrush-hls-";
+
+/// What a channel has on the disk.
+#[derive(Debug)]
+pub(super) struct DiskStore {
+    folder: PathBuf,
+    file_bytes: u64,
+    files: Mutex<Files>,
+    stats: Arc<HlsStats>,
+    has_failed: Mutex<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    open: BTreeMap<u64, Arc<File>>,
+    /// The number of the file that is written, and how long it is.
+    newest: u64,
+    length: u64,
+}
+
+impl DiskStore {
+    /// Of a channel, in that folder, for so many bytes.
+    pub(super) fn new(folder: &Path, bytes_max: u64, stats: &Arc<HlsStats>) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            file_bytes: (bytes_max / FILES).max(1),
+            files: Mutex::default(),
+            stats: Arc::clone(stats),
+            has_failed: Mutex::new(false),
+        }
+    }
+
+    /// The part of `bytes_max` that segments may have: the rest is for those that have left the
+    /// window while others in their file have not.
+    pub(super) fn segment_bytes_max(bytes_max: u64) -> u64 {
+        bytes_max - bytes_max / 8
+    }
+
+    /// Writes a segment. Blocks.
+    pub(super) fn write(&self, segment: &Leaving) -> io::Result<Stored> {
+        let written = self.try_to_write(segment);
+        let mut has_failed = lock(&self.has_failed);
+        match &written {
+            Ok(_) => {
+                *has_failed = false;
+                add(&self.stats.stores);
+            }
+            Err(error) => {
+                add(&self.stats.stores_failed);
+                if !std::mem::replace(&mut *has_failed, true) {
+                    let folder = self.folder.display();
+                    warn!(
+                        "{folder}: a segment cannot be stored: {error}; the window of the channel \
+                         gets shorter"
+                    );
+                }
+            }
+        }
+        written
+    }
+
+    fn try_to_write(&self, segment: &Leaving) -> io::Result<Stored> {
+        let (number, file, start) = self.end_of_newest()?;
+        let mut at = start;
+        for part in &segment.parts {
+            file.write_all_at(part, at)?;
+            at += part.len() as u64;
+        }
+        let mut files = self.files();
+        files.length = at;
+        Ok(Stored {
+            file: number,
+            start,
+            bytes: at - start,
+        })
+    }
+
+    /// The file that is written, and where it ends; one that is long enough is closed.
+    fn end_of_newest(&self) -> io::Result<(u64, Arc<File>, u64)> {
+        let mut files = self.files();
+        let newest = files.newest;
+        if files.length < self.file_bytes
+            && let Some(file) = files.open.get(&newest)
+        {
+            return Ok((newest, Arc::clone(file), files.length));
+        }
+        let file = Arc::new(without_name(&self.folder)?);
+        let number = newest + 1;
+        files.open.insert(number, Arc::clone(&file));
+        (files.newest, files.length) = (number, 0);
+        Ok((number, file, 0))
+    }
+
+    /// The file of that number, if it is there still.
+    pub(super) fn file(&self, number: u64) -> Option<Arc<File>> {
+        self.files().open.get(&number).map(Arc::clone)
+    }
+
+    /// The window, which is locked meanwhile, has nothing any more in files before this one. They
+    /// are closed when what is returned is dropped: to free a long file takes time.
+    #[must_use]
+    pub(super) fn close_before(&self, first: Option<u64>) -> Vec<Arc<File>> {
+        let mut files = self.files();
+        // What is written may be in none of the window yet.
+        let first = first.unwrap_or(u64::MAX).min(files.newest);
+        let kept = files.open.split_off(&first);
+        let closed = std::mem::replace(&mut files.open, kept);
+        closed.into_values().collect()
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        lock(&self.files)
+    }
+}
+
+/// The thread of a channel that writes. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts it, if the channel stores anything.
+    pub(super) fn start(stream: &Arc<LiveStream>) -> io::Result<Option<Self>> {
+        if stream.store().is_none() {
+            return Ok(None);
+        }
+        // One is enough: it looks for all that is to be written.
+        let (wake, woken) = sync_channel(1);
+        let stream = Arc::clone(stream);
+        let thread = thread::Builder::new().name("onrush-hls-disk".to_owned());
+        let thread = thread.spawn(move || write_all(&stream, &woken))?;
+        Ok(Some(Self {
+            wake: Some(wake),
+            thread: Some(thread),
+        }))
+    }
+
+    /// There may be something to be written.
+    pub(super) fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            // If it has not looked since the last time, it will.
+            let _full = wake.try_send(());
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn write_all(stream: &LiveStream, woken: &Receiver<()>) {
+    let Some(store) = stream.store() else { return };
+    let mut waits_until = None;
+    while woken.recv().is_ok() {
+        if waits_until.is_some_and(|until| Instant::now() < until) {
+            continue;
+        }
+        waits_until = None;
+        while waits_until.is_none() {
+            let leaving = stream.window().leaving();
+            let Some(leaving) = leaving else { break };
+            let written = store.write(&leaving);
+            let mut window = stream.window();
+            match written {
+                Ok(stored) => window.has_stored(&leaving, stored),
+                Err(_) => {
+                    window.could_not_store();
+                    waits_until = Some(Instant::now() + RETRY_AFTER);
+                }
+            }
+            let closed = store.close_before(window.first_file());
+            drop(window);
+            drop(closed);
+            stream.has_changed();
+        }
+    }
+}
+
+/// Makes the folder, and removes what a server may have left that was killed while a file had its
+/// name.
+///
+/// # Errors
+///
+/// If nothing can be written there.
+pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            // Another server may have been quicker.
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+    without_name(folder).map(drop)
+}
+
+/// A file in that folder without a name.
+fn without_name(folder: &Path) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file.into()),
+        // The file system has no such files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random()));
+            let path = folder.join(name);
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create_new(true).mode(0o600);
+            let file = options.open(&path)?;
+            fs::remove_file(&path)?;
+            Ok(file)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Nothing that is locked here is ever left half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaving(byte: u8, bytes: usize) -> Leaving {
+        Leaving {
+            rendition: 0,
+            number: byte.into(),
+            parts: vec![
+                vec![byte; bytes / 2].into(),
+                vec![byte; bytes - bytes / 2].into(),
+            ],
+        }
+    }
+
+    #[test]
+    fn segments_lie_in_files_without_names_and_go_with_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = DiskStore::new(folder.path(), 32 * 1000, &Arc::default());
+        let stored: Vec<_> = (1..=10)
+            .map(|byte| store.write(&leaving(byte, 300)).unwrap())
+            .collect();
+        // Four in each: a file is long enough from 1000 bytes on.
+        let files: Vec<_> = stored.iter().map(|it| it.file).collect();
+        assert_eq!(files, [1, 1, 1, 1, 2, 2, 2, 2, 3, 3]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let read = |at: &Stored, file: &File| {
+            let mut bytes = vec![0; 300];
+            file.read_exact_at(&mut bytes, at.start).unwrap();
+            bytes
+        };
+        for (byte, at) in (1..=10).zip(&stored) {
+            assert_eq!(read(at, &store.file(at.file).unwrap()), [byte; 300]);
+        }
+        let sending = store.file(1).unwrap();
+        drop(store.close_before(Some(2)));
+        assert!(store.file(1).is_none() && store.file(2).is_some());
+        assert_eq!(read(&stored[2], &sending), [3; 300], "who sends it has it");
+        drop(store.close_before(None));
+        assert!(store.file(2).is_none() && store.file(3).is_some());
+        let next = store.write(&leaving(11, 300)).unwrap();
+        assert_eq!((next.file, next.start), (3, 600));
+    }
+
+    #[test]
+    fn what_a_killed_server_has_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let within = folder.path().join("new");
+        fs::create_dir(&within).unwrap();
+        fs::write(within.join(format!("{PREFIX}0123456789abcdef")), "left").unwrap();
+        fs::write(within.join("film.mp4"), "of somebody else").unwrap();
+        prepare(&within).unwrap();
+        let left: Vec<_> = fs::read_dir(&within).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        assert!(within.join("film.mp4").exists());
+        assert!(prepare(&within.join("film.mp4")).is_err());
+    }
+}

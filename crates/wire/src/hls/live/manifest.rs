@@ -1,0 +1,286 @@
+//! The manifest of DASH (ISO/IEC 23009-1) of a live channel, of the same segments as its playlists.
+//!
+//! `availabilityStartTime` is when the channel's first part begins, and the first period starts
+//! there: GStreamer 1.22 counts a period's start twice, which does nothing of 0. A discontinuity
+//! begins another period. Whole segments are listed, no parts: what low latency needs is in the
+//! playlists of HLS.
+//!
+//! Transport streams have no manifest, as players of DASH do not take them.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use super::playlist::{date_time, frame_rate, rates};
+use super::window::{Kept, Segment, Window};
+use crate::dash::{duration, escaped};
+use crate::media::Medium;
+use crate::media::segments::Format;
+
+/// How often players ask for it again: segments are of two seconds as a rule.
+const UPDATE_NS: u64 = 2_000_000_000;
+
+/// Players stay so many of the longest segments behind the newest.
+const DELAY_SEGMENTS: u64 = 3;
+
+const NS: i128 = 1_000_000_000;
+
+/// What lies between two discontinuities of the leading rendition.
+struct Period<'a> {
+    /// Its number, and when it begins in ms since 1970.
+    number: u64,
+    starts_ms: i64,
+    leading: Vec<&'a Segment>,
+}
+
+impl Window {
+    /// The manifest, `query` behind each URL. `None` while there is none, and of transport streams.
+    #[must_use]
+    pub fn manifest(&self, query: &str) -> Option<String> {
+        let has = |it: &&Kept| it.of.format == Format::Cmaf && listed(it).next().is_some();
+        let of = |medium| {
+            self.renditions
+                .iter()
+                .filter(has)
+                .find(|it| it.of.medium == medium)
+        };
+        let (pictures, sound) = (of(Medium::Video), of(Medium::Audio));
+        let leading = pictures.or(sound).filter(|_| self.is_ready())?;
+        let others: Vec<_> = sound.filter(|_| pictures.is_some()).into_iter().collect();
+        let epoch_ms = self.starts_unix_ms?;
+        let mut periods = self.periods(leading, epoch_ms);
+        // A player that meets a period without sound plays all of it so: it waits for the first
+        // segment of sound, which is not far behind.
+        let is_early = |last: &Period<'_>| {
+            let lacks = |other: &&Kept| within(other, last, (false, None)).is_empty();
+            last.leading.len() < 2 && others.iter().any(lacks)
+        };
+        if periods.len() > 1 && periods.last().is_some_and(is_early) {
+            periods.pop();
+        }
+        let mut out = self.mpd(leading, epoch_ms)?;
+        for (at, period) in periods.iter().enumerate() {
+            let starts = seconds(period.starts_ms - epoch_ms);
+            let number = period.number;
+            text(
+                &mut out,
+                format_args!("<Period id=\"{number}\" start=\"{starts}\">\n"),
+            );
+            adaptation_set(&mut out, leading, period, &period.leading, query);
+            let next = periods.get(at + 1);
+            for other in &others {
+                let within = within(other, period, (at == 0, next));
+                adaptation_set(&mut out, other, period, &within, query);
+            }
+            out += "</Period>\n";
+        }
+        let timing = "urn:mpeg:dash:utc:http-iso:2014";
+        let query = escaped(query);
+        text(
+            &mut out,
+            format_args!(
+                "<UTCTiming schemeIdUri=\"{timing}\" value=\"time.txt{query}\"/>\n</MPD>\n"
+            ),
+        );
+        Some(out)
+    }
+
+    /// Its first element, which ends with it.
+    fn mpd(&self, leading: &Kept, epoch_ms: i64) -> Option<String> {
+        let all = || listed(leading);
+        let (first, last) = (all().next()?, all().next_back()?);
+        let longest_us = all().map(|it| it.lasts_us).max()?;
+        // What has happened by the newest segment's end is what it tells.
+        let ends_ns = ends_unix_ns(last);
+        let span_us = u64::try_from((ends_ns - first.starts_unix_ns) / 1000).unwrap_or(0);
+        let buffer_us = match kept_all(leading) {
+            true => self.settings.window_us,
+            false => self.settings.window_us.min(span_us),
+        };
+        Some(format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" type=\"dynamic\" \
+             profiles=\"urn:mpeg:dash:profile:isoff-live:2011,urn:mpeg:dash:profile:cmaf:2019\" \
+             availabilityStartTime=\"{}\" publishTime=\"{}\" \
+             minimumUpdatePeriod=\"{}\" timeShiftBufferDepth=\"{}\" maxSegmentDuration=\"{}\" \
+             suggestedPresentationDelay=\"{}\" minBufferTime=\"PT2.000S\">\n",
+            date_time(epoch_ms.saturating_mul(1_000_000)),
+            date_time(ends_ns),
+            duration(UPDATE_NS),
+            duration(buffer_us.saturating_mul(1000)),
+            duration(self.target_s?.saturating_mul(1_000_000_000)),
+            duration(longest_us.saturating_mul(1000 * DELAY_SEGMENTS)),
+        ))
+    }
+
+    fn periods<'a>(&self, leading: &'a Kept, epoch_ms: i64) -> Vec<Period<'a>> {
+        let mut periods: Vec<Period<'_>> = Vec::new();
+        for segment in listed(leading) {
+            let number = segment.breaks;
+            match periods.last_mut() {
+                Some(last) if last.number == number => last.leading.push(segment),
+                _ => periods.push(Period {
+                    number,
+                    starts_ms: match number == self.settings.first_break {
+                        true => epoch_ms,
+                        false => segment.break_unix_ns.div_euclid(1_000_000).max(epoch_ms),
+                    },
+                    leading: vec![segment],
+                }),
+            }
+        }
+        periods
+    }
+}
+
+/// The whole segments that are listed.
+fn listed(kept: &Kept) -> impl DoubleEndedIterator<Item = &Segment> + Clone {
+    kept.listed().filter(|it| it.is_complete)
+}
+
+/// Whether its first segment is listed still.
+fn kept_all(kept: &Kept) -> bool {
+    let first = listed(kept).next();
+    first.is_some_and(|it| it.number == kept.first_number())
+}
+
+/// The segments of another rendition that are of a period: those whose middle is in it, of one
+/// description, one behind the other. Times tell, because a rendition that came later has other
+/// numbers of discontinuities.
+fn within<'a>(
+    other: &'a Kept,
+    period: &Period<'_>,
+    (is_first, next): (bool, Option<&Period<'_>>),
+) -> Vec<&'a Segment> {
+    let starts_ns = match is_first {
+        true => i64::MIN,
+        false => period.starts_ms.saturating_mul(1_000_000),
+    };
+    let ends_ns = match next {
+        Some(next) => next.starts_ms.saturating_mul(1_000_000),
+        None => period.leading.last().map_or(0, |it| ends_unix_ns(it)),
+    };
+    let middle = |it: &Segment| it.starts_unix_ns / 2 + ends_unix_ns(it) / 2;
+    let found = listed(other).filter(|it| (starts_ns..ends_ns).contains(&middle(it)));
+    let mut of: Vec<&Segment> = Vec::new();
+    for segment in found {
+        // Of two descriptions the later is that of what follows.
+        if of
+            .last()
+            .is_some_and(|last| last.version != segment.version)
+        {
+            of.clear();
+        }
+        of.push(segment);
+    }
+    of
+}
+
+fn adaptation_set(
+    out: &mut String,
+    kept: &Kept,
+    period: &Period<'_>,
+    segments: &[&Segment],
+    query: &str,
+) {
+    let Some(first) = segments.first() else {
+        return;
+    };
+    let (id, kind) = match kept.of.medium {
+        Medium::Video => (1, "video"),
+        _ => (2, "audio"),
+    };
+    let is_independent = segments.iter().all(|it| it.is_independent);
+    let (init, name, version) = (&first.init, kept.of.name, first.version);
+    let (starts_with, query) = (u8::from(is_independent), escaped(query));
+    let mut text = |arguments: std::fmt::Arguments<'_>| text(out, arguments);
+    text(format_args!(
+        "<AdaptationSet id=\"{id}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\" \
+         segmentAlignment=\"true\" startWithSAP=\"{starts_with}\">\n\
+         <Representation id=\"{name}\" bandwidth=\"{}\" codecs=\"{}\"",
+        rates(kept).0,
+        escaped(init.codec.as_deref().unwrap_or_default()),
+    ));
+    if let Some((width, height)) = init.dimensions {
+        text(format_args!(" width=\"{width}\" height=\"{height}\""));
+    }
+    if let Some(rate) = frame_rate(kept) {
+        // In thousandths, as it is written there.
+        let thousandths = rate.replace('.', "");
+        let thousandths = thousandths.trim_start_matches('0');
+        if !thousandths.is_empty() {
+            text(format_args!(" frameRate=\"{thousandths}/1000\""));
+        }
+    }
+    text(format_args!(">\n"));
+    if let Some(channels) = init.channels {
+        text(format_args!(
+            "<AudioChannelConfiguration \
+             schemeIdUri=\"urn:mpeg:dash:23003:3:audio_channel_configuration:2011\" \
+             value=\"{channels}\"/>\n"
+        ));
+    }
+    text(format_args!(
+        "<SegmentTemplate timescale=\"{}\" presentationTimeOffset=\"{}\" startNumber=\"{}\" \
+         initialization=\"../hls/$RepresentationID$/{version}/init.mp4{query}\" \
+         media=\"../hls/$RepresentationID$/{version}/$Number$.m4s{query}\">\n<SegmentTimeline>\n",
+        init.timescale,
+        offset(first, period.starts_ms),
+        first.number,
+    ));
+    for (start, lasts, more) in rows(segments) {
+        let start = start.map_or_else(String::new, |it| format!(" t=\"{it}\""));
+        let more = match more {
+            0 => String::new(),
+            more => format!(" r=\"{more}\""),
+        };
+        text(format_args!("<S{start} d=\"{lasts}\"{more}/>\n"));
+    }
+    text(format_args!(
+        "</SegmentTimeline>\n</SegmentTemplate>\n</Representation>\n</AdaptationSet>\n"
+    ));
+}
+
+/// What the times of a segment say where the period begins, in ticks (section 5.3.9.2).
+///
+/// It is the same of all segments of a period, because what makes times of the media those since
+/// 1970 is the same.
+fn offset(of: &Segment, starts_ms: i64) -> i64 {
+    let timescale = i128::from(of.init.timescale.max(1));
+    let own_ns = i128::from(of.starts_ticks) * NS / timescale;
+    let media_ns = i128::from(starts_ms) * 1_000_000 - i128::from(of.starts_unix_ns) + own_ns;
+    i64::try_from((media_ns * timescale).div_euclid(NS).max(0)).unwrap_or(0)
+}
+
+/// The time line: of the first row, and of those behind a gap, when it begins; how long each of its
+/// segments lasts; and how many follow on its first. A segment lasts until the next begins.
+fn rows(segments: &[&Segment]) -> Vec<(Option<i64>, i64, usize)> {
+    let mut rows: Vec<(Option<i64>, i64, usize)> = Vec::new();
+    let mut next = None;
+    for (at, segment) in segments.iter().enumerate() {
+        let start = segment.starts_ticks;
+        let follows = segments.get(at + 1).map(|it| it.starts_ticks - start);
+        let lasts = follows.filter(|it| *it > 0).unwrap_or(segment.ticks.max(1));
+        match rows.last_mut() {
+            Some((_, length, more)) if next == Some(start) && *length == lasts => *more += 1,
+            _ => rows.push((Some(start).filter(|_| next != Some(start)), lasts, 0)),
+        }
+        next = Some(start.saturating_add(lasts));
+    }
+    rows
+}
+
+fn ends_unix_ns(of: &Segment) -> i64 {
+    let lasts_ns = i64::try_from(of.lasts_us.saturating_mul(1000)).unwrap_or(i64::MAX);
+    of.starts_unix_ns.saturating_add(lasts_ns)
+}
+
+/// As XML Schema writes durations.
+fn seconds(ms: i64) -> String {
+    duration(u64::try_from(ms).unwrap_or(0).saturating_mul(1_000_000))
+}
+
+fn text(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    out.write_fmt(arguments).expect("a string takes all");
+}

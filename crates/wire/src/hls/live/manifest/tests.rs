@@ -1,0 +1,390 @@
+//! Manifests of live channels against the rules of ISO/IEC 23009-1.
+
+use std::collections::BTreeMap;
+
+use roxmltree::{Document, Node};
+
+use super::super::tests::{FIRST, describe, part, segment, segment_after, window};
+use super::*;
+use crate::media::live::Output;
+
+/// A rule: where it is, what it says, whether a manifest keeps it, and how one is spoilt that does.
+type Rule = (
+    &'static str,
+    &'static str,
+    fn(Node<'_, '_>) -> bool,
+    fn(&str) -> String,
+);
+
+fn named<'a, 'i>(node: Node<'a, 'i>, name: &'static str) -> Vec<Node<'a, 'i>> {
+    node.descendants()
+        .filter(|it| it.has_tag_name(name))
+        .collect()
+}
+
+fn number(node: Node<'_, '_>, name: &str) -> i64 {
+    let value = node.attribute(name).and_then(|it| it.parse().ok());
+    value.unwrap_or(0)
+}
+
+/// An XML Schema duration of seconds alone, in ms.
+fn ms(node: Node<'_, '_>, name: &str) -> Option<i64> {
+    let seconds = node
+        .attribute(name)?
+        .strip_prefix("PT")?
+        .strip_suffix('S')?;
+    let (whole, thousandths) = seconds.split_once('.')?;
+    let is_sound = thousandths.len() == 3;
+    let ms = whole.parse::<i64>().ok()?.checked_mul(1000)? + thousandths.parse::<i64>().ok()?;
+    is_sound.then_some(ms)
+}
+
+/// The segments of a template: when each begins and how long it lasts.
+fn times(template: Node<'_, '_>) -> Vec<(i64, i64)> {
+    let (mut times, mut at) = (Vec::new(), 0);
+    for row in named(template, "S") {
+        at = row.attribute("t").map_or(at, |_| number(row, "t"));
+        for _ in 0..=number(row, "r") {
+            times.push((at, number(row, "d")));
+            at += number(row, "d");
+        }
+    }
+    times
+}
+
+fn are_unique(nodes: &[Node<'_, '_>]) -> bool {
+    let mut ids: Vec<_> = nodes.iter().map(|it| it.attribute("id")).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.len() == all && !ids.contains(&None)
+}
+
+const RULES: [Rule; 14] = [
+    (
+        "5.3.1.2",
+        "what goes on says since when it is available, and of when it is",
+        |mpd| {
+            let is_time = |name| {
+                let value: Option<&str> = mpd.attribute(name);
+                value.is_some_and(|it| it.len() >= 20 && it.ends_with('Z'))
+            };
+            mpd.attribute("type") == Some("dynamic")
+                && is_time("availabilityStartTime")
+                && is_time("publishTime")
+        },
+        |text| text.replace("publishTime", "publishedTime"),
+    ),
+    (
+        "5.3.1.2",
+        "it says when to ask again",
+        |mpd| ms(mpd, "minimumUpdatePeriod").is_some_and(|it| it > 0),
+        |text| text.replace("minimumUpdatePeriod=\"PT", "minimumUpdatePeriod=\""),
+    ),
+    (
+        "5.3.1.2",
+        "it has no end that it could know",
+        |mpd| mpd.attribute("mediaPresentationDuration").is_none(),
+        |text| {
+            text.replace(
+                "minBufferTime",
+                "mediaPresentationDuration=\"PT9S\" minBufferTime",
+            )
+        },
+    ),
+    (
+        "5.3.1.2",
+        "it names its profiles and a buffer",
+        |mpd| {
+            let profiles = mpd.attribute("profiles").unwrap_or_default();
+            profiles.contains("urn:mpeg:dash:profile:isoff-live:2011")
+                && ms(mpd, "minBufferTime").is_some()
+        },
+        |text| text.replace("minBufferTime=\"PT2.000S\"", "minBufferTime=\"2 s\""),
+    ),
+    (
+        "5.3.1.2",
+        "no segment is longer than the longest",
+        |mpd| {
+            let longest = ms(mpd, "maxSegmentDuration").unwrap_or(0);
+            named(mpd, "SegmentTemplate").into_iter().all(|it| {
+                let scale = number(it, "timescale").max(1);
+                times(it)
+                    .iter()
+                    .all(|(_, lasts)| lasts * 1000 / scale <= longest)
+            })
+        },
+        |text| text.replacen(" d=\"", " d=\"9", 1),
+    ),
+    (
+        "5.3.1.2",
+        "what may be gone back to is listed",
+        |mpd| {
+            let depth = ms(mpd, "timeShiftBufferDepth").unwrap_or(i64::MAX);
+            let periods = named(mpd, "Period");
+            let of = |period: Node<'_, '_>| {
+                let template = named(period, "SegmentTemplate")[0];
+                let (scale, times) = (number(template, "timescale").max(1), times(template));
+                let offset = number(template, "presentationTimeOffset");
+                let starts = ms(period, "start").unwrap_or(0);
+                let at = |ticks: i64| starts + (ticks - offset) * 1000 / scale;
+                (at(times[0].0), times.last().map_or(0, |it| at(it.0 + it.1)))
+            };
+            let span = of(periods[periods.len() - 1]).1 - of(periods[0]).0;
+            // From the channel's beginning on there may be less; and all is rounded.
+            let first = named(mpd, "SegmentTemplate")[0];
+            number(first, "startNumber") == FIRST.cast_signed() || span + 10 >= depth
+        },
+        |text| {
+            text.replace("timeShiftBufferDepth=\"PT", "timeShiftBufferDepth=\"PT9")
+                .replacen("startNumber=\"", "startNumber=\"9", 1)
+        },
+    ),
+    (
+        "5.3.2.2",
+        "periods have names, and begin one after the other",
+        |mpd| {
+            let periods = named(mpd, "Period");
+            let starts: Vec<_> = periods.iter().map(|it| ms(*it, "start")).collect();
+            are_unique(&periods) && starts.is_sorted() && starts[0].is_some()
+        },
+        |text| text.replacen("<Period id=\"", "<Period number=\"", 1),
+    ),
+    (
+        "5.3.3.2",
+        "sets of a period have names, and say what is in them",
+        |mpd| {
+            named(mpd, "Period").into_iter().all(|period| {
+                let sets = named(period, "AdaptationSet");
+                let says = |it: &Node<'_, '_>| {
+                    let kind = it.attribute("contentType").unwrap_or_default();
+                    it.attribute("mimeType") == Some(&*format!("{kind}/mp4"))
+                };
+                !sets.is_empty() && are_unique(&sets) && sets.iter().all(says)
+            })
+        },
+        |text| text.replacen("AdaptationSet id=\"2\"", "AdaptationSet id=\"1\"", 1),
+    ),
+    (
+        "5.3.5.2",
+        "representations of a period have names, a rate and a codec",
+        |mpd| {
+            named(mpd, "Period").into_iter().all(|period| {
+                let all = named(period, "Representation");
+                let is_told = |it: &Node<'_, '_>| {
+                    number(*it, "bandwidth") > 0
+                        && it
+                            .attribute("codecs")
+                            .is_some_and(|codecs| !codecs.is_empty())
+                };
+                are_unique(&all) && all.iter().all(is_told)
+            })
+        },
+        |text| text.replacen("bandwidth=\"", "bandwidth=\"-", 1),
+    ),
+    (
+        "5.3.9.6.2",
+        "segments last for some time, and none begins before another ends",
+        |mpd| {
+            named(mpd, "SegmentTemplate").into_iter().all(|it| {
+                let times = times(it);
+                let follow = times.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0);
+                !times.is_empty() && follow && times.iter().all(|it| it.1 > 0)
+            })
+        },
+        |text| text.replacen("<S t=\"", "<S t=\"1\" d=\"99999999\"/>\n<S t=\"", 1),
+    ),
+    (
+        "5.3.9.4.4",
+        "templates have the segment's number, and nothing that nobody knows",
+        |mpd| {
+            named(mpd, "SegmentTemplate").into_iter().all(|it| {
+                let known = |name: &str| {
+                    let value = it.attribute(name).unwrap_or_default();
+                    let parts: Vec<_> = value.split('$').skip(1).step_by(2).collect();
+                    parts.join(" ")
+                };
+                known("media") == "RepresentationID Number"
+                    && known("initialization") == "RepresentationID"
+            })
+        },
+        |text| text.replacen("$Number$", "$Nummer$", 1),
+    ),
+    (
+        "5.3.9.2.2",
+        "a period begins where its segments do, or before them when those are gone",
+        |mpd| {
+            named(mpd, "SegmentTemplate").into_iter().all(|it| {
+                let scale = number(it, "timescale").max(1);
+                let begins = times(it)[0].0 - number(it, "presentationTimeOffset");
+                // Sound may begin a frame before.
+                begins * 10 >= -scale
+            })
+        },
+        |text| text.replacen("presentationTimeOffset=\"", "presentationTimeOffset=\"9", 1),
+    ),
+    (
+        "5.3.1.2",
+        "players stay behind the newest, and within what is listed",
+        |mpd| {
+            let delay = ms(mpd, "suggestedPresentationDelay").unwrap_or(0);
+            let longest = named(mpd, "S").into_iter().map(|it| number(it, "d")).max();
+            delay >= longest.unwrap_or(0) * 1000 / i64::from(super::super::tests::TIMESCALE)
+        },
+        |text| {
+            text.replace(
+                "suggestedPresentationDelay=\"PT9",
+                "suggestedPresentationDelay=\"PT0",
+            )
+        },
+    ),
+    (
+        "5.8.4.11",
+        "what is wanted by the clock says which clock",
+        |mpd| {
+            let timing = named(mpd, "UTCTiming");
+            let is_one = |it: &Node<'_, '_>| {
+                it.attribute("schemeIdUri") == Some("urn:mpeg:dash:utc:http-iso:2014")
+                    && it
+                        .attribute("value")
+                        .is_some_and(|it| it.starts_with("time.txt"))
+            };
+            timing.len() == 1 && timing.iter().all(is_one)
+        },
+        |text| text.replace("UTCTiming", "NTPTiming"),
+    ),
+];
+
+/// Windows of all kinds: young, old, with discontinuities, with few bytes.
+fn manifests() -> Vec<String> {
+    let mut all = Vec::new();
+    for (window_s, bytes_max) in [(60, 1 << 20), (20, 1 << 20), (3600, 4000)] {
+        let mut window = window(window_s, bytes_max);
+        for round in 0..4_u8 {
+            (0..5).for_each(|_| segment(&mut window, 100));
+            // One of pictures is whole, the one of sound not yet.
+            part(&mut window, 0, 10);
+            window.apply(Output::SegmentEnd { rendition: 0 });
+            part(&mut window, 1, 10);
+            all.push(window.manifest("?k=1&l=2").unwrap());
+            window.apply(Output::SegmentEnd { rendition: 1 });
+            (0..2).for_each(|rendition| {
+                window.apply(Output::Break { rendition });
+            });
+            describe(&mut window, 0, round + 7);
+            segment_after(&mut window, 100, 5);
+            all.push(window.manifest("").unwrap());
+        }
+    }
+    all
+}
+
+#[test]
+fn manifests_keep_the_rules() {
+    for text in manifests() {
+        let document = Document::parse(&text).unwrap();
+        for (section, rule, keeps, spoilt) in &RULES {
+            assert!(keeps(document.root_element()), "{section}: {rule}\n{text}");
+            let spoilt = spoilt(&text);
+            let broken = Document::parse(&spoilt).map(|it| keeps(it.root_element()));
+            assert!(
+                !broken.unwrap_or(false),
+                "{section}: {rule}: is not seen\n{spoilt}"
+            );
+        }
+    }
+}
+
+/// When the window of the tests begins, which `availabilityStartTime` is to say.
+const EPOCH_US: i64 = 1_700_000_000_123_000;
+
+/// What a player reckons of a manifest: of each URL when it is shown, in us since 1970.
+fn shown(text: &str) -> BTreeMap<String, i64> {
+    let document = Document::parse(text).unwrap();
+    let mut shown = BTreeMap::new();
+    for period in named(document.root_element(), "Period") {
+        for of in named(period, "Representation") {
+            let template = named(of, "SegmentTemplate")[0];
+            let scale = number(template, "timescale");
+            for (at, (start, _)) in (0..).zip(times(template)) {
+                let number_of = number(template, "startNumber") + at;
+                let media = template.attribute("media").unwrap();
+                let url = media.replace("$RepresentationID$", of.attribute("id").unwrap());
+                let url = url.replace("$Number$", &number_of.to_string());
+                let within = start - number(template, "presentationTimeOffset");
+                let starts_us = ms(period, "start").unwrap() * 1000;
+                let us = EPOCH_US + starts_us + within * 1_000_000 / scale;
+                shown.insert(url, us);
+            }
+        }
+    }
+    shown
+}
+
+#[test]
+fn a_segment_is_shown_when_it_says_in_every_manifest() {
+    let mut window = window(20, 1 << 20);
+    let mut known = BTreeMap::new();
+    for round in 0..60_u8 {
+        segment(&mut window, 100);
+        if round % 9 == 8 {
+            (0..2).for_each(|rendition| {
+                window.apply(Output::Break { rendition });
+            });
+            describe(&mut window, 0, round);
+            segment_after(&mut window, 100, 5);
+        }
+        let manifest = window.manifest("").unwrap();
+        assert!(
+            manifest.contains("availabilityStartTime=\"2023-11-14T22:13:20.123Z\""),
+            "{manifest}"
+        );
+        let now = shown(&manifest);
+        let videos = listed(&window.renditions[0]);
+        for segment in videos.clone() {
+            let url = format!("../hls/video/{}/{}.m4s", segment.version, segment.number);
+            let apart = (now[&url] - segment.starts_unix_ns / 1000).abs();
+            assert!(apart < 100, "{url}: {apart} us");
+        }
+        let is_of = |it: &&String| it.starts_with("../hls/video/");
+        assert_eq!(now.keys().filter(is_of).count(), videos.count());
+        for (url, us) in now {
+            let before = *known.entry(url.clone()).or_insert(us);
+            assert!((before - us).abs() <= 100, "{url}: {before} and {us}");
+        }
+    }
+    assert_eq!(known.len(), 2 * (60 + 6), "of both renditions");
+}
+
+#[test]
+fn a_period_begins_when_it_has_sound() {
+    let mut window = window(60, 1 << 20);
+    segment(&mut window, 100);
+    (0..2).for_each(|rendition| {
+        window.apply(Output::Break { rendition });
+    });
+    let pictures = |window: &mut Window| {
+        part(window, 0, 10);
+        window.apply(Output::SegmentEnd { rendition: 0 });
+        window.manifest("").unwrap().matches("<Period ").count()
+    };
+    assert_eq!(pictures(&mut window), 1);
+    part(&mut window, 1, 10);
+    window.apply(Output::SegmentEnd { rendition: 1 });
+    let text = window.manifest("").unwrap();
+    assert_eq!(text.matches("<Period ").count(), 2);
+    assert_eq!(text.matches("<AdaptationSet ").count(), 4);
+    // Sound that does not come is not waited for.
+    (0..2).for_each(|rendition| {
+        window.apply(Output::Break { rendition });
+    });
+    assert_eq!(pictures(&mut window), 2);
+    assert_eq!(pictures(&mut window), 3);
+}
+
+#[test]
+fn there_is_none_before_the_first_segment() {
+    let mut window = window(20, 1 << 20);
+    part(&mut window, 0, 10);
+    assert_eq!(window.manifest(""), None);
+}
