@@ -1,5 +1,5 @@
 //! What Onrush asks of Linux beside locked memory (`onrush-lock`): rings, packet pools, data paths,
-//! transfers, probes.
+//! transfers, probes; and of the processor, what takes its own instructions.
 //!
 //! Nearly all of the project's unsafe code is here. Nothing in this crate knows a protocol.
 
@@ -11,6 +11,7 @@ pub mod path;
 pub mod pool;
 pub mod probe;
 pub mod receive;
+pub mod sha1;
 pub mod socket;
 pub mod thread;
 pub mod wake;

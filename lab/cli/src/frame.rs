@@ -14,7 +14,7 @@ use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::{AnyRecord, Environment, Record};
 use onrush_measure::plot::Drawing;
 use onrush_measure::report::of_record;
-use onrush_measure::table::Report;
+use onrush_measure::table::{Outcome, Report};
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -67,6 +67,41 @@ impl Output {
         R: DeserializeOwned + Serialize,
         E: Into<anyhow::Error>,
     {
+        let report = self.report_of(experiment, measure, report, out)?;
+        Ok(outcome(report.passed()))
+    }
+
+    /// As [`Self::of`], and ends with 2 where no bound was missed, but something could not be
+    /// judged.
+    pub(crate) fn of_searched<S, R, E>(
+        &self,
+        experiment: &str,
+        measure: impl FnOnce(&str) -> Result<Record<S, R>, E>,
+        report: impl FnOnce(&Record<S, R>) -> Report,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode>
+    where
+        S: DeserializeOwned + Serialize,
+        R: DeserializeOwned + Serialize,
+        E: Into<anyhow::Error>,
+    {
+        let report = self.report_of(experiment, measure, report, out)?;
+        Ok(ExitCode::from(judged(&report)))
+    }
+
+    /// The report of an experiment that is carried out, or was; printed and drawn.
+    fn report_of<S, R, E>(
+        &self,
+        experiment: &str,
+        measure: impl FnOnce(&str) -> Result<Record<S, R>, E>,
+        report: impl FnOnce(&Record<S, R>) -> Report,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Report>
+    where
+        S: DeserializeOwned + Serialize,
+        R: DeserializeOwned + Serialize,
+        E: Into<anyhow::Error>,
+    {
         let record = match &self.from {
             Some(file) => Record::read(file, experiment)?,
             None => {
@@ -93,7 +128,7 @@ impl Output {
         }
         head(environment, out)?;
         write!(out, "{report}")?;
-        Ok(outcome(report.passed()))
+        Ok(report)
     }
 
     /// Which experiment is read, if one is.
@@ -212,4 +247,40 @@ pub(crate) fn write(file: &Path, text: &str) -> anyhow::Result<()> {
 /// 0: all bounds were kept; 1: one was not.
 pub(crate) fn outcome(passed: bool) -> ExitCode {
     ExitCode::from(u8::from(!passed))
+}
+
+/// 0: all bounds were kept; 1: one was missed; 2: none was, and not all could be judged.
+fn judged(report: &Report) -> u8 {
+    let outcomes = report.verdicts().map(|verdict| verdict.outcome);
+    let worst = outcomes.map(|outcome| match outcome {
+        Outcome::Kept => (0, 0),
+        Outcome::Void => (1, 2),
+        Outcome::Missed => (2, 1),
+    });
+    worst.max().map_or(0, |(_, code)| code)
+}
+
+#[cfg(test)]
+mod tests {
+    use onrush_measure::table::Verdict;
+
+    use super::*;
+
+    #[test]
+    fn a_miss_is_1_and_what_cannot_be_judged_is_2() {
+        let kept = || Verdict::new("a", "", true);
+        let missed = || Verdict::new("b", "", false);
+        let void = || Verdict::void("c", "");
+        for (verdicts, code) in [
+            (vec![], 0),
+            (vec![kept()], 0),
+            (vec![kept(), missed()], 1),
+            (vec![void(), kept()], 2),
+            (vec![void(), missed(), void()], 1),
+        ] {
+            let mut report = Report::new("");
+            report.add(verdicts);
+            assert_eq!(judged(&report), code, "{report:?}");
+        }
+    }
 }

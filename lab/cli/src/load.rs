@@ -135,6 +135,10 @@ pub(crate) struct Load {
     )]
     late_max: f64,
 
+    /// So many viewers are to watch at the end, in time: others may be refused (453) [default: all]
+    #[arg(long, hide_short_help = true, value_name = "N")]
+    aim: Option<u32>,
+
     /// The server's process, to tell what it uses
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -221,9 +225,10 @@ shares of clients are, and what failed. --seek-every asks for the rest of
 the file from another place, --stay hangs up in the middle.
 
 Exit codes:
-  0  every viewer was served in time
-  1  something was lost, late or refused
-  2  the load could not be made";
+  0  every viewer was served in time, or as many as --aim says
+  1  something was lost, late or refused, or fewer watched than --aim says
+  2  the load could not be made, or is void: packets came, but of none is known
+     when it was due";
 
 /// Makes a load, or tells of one that was made.
 pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -237,10 +242,14 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
     if !of_http && !of_hls {
         let settings = arguments.settings();
         let measure = |command: &str| load::run(&settings, VERSION, command, bar("watching"));
-        return arguments.output.of(load::NAME, measure, report, out);
+        let output = &arguments.output;
+        return output.of_searched(load::NAME, measure, report, out);
     }
     if arguments.sink.is_some() {
         bail!("--sink counts RTP; leave it out for http:// and hls://");
+    }
+    if arguments.aim.is_some() {
+        bail!("--aim counts viewers by RTSP; leave it out for http:// and hls://");
     }
     if of_hls {
         let settings = arguments.hls_settings()?;
@@ -324,6 +333,7 @@ impl Load {
             port_first: self.ports,
             lateness_ns_max: i64::try_from(self.lateness.nanos()).unwrap_or(i64::MAX),
             late_part_max: self.late_max / 100.0,
+            aim: self.aim,
             pid: self.pid,
             seed: self.seed,
             ..settings

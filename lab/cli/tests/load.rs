@@ -236,6 +236,14 @@ fn what_is_refused_is_told_with_its_reason() {
         said(&output)
     );
     assert_eq!(record.runs[0].watching, 2);
+    // Who asks for two is not told of the third; who asks for three misses one.
+    let (output, _) = load(&site, "clip.ts", &["-n", "3", "--aim", "2"]);
+    let refused = "SETUP was answered 453";
+    assert!(!said(&output).contains(refused), "{}", said(&output));
+    let (output, _) = load(&site, "clip.ts", &["-n", "3", "--aim", "3"]);
+    assert_eq!(output.status.code(), Some(1));
+    let missed = "of 3 viewers watched at the end";
+    assert!(said(&output).contains(missed), "{}", said(&output));
     let (output, _) = load(&site, "none.ts", &["-n", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

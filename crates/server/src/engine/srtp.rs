@@ -7,16 +7,24 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onrush_sys::pool::PACKETS_BYTES;
+use onrush_sys::sha1;
 use onrush_wire::rtp::{Numbering, Position};
-use onrush_wire::srtp::{MasterKey, RtpKeys, next_index};
+use onrush_wire::srtp::{
+    CompressEach, MasterKey, PACKETS_AT_ONCE, RtpKeys, compress_one_by_one, next_index,
+};
 
 use super::trains::images_per_train;
 use crate::random::random;
+
+// What one hashes together fits into the other.
+const _: () = assert!(PACKETS_AT_ONCE <= sha1::LANES);
 
 /// The key of a stream, and how far it was used.
 #[derive(Debug)]
 pub struct StreamSrtp {
     keys: RtpKeys,
+    /// What makes the tags of several packets at once on this processor.
+    compress: CompressEach,
     /// No other stream has it with that key.
     ssrc: u32,
     /// Index of the last packet: how often sequence numbers have wrapped, and its own. Written by
@@ -30,6 +38,7 @@ impl StreamSrtp {
     pub fn new(master: &MasterKey, ssrc: u32) -> Self {
         Self {
             keys: RtpKeys::new(master),
+            compress: sha1::compress_each().unwrap_or(compress_one_by_one),
             ssrc,
             last_index: AtomicU64::new(0),
         }
@@ -40,14 +49,16 @@ impl StreamSrtp {
         u16::try_from(self.keys.tag_bytes()).expect("16 at most")
     }
 
-    /// Encrypts a packet, behind which there is room for its tag, and which comes after those
-    /// before.
-    pub(super) fn protect(&self, packet: &mut [u8]) {
-        let sequence = u16::from_be_bytes([packet[2], packet[3]]);
-        let last = self.last_index.load(Ordering::Relaxed);
-        let index = next_index(sequence, last);
-        self.last_index.store(index, Ordering::Relaxed);
-        let protected = self.keys.protect(index, packet);
+    /// Encrypts packets, behind each of which there is room for its tag, and which come after those
+    /// before. What stands beside each does not matter: its index will.
+    pub(super) fn protect_each(&self, packets: &mut [(u64, &mut [u8])]) {
+        let mut last = self.last_index.load(Ordering::Relaxed);
+        for (index, packet) in packets.iter_mut() {
+            last = next_index(u16::from_be_bytes([packet[2], packet[3]]), last);
+            *index = last;
+        }
+        self.last_index.store(last, Ordering::Relaxed);
+        let protected = self.keys.protect_each(packets, self.compress);
         protected.expect("an image is a packet, and 2^48 of them take thousands of years");
     }
 

@@ -9,6 +9,8 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sha1::Sha1;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use super::tags::Tags;
+
 /// How packets are encrypted and authenticated.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Suite {
@@ -57,7 +59,7 @@ impl Suite {
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 16;
 
-const CM_TAG_BYTES: usize = 10;
+pub(super) const CM_TAG_BYTES: usize = 10;
 const GCM_TAG_BYTES: usize = 16;
 
 /// A master key with its salt. Its bytes are not shown, and wiped from memory when it is dropped.
@@ -180,6 +182,8 @@ pub(super) enum Cipher {
         aes: Box<Aes128Enc>,
         salt: [u8; 14],
         hmac: Hmac<Sha1>,
+        /// The same key, for several messages at once.
+        tags: Tags,
     },
     Gcm {
         key: Box<LessSafeKey>,
@@ -202,6 +206,7 @@ impl Cipher {
             aes: Box::new(Aes128Enc::new(key.into())),
             salt,
             hmac: Hmac::new_from_slice(authentication).expect("any length is a key"),
+            tags: Tags::new(authentication),
         }
     }
 
@@ -218,6 +223,19 @@ impl Cipher {
             Self::Cm { .. } => CM_TAG_BYTES,
             Self::Gcm { .. } => GCM_TAG_BYTES,
         }
+    }
+
+    /// Encrypts `payload` in counter mode, and says what makes its tag; in Galois/counter mode,
+    /// where that is one with encryption, it does nothing.
+    pub(super) fn encrypt_untagged(&self, packet: PacketId, payload: &mut [u8]) -> Option<&Tags> {
+        let Self::Cm {
+            aes, salt, tags, ..
+        } = self
+        else {
+            return None;
+        };
+        key_stream(aes, cm_iv(salt, packet), payload);
+        Some(tags)
     }
 
     /// Encrypts `payload`, and says its tag, that of Galois/counter mode with `header` and `more`;

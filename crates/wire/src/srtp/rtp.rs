@@ -1,6 +1,7 @@
 //! RTP packets (RFC 3711, section 3.1).
 
 use super::keys::{Cipher, HEADER_BYTES_MAX, MasterKey, PacketId, RTP};
+use super::tags::{CompressEach, PACKETS_AT_ONCE};
 use super::{ReplayWindow, SrtpError};
 use crate::rtp::HEADER_BYTES;
 
@@ -74,6 +75,61 @@ impl RtpKeys {
         Ok(())
     }
 
+    /// As [`Self::protect`], of packets with their indexes. In counter mode tags of up to
+    /// [`PACKETS_AT_ONCE`] that follow each other and have one length are made together, by
+    /// `compress`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::protect`]; then what lies there is nothing.
+    pub fn protect_each(
+        &self,
+        packets: &mut [(u64, &mut [u8])],
+        compress: CompressEach,
+    ) -> Result<(), SrtpError> {
+        if self.cipher.is_aead() {
+            let mut packets = packets.iter_mut();
+            return packets.try_for_each(|(index, packet)| self.protect(*index, packet));
+        }
+        for alike in packets.chunk_by_mut(|(_, a), (_, b)| a.len() == b.len()) {
+            for together in alike.chunks_mut(PACKETS_AT_ONCE) {
+                self.protect_together(together, compress)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets of one length, in counter mode.
+    fn protect_together(
+        &self,
+        packets: &mut [(u64, &mut [u8])],
+        compress: CompressEach,
+    ) -> Result<(), SrtpError> {
+        let (mut tags, count) = (None, packets.len());
+        for (index, packet) in packets.iter_mut() {
+            if *index >= INDEX_END {
+                return Err(SrtpError::KeyUsedUp);
+            }
+            let bytes = packet.len().checked_sub(self.tag_bytes());
+            let (packet, _) = packet.split_at_mut(bytes.ok_or(SrtpError::Malformed)?);
+            let (header, ssrc) = header_of(packet)?;
+            let id = PacketId {
+                ssrc,
+                index: *index,
+            };
+            tags = self.cipher.encrypt_untagged(id, &mut packet[header..]);
+        }
+        let mut rest = packets.iter_mut();
+        let mut lent: [(u32, &mut [u8]); PACKETS_AT_ONCE] = std::array::from_fn(|_| {
+            let lent = rest.next();
+            lent.map_or((0, &mut [][..]), |(index, it)| (wraps(*index), &mut **it))
+        });
+        if let Some(tags) = tags {
+            tags.write(&mut lent[..count], compress);
+        }
+        Ok(())
+    }
+
     /// Decrypts a packet of that index where it lies. Its bytes without the tag.
     ///
     /// # Errors
@@ -100,10 +156,14 @@ impl RtpKeys {
     /// What is authenticated behind a packet: how often numbers have wrapped. In Galois/counter
     /// mode that is in the IV alone.
     fn more(&self, index: u64) -> ([u8; 4], usize) {
-        let wraps = u32::try_from(index >> 16 & 0xffff_ffff).expect("32 bits");
         let bytes = if self.cipher.is_aead() { 0 } else { 4 };
-        (wraps.to_be_bytes(), bytes)
+        (wraps(index).to_be_bytes(), bytes)
     }
+}
+
+/// How often sequence numbers have wrapped at that index.
+fn wraps(index: u64) -> u32 {
+    u32::try_from(index >> 16 & 0xffff_ffff).expect("32 bits")
 }
 
 /// Decrypts the packets of one SSRC, each once.
@@ -164,8 +224,8 @@ fn header_of(packet: &[u8]) -> Result<(usize, u32), SrtpError> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Suite;
     use super::super::testing::hex;
+    use super::super::{Suite, compress_one_by_one};
     use super::*;
 
     /// RFC 7714, section 16.1.1.
@@ -203,6 +263,12 @@ mod tests {
         packet.resize(plain.len() + 10, 0);
         RtpKeys::new(&master).protect(0x1234, &mut packet).unwrap();
         assert_eq!(packet, sealed);
+        let mut again = [&plain[..], &[0; 10]].concat();
+        let mut together = [(0x1234, &mut again[..])];
+        let keys = RtpKeys::new(&master);
+        keys.protect_each(&mut together, compress_one_by_one)
+            .unwrap();
+        assert_eq!(again, sealed);
         let mut receiver = RtpReceiver::new(&master);
         let again = &mut packet.clone();
         assert_eq!(receiver.unprotect(&mut packet).unwrap(), plain);
@@ -286,6 +352,48 @@ mod tests {
                 let plain = packet(sequence, b"payload", 0);
                 assert_eq!(receiver.unprotect(&mut sealed).unwrap(), plain, "{index}");
             }
+        }
+    }
+
+    #[test]
+    fn packets_together_are_those_one_by_one() {
+        for suite in [Suite::AesCm128HmacSha1, Suite::AeadAes128Gcm] {
+            let keys = RtpKeys::new(&master(suite));
+            // Numbers wrap on the way, and lengths change within what could go together.
+            let bytes = [30, 30, 1300, 1300, 1300, 1300, 1300, 1300, 1300, 70, 0, 0];
+            let packets = (65_530_u64..).zip(bytes).map(|(index, bytes)| {
+                let sequence = (index & 0xffff) as u16;
+                (index, packet(sequence, &vec![7; bytes], suite.tag_bytes()))
+            });
+            let mut one_by_one: Vec<_> = packets.collect();
+            let mut together = one_by_one.clone();
+            for (index, packet) in &mut one_by_one {
+                keys.protect(*index, packet).unwrap();
+            }
+            let lent = together.iter_mut();
+            let mut lent: Vec<_> = lent.map(|(index, it)| (*index, &mut it[..])).collect();
+            keys.protect_each(&mut lent, compress_one_by_one).unwrap();
+            assert!(one_by_one == together, "{suite:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_packet_is_refused_among_others_too() {
+        for suite in [Suite::AesCm128HmacSha1, Suite::AeadAes128Gcm] {
+            let keys = RtpKeys::new(&master(suite));
+            let protect = |index, bytes: usize| {
+                let [mut one, mut two] = [(); 2].map(|()| packet(7, b"", suite.tag_bytes()));
+                two.truncate(bytes);
+                let mut both = [(1, &mut one[..]), (index, &mut two[..])];
+                keys.protect_each(&mut both, compress_one_by_one)
+            };
+            let whole = HEADER_BYTES + suite.tag_bytes();
+            assert_eq!(protect(INDEX_END - 1, whole), Ok(()));
+            assert_eq!(protect(INDEX_END, whole), Err(SrtpError::KeyUsedUp));
+            for bytes in [0, suite.tag_bytes() - 1, whole - 1] {
+                assert_eq!(protect(2, bytes), Err(SrtpError::Malformed), "{bytes}");
+            }
+            assert_eq!(keys.protect_each(&mut [], compress_one_by_one), Ok(()));
         }
     }
 

@@ -22,6 +22,7 @@ use onrush_cli::units::{Rate, Size, Time, within};
 /// of its own; the viewers, the counting sink and the server's control share the rest. Takes some
 /// minutes for each mode, burst and server. Needs root and two processors.
 #[derive(Args, Debug)]
+#[command(after_long_help = EXIT_CODES)]
 pub(crate) struct Capacity {
     /// One mode, one search, shorter
     #[arg(long)]
@@ -115,6 +116,11 @@ pub(crate) struct Capacity {
     #[arg(long, value_name = "N", default_value_t = Settings::default().clients_max)]
     max: u32,
 
+    /// So many are to be held by our server, or by each --peer if there are no others: else it ends
+    /// with 1
+    #[arg(long, hide_short_help = true, value_name = "N")]
+    aim: Option<u32>,
+
     /// How long each number is watched
     #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(10)))]
     time: Time,
@@ -142,6 +148,14 @@ pub(crate) struct Capacity {
     peers_only: bool,
 }
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all that is judged was kept, and the aim reached
+  1  a bound or the aim was missed, or nobody was held on time
+  2  it could not be carried out, or what is judged is void: nothing was held on
+     one of two sides, or the aim was missed while the host of this virtual
+     machine took the server's processor";
+
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let measure = |command: &str| -> anyhow::Result<CapacityRecord> {
@@ -153,7 +167,7 @@ pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<E
         )?)
     };
     let output = &arguments.output;
-    output.of(capacity::NAME, measure, capacity::report, out)
+    output.of_searched(capacity::NAME, measure, capacity::report, out)
 }
 
 impl Capacity {
@@ -186,6 +200,7 @@ impl Capacity {
             modes: self.mode.modes(),
             clients_first: self.first,
             clients_max: self.max,
+            aim: self.aim,
             time_ns: self.time.nanos(),
             peers: peers
                 .map(|(command, url)| Peer {

@@ -108,10 +108,7 @@ impl CapacityRecord {
             "The most viewers that were held on time, and what they cost",
             for row in self.rows(),
             let cost = row.held.map(|run| self.cost(run)),
-            let clients = row.held.map_or(0, |run| match is_trial {
-                true => run.load.watching,
-                false => run.clients,
-            });
+            let clients = row.held.map_or(0, |run| self.served(run));
             Column::key("server") => row.of.name(),
             Column::count(if is_trial { "served" } else { "viewers held" }, 0).more()
                 => vec![clients],
@@ -272,11 +269,43 @@ impl CapacityRecord {
         let peers = self.peer_verdicts();
         let set_up = self.set_up_verdict();
         let all = none.chain(jumping).chain(of_media);
-        all.chain(peers).chain(set_up).collect()
+        let all = all.chain(peers).chain(set_up);
+        all.chain(self.aim_verdicts()).collect()
+    }
+
+    /// Whether ours held as many as it was to, or each peer if nobody else was asked. A number that
+    /// was missed while the host was in the way says nothing.
+    fn aim_verdicts(&self) -> Vec<Verdict> {
+        let Some(aim) = self.settings.aim else {
+            return Vec::new();
+        };
+        let rows = self.rows();
+        let has_ours = rows.iter().any(|row| row.of.burst_ns > 0);
+        let rows = rows.iter().filter(|row| row.of.burst_ns > 0 || !has_ours);
+        let verdicts = rows.map(|row| {
+            let what = format!("{}: the aim", row.of.name());
+            let held = row.held.map_or(0, |run| self.served(run));
+            let found = format!("holds {held}, bound at least {aim}");
+            let theft = row.missed.and_then(|run| run.account.theft_in_words());
+            match theft {
+                Some(theft) if held < aim => Verdict::void(what, format!("{found}; {theft}")),
+                _ => Verdict::new(what, found, held >= aim),
+            }
+        });
+        verdicts.collect()
+    }
+
+    /// Viewers of a run that are told as held: in a trial, those who were let in.
+    fn served(&self, run: &Run) -> u32 {
+        match self.settings.is_trial() {
+            true => run.load.watching,
+            false => run.clients,
+        }
     }
 
     /// Of packets that come on connections: whether ours held so many times as many viewers as each
-    /// peer in the same mode.
+    /// peer in the same mode, each for a processor. Peers have one; ours has its control on
+    /// another, and is charged for it once both together take more than one.
     fn peer_verdicts(&self) -> Vec<Verdict> {
         if !self.settings.transport.is_interleaved() {
             return Vec::new();
@@ -284,14 +313,17 @@ impl CapacityRecord {
         let rows = self.rows();
         // A peer's bursts are its own affair.
         let (peers, ours): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.of.burst_ns == 0);
-        let held = |row: &Row<'_>| row.held.map(|run| f64::from(run.clients));
+        let held = |row: &Row<'_>| {
+            let run = row.held?;
+            Some(f64::from(run.clients) / self.cost(run).server_cores.max(1.0))
+        };
         let verdicts = peers.into_iter().filter_map(|peer| {
             let is_same =
                 |row: &&&Row<'_>| (row.of.mode, row.of.media) == (peer.of.mode, peer.of.media);
             let its = held(peer)?;
             let ours = ours.iter().filter(is_same).filter_map(|row| held(row));
             let times = ours.fold(0.0, f64::max) / its;
-            let what = format!("viewers held over those of {}", peer.of.name());
+            let what = format!("viewers a processor over those of {}", peer.of.name());
             Some(Verdict::at_least(what, [times], TIMES_A_PEER_MIN, 1))
         });
         verdicts.collect()
@@ -508,6 +540,7 @@ mod tests {
             jumping_percent: 0,
             media: FilmKind::Ts,
             load: load::Run {
+                wall_ns: 1500,
                 packets_steady: 10,
                 server: Some(load::Usage {
                     cpu_ns: 1500,
@@ -552,6 +585,59 @@ mod tests {
         assert_eq!(outcomes(Transport::Tcp, 1000), [Outcome::Kept]);
         assert_eq!(outcomes(Transport::Tcp, 999), [Outcome::Missed]);
         assert_eq!(outcomes(Transport::Udp, 999), []);
+    }
+
+    #[test]
+    fn ours_is_charged_for_control_beyond_its_processor() {
+        let times = |cpu_ns| {
+            let mut ours = run(1000, &[], None);
+            ours.load.wall_ns = 1000;
+            ours.load.server = Some(load::Usage {
+                cpu_ns,
+                memory_bytes: 0,
+            });
+            let peer = Run {
+                server: "peer".to_owned(),
+                burst_ns: 0,
+                ..run(100, &[], None)
+            };
+            let mut record = record(vec![ours, peer]);
+            record.settings.transport = Transport::Tcp;
+            record.verdicts().remove(0).found
+        };
+        assert_eq!(times(1000), "10.0, bound at least 5");
+        assert_eq!(times(1250), "8.0, bound at least 5");
+    }
+
+    #[test]
+    fn an_aim_is_kept_missed_or_void() {
+        let outcome = |runs: Vec<Run>, aim| {
+            let mut record = record(runs);
+            record.settings.aim = Some(aim);
+            let told = record.verdicts();
+            let told = told
+                .iter()
+                .find(|verdict| verdict.what.ends_with("the aim"));
+            told.map(|verdict| verdict.outcome)
+        };
+        let both = |stolen| vec![run(100, &[], None), run(200, &["late"], stolen)];
+        assert_eq!(outcome(both(Some(0)), 100), Some(Outcome::Kept));
+        assert_eq!(outcome(both(Some(0)), 101), Some(Outcome::Missed));
+        // Reached is reached; what was not while the host was in the way is unknown.
+        assert_eq!(outcome(both(Some(30)), 100), Some(Outcome::Kept));
+        assert_eq!(outcome(both(Some(30)), 101), Some(Outcome::Void));
+        let none = vec![run(100, &["late"], Some(0))];
+        assert_eq!(outcome(none, 1), Some(Outcome::Missed));
+        let peer = Run {
+            server: "peer".to_owned(),
+            burst_ns: 0,
+            ..run(50, &[], None)
+        };
+        // A peer beside ours has no aim of its own.
+        let beside = vec![run(100, &[], None), peer.clone()];
+        assert_eq!(outcome(beside, 100), Some(Outcome::Kept));
+        assert_eq!(outcome(vec![peer], 51), Some(Outcome::Missed));
+        assert_eq!(record(both(None)).verdicts(), [], "nobody has asked");
     }
 
     #[test]

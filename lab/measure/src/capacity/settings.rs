@@ -83,6 +83,9 @@ pub struct Settings {
     pub clients_first: u32,
     /// The most that are tried.
     pub clients_max: u32,
+    /// So many are to be held.
+    #[serde(default)]
+    pub aim: Option<u32>,
     /// The search ends when bounds are this close, as a part of the upper.
     pub precision: f64,
     /// How long each number is watched once all have come.
@@ -198,6 +201,9 @@ impl Settings {
         refuse! { ExperimentError::Settings;
             first == 0 || first > most || most > load::CLIENTS_MAX
                 => "{first} to {most} viewers: ask for 1 to {}", load::CLIENTS_MAX;
+            self.aim.is_some_and(|aim| aim == 0 || aim > most)
+                => "an aim of {} viewers: ask for 1 to {most}, the most that are tried",
+                    self.aim.unwrap_or(0);
             !(0.001..=0.5).contains(&self.precision)
                 => "a precision of {}: ask for 0.001 to 0.5", self.precision;
             self.modes.is_empty() || is_nobody => "nothing to do: ask for a mode and a server";
@@ -314,6 +320,7 @@ impl Default for Settings {
             modes: vec![Mode::Uso, Mode::SoftwareGso],
             clients_first: 1000,
             clients_max: 16_000,
+            aim: None,
             precision: 0.05,
             time_ns: 10_000_000_000,
             lateness_ns_max: 20_000_000,
@@ -494,11 +501,13 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_with_its_bound() {
         Settings::default().check().expect("the defaults");
-        let wrong: [fn(&mut Settings); 13] = [
+        let wrong: [fn(&mut Settings); 15] = [
             |s| s.rate_bps = 499_999,
             |s| s.clients_first = 0,
             |s| s.clients_first = s.clients_max + 1,
             |s| s.clients_max = load::CLIENTS_MAX + 1,
+            |s| s.aim = Some(0),
+            |s| s.aim = Some(s.clients_max + 1),
             |s| s.precision = 0.0,
             |s| s.time_ns = 999_999_999,
             |s| s.bursts_ns.clear(),

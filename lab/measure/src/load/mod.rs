@@ -98,6 +98,10 @@ pub struct Settings {
     pub lateness_ns_max: i64,
     /// Of all packets, so many may be late.
     pub late_part_max: f64,
+    /// So many viewers are to watch at the end; others may be refused for want of room. `None`: all
+    /// are to.
+    #[serde(default)]
+    pub aim: Option<u32>,
     /// The server's process, if it runs here.
     pub pid: Option<u32>,
     /// The processor that it sends on, if it has one of its own.
@@ -330,6 +334,7 @@ impl Settings {
             port_first: 20_000,
             lateness_ns_max: 20_000_000,
             late_part_max: 0.001,
+            aim: None,
             pid: None,
             core: None,
             seed: 1,
@@ -352,6 +357,9 @@ impl Settings {
                     client";
             !(0.0..=1.0).contains(&self.late_part_max)
                 => "{} of the packets may be late: ask for 0 to 1", self.late_part_max;
+            self.aim.is_some_and(|aim| !(1..=self.clients).contains(&aim))
+                => "an aim of {} viewers: ask for 1 to {}, which is how many come",
+                    self.aim.unwrap_or(0), self.clients;
         }
         self.check_transport()?;
         self.behaviour.check()
@@ -432,7 +440,7 @@ mod tests {
     fn what_cannot_be_done_is_refused_with_its_bound() {
         let good = Settings::new(vec!["rtsp://h/x".to_owned()], CLIENTS_MAX);
         good.check().expect("the most clients");
-        let wrong: [fn(&mut Settings); 12] = [
+        let wrong: [fn(&mut Settings); 14] = [
             |s| s.behaviour.active_part = 1.1,
             |s| s.urls.clear(),
             |s| s.clients = 0,
@@ -443,6 +451,8 @@ mod tests {
             |s| s.port_first = 20_001,
             |s| s.port_first = 40_000,
             |s| s.late_part_max = 1.5,
+            |s| s.aim = Some(0),
+            |s| s.aim = Some(s.clients + 1),
             |s| (s.transport, s.inspected) = (Transport::Tcp, 0),
             |s| s.transport = Transport::Tls,
         ];

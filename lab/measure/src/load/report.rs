@@ -1,6 +1,6 @@
 //! What a load says of the server: the figures of a table, the verdict, and packets by lateness.
 
-use super::{Behaviour, LoadRecord, Run, Settings};
+use super::{Behaviour, LoadRecord, NOT_LET_IN, Run, Settings};
 use crate::error::what_is;
 use crate::histogram::STEP_NS;
 use crate::plot::{Chart, Drawing, Unit};
@@ -27,12 +27,19 @@ pub fn report(record: &LoadRecord) -> Report {
             "Figures".to_owned(),
             vec![compared(settings, run, &figures).into()],
         )]);
-        report.add([Verdict::unless(
-            "on time, and nothing lost",
-            &figures.missed,
-        )]);
+        report.add([verdict(run, &figures)]);
     }
     report
+}
+
+/// Whether all was in time; void if packets came, and nobody can say when.
+fn verdict(run: &Run, figures: &Figures) -> Verdict {
+    let what = "on time, and nothing lost";
+    let is_unseen = run.packets_steady > 0 && figures.lateness_ns.is_none();
+    match is_unseen && figures.missed.is_empty() {
+        true => Verdict::void(what, "of no packet that came is known when it was due"),
+        false => Verdict::unless(what, &figures.missed),
+    }
 }
 
 /// What a comparison takes.
@@ -206,6 +213,9 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
     let (watching, clients) = (run.watching, settings.clients);
     let (budget, percent) = (millis(settings.lateness_ns_max), late_part * 100.0);
     let unread = unread_part(settings, run).unwrap_or(1.0);
+    // Those who left of their own accord are on their way back.
+    let is_all = settings.behaviour.stay_ns == 0;
+    let wanted = settings.aim.unwrap_or(if is_all { clients } else { 0 });
     let mut missed = what_is! {
         late_part > settings.late_part_max
             => "{percent:.3} % of the packets were later than {budget} ms; {} % may be",
@@ -216,10 +226,11 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
         unread < UNREAD_PART_MIN
             => "viewers who do not look at what comes got {:.0} % of the bytes of those who do",
                 unread * 100.0;
-        watching < clients && settings.behaviour.stay_ns == 0
-            => "{watching} of {clients} viewers watched at the end";
+        watching < wanted
+            => "{watching} of {wanted} viewers watched at the end";
     };
-    missed.extend(reasons(&run.failures));
+    let is_room = |reason: &String| settings.aim.is_some() && reason.ends_with(NOT_LET_IN);
+    missed.extend(reasons(&run.failures).filter(|reason| !is_room(reason)));
     missed
 }
 
@@ -273,6 +284,7 @@ pub(crate) mod tests {
     use super::super::{Arrived, Connections, Stream, Transport, Usage};
     use super::*;
     use crate::histogram::Histogram;
+    use crate::table::Outcome;
 
     pub(crate) fn run() -> Run {
         let mut lateness = Histogram::default();
@@ -349,6 +361,38 @@ pub(crate) mod tests {
             ..settings.clone()
         };
         assert_eq!(unread_part(&all_look, &run()), None);
+    }
+
+    #[test]
+    fn with_an_aim_others_may_be_refused() {
+        let aimed = |aim, watching| {
+            let settings = Settings {
+                aim: Some(aim),
+                clients: 5,
+                ..settings()
+            };
+            let mut run = run();
+            run.watching = watching;
+            run.failures.push((NOT_LET_IN.to_owned(), 3));
+            Figures::of(&settings, &run).missed
+        };
+        assert_eq!(aimed(2, 2), [""; 0]);
+        assert_eq!(aimed(3, 2), ["2 of 3 viewers watched at the end"]);
+        let mut run = run();
+        run.failures.push((NOT_LET_IN.to_owned(), 3));
+        let without = Figures::of(&settings(), &run).missed;
+        assert_eq!(without, [format!("3 times: {NOT_LET_IN}")]);
+    }
+
+    #[test]
+    fn packets_that_nobody_looked_at_prove_nothing() {
+        let outcome = |run: &Run| verdict(run, &Figures::of(&settings(), run)).outcome;
+        let (mut unseen, seen) = (run(), run());
+        assert_eq!(outcome(&seen), Outcome::Kept);
+        unseen.lateness = Histogram::default();
+        assert_eq!(outcome(&unseen), Outcome::Void);
+        unseen.totals.lost = 1;
+        assert_eq!(outcome(&unseen), Outcome::Missed);
     }
 
     #[test]

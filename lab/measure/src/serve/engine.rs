@@ -12,6 +12,7 @@ use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::engine::numbering::RtpHeaders;
 use onrush_server::engine::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS, WorkerShared};
 use onrush_server::engine::{Destination, EngineError, Stream, StreamSrtp};
+use onrush_server::library::{FilmKeys, Media};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
 use onrush_wire::srtp::{MasterKey, Suite};
@@ -27,11 +28,16 @@ use crate::setup::system;
 /// How long the kernel may hold on to the last trains.
 const WIND_UP_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// As [`Contestant::SrtpShared`] says.
+const SHARED_KEY_SUITE: Suite = Suite::AesCm128HmacSha1;
+
 /// What sessions are sent on, one for each of their tracks.
 pub(super) enum Outlets {
     Datagrams(Vec<UdpSocket>),
-    /// Encrypted, with a key for each.
-    Srtp(Vec<UdpSocket>),
+    /// Encrypted by that, with a key for each.
+    Srtp(Suite, Vec<UdpSocket>),
+    /// Encrypted, with one key for all.
+    SharedKey(Vec<UdpSocket>),
     Connections(Vec<TcpStream>),
     Sealed(Vec<(TcpStream, ServerConnection)>),
 }
@@ -113,13 +119,27 @@ impl Engine {
             tracks.map(|(track, &(from, later_ns))| (track, from, cue.phase_ns + later_ns))
         });
         let payload_bytes_max = task.film.payload_bytes();
+        let keys = match outlets {
+            Outlets::SharedKey(_) => Some(film_keys(&media)?),
+            _ => None,
+        };
+        let open = |track, to| -> Result<Stream, ExperimentError> {
+            let Some(keys) = &keys else {
+                return Ok(self.data.open(&media, track, payload_bytes_max, to)?);
+            };
+            let chunk_bytes = self.data.chunk_bytes();
+            let source = media.encrypted_source(keys, track, payload_bytes_max, chunk_bytes);
+            let source = source.ok_or_else(no_shared_key)?;
+            Ok(self.data.open_source(source, to)?)
+        };
+        let mut streams = Vec::new();
         for (outlet, (track, from, _)) in outlets.each().zip(tracks.clone()) {
             runtime.block_on(self.data.engines().ready());
-            let to = outlet(&self.data)?;
-            let stream = self.data.open(&media, track, payload_bytes_max, to)?;
+            let stream = open(track, outlet(&self.data)?)?;
             runtime.block_on(stream.prepare(from))?;
-            self.streams.push(stream);
+            streams.push(stream);
         }
+        self.streams = streams;
         let begin_ns = monotonic_ns() + LEAD_NS;
         for (stream, (_, from, phase_ns)) in self.streams.iter().zip(tracks) {
             let delay_ns = (begin_ns + phase_ns).saturating_sub(monotonic_ns());
@@ -216,13 +236,13 @@ type Open = Box<dyn FnOnce(&Data) -> Result<Destination, EngineError>>;
 impl Outlets {
     fn each(self) -> Box<dyn Iterator<Item = Open>> {
         match self {
-            Self::Datagrams(sockets) => {
+            Self::Datagrams(sockets) | Self::SharedKey(sockets) => {
                 let open = |socket: UdpSocket| -> Open { Box::new(move |_| Ok(socket.into())) };
                 Box::new(sockets.into_iter().map(open))
             }
-            Self::Srtp(sockets) => {
-                let open = |(number, socket): (u32, UdpSocket)| -> Open {
-                    let key = key_of(number.into());
+            Self::Srtp(suite, sockets) => {
+                let open = move |(number, socket): (u32, UdpSocket)| -> Open {
+                    let key = key_of(suite, number.into());
                     let srtp = Arc::new(StreamSrtp::new(&key, number));
                     let socket = socket.into();
                     Box::new(move |_| Ok(Destination::Encrypted { socket, srtp }))
@@ -254,9 +274,17 @@ fn on_connection(
     })
 }
 
+/// The keys of images that all sessions share, as new viewers are told them.
+fn film_keys(media: &Media) -> Result<Arc<FilmKeys>, ExperimentError> {
+    media.film_keys(SHARED_KEY_SUITE).ok_or_else(no_shared_key)
+}
+
+fn no_shared_key() -> ExperimentError {
+    ExperimentError::subject("the film cannot be encrypted once for all sessions")
+}
+
 /// A key of each session's own; nobody is kept from knowing it.
-fn key_of(session: u64) -> MasterKey {
-    let suite = Suite::default();
+fn key_of(suite: Suite, session: u64) -> MasterKey {
     let bytes = session.to_be_bytes().into_iter().cycle();
     let bytes: Vec<_> = bytes.take(suite.master_bytes()).collect();
     MasterKey::new(suite, &bytes).expect("as long as a key is")

@@ -5,6 +5,7 @@ use std::fmt;
 use onrush_primitives::named;
 use onrush_sys::path::PathName;
 use onrush_testkit::testbed::Mode;
+use onrush_wire::srtp::Suite;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ExperimentError, bounds, refuse};
@@ -15,9 +16,6 @@ use crate::setup::in_turn;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "serve";
-
-/// Bytes behind each encrypted packet (RFC 3711, section 5.2).
-const SRTP_TAG_BYTES: u64 = 10;
 
 /// Sessions at the most: as many ports as the sink counts, and as many sockets as most systems let
 /// open.
@@ -66,8 +64,14 @@ pub enum Contestant {
     OwnHeaders,
     /// A loop of `pread` and `send`, a packet at a time.
     ReadSendLoop,
-    /// The engine on its best path, packets encrypted for one client each (SRTP).
+    /// The engine on its best path, packets encrypted for one client each (SRTP), by AES-128 in
+    /// counter mode and HMAC-SHA1 of 80 bits.
     Srtp,
+    /// Likewise, by AES-128 in Galois/counter mode.
+    SrtpGcm,
+    /// The engine on its best path, from images that are encrypted once with a key that all clients
+    /// share, in counter mode.
+    SrtpShared,
     /// The engine on its best path, packets as frames of connections.
     Interleaved,
     /// A loop of `write`, a frame at a time, from a film that lies framed in memory.
@@ -324,6 +328,8 @@ impl Contestant {
             Self::OwnHeaders => "uring_vectored_zc",
             Self::ReadSendLoop => "read_send_loop",
             Self::Srtp => "srtp_own_keys",
+            Self::SrtpGcm => "srtp_own_keys_gcm",
+            Self::SrtpShared => "srtp_shared_key",
             Self::Interleaved => "interleaved",
             Self::WriteLoop => "write_loop",
             Self::Sealed => "interleaved_tls",
@@ -332,10 +338,12 @@ impl Contestant {
     }
 
     /// Those that are no path's.
-    const NAMED: [Self; 7] = [
+    const NAMED: [Self; 9] = [
         Self::OwnHeaders,
         Self::ReadSendLoop,
         Self::Srtp,
+        Self::SrtpGcm,
+        Self::SrtpShared,
         Self::Interleaved,
         Self::WriteLoop,
         Self::Sealed,
@@ -347,21 +355,37 @@ impl Contestant {
     pub const fn transport(self) -> Transport {
         match self {
             Self::Engine(_) | Self::OwnHeaders | Self::ReadSendLoop => Transport::Udp,
-            Self::Srtp => Transport::Srtp,
+            Self::Srtp | Self::SrtpGcm | Self::SrtpShared => Transport::Srtp,
             Self::Interleaved | Self::WriteLoop => Transport::Tcp,
             Self::Sealed | Self::RustlsLoop => Transport::Tls,
         }
     }
 
-    /// Those that are compared over that transport: who is judged, and what it is judged by.
+    /// Those that are compared over that transport: who is judged, and last what they are judged
+    /// by.
     #[must_use]
-    pub const fn of_transport(transport: Transport) -> [Self; 2] {
+    pub const fn of_transport(transport: Transport) -> &'static [Self] {
         match transport {
-            Transport::Udp => [Self::ENGINE, Self::ReadSendLoop],
-            Transport::Tcp => [Self::Interleaved, Self::WriteLoop],
-            Transport::Tls => [Self::Sealed, Self::RustlsLoop],
-            Transport::Srtp => [Self::Srtp, Self::ENGINE],
+            Transport::Udp => &[Self::ENGINE, Self::ReadSendLoop],
+            Transport::Tcp => &[Self::Interleaved, Self::WriteLoop],
+            Transport::Tls => &[Self::Sealed, Self::RustlsLoop],
+            Transport::Srtp => &[Self::Srtp, Self::SrtpGcm, Self::SrtpShared, Self::ENGINE],
         }
+    }
+
+    /// What its packets are encrypted by, if they are.
+    #[must_use]
+    pub const fn suite(self) -> Option<Suite> {
+        match self {
+            Self::Srtp | Self::SrtpShared => Some(Suite::AesCm128HmacSha1),
+            Self::SrtpGcm => Some(Suite::AeadAes128Gcm),
+            _ => None,
+        }
+    }
+
+    /// What its packets are encrypted by for each session alone, if they are.
+    pub(super) fn own_key_suite(self) -> Option<Suite> {
+        self.suite().filter(|_| self != Self::SrtpShared)
     }
 
     /// Whether it is a loop beside the engine.
@@ -377,24 +401,24 @@ impl Contestant {
         matches!(self.transport(), Transport::Tcp | Transport::Tls)
     }
 
-    /// Bytes that each packet is longer by when it arrives.
-    pub(super) const fn tag_bytes(self) -> u64 {
-        match self {
-            Self::Srtp => SRTP_TAG_BYTES,
-            _ => 0,
-        }
+    /// Bytes that each packet is longer by when it arrives (RFC 3711, section 5.2; RFC 7714,
+    /// section 12): the engine counts packets without their tags.
+    #[must_use]
+    pub fn tag_bytes(self) -> u64 {
+        self.suite().map_or(0, |suite| suite.tag_bytes() as u64)
     }
 
     /// Whether the kernel says of each train that it did not copy it.
     pub(super) fn is_zero_copy(self) -> bool {
-        matches!(self, Self::ENGINE | Self::OwnHeaders | Self::Srtp)
+        matches!(self, Self::ENGINE | Self::OwnHeaders) || self.suite().is_some()
     }
 
     /// Whether several packets leave in one send.
     pub(super) fn segments(self) -> bool {
         match self {
             Self::Engine(path) => path.segments(),
-            Self::OwnHeaders | Self::Srtp | Self::Interleaved | Self::Sealed => true,
+            Self::OwnHeaders | Self::Interleaved | Self::Sealed => true,
+            Self::Srtp | Self::SrtpGcm | Self::SrtpShared => true,
             Self::ReadSendLoop | Self::WriteLoop | Self::RustlsLoop => false,
         }
     }

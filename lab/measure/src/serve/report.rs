@@ -1,6 +1,7 @@
 //! What a record of the experiment says: tables, verdicts, and what to think of the machine.
 
 use onrush_testkit::testbed::Mode;
+use onrush_wire::srtp::Suite;
 
 use super::record::{Contestant, Counts, Entrant, Run, ServeRecord, SrtpParts, Transport};
 use crate::film_kind::FilmKind;
@@ -41,6 +42,10 @@ const FRAMED_RATIO_MIN: f64 = 3.0;
 /// Of what a loop of rustls writes costs, the part that the engine may cost, on connections with
 /// TLS.
 const SEALED_PART_MAX: f64 = 1.2;
+
+/// Of what a packet of plain RTP costs, the part that one may cost whose image was encrypted once
+/// for all sessions.
+const SRTP_SHARED_PART_MAX: f64 = 1.05;
 
 /// Sessions of [`SRTP_RATE_BPS`] that a processor is to hold, by the time that they take, whose
 /// packets are encrypted for each alone.
@@ -167,34 +172,50 @@ fn seconds(record: &ServeRecord) -> Table {
     }
 }
 
-/// What encryption for each session alone adds to a packet, and what that is made of, each measured
-/// alone; if it was measured.
+/// What encryption adds to a packet, and what that is made of, each measured alone; of each way
+/// that was measured.
 fn encryption(record: &ServeRecord) -> Option<Table> {
-    let srtp = Entrant::of_ts(Contestant::Srtp);
-    let has_srtp = record.settings.entrants().any(|who| who == srtp);
+    let rows = rows(record).filter(|(_, who)| who.contestant.suite().is_some());
+    let rows: Vec<_> = rows.collect();
     let part = |runs: &[&Run], part: fn(&SrtpParts) -> f64| -> Vec<f64> {
         let parts = runs.iter().filter_map(|run| run.parts.as_ref());
         parts.map(part).collect()
     };
-    let added = |runs: &[&Run]| -> Vec<f64> {
-        let plain = Entrant::of_ts(Contestant::ENGINE);
+    let added = |runs: &[&Run], media| -> Vec<f64> {
+        let contestant = Contestant::ENGINE;
         let added = runs.iter().filter_map(|run| {
-            let plain = valid(record, (run.mode, plain));
+            let plain = valid(record, (run.mode, Entrant { contestant, media }));
             let plain = plain.iter().find(|plain| plain.repeat == run.repeat)?;
             Some(run.cpu_ns_a_packet() - plain.cpu_ns_a_packet())
         });
         added.collect()
     };
-    has_srtp.then(|| {
-        table! {
-            "Encryption of a packet for its session alone",
-            for &mode in &record.settings.modes,
-            let runs = valid(record, (mode, srtp));
+    let built = |runs: &[&Run]| -> Vec<f64> {
+        let built = runs.iter().filter(|run| run.images_built > 0);
+        let built = built.map(|run| ratio(run.builder_cpu_ns, run.images_built));
+        built.collect()
+    };
+    (!rows.is_empty()).then(|| {
+        let mut table = table! {
+            "What encryption adds to a packet",
+            for (mode, who) in rows,
+            let runs = valid(record, (mode, who)),
+            // With a key that all share it is done once, where images are written.
+            let is_once = who.contestant.own_key_suite().is_none();
             Column::key("mode") => mode.name(),
-            Column::ns("beside plain RTP", 0).with_range().less() => Cell::or_void(added(&runs)),
+            Column::key("who") => who.to_string(),
+            Column::key("by") => who.contestant.suite().map_or("", Suite::name),
+            Column::ns("beside plain RTP", 0).with_range().less()
+                => Cell::or_void(added(&runs, who.media)),
             Column::ns("copy alone", 0) => part(&runs, |parts| parts.copy_ns),
             Column::ns("cipher alone", 0) => part(&runs, |parts| parts.cipher_ns),
-        }
+            Column::ns("to write an image", 0) => is_once.then(|| built(&runs)),
+        };
+        table.note(
+            "With a shared key an image is encrypted once, when it is written, on another \
+             processor.",
+        );
+        table
     })
 }
 
@@ -311,15 +332,25 @@ fn verdicts(record: &ServeRecord) -> Vec<Verdict> {
 /// What is judged of transports other than UDP.
 fn of_other_transports(record: &ServeRecord, mode: Mode) -> impl Iterator<Item = Verdict> {
     let framed = judge_loop(record, mode, Transport::Tcp, FRAMED_RATIO_MIN);
-    let pair = Contestant::of_transport(Transport::Tls).map(Entrant::of_ts);
-    let what = "the engine's cost with TLS over that of rustls writes".to_owned();
-    let bound = (
-        Bound::AtMost(SEALED_PART_MAX),
-        Run::cpu_ns_a_packet as Value,
+    let at_most = |[who, yardstick]: [Contestant; 2], what: &str, part| {
+        let pair = (Entrant::of_ts(who), Entrant::of_ts(yardstick));
+        let bound = (Bound::AtMost(part), Run::cpu_ns_a_packet as Value);
+        judge(record, mode, pair, what.to_owned(), bound)
+    };
+    let sealed = at_most(
+        [Contestant::Sealed, Contestant::RustlsLoop],
+        "the engine's cost with TLS over that of rustls writes",
+        SEALED_PART_MAX,
     );
-    let sealed = judge(record, mode, (pair[0], pair[1]), what, bound);
-    let encrypted = judge_srtp(record, mode);
-    framed.into_iter().chain(sealed).chain(encrypted)
+    let shared = at_most(
+        [Contestant::SrtpShared, Contestant::ENGINE],
+        "the cost of SRTP with a shared key over that of plain RTP",
+        SRTP_SHARED_PART_MAX,
+    );
+    let own = Contestant::of_transport(Transport::Srtp).iter();
+    let own = own.filter_map(move |&who| judge_own_keys(record, mode, who));
+    let all = framed.into_iter().chain(sealed).chain(shared);
+    all.chain(own)
 }
 
 /// Whether the loop of that transport costs at least so many times what the engine does.
@@ -329,7 +360,10 @@ fn judge_loop(
     transport: Transport,
     ratio_min: f64,
 ) -> Option<Verdict> {
-    let [engine, its_loop] = Contestant::of_transport(transport).map(Entrant::of_ts);
+    let &[engine, its_loop] = Contestant::of_transport(transport) else {
+        return None;
+    };
+    let [engine, its_loop] = [engine, its_loop].map(Entrant::of_ts);
     let over = match transport {
         Transport::Udp => String::new(),
         other => format!(" over {other}"),
@@ -341,18 +375,18 @@ fn judge_loop(
 
 /// Whether a processor would hold as many sessions as it has to whose packets are encrypted for
 /// each alone.
-fn judge_srtp(record: &ServeRecord, mode: Mode) -> Option<Verdict> {
+fn judge_own_keys(record: &ServeRecord, mode: Mode, who: Contestant) -> Option<Verdict> {
+    let suite = who.own_key_suite()?;
     let settings = &record.settings;
-    let runs = valid(record, (mode, Entrant::of_ts(Contestant::Srtp)));
+    let runs = valid(record, (mode, Entrant::of_ts(who)));
     if settings.rate_bps != SRTP_RATE_BPS || runs.is_empty() {
         return None;
     }
     let sessions = f64::from(settings.sessions);
     let sessions: Vec<_> = runs.iter().map(|run| sessions / run.cpu_part()).collect();
-    let what = format!(
-        "{}: SRTP sessions with keys of their own in a processor's time",
-        mode.name()
-    );
+    let (mode, suite) = (mode.name(), suite.name());
+    let what =
+        format!("{mode}: SRTP sessions with {suite} keys of their own in a processor's time");
     Some(Verdict::at_least(what, &sessions, SRTP_SESSIONS_MIN, 0))
 }
 
@@ -612,19 +646,25 @@ mod tests {
         assert_eq!(outcomes(&record), [Outcome::Void; 2]);
     }
 
-    /// Three repeats of both over that transport, at so many ns a packet.
-    fn record_over(transport: Transport, ns: [u64; 2]) -> ServeRecord {
+    /// Three repeats of all over that transport, at so many ns a packet.
+    fn record_over(transport: Transport, ns: &[u64]) -> ServeRecord {
         let contestants = Contestant::of_transport(transport);
+        assert_eq!(ns.len(), contestants.len());
         let mut record = record([8000; 3]);
         record.settings.contestants = contestants.to_vec();
         record.runs = Vec::new();
         for repeat in 0..3 {
-            for (who, ns) in contestants.into_iter().zip(ns) {
+            for (&who, &ns) in contestants.iter().zip(ns) {
                 let mut run = run(Mode::Uso, who, repeat, ns * 1000);
-                run.parts = (who == Contestant::Srtp).then_some(SrtpParts {
+                run.parts = who.own_key_suite().map(|suite| SrtpParts {
                     copy_ns: 70.0,
-                    cipher_ns: 500.0,
+                    cipher_ns: if suite == Suite::default() {
+                        500.0
+                    } else {
+                        250.0
+                    },
                 });
+                (run.builder_cpu_ns, run.images_built) = (600_000, 1000);
                 record.runs.push(run);
             }
         }
@@ -638,21 +678,64 @@ mod tests {
             (Transport::Tcp, 1000, 2999, Outcome::Missed),
             (Transport::Tls, 1200, 1000, Outcome::Kept),
             (Transport::Tls, 1210, 1000, Outcome::Missed),
-            // 1000 packets of 256 sessions in a second.
-            (Transport::Srtp, 128_000, 50_000, Outcome::Kept),
-            (Transport::Srtp, 128_100, 50_000, Outcome::Missed),
         ] {
-            let record = record_over(transport, [engine_ns, yardstick_ns]);
+            let record = record_over(transport, &[engine_ns, yardstick_ns]);
             assert_eq!(outcomes(&record), [outcome], "{transport} {engine_ns}");
         }
     }
 
     #[test]
-    fn copy_and_cipher_are_told_apart() {
-        let table = encryption(&record_over(Transport::Srtp, [900, 200])).unwrap();
-        let cells = table.cells(&table.rows[0]).skip(1);
-        let told: Vec<_> = cells.map(|(column, cell)| column.tell(cell)).collect();
-        assert_eq!(told, ["700 (700..700)", "70", "500"]);
+    fn each_way_of_srtp_is_judged_by_itself() {
+        use Outcome::{Kept, Missed};
+        // Both suites with keys of their own, the shared key, and plain RTP: 1000 packets of 256
+        // sessions in a second.
+        for (ns, shared, counter_mode, galois) in [
+            ([128_000, 128_000, 105, 100], Kept, Kept, Kept),
+            ([128_100, 128_000, 106, 100], Missed, Missed, Kept),
+            ([128_000, 128_100, 105, 100], Kept, Kept, Missed),
+        ] {
+            let record = record_over(Transport::Srtp, &ns);
+            assert_eq!(outcomes(&record), [shared, counter_mode, galois], "{ns:?}");
+        }
+        let told = verdicts(&record_over(Transport::Srtp, &[128_000, 64_000, 105, 100]));
+        let told: Vec<_> = told
+            .iter()
+            .map(|it| (&it.what[..], &it.found[..]))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (
+                    "uso: the cost of SRTP with a shared key over that of plain RTP",
+                    "1.05 (1.05..1.05), bound at most 1.05"
+                ),
+                (
+                    "uso: SRTP sessions with AES_CM_128_HMAC_SHA1_80 keys of their own in a \
+                     processor's time",
+                    "2000 (2000..2000), bound at least 2000"
+                ),
+                (
+                    "uso: SRTP sessions with AEAD_AES_128_GCM keys of their own in a processor's \
+                     time",
+                    "4000 (4000..4000), bound at least 2000"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn copy_and_cipher_are_told_apart_for_each_suite() {
+        let table = encryption(&record_over(Transport::Srtp, &[900, 500, 205, 200])).unwrap();
+        let rows = table.rows.iter().map(|row| {
+            let cells = table.cells(row).skip(2);
+            cells.map(|(column, cell)| column.tell(cell)).collect()
+        });
+        let rows: Vec<Vec<_>> = rows.collect();
+        let (counter_mode, galois) = ("AES_CM_128_HMAC_SHA1_80", "AEAD_AES_128_GCM");
+        assert_eq!(rows[0], [counter_mode, "700 (700..700)", "70", "500", ""]);
+        assert_eq!(rows[1], [galois, "300 (300..300)", "70", "250", ""]);
+        assert_eq!(rows[2], [counter_mode, "5 (5..5)", "", "", "600"]);
+        assert_eq!(rows.len(), 3);
         assert!(encryption(&record([8000; 3])).is_none());
     }
 

@@ -118,7 +118,8 @@ impl Bench {
             self.sink.set_clock(port, clock_hz)?;
         }
         let yardstick_ns = self.on_core(machine::yardstick_ns).unwrap_or(0);
-        let parts = (contestant == Contestant::Srtp).then(|| self.on_core(parts::measure));
+        let suite = contestant.own_key_suite();
+        let parts = suite.and_then(|suite| self.on_core(move || parts::measure(suite)));
         let (sender, receiver) = self.start(task, contestant, sockets)?;
         let settings = &self.settings;
         thread::sleep(Duration::from_nanos(LEAD_NS + settings.warm_up_ns));
@@ -143,7 +144,7 @@ impl Bench {
             interval,
             packets_sent: finished.counts.packets,
             arrived,
-            parts: parts.flatten(),
+            parts,
             builder_cpu_ns: finished.builder_cpu_ns,
             images_built: finished.images_built,
         };
@@ -172,8 +173,14 @@ impl Bench {
                 Contestant::OwnHeaders => {
                     engine(best, RtpHeaders::Own, Outlets::Datagrams(sockets))
                 }
-                Contestant::Srtp => engine(best, RtpHeaders::default(), Outlets::Srtp(sockets)),
-                _ => plain::start(task, sockets),
+                Contestant::ReadSendLoop => plain::start(task, sockets),
+                _ => {
+                    let outlets = match contestant.own_key_suite() {
+                        Some(suite) => Outlets::Srtp(suite, sockets),
+                        None => Outlets::SharedKey(sockets),
+                    };
+                    engine(best, RtpHeaders::default(), outlets)
+                }
             };
             return Ok((sender?, None));
         }
@@ -237,7 +244,7 @@ impl Bench {
     }
 
     /// Does something on the sender's processor, by a thread that then ends.
-    fn on_core<T: Send + 'static>(&self, work: fn() -> T) -> Option<T> {
+    fn on_core<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let core = self.core;
         let measured = thread::spawn(move || pin_to(core).ok().map(|()| work()));
         measured.join().ok().flatten()
@@ -372,6 +379,26 @@ mod tests {
                 let faults = run.faults(&run.interval.counts, 0);
                 assert_eq!(faults, [""; 0], "{contestant}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_encrypted_arrives_with_its_tags() {
+        for (contestant, tag_bytes) in [
+            (Contestant::Srtp, 10),
+            (Contestant::SrtpGcm, 16),
+            (Contestant::SrtpShared, 10),
+        ] {
+            let mut run = run(Mode::Uso, contestant, 0, 1);
+            run.arrived.bytes += 1000 * tag_bytes;
+            assert_eq!(run.faults(&run.interval.counts, 0), [""; 0], "{contestant}");
+            run.arrived.bytes -= 1;
+            let faults = run.faults(&run.interval.counts, 0);
+            let sent = format!("{} bytes were sent", 1_328_000 + 1000 * tag_bytes);
+            assert!(
+                faults.len() == 1 && faults[0].starts_with(&sent),
+                "{faults:?}"
+            );
         }
     }
 
