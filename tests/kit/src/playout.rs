@@ -387,7 +387,7 @@ fn edge_ns(slot: usize) -> u64 {
     let slot = slot as u64;
     match slot {
         0..16 => slot * UNIT_NS,
-        _ => (8 + (slot - 16) % 8) * UNIT_NS << ((slot - 16) / 8 + 1),
+        _ => ((8 + (slot - 16) % 8) * UNIT_NS) << ((slot - 16) / 8 + 1),
     }
 }
 
