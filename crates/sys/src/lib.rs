@@ -5,6 +5,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+pub mod arrival;
 pub mod clock;
 pub mod fs;
 pub mod path;

@@ -24,9 +24,10 @@ use onrush_cli::units::{Rate, Time, within};
 ///
 /// Plays the URLs as so many RTSP viewers, of any server, this one or another, and tells
 /// what they notice: packets lost, out of order, late against their RTP timestamps, and how soon
-/// the first came. Media whose clock does not run at 90 kHz are left out. Ends with 1 if a packet
-/// was lost or came twice, if more than --late-max of them were late, or if a viewer was turned
-/// away.
+/// the first came; and what their players would have had to buffer. Ends with 1 if a packet was
+/// lost, came twice or was due and did not come, if too many viewers would have had to buffer more
+/// than --lateness and two bursts of 20 ms, or waited too long for the first, or if one was turned
+/// away. What was missed while the load generator was late itself is void, which is 1 too.
 ///
 /// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are
 /// counted where they reach the device, and dropped: ten thousand streams on less than one. That
@@ -119,14 +120,16 @@ pub(crate) struct Load {
 
     /// A packet later than this is late
     ///
-    /// By its RTP timestamp, against the first packet that its viewer got of this place in the
-    /// file: of a burst that leaves at once the first is on time, and the others are early. In
-    /// steps of 0.1 ms.
+    /// A player buffers this and two bursts of 20 ms. Zero is the least of when packets of the
+    /// viewer's first second came less their media time: what is later than that by more than the
+    /// player buffers is late. Told besides is lateness against the first packet that a viewer got,
+    /// in steps of 0.1 ms.
     #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)),
           value_parser = within(LATENESS_MIN, LATENESS_MAX))]
     lateness: Time,
 
-    /// So many of all packets may be late, in percent
+    /// So many of the viewers may have players that buffer too little, in percent, or wait too long
+    /// for their first packet
     #[arg(
         long,
         hide_short_help = true,
@@ -169,7 +172,9 @@ pub(crate) struct Load {
           default_value_t = Time(Duration::from_secs(30)))]
     buffer: Time,
 
-    /// 99 in 100 players may take so long to begin (hls) [default: any time]
+    /// 99 in 100 players may take so long to begin (hls), and 999 in 1000 viewers (rtsp) to see
+    /// their first packet, from when they were to come, refusals included
+    /// [default: any time; 5s]
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     start_up_max: Option<Time>,
 
@@ -334,6 +339,11 @@ impl Load {
             lateness_ns_max: i64::try_from(self.lateness.nanos()).unwrap_or(i64::MAX),
             late_part_max: self.late_max / 100.0,
             aim: self.aim,
+            buffer_ns: Some(self.lateness.nanos() + load::BURSTS_BUFFERED * load::BURST_NS),
+            start_up_ns_max: match &self.start_up_max {
+                None => settings.start_up_ns_max,
+                Some(time) => time.nanos(),
+            },
             pid: self.pid,
             seed: self.seed,
             ..settings

@@ -2,16 +2,17 @@
 //! they miss.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use onrush_measure::experiment::Record;
 use onrush_measure::load::hls::{self, HlsRecord};
 use onrush_measure::load::http::{self, HttpRecord};
 use onrush_measure::load::{self, LoadRecord};
-use onrush_testkit::process::Process;
+use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 
-use common::{Site, clip};
+use common::{LONG, Site, clip};
 
 #[path = "../../../tests/common.rs"]
 mod common;
@@ -19,6 +20,9 @@ mod common;
 mod download_site;
 
 const ONRUSH_LAB: &str = env!("CARGO_BIN_EXE_onrush-lab");
+
+/// For so long a load generator is stopped.
+const STALL: Duration = Duration::from_millis(1500);
 
 /// Has `onrush-lab load` make a load at the site, and keeps its record.
 fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
@@ -43,11 +47,11 @@ fn load_on_time(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRec
 }
 
 fn load_url_on_time(site: &Site, url: &str, arguments: &[&str]) -> (Output, LoadRecord) {
-    const LATENESS_NS_MAX: i64 = 400_000_000;
-    let arguments = [arguments, &["--lateness", "400ms"]].concat();
+    let arguments = [arguments, &["--lateness", "400ms", "--start-up-max", "30s"]].concat();
     for _ in 0..5 {
         let (output, record) = load_url(site, url, &arguments);
-        if record.runs[0].lateness.later_than(LATENESS_NS_MAX) == 0 {
+        let playouts = record.runs[0].playouts.as_ref().unwrap();
+        if playouts.beyond(record.settings.buffer_ns.unwrap()) == 0 && playouts.missing == 0 {
             return (output, record);
         }
     }
@@ -88,6 +92,70 @@ fn sockets_and_the_sink_see_the_same_and_nothing_is_missing() {
         .output()
         .unwrap();
     assert!(said(&printed).contains("8 wanted, 8 watching at the end"));
+}
+
+/// A load over this transport whose generator is stopped for a while, and what it said.
+fn stalled(site: &Site, transport: &str) -> (std::process::ExitStatus, String, LoadRecord) {
+    let json = site.path("stalled.json");
+    let mut command = site.testbed.rcv.command(ONRUSH_LAB);
+    command.args([
+        "load", "--time", "6s", "--ramp", "100ms", "-n", "2", "--json",
+    ]);
+    command
+        .arg(&json)
+        .args(["--transport", transport, "--lateness", "100ms"]);
+    let mut generator = Process::start(command.arg(site.url("clip.ts"))).unwrap();
+    let give_up = Instant::now() + LONG;
+    let table = format!("/proc/{}/net/dev", generator.id());
+    // Bytes that the device has received: the first number behind its name.
+    let received = || -> u64 {
+        let table = std::fs::read_to_string(&table).unwrap_or_default();
+        let of_device = table
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(RCV_DEVICE));
+        let bytes = of_device.and_then(|line| line.split([':', ' ']).find(|word| !word.is_empty()));
+        bytes.and_then(|word| word.parse().ok()).unwrap_or(0)
+    };
+    let before = received();
+    // At 1 Mbit/s, half a second of what both play.
+    while received() < before + 100_000 && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    generator.signal(Signal::STOP).unwrap();
+    std::thread::sleep(STALL);
+    generator.signal(Signal::CONT).unwrap();
+    let status = generator.wait(LONG).unwrap();
+    let record = Record::read(&json, load::NAME).unwrap();
+    (status, generator.log(), record)
+}
+
+/// What its viewers missed is void where it times packets itself; datagrams count from when they
+/// came, however late it reads them.
+#[test]
+fn a_load_generator_that_stalls_blames_no_server() {
+    require_root!();
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);
+    let stall_ns = u64::try_from(STALL.as_nanos()).unwrap();
+    let (status, said, record) = stalled(&site, "tcp");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("VOID") && said.contains("late itself"),
+        "{said}"
+    );
+    let run = &record.runs[0];
+    assert!(run.generator.unwrap().late_ns_max > stall_ns / 2, "{said}");
+    assert!(
+        run.playouts.as_ref().unwrap().needed_ns(1.0) > Some(stall_ns / 2),
+        "{said}"
+    );
+    // A machine that holds the server up as long has more to do than this.
+    let is_on_time = (0..5).any(|_| {
+        let (_, _, record) = stalled(&site, "udp");
+        let run = &record.runs[0];
+        assert!(run.generator.unwrap().late_ns_max > stall_ns / 2);
+        run.playouts.as_ref().unwrap().needed_ns(1.0) < Some(stall_ns / 2)
+    });
+    assert!(is_on_time);
 }
 
 /// A server of a clip with TLS and a group, and its URL there.
@@ -412,14 +480,10 @@ fn players_of_channels_stay_near_the_live_edge() {
         "-g", "50", "-pix_fmt", "yuv420p", "-c:a", "aac", "-f", "rtsp",
     ]);
     let sender = Process::start(sender.arg(site.rtsp_url("live/cam"))).unwrap();
-    let give_up = std::time::Instant::now() + download_site::LONG;
+    let give_up = Instant::now() + download_site::LONG;
     while site.get("/live/cam/hls/index.m3u8", "").status != 200 {
-        assert!(
-            std::time::Instant::now() < give_up,
-            "{}",
-            site.server.log_tail()
-        );
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+        std::thread::sleep(Duration::from_millis(100));
     }
     let arguments = ["-n", "6", "--time", "6s", "--latency-max", "30s"];
     let (output, record) = play(&site, "live/cam/hls/index.m3u8", &arguments);

@@ -26,15 +26,21 @@
 #define LATENESS_STEP_NS 100000
 #define LATENESS_STEPS 5000 /* up to 450 ms late */
 
+#define WARM_UP_NS 1000000000ULL /* of tests/kit/src/playout.rs, as are the following */
+#define PLAYOUT_SLOTS 96
+#define PLAYOUT_UNIT_NS 250000
+#define PLAYOUT_GROUPS_MAX 16
+
 // Set by the loader before the program is verified.
 const volatile __u32 PORT_FIRST = 0;
 const volatile __u32 PORT_COUNT = 0;
 const volatile __u32 VERDICT = TC_ACT_SHOT;
 const volatile __u32 LOOK_EVERY = 1; /* socket buffers of a port */
 const volatile __u32 BY_CLOCK = 0; /* timestamps are CLOCK_MONOTONIC's: lateness needs no first packet */
+const volatile __u32 PLAYOUT = 0; /* whether players are followed */
 const volatile __u64 BURST_GAP_NS = 0; /* what follows within this is one burst; 0: nobody asks */
 
-// One destination port. Mirrored by `PortState` in crates/testkit/src/sink/mod.rs.
+// One destination port. Mirrored by `PortState` in tests/kit/src/sink/mod.rs.
 struct port_state {
 	// Not per CPU: first arrival and next sequence belong to the port, whichever CPU it lands on.
 	struct bpf_spin_lock lock;
@@ -68,6 +74,33 @@ struct {
 	__type(key, __u32);
 	__type(value, struct port_state);
 } ports SEC(".maps");
+
+// What a player at one port would have had to buffer. Mirrored by `Playout` in tests/kit/src/playout.rs, which
+// says what each is. Its port's lock is held while it is written.
+struct playout {
+	__u64 arrival_ns_first;
+	__s64 base_ns;
+	__s64 latest_ns;
+	__s64 warm_up_ns_max;
+	__s64 late_ns_max;
+	__u64 step_ns_max;
+	__u64 packets_first;
+	__u64 packets_last;
+	__u64 starved_ns_max;
+	__u64 missing;
+	__u32 timestamp_first;
+	__u32 timestamp_last;
+	__u32 clock_hz;
+	__u32 unused;
+	__u32 slots[PLAYOUT_SLOTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* one for each port, where somebody asks */
+	__type(key, __u32);
+	__type(value, struct playout);
+} playouts SEC(".maps");
 
 // Packets by lateness: one slot under the range, the steps, one slot over it. Per CPU; programs here run
 // with bottom halves off.
@@ -166,6 +199,78 @@ static __always_inline __s64 follow(struct port_state *port, const struct rtp *r
 	return lateness_ns;
 }
 
+// `slot` of tests/kit/src/playout.rs.
+static __always_inline __u32 playout_slot(__s64 late_ns)
+{
+	__u64 units = late_ns < 0 ? 0 : (__u64)late_ns / PLAYOUT_UNIT_NS;
+	if (units < 16)
+		return units;
+	__u64 left = units;
+	__u32 octave = 0;
+	if (left >> 32) { octave += 32; left >>= 32; }
+	if (left >> 16) { octave += 16; left >>= 16; }
+	if (left >> 8) { octave += 8; left >>= 8; }
+	if (left >> 4) { octave += 4; left >>= 4; }
+	if (left >> 2) { octave += 2; left >>= 2; }
+	octave += left >> 1;
+	__u32 place = 16 + (octave - 4) * 8 + ((units >> (octave - 3)) & 7);
+	return place < PLAYOUT_SLOTS ? place : PLAYOUT_SLOTS - 1;
+}
+
+// `Playout::train` of tests/kit/src/playout.rs, statement for statement. Called with the port's lock held.
+static __always_inline void follow_playout(struct playout *it, __u32 first, __u32 last,
+					   __u32 clock_hz, __u32 packets, __u64 packets_before,
+					   __u64 now_ns)
+{
+	if (it->arrival_ns_first == 0) {
+		it->arrival_ns_first = now_ns;
+		it->base_ns = 0x7fffffffffffffffLL;
+		it->latest_ns = -0x7fffffffffffffffLL - 1;
+		it->timestamp_first = first;
+		it->timestamp_last = first;
+		it->packets_first = packets_before;
+		it->clock_hz = clock_hz;
+	}
+	__u64 since_ns = now_ns - it->arrival_ns_first;
+	__s64 of_first_ns = (__s64)since_ns - ticks_to_ns((__s32)(first - it->timestamp_first), clock_hz);
+	__s64 of_last_ns = (__s64)since_ns - ticks_to_ns((__s32)(last - it->timestamp_first), clock_hz);
+	__s32 ahead = (__s32)(first - it->timestamp_last);
+	if (ahead > 0) {
+		__u64 step_ns = ticks_to_ns(ahead, clock_hz);
+		if (step_ns > it->step_ns_max)
+			it->step_ns_max = step_ns;
+		it->timestamp_last = first;
+	}
+	it->packets_last = packets_before;
+	if (since_ns < WARM_UP_NS) {
+		if (of_first_ns < it->base_ns)
+			it->base_ns = of_first_ns;
+		if (of_last_ns < it->base_ns)
+			it->base_ns = of_last_ns;
+		if (of_first_ns > it->latest_ns)
+			it->latest_ns = of_first_ns;
+		if (of_last_ns > it->latest_ns)
+			it->latest_ns = of_last_ns;
+		return;
+	}
+	__s64 spread_ns = of_first_ns - of_last_ns;
+	__u64 distance_ns = spread_ns < 0 ? -spread_ns : spread_ns;
+	__u32 in_group = (packets + PLAYOUT_GROUPS_MAX - 1) / PLAYOUT_GROUPS_MAX;
+	for (__u32 group = 0; group < PLAYOUT_GROUPS_MAX; group++) {
+		__u32 before = group * in_group;
+		if (before >= packets)
+			break;
+		__u64 part_ns = distance_ns * before / (packets > 1 ? packets - 1 : 1);
+		__s64 late_ns = of_first_ns - (spread_ns < 0 ? -(__s64)part_ns : (__s64)part_ns) -
+				it->base_ns;
+		if (late_ns > it->late_ns_max)
+			it->late_ns_max = late_ns;
+		__u32 slot = playout_slot(late_ns);
+		if (slot < PLAYOUT_SLOTS)
+			it->slots[slot] += packets - before < in_group ? packets - before : in_group;
+	}
+}
+
 // Counts what came together, in however many socket buffers. Called with the port's lock held.
 static __always_inline void follow_burst(struct port_state *port, __u32 packets, __u64 now_ns)
 {
@@ -224,6 +329,17 @@ int sink(struct __sk_buff *skb)
 		      !bpf_skb_load_bytes(skb, payload, &rtp, sizeof rtp) &&
 		      rtp.version >> 6 == 2 && (rtp.kind < 192 || rtp.kind > 223);
 	__s64 lateness_ns = 0;
+	struct playout *playout = 0;
+	__be32 timestamp_last = is_rtp ? rtp.timestamp : 0;
+	if (PLAYOUT && is_rtp) {
+		playout = bpf_map_lookup_elem(&playouts, &index);
+		// Of a train, when its last packet is due. One that is no whole train keeps that of its first.
+		if (packets > 1)
+			bpf_skb_load_bytes(skb,
+					   payload + (packets - 1) * (skb->gso_size) +
+						   __builtin_offsetof(struct rtp, timestamp),
+					   &timestamp_last, sizeof timestamp_last);
+	}
 
 	bpf_spin_lock(&port->lock);
 	if (looks) {
@@ -232,6 +348,10 @@ int sink(struct __sk_buff *skb)
 			port->arrival_ns_first = now_ns;
 		port->arrival_ns_last = now_ns;
 	}
+	if (playout)
+		follow_playout(playout, bpf_ntohl(rtp.timestamp), bpf_ntohl(timestamp_last),
+			       port->clock_hz ? port->clock_hz : 90000, packets, port->packets,
+			       now_ns);
 	port->packets += packets;
 	port->bytes += bytes;
 	port->skbs++;

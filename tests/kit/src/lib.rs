@@ -10,6 +10,7 @@ pub mod interleaved;
 pub mod media;
 pub mod message;
 pub mod netns;
+pub mod playout;
 pub mod process;
 pub mod program;
 pub mod receiver;

@@ -7,8 +7,10 @@
 //!
 //! Its files, each on those before it: `files` (the films), `settings`, `record` (what is kept),
 //! `status` (what our server counted), `trial` (what a single number is judged by), `search` (one
-//! server for each number), `report`; `host` (what the host did), `soak` and its `soak_report`.
+//! server for each number), `report`, `curve` (what trials around a limit say); `host` (what the
+//! host did), `soak` and its `soak_report`.
 
+mod curve;
 mod files;
 mod host;
 mod record;

@@ -9,6 +9,7 @@ use crate::experiment::Record;
 use crate::film_kind::FilmKind;
 use crate::load;
 use crate::load::account::Account;
+use crate::yardstick::Yardstick;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "capacity";
@@ -57,6 +58,16 @@ pub struct Run {
     pub trouble: Vec<String>,
     /// Why it does not count as held; empty if it does.
     pub missed: Vec<String>,
+    /// Why it says nothing of the server, whether it was held or not: the load generator was late
+    /// itself, or the host took the processor away. Empty if nothing is known.
+    #[serde(default)]
+    pub void: Vec<String>,
+    /// Whether it is one of the trials around the limit, and not of the search for it.
+    #[serde(default)]
+    pub is_around_limit: bool,
+    /// What the host gave meanwhile, on the server's processor.
+    #[serde(default)]
+    pub yardstick: Option<Yardstick>,
     /// Whether the next one is the same again, and counts in its place.
     #[serde(default)]
     pub is_repeated: bool,

@@ -1,6 +1,7 @@
 //! What a record of the experiment says: the most that each server held, and at what cost.
 
 use onrush_server::engine::phase::Phase;
+use onrush_testkit::playout::PART_IN_TIME;
 
 use super::record::{CapacityRecord, Run};
 use crate::film_kind::FilmKind;
@@ -23,21 +24,24 @@ const SET_UPS_A_SECOND_MIN: f64 = 5000.0;
 
 /// One server in one mode, with bursts of one length.
 #[derive(Clone, Debug)]
-struct Row<'a> {
+pub(super) struct Row<'a> {
     /// One of its runs, for what all have in common.
-    of: &'a Run,
-    /// Every run of it that counts, in the order they were measured.
+    pub(super) of: &'a Run,
+    /// Every run of its searches that counts, in the order they were measured.
     runs: Vec<&'a Run>,
     /// The largest number that it held on time; `None` if it held none that was tried.
-    held: Option<&'a Run>,
+    pub(super) held: Option<&'a Run>,
     /// The smallest number that it did not; `None` if it held all that were tried.
-    missed: Option<&'a Run>,
+    pub(super) missed: Option<&'a Run>,
+    /// Its trials around the limit.
+    pub(super) trials: Vec<&'a Run>,
 }
 
 impl<'a> Row<'a> {
     fn of(all: Vec<&'a Run>) -> Self {
         let of = all[0];
-        let runs: Vec<_> = all.into_iter().filter(|run| !run.is_repeated).collect();
+        let counted = all.into_iter().filter(|run| !run.is_repeated);
+        let (trials, runs): (Vec<_>, Vec<_>) = counted.partition(|run| run.is_around_limit);
         let (held, missed): (Vec<&Run>, Vec<&Run>) =
             runs.iter().partition(|run| run.missed.is_empty());
         Self {
@@ -45,6 +49,7 @@ impl<'a> Row<'a> {
             // Of several with as many viewers the first.
             held: held.into_iter().rev().max_by_key(|run| run.clients),
             missed: missed.into_iter().min_by_key(|run| run.clients),
+            trials,
             runs,
         }
     }
@@ -76,6 +81,7 @@ pub fn report(record: &CapacityRecord) -> Report {
     report.add(record.drawings());
     report.add([record.held_told()]);
     report.add((record.settings.rounds > 1).then(|| record.turns_told()));
+    report.add(record.curves_told());
     report.add([record.runs_told()]);
     report.add(record.verdicts());
     report
@@ -83,7 +89,7 @@ pub fn report(record: &CapacityRecord) -> Report {
 
 impl CapacityRecord {
     /// A row for each server, mode and burst, in the order they were measured.
-    fn rows(&self) -> Vec<Row<'_>> {
+    pub(super) fn rows(&self) -> Vec<Row<'_>> {
         let key = |run: &Run| (run.mode, run.burst_ns, run.phase, run.jumping_percent);
         let runs = self.runs.iter();
         let runs = runs.map(|run| ((&run.server, run.media, key(run)), run));
@@ -150,13 +156,14 @@ impl CapacityRecord {
     /// there is anything to tell, what was read, joined and jumped.
     fn runs_told(&self) -> Table {
         type Value = fn(&CapacityRecord, &Run) -> Option<f64>;
-        let columns: [(Column, Value); 11] = [
+        let columns: [(Column, Value); 12] = [
             (Column::ns("CPU per packet", 0).less(), |all, run| {
                 Some(all.cost(run).packet_ns)
             }),
             (Column::ms("late, 999 of 1000", 1).less(), |all, run| {
                 Some(all.cost(run).late_ns)
             }),
+            (Column::ms("buffer", 1).less(), |_, run| needed_ns(run)),
             (Column::ms("first packet", 1), |_, run| start_up_ns(run, 50)),
             (Column::ms("for 99 of 100", 1), |_, run| {
                 start_up_ns(run, 99)
@@ -268,31 +275,9 @@ impl CapacityRecord {
         });
         let peers = self.peer_verdicts();
         let set_up = self.set_up_verdict();
+        let aim = self.aim_verdicts();
         let all = none.chain(jumping).chain(of_media);
-        let all = all.chain(peers).chain(set_up);
-        all.chain(self.aim_verdicts()).collect()
-    }
-
-    /// Whether ours held as many as it was to, or each peer if nobody else was asked. A number that
-    /// was missed while the host was in the way says nothing.
-    fn aim_verdicts(&self) -> Vec<Verdict> {
-        let Some(aim) = self.settings.aim else {
-            return Vec::new();
-        };
-        let rows = self.rows();
-        let has_ours = rows.iter().any(|row| row.of.burst_ns > 0);
-        let rows = rows.iter().filter(|row| row.of.burst_ns > 0 || !has_ours);
-        let verdicts = rows.map(|row| {
-            let what = format!("{}: the aim", row.of.name());
-            let held = row.held.map_or(0, |run| self.served(run));
-            let found = format!("holds {held}, bound at least {aim}");
-            let theft = row.missed.and_then(|run| run.account.theft_in_words());
-            match theft {
-                Some(theft) if held < aim => Verdict::void(what, format!("{found}; {theft}")),
-                _ => Verdict::new(what, found, held >= aim),
-            }
-        });
-        verdicts.collect()
+        all.chain(peers).chain(set_up).chain(aim).collect()
     }
 
     /// Viewers of a run that are told as held: in a trial, those who were let in.
@@ -390,6 +375,11 @@ impl CapacityRecord {
             words.push(format!("a packet cost {:.0} ns", self.cost(run).packet_ns));
         }
         words.extend(run.account.theft_in_words());
+        // What the host took is among them already.
+        let own = run.void.iter().filter(|void| !words.contains(void));
+        let own: Vec<_> = own.cloned().collect();
+        words.extend(own);
+        words.extend(run.yardstick.map(|yardstick| yardstick.in_words()));
         words.join("; ")
     }
 
@@ -482,7 +472,7 @@ fn media_verdict(other: &Row<'_>, ts: &Row<'_>) -> Verdict {
 
 impl Run {
     /// Server, mode and burst in words.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let mut name = match self.burst_ns {
             0 => self.server.split(' ').next().unwrap_or_default().to_owned(),
             _ => self.server.clone(),
@@ -512,6 +502,12 @@ fn start_up_ns(run: &Run, percent: usize) -> Option<f64> {
     Some(ratio(sorted[last * percent / 100], 1))
 }
 
+/// What 999 of 1000 viewers had enough with, where that was followed.
+fn needed_ns(run: &Run) -> Option<f64> {
+    let playouts = run.load.playouts.as_ref()?;
+    Some(ratio(playouts.needed_ns(PART_IN_TIME)?, 1))
+}
+
 /// Bytes that the server had read from disks in a second, while all watched, if that was anything.
 fn disk_bytes_a_second(run: &Run) -> Option<f64> {
     let bytes = ratio(run.account.disk_bytes, run.account.wall_ns) * 1e9;
@@ -519,7 +515,7 @@ fn disk_bytes_a_second(run: &Run) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use onrush_testkit::testbed::Mode;
 
     use super::*;
@@ -530,7 +526,7 @@ mod tests {
     use crate::table::Outcome;
 
     /// A run of so many viewers in a time of which the host took so many of 100.
-    fn run(clients: u32, missed: &[&str], stolen_percent: Option<u64>) -> Run {
+    pub(crate) fn run(clients: u32, missed: &[&str], stolen_percent: Option<u64>) -> Run {
         Run {
             server: "onrush".to_owned(),
             mode: Mode::Uso,
@@ -558,11 +554,14 @@ mod tests {
             joined: None,
             trouble: Vec::new(),
             missed: missed.iter().map(ToString::to_string).collect(),
+            void: Vec::new(),
+            is_around_limit: false,
+            yardstick: None,
             is_repeated: false,
         }
     }
 
-    fn record(runs: Vec<Run>) -> CapacityRecord {
+    pub(crate) fn record(runs: Vec<Run>) -> CapacityRecord {
         let environment = Environment::here("1", "onrush-lab bench capacity");
         let mut record = Record::new("capacity", environment, Settings::default());
         record.runs = runs;
@@ -607,37 +606,6 @@ mod tests {
         };
         assert_eq!(times(1000), "10.0, bound at least 5");
         assert_eq!(times(1250), "8.0, bound at least 5");
-    }
-
-    #[test]
-    fn an_aim_is_kept_missed_or_void() {
-        let outcome = |runs: Vec<Run>, aim| {
-            let mut record = record(runs);
-            record.settings.aim = Some(aim);
-            let told = record.verdicts();
-            let told = told
-                .iter()
-                .find(|verdict| verdict.what.ends_with("the aim"));
-            told.map(|verdict| verdict.outcome)
-        };
-        let both = |stolen| vec![run(100, &[], None), run(200, &["late"], stolen)];
-        assert_eq!(outcome(both(Some(0)), 100), Some(Outcome::Kept));
-        assert_eq!(outcome(both(Some(0)), 101), Some(Outcome::Missed));
-        // Reached is reached; what was not while the host was in the way is unknown.
-        assert_eq!(outcome(both(Some(30)), 100), Some(Outcome::Kept));
-        assert_eq!(outcome(both(Some(30)), 101), Some(Outcome::Void));
-        let none = vec![run(100, &["late"], Some(0))];
-        assert_eq!(outcome(none, 1), Some(Outcome::Missed));
-        let peer = Run {
-            server: "peer".to_owned(),
-            burst_ns: 0,
-            ..run(50, &[], None)
-        };
-        // A peer beside ours has no aim of its own.
-        let beside = vec![run(100, &[], None), peer.clone()];
-        assert_eq!(outcome(beside, 100), Some(Outcome::Kept));
-        assert_eq!(outcome(vec![peer], 51), Some(Outcome::Missed));
-        assert_eq!(record(both(None)).verdicts(), [], "nobody has asked");
     }
 
     #[test]
@@ -768,6 +736,9 @@ mod tests {
         assert_eq!(record.why_missed(&record.runs[1]), "late; lost");
         assert_eq!(record.held_told().rows[0].notes, ["With 100: late; lost"]);
         let mut old = serde_json::to_value(&record.runs[1]).unwrap();
+        for name in ["void", "is_around_limit", "yardstick"] {
+            old.as_object_mut().unwrap().remove(name).expect(name);
+        }
         old.as_object_mut().unwrap().remove("is_repeated");
         old.as_object_mut().unwrap().remove("jumping_percent");
         let old: Run = serde_json::from_value(old).unwrap();

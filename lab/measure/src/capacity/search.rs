@@ -25,13 +25,19 @@ use crate::film_kind::FilmKind;
 use crate::load::account::{Account, Moment};
 use crate::load::report::Figures;
 use crate::load::{self, Transport};
+use crate::logistic::numbers_about;
+use crate::random::Random;
 use crate::setup::{TCP_SEGMENTATION, system};
+use crate::yardstick::{Measuring, Yardstick};
 
 /// Where our server listens, in a namespace where nobody else does.
 const RTSP_PORT: u16 = 8554;
 
 /// Where it listens for TLS, if it is to.
 const RTSPS_PORT: u16 = 8322;
+
+/// Trials are within this part of the limit that the search has found, on both sides.
+const TRIAL_PART: f64 = 0.25;
 
 /// How long a server may take until it answers.
 pub(super) const START_TIME_MAX: Duration = Duration::from_secs(60);
@@ -52,7 +58,15 @@ pub(super) struct Search<'a, P> {
     pub(super) runs: &'a mut Vec<Run>,
 }
 
+/// What a load saw, or why there was none; the accounts meanwhile, and what the host gave.
+type Watched = (
+    Result<load::Run, load::LoadError>,
+    Vec<(u64, Moment)>,
+    Option<Yardstick>,
+);
+
 /// Who is measured, and how it is started.
+#[derive(Clone)]
 pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) mode: Mode,
@@ -99,43 +113,84 @@ impl Candidate {
 
 impl<P: FnMut(&str)> Search<'_, P> {
     pub(super) fn all(&mut self) -> Result<(), ExperimentError> {
-        (0..self.settings.rounds).try_for_each(|_| self.round())
+        (0..self.settings.rounds).try_for_each(|_| self.round())?;
+        self.trials()
+    }
+
+    /// Tries numbers around the limit of each candidate, as many of each. Numbers and order are
+    /// drawn, and candidates take turns: what drifts hits all alike, and no number in particular.
+    fn trials(&mut self) -> Result<(), ExperimentError> {
+        let trials = self.settings.trials;
+        let mut random = Random::new(self.settings.seed);
+        let mut to_try = Vec::new();
+        for candidate in self.candidates() {
+            let Some(about) = limit(self.runs, &candidate) else {
+                continue;
+            };
+            let most = f64::from(self.settings.clients_max);
+            let numbers = numbers_about(about, TRIAL_PART, trials, || random.unit());
+            let numbers = numbers
+                .into_iter()
+                .map(|number| whole(number.clamp(1.0, most)));
+            let mut numbers: Vec<_> = numbers.collect();
+            shuffle(&mut numbers, &mut random);
+            to_try.push((candidate, numbers));
+        }
+        for number in 0..trials as usize {
+            let mut order: Vec<_> = to_try.iter().collect();
+            shuffle(&mut order, &mut random);
+            for (candidate, numbers) in order {
+                let (clients, of) = (numbers[number], number + 1);
+                let told = candidate.told(clients, (0, None), 0);
+                (self.progress)(&format!("{told}, trial {of} of {trials}"));
+                let mut run = self.run(candidate, clients)?;
+                run.is_around_limit = true;
+                self.runs.push(run);
+            }
+        }
+        Ok(())
     }
 
     /// Everything once.
     fn round(&mut self) -> Result<(), ExperimentError> {
-        let settings = self.settings;
+        let candidates = self.candidates();
+        candidates.iter().try_for_each(|it| self.search(it))
+    }
+
+    /// Whoever is measured, in the order of the searches.
+    fn candidates(&self) -> Vec<Candidate> {
+        let (settings, mut candidates) = (self.settings, Vec::new());
         for &mode in &settings.modes {
-            self.testbed.set_mode(mode)?;
-            self.testbed.switch(&TCP_SEGMENTATION, mode == Mode::Uso)?;
             let phases = settings.phases.iter();
             let ours =
                 phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
             for (phase, burst_ns) in ours {
                 let onrush = Candidate::onrush(mode, burst_ns);
-                self.search_each(Candidate { phase, ..onrush })?;
+                self.add_each(Candidate { phase, ..onrush }, &mut candidates);
             }
             for peer in &settings.peers {
-                self.search_each(Candidate {
+                let peer = Candidate {
                     name: peer.command.clone(),
                     peer: Some(peer.clone()),
                     ..Candidate::onrush(mode, 0)
-                })?;
+                };
+                self.add_each(peer, &mut candidates);
             }
         }
-        Ok(())
+        candidates
     }
 
-    /// A search for each kind of film and each part of the viewers that jumps, one after the other.
-    fn search_each(&mut self, mut candidate: Candidate) -> Result<(), ExperimentError> {
+    /// One for each kind of film and each part of the viewers that jumps.
+    fn add_each(&self, candidate: Candidate, to: &mut Vec<Candidate>) {
         for &media in &self.settings.media {
-            candidate.media = media;
-            for &percent in &self.settings.jumping_percents {
-                candidate.jumping_percent = percent;
-                self.search(&candidate)?;
+            for &jumping_percent in &self.settings.jumping_percents {
+                to.push(Candidate {
+                    media,
+                    jumping_percent,
+                    ..candidate.clone()
+                });
             }
         }
-        Ok(())
     }
 
     fn films(&self, candidate: &Candidate) -> &Films {
@@ -173,7 +228,7 @@ impl<P: FnMut(&str)> Search<'_, P> {
             (self.progress)(&candidate.told(clients, between, again));
             let mut run = self.run(candidate, clients)?;
             let holds = run.missed.is_empty();
-            let is_repeated = self.settings.is_worth_another(holds, &run.account, again);
+            let is_repeated = self.settings.is_worth_another(holds, &run.void, again);
             run.is_repeated = is_repeated;
             self.runs.push(run);
             if !is_repeated {
@@ -183,7 +238,10 @@ impl<P: FnMut(&str)> Search<'_, P> {
         }
     }
 
-    fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, ExperimentError> {
+    fn run(&mut self, candidate: &Candidate, clients: u32) -> Result<Run, ExperimentError> {
+        self.testbed.set_mode(candidate.mode)?;
+        let is_cut = candidate.mode == Mode::Uso;
+        self.testbed.switch(&TCP_SEGMENTATION, is_cut)?;
         if self.settings.files != FileSet::One {
             let forgotten = self.films(candidate).forget();
             forgotten.map_err(system("drop the films from the page cache"))?;
@@ -192,40 +250,32 @@ impl<P: FnMut(&str)> Search<'_, P> {
         let percent = candidate.jumping_percent;
         let watched = (urls, candidate.media);
         let load = self.settings.load(watched, clients, percent, server.id());
-        let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
-        let (kept, process) = (Rc::clone(&moments), server.id());
-        let look = move |progress: load::Progress| {
-            let moment = (progress.elapsed_ns, Moment::now(process));
-            kept.borrow_mut().push(moment);
-        };
-        let seen = thread::scope(|scope| {
-            let (server, load, stall_ns) = (&server, &load, self.settings.stall_ns);
-            let stalling = scope.spawn(move || stall(server, load, stall_ns));
-            let seen = self.testbed.rcv.run(|| load::run_unrecorded(load, look));
-            stalling
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            seen
-        });
+        let (seen, moments, yardstick) = self.watch(&server, &load)?;
+        let has_ended = !server.is_running().unwrap_or(false);
+        let last_words = has_ended.then(|| server.log_tail());
         // A peer that does not stop when it is asked to is killed when dropped.
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
         let is_ours = candidate.peer.is_none();
         let counted = is_ours.then(|| status::read(&self.films(candidate).status()));
         let counted = counted.map(Option::unwrap_or_default);
-        let missed = Figures::of(&load, &seen).missed;
+        let Figures { missed, void, .. } = self.settings.figures(&load, &mut seen);
         let of_ours = counted.as_ref();
-        let missed = self
+        let mut missed = self
             .settings
             .judge(missed, candidate.burst_ns, &seen, of_ours);
+        missed
+            .extend(last_words.map(|said| format!("the server ended by itself; it said: {said}")));
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
-        let moments = moments.borrow();
         let (coming, watching) = (0..=load.ramp_ns, load.ramp_ns..=total_ns);
         let account = account_of(&moments, watching, self.core);
         let account_coming = account_of(&moments, coming, self.core);
         Ok(Run {
+            void: void.into_iter().chain(account.theft_in_words()).collect(),
+            is_around_limit: false,
+            yardstick,
             server: candidate.name.clone(),
             mode: candidate.mode,
             burst_ns: candidate.burst_ns,
@@ -244,6 +294,28 @@ impl<P: FnMut(&str)> Search<'_, P> {
             missed,
             is_repeated: false,
         })
+    }
+
+    /// Makes the load. What was seen, the accounts meanwhile, and what the host gave.
+    fn watch(&self, server: &Process, load: &load::Settings) -> Result<Watched, ExperimentError> {
+        let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
+        let (kept, process) = (Rc::clone(&moments), server.id());
+        let look = move |progress: load::Progress| {
+            let moment = (progress.elapsed_ns, Moment::now(process));
+            kept.borrow_mut().push(moment);
+        };
+        let yardstick = Measuring::start(self.core).map_err(system("start a thread"))?;
+        let seen = thread::scope(|scope| {
+            let stall_ns = self.settings.stall_ns;
+            let stalling = scope.spawn(move || stall(server, load, stall_ns));
+            let seen = self.testbed.rcv.run(|| load::run_unrecorded(load, look));
+            stalling
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            seen
+        });
+        let yardstick = yardstick.finish();
+        Ok((seen, moments.take(), yardstick))
     }
 
     pub(super) fn start(
@@ -345,6 +417,48 @@ impl<P: FnMut(&str)> Search<'_, P> {
         command.env("RUST_LOG", "warn");
         Ok(command)
     }
+}
+
+/// What the searches say that this candidate holds: the middle between the most that it held and
+/// the least that it did not; `None` if they say no such thing.
+fn limit(runs: &[Run], candidate: &Candidate) -> Option<f64> {
+    let is_it = |run: &&Run| {
+        let of = (&run.server, run.mode, run.burst_ns, run.phase);
+        let it = (
+            &candidate.name,
+            candidate.mode,
+            candidate.burst_ns,
+            candidate.phase,
+        );
+        let is_such = run.jumping_percent == candidate.jumping_percent;
+        of == it && is_such && run.media == candidate.media && !run.is_repeated
+    };
+    let (held, missed): (Vec<&Run>, Vec<_>) = runs
+        .iter()
+        .filter(is_it)
+        .partition(|run| run.missed.is_empty());
+    let held = held.into_iter().map(|run| run.clients).max();
+    // Nothing is held by nobody.
+    let (held, missed) = (
+        held.unwrap_or(0),
+        missed.into_iter().map(|run| run.clients).min()?,
+    );
+    Some(f64::midpoint(f64::from(held), f64::from(missed)))
+}
+
+fn shuffle<T>(all: &mut [T], random: &mut Random) {
+    for last in (1..all.len()).rev() {
+        all.swap(last, random.index(last + 1));
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "viewers, 1 to CLIENTS_MAX"
+)]
+fn whole(number: f64) -> u32 {
+    number.round() as u32
 }
 
 /// A file of the viewers' user, beside the films.

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::files::FileSet;
 use crate::error::{ExperimentError, bounds, refuse};
 use crate::film_kind::{FilmKind, transport_stream_alone};
-use crate::load::account::Account;
 use crate::load::{self, Behaviour, Receive, Transport};
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
@@ -29,6 +28,9 @@ const TRACKS_MAX: u32 = ((u16::MAX - PORT_FIRST_OF_TRACKS) / 2) as u32;
 
 /// Rounds at the most.
 const ROUNDS_MAX: u32 = 100;
+
+/// Trials around the limit of each server, at the most.
+pub(super) const TRIALS_MAX: u32 = 500;
 
 /// How often a number is tried again at the most.
 const AGAIN_MAX: u32 = 10;
@@ -61,6 +63,13 @@ pub struct Settings {
     /// server's processor away; the last try counts.
     #[serde(default)]
     pub again: u32,
+    /// Trials around the limit that the search has found, of each server in each mode: their
+    /// numbers are drawn, and their order too. 0: none.
+    #[serde(default)]
+    pub trials: u32,
+    /// So many viewers our server is to hold: in 95 of 100 trials, if there are trials.
+    #[serde(default)]
+    pub aim: Option<u32>,
     /// How packets come to viewers.
     #[serde(default)]
     pub transport: Transport,
@@ -83,9 +92,6 @@ pub struct Settings {
     pub clients_first: u32,
     /// The most that are tried.
     pub clients_max: u32,
-    /// So many are to be held.
-    #[serde(default)]
-    pub aim: Option<u32>,
     /// The search ends when bounds are this close, as a part of the upper.
     pub precision: f64,
     /// How long each number is watched once all have come.
@@ -126,9 +132,17 @@ impl Settings {
     }
 
     /// Whether a number is tried once more that was tried `again` times after the first: it was
-    /// missed, and the host took so much of the server's processor that this may be why.
-    pub(super) fn is_worth_another(&self, holds: bool, account: &Account, again: u32) -> bool {
-        !holds && account.is_robbed() && again < self.again
+    /// missed, and the host took so much of the server's processor, or the load generator was so
+    /// late, that this may be why.
+    pub(super) fn is_worth_another(&self, holds: bool, void: &[String], again: u32) -> bool {
+        !holds && !void.is_empty() && again < self.again
+    }
+
+    /// What a player buffers, whoever serves it: two bursts, and what may be late.
+    pub(super) fn buffer_ns(&self) -> u64 {
+        let bursts = self.bursts_ns.iter().copied();
+        let lateness_ns = u64::try_from(self.lateness_ns_max).unwrap_or(0);
+        lateness_ns + load::BURSTS_BUFFERED * bursts.fold(load::BURST_NS, u64::max)
     }
 
     /// What `clients` viewers of those URLs do, where films of that kind are, of whom so many of a
@@ -171,6 +185,7 @@ impl Settings {
                 },
             },
             lateness_ns_max: self.lateness_ns_max,
+            buffer_ns: Some(self.buffer_ns()),
             // Who was stopped is late.
             late_part_max: if self.stall_ns > 0 {
                 1.0
@@ -197,15 +212,19 @@ impl Settings {
             self.arrivals_per_second, 1..=ARRIVALS_PER_SECOND_MAX, Count, "viewers a second";
             self.rounds, 1..=ROUNDS_MAX, Count, "rounds";
             self.again, 0..=AGAIN_MAX, Count, "times again";
+            self.trials, 0..=TRIALS_MAX, Count, "trials around each limit";
         }
         refuse! { ExperimentError::Settings;
             first == 0 || first > most || most > load::CLIENTS_MAX
                 => "{first} to {most} viewers: ask for 1 to {}", load::CLIENTS_MAX;
-            self.aim.is_some_and(|aim| aim == 0 || aim > most)
-                => "an aim of {} viewers: ask for 1 to {most}, the most that are tried",
-                    self.aim.unwrap_or(0);
             !(0.001..=0.5).contains(&self.precision)
                 => "a precision of {}: ask for 0.001 to 0.5", self.precision;
+            self.trials > 0 && self.is_trial()
+                => "trials go around a limit that was searched for, and --load-max and --stall \
+                    search nothing: ask for one of both";
+            self.aim.is_some_and(|aim| aim == 0 || aim > most)
+                => "an aim of {} viewers, where {most} are tried at the most: ask for 1 to {most}, \
+                    or try more", self.aim.unwrap_or(0);
             self.modes.is_empty() || is_nobody => "nothing to do: ask for a mode and a server";
             self.stall_ns > self.time_ns / 4
                 => "a stall of {} ns: ask for a quarter of --time at the most", self.stall_ns;
@@ -311,6 +330,8 @@ impl Default for Settings {
             jump_every_ns: jump_every_ns(),
             rounds: once(),
             again: 1,
+            trials: 0,
+            aim: None,
             transport: Transport::default(),
             inspected: inspected(),
             has_users: false,
@@ -320,7 +341,6 @@ impl Default for Settings {
             modes: vec![Mode::Uso, Mode::SoftwareGso],
             clients_first: 1000,
             clients_max: 16_000,
-            aim: None,
             precision: 0.05,
             time_ns: 10_000_000_000,
             lateness_ns_max: 20_000_000,
@@ -339,25 +359,19 @@ mod tests {
 
     #[test]
     fn a_miss_is_tried_again_only_if_the_host_was_in_the_way() {
-        let account = |stolen_ns| Account {
-            wall_ns: 1000,
-            stolen_ns,
-            ..Account::default()
-        };
-        let (robbed, left_alone) = (account(Some(21)), account(Some(20)));
+        let robbed = ["the host took 3 % of the server's processor".to_owned()];
         let settings = Settings {
             again: 2,
             ..Settings::default()
         };
-        let tries = |holds, account: &Account| {
+        let tries = |holds, void: &[String]| {
             (0..)
-                .take_while(|&again| settings.is_worth_another(holds, account, again))
+                .take_while(|&again| settings.is_worth_another(holds, void, again))
                 .count()
         };
         assert_eq!(tries(false, &robbed), 2);
         assert_eq!(tries(true, &robbed), 0);
-        assert_eq!(tries(false, &left_alone), 0);
-        assert_eq!(tries(false, &account(None)), 0);
+        assert_eq!(tries(false, &[]), 0);
         let never = Settings {
             again: 0,
             ..settings

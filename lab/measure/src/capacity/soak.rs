@@ -399,6 +399,8 @@ impl Settings {
                 bursts: false,
             },
             lateness_ns_max: self.lateness_ns_max,
+            // Slices are judged, one after the other, by how late packets are in each.
+            buffer_ns: None,
             pid: Some(server),
             seed: self.seed,
             slice_ns: self.slice_ns,

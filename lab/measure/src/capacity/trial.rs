@@ -11,6 +11,7 @@ use onrush_server::admin::status::Engine;
 use super::settings::Settings;
 use super::status;
 use crate::error::what_is;
+use crate::load::report::Figures;
 use crate::load::{self, NOT_LET_IN};
 
 /// Bursts of a stream that may come together: one that is due, and one to catch up.
@@ -30,6 +31,18 @@ impl Settings {
         self.load_max_percent.is_some() || self.stall_ns > 0
     }
 
+    /// What a load says. Where refusals are asked for, who still waits because of one is none that
+    /// was served late.
+    pub(super) fn figures(&self, load: &load::Settings, seen: &mut load::Run) -> Figures {
+        let unserved = seen.unserved;
+        if self.load_max_percent.is_some() {
+            seen.unserved = 0;
+        }
+        let figures = Figures::of(load, seen);
+        seen.unserved = unserved;
+        figures
+    }
+
     /// Of what a load has `missed`, what counts here; and what a trial is judged by besides.
     /// `counted` is from our server.
     pub(super) fn judge(
@@ -44,6 +57,11 @@ impl Settings {
             missed.ends_with(NOT_LET_IN) || missed.ends_with("viewers watched at the end")
         };
         missed.retain(|missed| self.load_max_percent.is_none() || !is_refusal(missed));
+        if let Some((sent, sunk)) = counted.map(|it| it.packets).zip(seen.packets_sunk) {
+            missed.extend(what_is! {
+                sent != sunk => "the server sent {sent} packets, and the sink counted {sunk}";
+            });
+        }
         if self.stall_ns > 0 {
             missed.extend(self.judge_stall(burst_ns, seen, counted));
         }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
+use onrush_testkit::playout::{Ended, Played, Playouts, WARM_UP_NS};
 use onrush_testkit::sink::{Look as SinkLook, PortCounts, Sink};
 use rustls::pki_types::ServerName;
 use tokio::task::spawn_local;
@@ -21,16 +22,20 @@ use super::plan::{Act, Behaviour, Popularity, Random};
 use super::receiving::{Received, Receiver, Tally, Unread};
 use super::rtsp::{Description, Server, Track, Viewer, ViewerError};
 use super::server::{Memory, Usage, memory, usage};
-use super::shared::{AGAIN, PAUSE, arrivals, report, resolve};
+use super::shared::{AGAIN, PAUSE, arrivals, nanos, report, resolve};
 use super::transport::Transport;
 use super::{
-    Acts, Connections, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream,
+    Acts, Connections, Generator, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings,
+    Slice, Stream,
 };
 use crate::histogram::{Histogram, Quantiles};
 use crate::tls_peer;
 
 /// How long after a pause was answered packets may still be on their way.
 const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// How often it is looked how late the generator's own timers ring.
+const TICK: Duration = Duration::from_millis(10);
 
 /// A map of ours that can be written once can be read and written always.
 const PORT_IS_THE_SINKS: &str = "the port is the sink's";
@@ -52,6 +57,8 @@ struct Shared {
     tally: Rc<Tally>,
     /// RTP packets that were taken from the sink's account.
     sunk: Cell<u64>,
+    /// How late the generator's own timers rang at the most.
+    late_ns_max: Cell<u64>,
     seen: RefCell<Seen>,
 }
 
@@ -67,6 +74,8 @@ struct Seen {
     failures: BTreeMap<String, u64>,
     totals: Arrived,
     start_up_ns: Vec<u64>,
+    unserved: u64,
+    playouts: Playouts,
     streams: Vec<Stream>,
 }
 
@@ -76,6 +85,10 @@ struct Actor {
     random: Random,
     /// In this visit.
     has_jumped: bool,
+    /// In this visit it was interrupted, or the film had an end.
+    is_interrupted: bool,
+    /// When it stopped watching.
+    ended_ns: Option<u64>,
 }
 
 /// One stream while it is watched.
@@ -118,6 +131,7 @@ pub(super) async fn all(
         (looked_at.watching.get(), failed)
     };
     let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
+    let ticking = spawn_local(tick(Rc::clone(&shared)));
     sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
     let from = shared.moment(Look::Full)?;
     let mut slices = Vec::new();
@@ -133,14 +147,28 @@ pub(super) async fn all(
     for viewer in viewers {
         drop(viewer.await);
     }
-    reporter.abort();
-    drop(reporter.await);
+    for task in [reporter, ticking] {
+        task.abort();
+        drop(task.await);
+    }
     let last = shared.moment(Look::Packets)?;
     Ok(Run {
         packets_sunk: shared.sink.is_some().then_some(last.packets),
         slices,
         ..shared.run(&from, &to)
     })
+}
+
+/// Looks, for ever, how late the generator is itself.
+async fn tick(shared: Rc<Shared>) {
+    loop {
+        let due = Instant::now() + TICK;
+        sleep_until(due).await;
+        let late_ns = nanos(Instant::now() - due);
+        shared
+            .late_ns_max
+            .set(shared.late_ns_max.get().max(late_ns));
+    }
 }
 
 fn of_process<T>(pid: u32, ask: impl Fn(u32) -> io::Result<T>) -> Result<T, LoadError> {
@@ -208,6 +236,7 @@ impl Shared {
                 let look = SinkLook {
                     every: *look_every,
                     burst_gap_ns: if *bursts { BURST_GAP_NS } else { 0 },
+                    playout: settings.buffer_ns.is_some(),
                     ..SinkLook::default()
                 };
                 let sink = Sink::attach_here(device, ports, look)?;
@@ -228,6 +257,7 @@ impl Shared {
             watching: Cell::new(0),
             tally: Rc::default(),
             sunk: Cell::new(0),
+            late_ns_max: Cell::new(0),
             seen: RefCell::default(),
         };
         shared.ports.borrow_mut().extend(shared.rtp_ports());
@@ -300,6 +330,13 @@ impl Shared {
             lateness: to.lateness.since(&from.lateness),
             packets_steady: to.packets.saturating_sub(from.packets),
             start_up_ns: seen.start_up_ns,
+            unserved: seen.unserved,
+            playouts: self.settings.buffer_ns.is_some().then_some(seen.playouts),
+            generator: Some(Generator {
+                late_ns_max: self.late_ns_max.get(),
+                unread_ns_max: self.tally.unread_ns_max.get(),
+                dropped: self.tally.dropped.get(),
+            }),
             server: to.usage.zip(from.usage).map(|(to, from)| to.since(from)),
             own_cpu_ns: to.own_cpu_ns - from.own_cpu_ns,
             streams: seen.streams,
@@ -341,27 +378,45 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         behaviour: shared.settings.behaviour.of_one(&mut random),
         random,
         has_jumped: false,
+        is_interrupted: false,
+        ended_ns: None,
     };
+    // Who is refused and comes again has wanted to see something all the while.
+    let mut wanted_ns = shared.begin_ns + at_ns;
+    let mut is_waiting = false;
     while Instant::now() < shared.end {
         shared.seen.borrow_mut().visits += 1;
         let url = shared.url(place, &mut actor.random);
         let mut streams = Vec::new();
         let begin_ns = monotonic_ns();
+        actor.is_interrupted = false;
         let visit = visit(&shared, (url, place), &mut streams, &mut actor).await;
-        let firsts = streams
-            .into_iter()
-            .map(|stream| shared.put_down(stream, url, begin_ns));
+        let ended_ns = actor.ended_ns.take().unwrap_or_else(monotonic_ns);
+        let ended = shared.ended(ended_ns);
+        let put_down = |stream| shared.put_down(stream, (url, begin_ns), ended);
+        let all = streams.into_iter().map(put_down);
+        let seen = all.fold(SeenOfStream::default(), SeenOfStream::and);
+        shared.count_viewer(&seen, &actor, ended_ns);
         // The viewer waits for the first packet of any of its streams.
-        if let Some(first_ns) = firsts.fold(None, earlier) {
-            let start_up_ns = first_ns.saturating_sub(begin_ns);
+        is_waiting = seen.first_ns.is_none();
+        if let Some(first_ns) = seen.first_ns {
+            let start_up_ns = first_ns.saturating_sub(wanted_ns);
             shared.seen.borrow_mut().start_up_ns.push(start_up_ns);
+        } else if visit.is_ok() {
+            // Nothing came, though nobody said why. Who had no time to wait for it is not counted.
+            let waited_ns = ended_ns.saturating_sub(wanted_ns);
+            is_waiting = waited_ns > shared.settings.start_up_ns_max;
         }
         if let Err(error) = visit {
             shared.count_failure(&error);
             let again = Instant::now() + AGAIN;
             sleep_until(again.min(shared.end)).await;
         }
+        if !is_waiting {
+            wanted_ns = monotonic_ns();
+        }
     }
+    shared.seen.borrow_mut().unserved += u64::from(is_waiting);
 }
 
 /// Someone comes, watches, and goes.
@@ -386,6 +441,7 @@ async fn visit(
     shared.seen.borrow_mut().played += 1;
     shared.watching.set(shared.watching.get() + 1);
     let watched = watch(shared, &mut viewer, seconds, streams, actor).await;
+    actor.ended_ns = Some(monotonic_ns());
     shared.watching.set(shared.watching.get() - 1);
     watched?;
     viewer.tear_down().await?;
@@ -425,7 +481,9 @@ async fn watch(
                 return Ok(());
             }
             Some(Act::Pause) => {
-                shared.interrupt(viewer, streams, PAUSE).await?;
+                actor.is_interrupted = true;
+                let now = shared.ended(monotonic_ns());
+                shared.interrupt(viewer, streams, PAUSE, now).await?;
                 viewer.play(None).await?;
                 shared.seen.borrow_mut().acts.pauses += 1;
                 media_end += PAUSE;
@@ -433,7 +491,9 @@ async fn watch(
             }
             Some(Act::Seek) => {
                 let to = seconds.unwrap_or(0.0) * 0.9 * actor.random.unit();
-                shared.interrupt(viewer, streams, STRAGGLERS).await?;
+                actor.is_interrupted = true;
+                let now = shared.ended(monotonic_ns());
+                shared.interrupt(viewer, streams, STRAGGLERS, now).await?;
                 viewer.play(Some(to)).await?;
                 let acts = &mut shared.seen.borrow_mut().acts;
                 acts.seeks += 1;
@@ -443,7 +503,8 @@ async fn watch(
             }
             // The film is over: once more.
             None if now >= media_end => {
-                shared.interrupt(viewer, streams, STRAGGLERS).await?;
+                actor.is_interrupted = true;
+                shared.interrupt(viewer, streams, STRAGGLERS, None).await?;
                 viewer.play(Some(0.0)).await?;
                 media_end = Instant::now() + whole(seconds, 0.0);
             }
@@ -479,23 +540,46 @@ impl Shared {
         *seen.failures.entry(error.to_string()).or_default() += 1;
     }
 
+    /// Somebody stops watching, or interrupts it, at that moment.
+    fn ended(&self, at_ns: u64) -> Option<Ended> {
+        let buffer_ns = self.settings.buffer_ns.unwrap_or(0);
+        Some(Ended { at_ns, buffer_ns })
+    }
+
+    /// Counts what a viewer would have had to buffer, if somebody looked at what came to it.
+    fn count_viewer(&self, seen: &SeenOfStream, actor: &Actor, ended_ns: u64) {
+        let Some((played, first_ns)) = seen.played.zip(seen.first_ns) else {
+            return;
+        };
+        let watched_ns = ended_ns.saturating_sub(first_ns);
+        // Nothing has come since its warm-up.
+        let is_starved = played.packets == 0 && !actor.is_interrupted;
+        let played = match is_starved && watched_ns > 2 * WARM_UP_NS {
+            true => Played::starved(watched_ns),
+            false => played,
+        };
+        self.seen.borrow_mut().playouts.add(played);
+    }
+
     /// Pauses; what is played then is measured from its own first packet. Numbers go on.
     async fn interrupt(
         &self,
         viewer: &mut Viewer,
         streams: &mut [Watched],
         rest: Duration,
+        ended: Option<Ended>,
     ) -> Result<(), ViewerError> {
         viewer.pause().await?;
         sleep(rest).await;
         for Watched { port, from } in streams {
             match (from, port.zip(self.sink.as_ref())) {
                 (From::Socket(Receiver { state, .. }) | From::Frames(state), _) => {
-                    state.borrow_mut().follow.restart_clock();
+                    state.borrow_mut().follow.restart_clock(ended);
                 }
                 (From::Sink, Some((port, sink))) => {
-                    let restarted = sink.borrow_mut().restart_clock(port);
-                    restarted.expect(PORT_IS_THE_SINKS);
+                    let mut sink = sink.borrow_mut();
+                    sink.restart_playout(port, ended).expect(PORT_IS_THE_SINKS);
+                    sink.restart_clock(port).expect(PORT_IS_THE_SINKS);
                 }
                 _ => {}
             }
@@ -598,33 +682,52 @@ impl Shared {
     }
 
     /// What arrived of a stream, and when the first of it; its port begins anew.
-    fn take_from(&self, sink: &RefCell<Sink>, port: u16) -> (Arrived, Option<u64>) {
-        let counts = sink.borrow_mut().take_port(port).expect(PORT_IS_THE_SINKS);
+    fn take_from(&self, sink: &RefCell<Sink>, port: u16, ended: Option<Ended>) -> SeenOfStream {
+        let mut sink = sink.borrow_mut();
+        let playout = sink.take_playout(port).expect(PORT_IS_THE_SINKS);
+        let counts = sink.take_port(port).expect(PORT_IS_THE_SINKS);
         self.sunk.set(self.sunk.get() + counts.counts.packets);
-        let first_ns = Some(counts.arrival_ns.0).filter(|&ns| ns > 0);
-        (arrived(&counts), first_ns)
+        SeenOfStream {
+            arrived: arrived(&counts),
+            first_ns: Some(counts.arrival_ns.0).filter(|&ns| ns > 0),
+            played: playout.finish(ended, counts.counts.packets),
+        }
     }
 
-    /// Counts what arrived of a stream; when the first of it did.
-    fn put_down(&self, stream: Watched, url: usize, begin_ns: u64) -> Option<u64> {
+    /// Counts what arrived of a stream that its viewer has left.
+    fn put_down(
+        &self,
+        stream: Watched,
+        (url, begin_ns): (usize, u64),
+        ended: Option<Ended>,
+    ) -> SeenOfStream {
         let Watched { port, from } = stream;
-        let (arrived, first_ns) = match (from, port.zip(self.sink.as_ref())) {
+        let of_stream = match (from, port.zip(self.sink.as_ref())) {
             (From::Socket(Receiver { ref state, .. }) | From::Frames(ref state), _) => {
                 let received = state.borrow();
-                (received.follow.arrived, received.first_ns)
+                SeenOfStream {
+                    arrived: received.follow.arrived,
+                    first_ns: received.first_ns,
+                    played: received.follow.played(ended),
+                }
             }
-            (From::Unread(unread), _) => {
-                let bytes = unread.bytes.get();
-                let arrived = Arrived {
-                    bytes,
+            (From::Unread(unread), _) => SeenOfStream {
+                arrived: Arrived {
+                    bytes: unread.bytes.get(),
                     ..Arrived::default()
-                };
-                (arrived, unread.first_ns.get())
-            }
-            (From::Sink, Some((port, sink))) => self.take_from(sink, port),
+                },
+                first_ns: unread.first_ns.get(),
+                played: None,
+            },
+            (From::Sink, Some((port, sink))) => self.take_from(sink, port, ended),
             (From::Sink, None) => <_>::default(),
         };
         self.ports.borrow_mut().extend(port);
+        let SeenOfStream {
+            arrived,
+            first_ns,
+            played,
+        } = of_stream;
         let mut seen = self.seen.borrow_mut();
         // Bytes that nobody looked into are no packets'.
         if first_ns.is_none() || arrived.packets > 0 {
@@ -636,9 +739,33 @@ impl Shared {
                 begin_ns: begin_ns.saturating_sub(self.begin_ns),
                 watched_ns: monotonic_ns().saturating_sub(begin_ns),
                 arrived,
+                played: played.filter(|_| self.settings.buffer_ns.is_some()),
             });
         }
-        first_ns
+        of_stream
+    }
+}
+
+/// What came of a stream, or of all that a viewer watches.
+#[derive(Clone, Copy, Default)]
+struct SeenOfStream {
+    arrived: Arrived,
+    first_ns: Option<u64>,
+    played: Option<Played>,
+}
+
+impl SeenOfStream {
+    /// Of a viewer who watches both.
+    fn and(mut self, other: Self) -> Self {
+        self.arrived.add(&other.arrived);
+        Self {
+            arrived: self.arrived,
+            first_ns: earlier(self.first_ns, other.first_ns),
+            played: match (self.played, other.played) {
+                (Some(one), Some(other)) => Some(one.and(other)),
+                (one, other) => one.or(other),
+            },
+        }
     }
 }
 
@@ -685,7 +812,6 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::load::shared::nanos;
 
     const VIEWERS: u32 = 8;
 

@@ -1,5 +1,6 @@
 //! What arrived of one RTP stream: complete, in order, on time?
 
+use onrush_testkit::playout::{Ended, Played, Playout, Train};
 use serde::{Deserialize, Serialize};
 
 /// How far behind the newest a packet is still told from one seen before.
@@ -47,6 +48,7 @@ impl Arrived {
 #[derive(Clone, Debug)]
 pub(crate) struct Follow {
     pub(crate) arrived: Arrived,
+    playout: Playout,
     /// Ticks a second of its RTP timestamps; not 0.
     clock_hz: u32,
     reference: Option<Reference>,
@@ -68,6 +70,7 @@ impl Follow {
     pub(crate) fn new(clock_hz: u32) -> Self {
         Self {
             arrived: Arrived::default(),
+            playout: Playout::default(),
             clock_hz,
             reference: None,
             seen: 0,
@@ -87,6 +90,13 @@ impl Follow {
             return None;
         }
         let timestamp = u32::from_be_bytes([t0, t1, t2, t3]);
+        self.playout.train(&Train {
+            timestamps: (timestamp, timestamp),
+            clock_hz: self.clock_hz,
+            packets: 1,
+            packets_before: self.arrived.packets,
+            arrival_ns: now_ns.max(1),
+        });
         self.count(u16::from_be_bytes([s0, s1]));
         self.arrived.bytes += packet.len() as u64;
         if now_ns - self.arrival_ns_last > BURST_GAP_NS {
@@ -110,8 +120,14 @@ impl Follow {
 
     /// What comes next is measured from its own first packet. Numbers go on, whatever was jumped to
     /// (RFC 2326, appendix B): what is missing in between is lost.
-    pub(super) fn restart_clock(&mut self) {
+    pub(super) fn restart_clock(&mut self, ended: Option<Ended>) {
         self.reference = None;
+        self.playout.restart(ended, self.arrived.packets);
+    }
+
+    /// What a player would have had to buffer; `None` if nothing came.
+    pub(crate) fn played(&self, ended: Option<Ended>) -> Option<Played> {
+        self.playout.finish(ended, self.arrived.packets)
     }
 
     fn count(&mut self, sequence: u16) {
@@ -188,7 +204,7 @@ mod tests {
         let arrived = follow.arrived;
         assert_eq!((arrived.lateness_ns_min, arrived.lateness_ns_max), (-9, 7));
         assert_eq!(arrived.burst_packets_max, 1);
-        follow.restart_clock();
+        follow.restart_clock(None);
         assert_eq!(follow.packet(&packet(4, 5), second_ns * 9), Some(0));
         assert_eq!((follow.arrived.lost, follow.arrived.repeated), (0, 0));
         assert_eq!(follow.arrived.bytes, 4 * 13);
@@ -207,7 +223,7 @@ mod tests {
         let jumped = |sequence| {
             let mut follow = Follow::new(90_000);
             follow.packet(&packet(100, 0), 5_000_000);
-            follow.restart_clock();
+            follow.restart_clock(None);
             follow.packet(&packet(sequence, 0), 6_000_000);
             (follow.arrived.lost, follow.arrived.repeated)
         };

@@ -29,6 +29,7 @@ mod transport;
 
 use std::io;
 
+use onrush_testkit::playout::{Played, Playouts};
 use onrush_testkit::sink::SinkError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -54,6 +55,16 @@ pub const INSPECTED: u32 = 16;
 
 /// Streams that a record keeps one by one, those that ended first; all count in the totals.
 pub const STREAMS_KEPT_MAX: usize = 20_000;
+
+/// A burst of the usual length.
+pub const BURST_NS: u64 = 20_000_000;
+
+/// So many bursts a player buffers besides what may be late: one that is due and the next, which
+/// may come with it.
+pub const BURSTS_BUFFERED: u64 = 2;
+
+/// So long a viewer may wait for its first packet, unless said otherwise.
+pub const START_UP_NS_MAX: u64 = 5_000_000_000;
 
 /// What is measured.
 pub type LoadRecord = Record<Settings, Run>;
@@ -102,6 +113,15 @@ pub struct Settings {
     /// are to.
     #[serde(default)]
     pub aim: Option<u32>,
+    /// What a viewer's player buffers: a packet is late whose transit is that much longer than the
+    /// least of the viewer's warm-up ([`onrush_testkit::playout`]). `None`, and in records from
+    /// before: judged is lateness against the first packet.
+    #[serde(default)]
+    pub buffer_ns: Option<u64>,
+    /// So long 999 of 1000 viewers may wait for their first packet, from when they were to come.
+    /// Judged where `buffer_ns` is.
+    #[serde(default = "start_up_ns_max")]
+    pub start_up_ns_max: u64,
     /// The server's process, if it runs here.
     pub pid: Option<u32>,
     /// The processor that it sends on, if it has one of its own.
@@ -112,6 +132,10 @@ pub struct Settings {
     /// The time that all watch is told of in slices of this length too; 0: not.
     #[serde(default)]
     pub slice_ns: u64,
+}
+
+const fn start_up_ns_max() -> u64 {
+    START_UP_NS_MAX
 }
 
 /// What a viewer says whom the server does not let in, because it has enough to do.
@@ -157,8 +181,18 @@ pub struct Run {
     pub lateness: Histogram,
     /// RTP packets that arrived in that time.
     pub packets_steady: u64,
-    /// From the first request to the first packet, of each visit that saw one.
+    /// From when the viewer was to come to the first packet, of each visit that saw one: who was
+    /// refused before has waited all the while. In older records from the first request.
     pub start_up_ns: Vec<u64>,
+    /// Viewers that still waited for a first packet at the end, refused or for too long.
+    #[serde(default)]
+    pub unserved: u64,
+    /// What viewers would have had to buffer, of those who look at what comes.
+    #[serde(default)]
+    pub playouts: Option<Playouts>,
+    /// How well the load generator kept up.
+    #[serde(default)]
+    pub generator: Option<Generator>,
     /// What the server's process used in that time.
     pub server: Option<Usage>,
     /// Processor time of the load generator in that time.
@@ -175,6 +209,18 @@ pub struct Run {
     /// What came to viewers on their connections.
     #[serde(default)]
     pub connections: Option<Connections>,
+}
+
+/// How late the load generator itself was, which is not the server's fault.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Generator {
+    /// How late its own timers rang, at the most.
+    pub late_ns_max: u64,
+    /// How long a datagram lay in a socket until it was read, at the most; it counts from when it
+    /// came.
+    pub unread_ns_max: u64,
+    /// Datagrams that its sockets had no room for (SO_RXQ_OVFL).
+    pub dropped: u64,
 }
 
 /// What came on the connections of viewers while all watched, as bytes that TCP carried.
@@ -234,6 +280,9 @@ pub struct Stream {
     pub watched_ns: u64,
     /// What arrived.
     pub arrived: Arrived,
+    /// What its player would have had to buffer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub played: Option<Played>,
 }
 
 /// How it goes, once or twice a second.
@@ -335,6 +384,8 @@ impl Settings {
             lateness_ns_max: 20_000_000,
             late_part_max: 0.001,
             aim: None,
+            buffer_ns: Some(20_000_000 + BURSTS_BUFFERED * BURST_NS),
+            start_up_ns_max: START_UP_NS_MAX,
             pid: None,
             core: None,
             seed: 1,

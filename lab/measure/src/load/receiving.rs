@@ -3,11 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
+use onrush_sys::arrival;
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::srtp::{MasterKey, RtpReceiver};
+use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::{JoinHandle, spawn_local};
 
@@ -17,8 +21,8 @@ use crate::histogram::Histogram;
 /// Bytes of a datagram at the most.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Room for what comes to a group's receiver while others are read.
-const GROUP_BUFFER_BYTES: usize = 1 << 20;
+/// Room for what comes to a receiver while others are read.
+const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
 /// What all viewers received who have no sink to count for them.
 #[derive(Debug, Default)]
@@ -32,6 +36,10 @@ pub(super) struct Tally {
     pub(super) unread_bytes: Cell<u64>,
     /// Packets that could not be decrypted.
     pub(super) undecrypted: Cell<u64>,
+    /// Datagrams that a socket had no room for, because nobody read it in time.
+    pub(super) dropped: Cell<u64>,
+    /// How long a datagram lay in a socket until it was read, at the most.
+    pub(super) unread_ns_max: Cell<u64>,
 }
 
 /// What has come of one stream.
@@ -120,7 +128,7 @@ impl Receiver {
     ) -> io::Result<Self> {
         let rtp = UdpSocket::bind((ip, port)).await?;
         let rtcp = UdpSocket::bind((ip, port + 1)).await?;
-        Ok(Self::start(rtp, Some(rtcp), state))
+        Self::start(rtp, Some(rtcp), state)
     }
 
     /// Receives what is sent to a group, as all do who have joined it from `local`.
@@ -133,8 +141,6 @@ impl Receiver {
         let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
-        // As much of it as this account may have.
-        drop(socket.set_recv_buffer_size(GROUP_BUFFER_BYTES));
         socket.bind(&at.into())?;
         match (group, local) {
             (IpAddr::V4(group), IpAddr::V4(local)) => socket.join_multicast_v4(&group, &local)?,
@@ -142,16 +148,25 @@ impl Receiver {
             _ => return Err(io::ErrorKind::AddrNotAvailable.into()),
         }
         let socket = UdpSocket::from_std(socket.into())?;
-        Ok(Self::start(socket, None, state))
+        Self::start(socket, None, state)
     }
 
-    fn start(rtp: UdpSocket, rtcp: Option<UdpSocket>, state: Rc<RefCell<Received>>) -> Self {
+    fn start(
+        rtp: UdpSocket,
+        rtcp: Option<UdpSocket>,
+        state: Rc<RefCell<Received>>,
+    ) -> io::Result<Self> {
+        // As much room as this account may have; what is too little is counted.
+        if sockopt::set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES).ok();
+        }
+        arrival::stamp(&rtp)?;
         let task = spawn_local(receive(rtp, Rc::clone(&state)));
-        Self {
+        Ok(Self {
             state,
             task,
             _rtcp: rtcp,
-        }
+        })
     }
 }
 
@@ -166,14 +181,31 @@ async fn receive(socket: UdpSocket, state: Rc<RefCell<Received>>) {
         // One for all: nobody waits while it is in use.
         static DATAGRAM: RefCell<Box<[u8]>> = RefCell::new(vec![0; DATAGRAM_BYTES_MAX].into());
     }
+    let (mut overflows, mut arrival_ns) = (0, 0);
     loop {
         if socket.readable().await.is_err() {
             return;
         }
         DATAGRAM.with_borrow_mut(|datagram| {
-            while let Ok(bytes) = socket.try_recv(datagram) {
-                let packet = &mut datagram[..bytes];
-                state.borrow_mut().packet(packet, monotonic_ns());
+            loop {
+                let read = || arrival::receive(socket.as_fd(), datagram);
+                let Ok(read) = socket.try_io(Interest::READABLE, read) else {
+                    break;
+                };
+                // When the kernel had it: that it is read late is nobody's fault but ours.
+                let age_ns = read.age_ns.unwrap_or(0);
+                // Two clocks are read one after the other: packets of one socket come in order.
+                arrival_ns = monotonic_ns().saturating_sub(age_ns).max(arrival_ns);
+                let mut state = state.borrow_mut();
+                state.packet(&mut datagram[..read.bytes], arrival_ns);
+                let tally = &state.tally;
+                tally
+                    .unread_ns_max
+                    .set(tally.unread_ns_max.get().max(age_ns));
+                if let Some(now) = read.overflows {
+                    Tally::add(&tally.dropped, u64::from(now.wrapping_sub(overflows)));
+                    overflows = now;
+                }
             }
         });
     }

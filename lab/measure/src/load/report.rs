@@ -1,6 +1,6 @@
 //! What a load says of the server: the figures of a table, the verdict, and packets by lateness.
 
-use super::{Behaviour, LoadRecord, NOT_LET_IN, Run, Settings};
+use super::{Behaviour, LoadRecord, NOT_LET_IN, Receive, Run, Settings};
 use crate::error::what_is;
 use crate::histogram::STEP_NS;
 use crate::plot::{Chart, Drawing, Unit};
@@ -10,6 +10,9 @@ use crate::table::{Block, Column, Report, Table, Verdict, table};
 /// Who does not look at what comes is to get so large a part of the bytes of those who do: films
 /// begin at different moments, and are not of one rate at each.
 const UNREAD_PART_MIN: f64 = 0.9;
+
+/// A load generator that took more of its one processor than this could not have taken more.
+const OWN_CORES_MAX: f64 = 0.95;
 
 /// What a record says.
 #[must_use]
@@ -38,7 +41,7 @@ fn verdict(run: &Run, figures: &Figures) -> Verdict {
     let is_unseen = run.packets_steady > 0 && figures.lateness_ns.is_none();
     match is_unseen && figures.missed.is_empty() {
         true => Verdict::void(what, "of no packet that came is known when it was due"),
-        false => Verdict::unless(what, &figures.missed),
+        false => figures.verdict(),
     }
 }
 
@@ -81,6 +84,8 @@ pub struct Figures {
     pub own_cores: f64,
     /// What is wrong with what was seen, in words; empty if nothing is.
     pub missed: Vec<String>,
+    /// Why that may be the load generator's fault, in words; empty if it is not.
+    pub void: Vec<String>,
 }
 
 impl Figures {
@@ -108,7 +113,20 @@ impl Figures {
                 .map(|usage| ratio(usage.cpu_ns, run.packets_of_all())),
             own_cores: cores(run.own_cpu_ns),
             missed: missed(settings, run, late_part),
+            void: void(settings, run),
         }
+    }
+
+    /// Whether all was on time. What was missed while the load generator was late itself proves
+    /// nothing; what was held then, was held.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let what = "on time, and nothing lost";
+        if self.missed.is_empty() || self.void.is_empty() {
+            return Verdict::unless(what, &self.missed);
+        }
+        let (missed, void) = (self.missed.join("; "), self.void.join("; "));
+        Verdict::void(what, format!("{missed}; but {void}"))
     }
 }
 
@@ -157,11 +175,40 @@ fn rows(
         ("viewers", Some(viewers)),
         ("packets", Some(packets)),
         ("lateness", late),
+        ("buffer", buffer(settings, run)),
         ("longest burst", Some(burst)),
         ("start-up", start_up),
         ("server", server),
-        ("load generator", Some(own(figures.own_cores))),
+        ("load generator", Some(generator(figures.own_cores, run))),
     ])
+}
+
+/// What players would have had to buffer.
+fn buffer(settings: &Settings, run: &Run) -> Option<String> {
+    let (playouts, buffer_ns) = run.playouts.as_ref().zip(settings.buffer_ns)?;
+    let [p50, p99, p999, worst] =
+        [0.5, 0.99, 0.999, 1.0].map(|part| playouts.needed_ns(part).map_or(0.0, millis));
+    let (viewers, beyond) = (playouts.viewers, playouts.beyond(buffer_ns));
+    (viewers > 0).then(|| {
+        format!(
+            "for 999 of 1000 packets of each of {viewers} viewers: p50 {p50:.2}, p99 {p99:.2}, \
+             p99.9 {p999:.2}, worst {worst:.2} ms; {beyond} need more than {} ms; {} packets due \
+             did not come",
+            millis(buffer_ns),
+            playouts.missing,
+        )
+    })
+}
+
+/// How busy and how late the load generator was.
+fn generator(cores: f64, run: &Run) -> String {
+    let late = run.generator.map_or_else(String::new, |it| {
+        let (late, unread) = (millis(it.late_ns_max), millis(it.unread_ns_max));
+        format!(
+            "; its timers rang {late:.1} ms late at the most, and packets lay unread {unread:.1} ms"
+        )
+    });
+    own(cores) + &late
 }
 
 /// How packets came, and who looked at them.
@@ -216,8 +263,10 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
     // Those who left of their own accord are on their way back.
     let is_all = settings.behaviour.stay_ns == 0;
     let wanted = settings.aim.unwrap_or(if is_all { clients } else { 0 });
+    // Judged by what players would have had to buffer, where that was followed.
+    let is_by_packet = run.playouts.is_none() || settings.buffer_ns.is_none();
     let mut missed = what_is! {
-        late_part > settings.late_part_max
+        is_by_packet && late_part > settings.late_part_max
             => "{percent:.3} % of the packets were later than {budget} ms; {} % may be",
                 settings.late_part_max * 100.0;
         lost > 0 => "{lost} packets were lost";
@@ -229,9 +278,63 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
         watching < wanted
             => "{watching} of {wanted} viewers watched at the end";
     };
+    missed.extend(too_late(settings, run));
     let is_room = |reason: &String| settings.aim.is_some() && reason.ends_with(NOT_LET_IN);
     missed.extend(reasons(&run.failures).filter(|reason| !is_room(reason)));
     missed
+}
+
+/// What viewers miss whose players buffer so much, and who wait so long for a first packet.
+fn too_late(settings: &Settings, run: &Run) -> Vec<String> {
+    let Some((playouts, buffer_ns)) = run.playouts.as_ref().zip(settings.buffer_ns) else {
+        return Vec::new();
+    };
+    let (viewers, beyond, missing) = (
+        playouts.viewers,
+        playouts.beyond(buffer_ns),
+        playouts.missing,
+    );
+    let worst = playouts.needed_ns(1.0).map_or(0.0, millis);
+    let part_max = settings.late_part_max;
+    let is_late = to_f64(beyond) > to_f64(viewers) * part_max;
+    // Who still waits is the slowest of all.
+    let slow = run
+        .start_up_ns
+        .iter()
+        .filter(|&&ns| ns > settings.start_up_ns_max);
+    let slow = slow.count() as u64 + run.unserved;
+    let wanted = run.start_up_ns.len() as u64 + run.unserved;
+    let is_slow = to_f64(slow) > to_f64(wanted) * part_max;
+    what_is! {
+        is_late
+            => "{beyond} of {viewers} viewers would have had to buffer more than {} ms for 999 of \
+                1000 packets, one of them {worst:.1} ms", millis(buffer_ns);
+        missing > 0 && part_max < 1.0 => "{missing} packets were due and did not come";
+        is_slow
+            => "{slow} of {wanted} viewers waited more than {} s for a first packet, {} of them to \
+                the end", millis(settings.start_up_ns_max) / 1e3, run.unserved;
+    }
+}
+
+/// Why what was missed may be the load generator's fault. The sink and the kernel stamp datagrams
+/// when they come; frames of connections are late when they are read late.
+fn void(settings: &Settings, run: &Run) -> Vec<String> {
+    let Some(own) = run.generator else {
+        return Vec::new();
+    };
+    let own_cores = ratio(run.own_cpu_ns, run.wall_ns.max(1));
+    let late = millis(own.late_ns_max);
+    let is_read_late = settings.transport.is_interleaved()
+        && i64::try_from(own.late_ns_max).unwrap_or(i64::MAX) > settings.lateness_ns_max;
+    let is_start_late = own.late_ns_max > settings.start_up_ns_max / 2;
+    what_is! {
+        own.dropped > 0 && settings.receive == Receive::Sockets
+            => "the load generator's sockets had no room for {} packets", own.dropped;
+        own_cores > OWN_CORES_MAX
+            => "the load generator took {:.0} % of its processor", own_cores * 100.0;
+        is_read_late || is_start_late
+            => "the load generator was {late:.0} ms late itself";
+    }
 }
 
 /// How often something else than a client ended what it did, by reason.
@@ -281,7 +384,9 @@ fn bits(a_second: f64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::{Arrived, Connections, Stream, Transport, Usage};
+    use onrush_testkit::playout::{Played, Playouts};
+
+    use super::super::{Arrived, Connections, Generator, Stream, Transport, Usage};
     use super::*;
     use crate::histogram::Histogram;
     use crate::table::Outcome;
@@ -305,6 +410,9 @@ pub(crate) mod tests {
             lateness,
             packets_steady: 1000,
             start_up_ns: vec![5_000_000, 3_000_000],
+            unserved: 0,
+            playouts: None,
+            generator: None,
             server: Some(Usage {
                 cpu_ns: 1_000_000_000,
                 memory_bytes: 64 << 20,
@@ -315,6 +423,7 @@ pub(crate) mod tests {
                 begin_ns: 0,
                 watched_ns: 1,
                 arrived: Arrived::default(),
+                played: None,
             }],
             packets_sunk: None,
             slices: Vec::new(),
@@ -416,5 +525,151 @@ pub(crate) mod tests {
             assert_eq!(missed.len(), 1, "{missed:?}");
             assert!(missed[0].contains(said), "{missed:?}");
         }
+    }
+
+    /// A run of a thousand viewers who needed no more than they have, and all came at once.
+    fn thousand() -> Run {
+        let mut playouts = Playouts::default();
+        for _ in 0..1000 {
+            playouts.add(Played {
+                packets: 1000,
+                needed_ns: 21_000_000,
+                ..Played::default()
+            });
+        }
+        Run {
+            start_up_ns: vec![30_000_000; 1000],
+            playouts: Some(playouts),
+            generator: Some(Generator::default()),
+            ..run()
+        }
+    }
+
+    fn verdict(settings: &Settings, run: &Run) -> (Outcome, String) {
+        let verdict = Figures::of(settings, run).verdict();
+        (verdict.outcome, verdict.found)
+    }
+
+    fn outcome(change: impl Fn(&mut Run)) -> (Outcome, String) {
+        let mut run = thousand();
+        change(&mut run);
+        verdict(&settings(), &run)
+    }
+
+    #[test]
+    fn each_planted_unfairness_turns_the_verdict() {
+        assert_eq!(outcome(|_| ()), (Outcome::Kept, String::new()));
+        type Change = fn(&mut Run);
+        let starved = |run: &mut Run| {
+            let playouts = run.playouts.as_mut().unwrap();
+            playouts.add(Played::starved(2_000_000_000));
+        };
+        let late = |run: &mut Run| {
+            let playouts = run.playouts.as_mut().unwrap();
+            for _ in 0..2 {
+                playouts.add(Played {
+                    needed_ns: 61_000_000,
+                    ..Played::default()
+                });
+            }
+        };
+        let missed: [(Change, &str); 5] = [
+            // One viewer among a thousand is starved: its packets were due.
+            (starved, "1 packets were due and did not come"),
+            (
+                late,
+                "2 of 1002 viewers would have had to buffer more than 60 ms",
+            ),
+            // A sink, or anybody else on the way, drops a packet.
+            (|run| run.totals.lost = 1, "1 packets were lost"),
+            // First packets are late.
+            (
+                |run| run.start_up_ns[..2].fill(5_000_000_001),
+                "2 of 1000 viewers waited more than 5 s for a first packet, 0 of",
+            ),
+            // They were refused, came again, and were refused to the end.
+            (
+                |run| run.unserved = 2,
+                "2 of 1002 viewers waited more than 5 s",
+            ),
+        ];
+        for (change, said) in missed {
+            let (outcome, found) = outcome(change);
+            assert_eq!(outcome, Outcome::Missed, "{said}");
+            assert!(found.contains(said), "{found}");
+        }
+        // One of a thousand may wait, and one of a thousand may need more.
+        assert_eq!(
+            outcome(|run| run.start_up_ns[0] = u64::MAX).0,
+            Outcome::Kept
+        );
+    }
+
+    #[test]
+    fn a_generator_that_stalls_voids_what_was_missed_alone() {
+        type Change = fn(&mut Generator);
+        let over_tcp = Settings {
+            transport: Transport::Tcp,
+            ..settings()
+        };
+        let stalls: [(&Settings, Change, &str); 3] = [
+            (
+                &settings(),
+                |own| own.dropped = 3,
+                "had no room for 3 packets",
+            ),
+            (
+                &settings(),
+                |own| own.late_ns_max = 3_000_000_000,
+                "3000 ms late itself",
+            ),
+            (
+                &over_tcp,
+                |own| own.late_ns_max = 20_000_001,
+                "20 ms late itself",
+            ),
+        ];
+        for (settings, change, said) in stalls {
+            let mut run = thousand();
+            change(run.generator.as_mut().unwrap());
+            assert_eq!(verdict(settings, &run).0, Outcome::Kept);
+            run.totals.lost = 3;
+            let (outcome, found) = verdict(settings, &run);
+            assert_eq!(outcome, Outcome::Void);
+            assert!(found.contains("3 packets were lost; but"), "{found}");
+            assert!(found.contains(said), "{found}");
+        }
+        let mut busy = thousand();
+        (busy.own_cpu_ns, busy.totals.lost) = (busy.wall_ns, 1);
+        assert!(
+            verdict(&settings(), &busy)
+                .1
+                .contains("took 100 % of its processor")
+        );
+        // Datagrams count from when they came: that they are read late excuses nothing.
+        let (outcome, _) = outcome(|run| {
+            run.generator.as_mut().unwrap().late_ns_max = 100_000_000;
+            run.totals.lost = 1;
+        });
+        assert_eq!(outcome, Outcome::Missed);
+    }
+
+    #[test]
+    fn a_record_from_before_is_judged_as_it_was() {
+        let mut settings = settings();
+        settings.buffer_ns = None;
+        let mut run = thousand();
+        run.playouts = None;
+        assert_eq!(verdict(&settings, &run).0, Outcome::Kept);
+        run.lateness.count(25_000_000, 2);
+        assert!(verdict(&settings, &run).1.contains("later than 20 ms"));
+        let mut old = serde_json::to_value(&run).unwrap();
+        for name in ["unserved", "playouts", "generator"] {
+            old.as_object_mut().unwrap().remove(name).expect(name);
+        }
+        let old: Run = serde_json::from_value(old).unwrap();
+        assert_eq!((old.playouts, old.generator, old.unserved), (None, None, 0));
+        let kept: Run = serde_json::from_value(serde_json::to_value(thousand()).unwrap()).unwrap();
+        assert_eq!(kept, thousand());
     }
 }

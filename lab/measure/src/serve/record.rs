@@ -4,6 +4,7 @@ use std::fmt;
 
 use onrush_primitives::named;
 use onrush_sys::path::PathName;
+use onrush_testkit::playout::Playouts;
 use onrush_testkit::testbed::Mode;
 use onrush_wire::srtp::Suite;
 use serde::{Deserialize, Serialize};
@@ -143,6 +144,10 @@ pub struct Run {
     pub packets_sent: u64,
     /// What arrived of them.
     pub arrived: Arrived,
+    /// What players of the sessions would have had to buffer; `None` of those that come on
+    /// connections, and in records from before.
+    #[serde(default)]
+    pub playouts: Option<Playouts>,
     /// What of the cost of packets that are encrypted is what, measured alone just before.
     #[serde(default)]
     pub parts: Option<SrtpParts>,
@@ -533,6 +538,7 @@ pub(super) mod tests {
                 sequence_missing: 0,
                 sequence_repeated: 0,
             },
+            playouts: None,
             parts: None,
             builder_cpu_ns: 0,
             images_built: 0,

@@ -73,6 +73,7 @@ pub fn report(record: &ServeRecord) -> Report {
     ));
     report.add([chart(record)]);
     report.add([costs(record), lateness(record)]);
+    report.add(buffers(record));
     report.add((record.settings.media.len() > 1).then(|| seconds(record)));
     report.add(encryption(record));
     report.text(EXPECTED);
@@ -259,6 +260,44 @@ fn lateness(record: &ServeRecord) -> Table {
         );
     }
     table
+}
+
+/// What players of the sessions would have had to buffer, if that was followed.
+fn buffers(record: &ServeRecord) -> Option<Table> {
+    let parts = [
+        ("p50", 0.5),
+        ("p99", 0.99),
+        ("p99.9", 0.999),
+        ("worst", 1.0),
+    ];
+    let columns = parts.map(|(name, _)| {
+        Column::number(&format!("sessions {name}"), Unit::Nanoseconds).fixed("", 1e6, 2)
+    });
+    let keys = [Column::key("mode"), Column::key("who")];
+    let caption = "What a player would have had to buffer for 999 of 1000 packets, in ms: medians \
+                   of runs, and the most of all";
+    let columns: Vec<_> = keys.into_iter().chain(columns).collect();
+    let mut table = Table::new(caption, columns);
+    for (mode, who) in rows(record) {
+        let runs = valid(record, (mode, who));
+        let playouts: Vec<_> = runs
+            .iter()
+            .filter_map(|run| run.playouts.as_ref())
+            .collect();
+        if playouts.is_empty() {
+            continue;
+        }
+        let cells = parts.map(|(_, part)| {
+            let needed_ns = playouts.iter().filter_map(|it| it.needed_ns(part));
+            match part < 1.0 {
+                true => Cell::from(needed_ns.collect::<Vec<_>>()),
+                false => needed_ns.max().into(),
+            }
+        });
+        let names = [mode.name().into(), who.to_string().into()];
+        table.row(names.into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    (!table.rows.is_empty()).then_some(table)
 }
 
 impl Counts {

@@ -7,7 +7,8 @@ use onrush_server::engine::numbering::RtpHeaders;
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
-use onrush_testkit::sink::{self, Sink};
+use onrush_testkit::playout::{Played, Playouts};
+use onrush_testkit::sink::{self, Look, Sink};
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, Testbed};
 
 use super::engine::Outlets;
@@ -58,7 +59,12 @@ impl Bench {
         let sockets = u16::try_from(settings.sessions * settings.tracks_max());
         let sockets = sockets.expect("checked against SESSIONS_MAX");
         let ports = PORT_FIRST..=PORT_FIRST + (sockets - 1);
-        let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, ports, LOOK_EVERY)?;
+        let look = Look {
+            every: LOOK_EVERY,
+            playout: true,
+            ..Look::default()
+        };
+        let sink = Sink::attach_looking(&testbed.rcv, RCV_DEVICE, ports, look)?;
         let tasks = settings.media.iter().map(|&media| {
             let task = Task {
                 settings: settings.clone(),
@@ -129,6 +135,15 @@ impl Bench {
         let finished = sender.stop()?;
         let mut interval = after.since(&before, self.core);
         interval.packets_due = task.film.packets_due(settings.sessions, interval.wall_ns);
+        let playouts = match &receiver {
+            None => Some(Self::playouts(
+                &mut self.sink,
+                settings.sessions,
+                clocks.len(),
+            )?),
+            // Frames are timed when they are read.
+            Some(_) => None,
+        };
         let (arrived, garbled) = match &receiver {
             None => (self.sink.totals()?.into(), None),
             Some(receiver) => receiver.arrived(finished.counts.bytes),
@@ -145,12 +160,34 @@ impl Bench {
             packets_sent: finished.counts.packets,
             arrived,
             parts,
+            playouts,
             builder_cpu_ns: finished.builder_cpu_ns,
             images_built: finished.images_built,
         };
         let burst_packets = task.film.packets_due(settings.sessions, settings.burst_ns);
         run.void.extend(run.faults(&finished.counts, burst_packets));
         Ok(run)
+    }
+
+    /// What players of all sessions would have had to buffer, each of so many tracks.
+    fn playouts(
+        sink: &mut Sink,
+        sessions: u32,
+        tracks: usize,
+    ) -> Result<Playouts, ExperimentError> {
+        let mut playouts = Playouts::default();
+        let mut ports = PORT_FIRST..;
+        for _ in 0..sessions {
+            let mut session: Option<Played> = None;
+            for port in ports.by_ref().take(tracks) {
+                let packets = sink.port(port)?.counts.packets;
+                // That all came which was sent is looked at elsewhere.
+                let track = sink.take_playout(port)?.finish(None, packets);
+                session = session.map_or(track, |it| Some(track.map_or(it, |track| it.and(track))));
+            }
+            playouts.add(session.unwrap_or_default());
+        }
+        Ok(playouts)
     }
 
     /// Starts a contestant, and who receives what comes on connections.

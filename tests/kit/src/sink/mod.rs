@@ -16,12 +16,15 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use thiserror::Error;
 
 use crate::netns::{Netns, NetnsError};
+use crate::playout::{Ended, Playout};
 
 /// A counting program on a device. Dropping it takes the program away.
 pub struct Sink {
     ports: RangeInclusive<u16>,
     port_states: Array<MapData, PortState>,
     lateness: PerCpuArray<MapData, u64>,
+    /// Of one port each, or a single one that nobody writes.
+    playouts: Array<MapData, Playout>,
     /// Holds the program and its attachment.
     ebpf: Ebpf,
 }
@@ -46,6 +49,8 @@ pub struct Look {
     /// followed, and the clock is read at a look only, which spares a sender some 20 ns for each
     /// train.
     pub burst_gap_ns: u64,
+    /// What players would have to buffer is followed; see [`Sink::take_playout`].
+    pub playout: bool,
 }
 
 impl Default for Look {
@@ -55,6 +60,7 @@ impl Default for Look {
             every: 1,
             by_clock: false,
             burst_gap_ns: 0,
+            playout: false,
         }
     }
 }
@@ -189,9 +195,23 @@ impl Sink {
         Self::load(netns, device, ports, Verdict::Drop, look)
     }
 
-    /// The same, of a sender whose RTP timestamps are CLOCK_MONOTONIC in ticks of 90 kHz, modulo
-    /// 2^32: a packet is late by when it arrived minus when it says it was sent, whatever the first
-    /// one was.
+    /// Counts and drops UDP to `ports` that reaches `device` in `netns`, and looks so at it.
+    ///
+    /// # Panics
+    ///
+    /// If `ports` is empty, or it never looks.
+    pub fn attach_looking(
+        netns: &Netns,
+        device: &str,
+        ports: RangeInclusive<u16>,
+        look: Look,
+    ) -> Result<Self, SinkError> {
+        Self::load(netns, device, ports, Verdict::Drop, look)
+    }
+
+    /// Looks seldom, too, at a sender whose RTP timestamps are CLOCK_MONOTONIC in ticks of 90 kHz,
+    /// modulo 2^32: a packet is late by when it arrived minus when it says it was sent, whatever
+    /// the first one was.
     ///
     /// # Panics
     ///
@@ -258,8 +278,10 @@ impl Sink {
             .override_global("VERDICT", &verdict, true)
             .override_global("LOOK_EVERY", &u32::from(look.every), true)
             .override_global("BY_CLOCK", &u32::from(look.by_clock), true)
+            .override_global("PLAYOUT", &u32::from(look.playout), true)
             .override_global("BURST_GAP_NS", &look.burst_gap_ns, true)
             .map_max_entries("ports", count)
+            .map_max_entries("playouts", if look.playout { count } else { 1 })
             .load(PROGRAM)?;
         let program: &mut SchedClassifier = ebpf
             .program_mut("sink")
@@ -271,6 +293,7 @@ impl Sink {
             ports,
             port_states: map("ports").try_into()?,
             lateness: map("lateness").try_into()?,
+            playouts: map("playouts").try_into()?,
             ebpf,
         })
     }
@@ -290,6 +313,9 @@ impl Sink {
         for index in 0..self.port_states.len() {
             self.port_states
                 .set(index, PortState::default(), BPF_F_LOCK)?;
+        }
+        for index in 0..self.playouts.len() {
+            self.playouts.set(index, Playout::default(), 0)?;
         }
         let cpus = self.lateness.get(&0, 0)?.len();
         for step in 0..self.lateness.len() {
@@ -322,6 +348,31 @@ impl Sink {
         self.port_states
             .set(index, PortState::default(), BPF_F_LOCK)?;
         Ok(state.into())
+    }
+
+    /// What a player at one port would have had to buffer, where that is followed, else nothing;
+    /// its account begins anew. Call it while nobody sends there.
+    pub fn take_playout(&mut self, port: u16) -> Result<Playout, SinkError> {
+        let index = self.index(port)?;
+        if index >= self.playouts.len() {
+            return Ok(Playout::default());
+        }
+        let playout = self.playouts.get(&index, 0)?;
+        self.playouts.set(index, Playout::default(), 0)?;
+        Ok(playout)
+    }
+
+    /// Ends the clock of a player at one port, who stopped watching then, or whose stream ended by
+    /// itself; see [`Playout::restart`]. Call it while nobody sends there.
+    pub fn restart_playout(&mut self, port: u16, ended: Option<Ended>) -> Result<(), SinkError> {
+        let index = self.index(port)?;
+        if index >= self.playouts.len() {
+            return Ok(());
+        }
+        let packets = self.port(port)?.counts.packets;
+        let mut playout = self.playouts.get(&index, 0)?;
+        playout.restart(ended, packets);
+        Ok(self.playouts.set(index, playout, 0)?)
     }
 
     /// Measures the lateness of what comes next at one port from its own first packet, as after a
@@ -482,6 +533,9 @@ const _: () = assert!(size_of::<Counts>() == 8 * 8);
 // SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All
 // fields are integers, and the size above is the sum of theirs.
 unsafe impl Pod for PortState {}
+
+// SAFETY: as above: all fields are integers, and playout.rs asserts that the size is their sum.
+unsafe impl Pod for Playout {}
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sink.o"));
 

@@ -1,6 +1,7 @@
 //! What a sink counts, and what it says of datagrams that went astray.
 
 use super::*;
+use crate::playout::{Ended, Playout, Train};
 use crate::testbed::{
     Mode, Options, RCV_DEVICE, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed,
     stay_on_one_processor,
@@ -397,4 +398,85 @@ fn lateness_is_by_the_clock_of_the_port_until_it_is_taken() {
     }
     assert_eq!(sink.port(FIRST).unwrap().counts, Counts::default());
     assert!(sink.set_clock(LAST + 1, 8000).is_err());
+}
+
+/// The sink's account and that of a receiver with a socket are one: fed with the same packets at
+/// the same moments, they are equal in all they hold.
+#[test]
+fn the_sink_follows_a_player_as_sockets_do() {
+    crate::require_root!();
+    let testbed = Testbed::new(Options::default()).unwrap();
+    let look = Look {
+        playout: true,
+        ..Look::default()
+    };
+    let (netns, ports) = (&testbed.rcv, FIRST..=LAST);
+    let mut sink = Sink::load(netns, RCV_DEVICE, ports, Verdict::Drop, look).unwrap();
+    sink.set_clock(FIRST, 48_000).unwrap();
+    let (socket, mut expected) = (sender(&testbed, FIRST), Playout::default());
+    segment(&socket, PACKET_BYTES);
+    stay_on_one_processor();
+    let mut sent = 0_u64;
+    let mut send = |sink: &mut Sink, timestamps: &[u32]| {
+        let packets = u32::try_from(timestamps.len()).unwrap();
+        let numbers = (0_u16..).skip(usize::try_from(sent).unwrap());
+        let train = timestamps.iter().zip(numbers);
+        let train: Vec<u8> = train.flat_map(|(&at, number)| rtp(number, at)).collect();
+        socket.send(&train).unwrap();
+        totals_at(sink, sent + u64::from(packets));
+        expected.train(&Train {
+            timestamps: (timestamps[0], timestamps[timestamps.len() - 1]),
+            clock_hz: 48_000,
+            packets,
+            packets_before: sent,
+            arrival_ns: sink.port(FIRST).unwrap().arrival_ns.1,
+        });
+        sent += u64::from(packets);
+        assert_eq!(
+            sink.playouts.get(&0, 0).unwrap(),
+            expected,
+            "after {sent} packets"
+        );
+    };
+    // Over the wrap, and back a little, as pictures go.
+    let first = u32::MAX - 3000;
+    for ticks in [0, 960, 480, 1440, 9600] {
+        send(&mut sink, &[first.wrapping_add(ticks)]);
+    }
+    std::thread::sleep(Duration::from_millis(1010));
+    // A second later: on time and late by up to minutes, alone, in trains that are charged one by
+    // one, and in longer ones that are charged in groups; some early, some the wrong way round.
+    for packets in [1, 2, 8, 16, 17, 44] {
+        for ticks in [0, 47_000, 96_000, 4_800_000, 0_u32.wrapping_sub(4_800_000)] {
+            for stride in [0, 100, 480, 0_u32.wrapping_sub(480)] {
+                let timestamp = |number: u32| ticks.wrapping_add(number.wrapping_mul(stride));
+                let train: Vec<_> = (0..packets)
+                    .map(|i| first.wrapping_add(timestamp(i)))
+                    .collect();
+                send(&mut sink, &train);
+            }
+        }
+    }
+    let ended = Ended {
+        at_ns: sink.port(FIRST).unwrap().arrival_ns.1 + 1_000_000_000,
+        buffer_ns: 40_000_000,
+    };
+    sink.restart_playout(FIRST, Some(ended)).unwrap();
+    expected.restart(Some(ended), sent);
+    assert_eq!(sink.take_playout(FIRST).unwrap(), expected);
+    assert_eq!(sink.take_playout(FIRST).unwrap(), Playout::default());
+    assert!(expected.finish(None, sent).unwrap().needed_ns > 50_000_000_000);
+}
+
+#[test]
+fn a_sink_that_follows_no_player_has_no_account() {
+    crate::require_root!();
+    let (testbed, mut sink) = testbed_and_sink();
+    sender(&testbed, FIRST).send(&rtp(0, 0)).unwrap();
+    assert_eq!(totals_at(&sink, 1).packets, 1);
+    for port in [FIRST, LAST] {
+        assert_eq!(sink.take_playout(port).unwrap(), Playout::default());
+        sink.restart_playout(port, None).unwrap();
+    }
+    assert!(sink.take_playout(LAST + 1).is_err());
 }
