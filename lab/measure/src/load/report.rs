@@ -495,7 +495,7 @@ pub(crate) mod tests {
 
     #[test]
     fn packets_that_nobody_looked_at_prove_nothing() {
-        let outcome = |run: &Run| verdict(run, &Figures::of(&settings(), run)).outcome;
+        let outcome = |run: &Run| super::verdict(run, &Figures::of(&settings(), run)).outcome;
         let (mut unseen, seen) = (run(), run());
         assert_eq!(outcome(&seen), Outcome::Kept);
         unseen.lateness = Histogram::default();
