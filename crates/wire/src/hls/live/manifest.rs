@@ -261,7 +261,9 @@ fn rows(segments: &[&Segment]) -> Vec<(Option<i64>, i64, usize)> {
     for (at, segment) in segments.iter().enumerate() {
         let start = segment.starts_ticks;
         let follows = segments.get(at + 1).map(|it| it.starts_ticks - start);
-        let lasts = follows.filter(|it| *it > 0).unwrap_or(segment.ticks.max(1));
+        let lasts = follows
+            .filter(|it| *it > 0)
+            .unwrap_or_else(|| segment.ticks.max(1));
         match rows.last_mut() {
             Some((_, length, more)) if next == Some(start) && *length == lasts => *more += 1,
             _ => rows.push((Some(start).filter(|_| next != Some(start)), lasts, 0)),
