@@ -56,7 +56,8 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     assert_eq!(verdicts.len(), 2, "{verdicts:?}");
 }
 
-/// A small one over that transport, until all kept pace.
+/// A small one over that transport, until all kept pace and nothing else went wrong: that a thread
+/// was not let run makes a run void in more ways than one.
 fn over(transport: Transport) -> Option<(ServeRecord, Settings)> {
     let settings = Settings {
         sessions: 5,
@@ -67,7 +68,7 @@ fn over(transport: Transport) -> Option<(ServeRecord, Settings)> {
         contestants: Contestant::of_transport(transport).to_vec(),
         ..Settings::default()
     };
-    for _ in 0..5 {
+    for attempt in 1..=5 {
         match serve::run(&settings, "test", "onrush-lab bench serve", |_, _| {}) {
             Err(ExperimentError::Cores(_)) => {
                 skip::record("needs two processors");
@@ -75,7 +76,9 @@ fn over(transport: Transport) -> Option<(ServeRecord, Settings)> {
             }
             record => {
                 let record = record.unwrap();
-                if keeps_pace(&record, &settings) {
+                let of = |contestant| fault(&record, contestant).is_none();
+                let is_good = settings.contestants.iter().all(|&it| of(it));
+                if keeps_pace(&record, &settings) && (is_good || attempt == 5) {
                     return Some((record, settings));
                 }
             }
@@ -94,10 +97,7 @@ fn all_bytes_arrive_on_connections_and_encrypted() {
         for &contestant in &settings.contestants {
             let mut runs = record.runs.iter().rev();
             let run = runs.find(|run| run.contestant == contestant).unwrap();
-            let excused = ["keep pace", "too late"];
-            let mut faults = run.void.iter();
-            let fault = faults.find(|fault| !excused.iter().any(|it| fault.contains(it)));
-            assert_eq!(fault, None, "{contestant}: {run:?}");
+            assert_eq!(fault(&record, contestant), None, "{contestant}: {run:?}");
             assert_eq!(run.arrived.packets, run.packets_sent, "{run:?}");
             let (packet_bytes, has_own_keys) = match contestant {
                 Contestant::Srtp => (1338, true),
@@ -118,6 +118,15 @@ fn all_bytes_arrive_on_connections_and_encrypted() {
         }
         assert!(serve::report(&record).verdicts().count() > 0);
     }
+}
+
+/// What is wrong with a contestant's last run besides haste.
+fn fault(record: &ServeRecord, contestant: Contestant) -> Option<&String> {
+    let mut runs = record.runs.iter().rev();
+    let run = runs.find(|run| run.contestant == contestant)?;
+    let excused = ["keep pace", "too late"];
+    let mut faults = run.void.iter();
+    faults.find(|fault| !excused.iter().any(|it| fault.contains(it)))
 }
 
 /// Whether each contestant sent in one attempt at least half of what is due: 1900 packets a second.
