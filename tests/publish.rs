@@ -54,7 +54,7 @@ fn gstreamer(site: &Site, transport: &str, encoder: &[&str]) -> Process {
         "videotestsrc",
         "is-live=true",
         "!",
-        "video/x-raw,width=320,height=240",
+        "video/x-raw,format=I420,width=320,height=240",
         "!",
     ]);
     command.args(encoder).args(["!", "out."]);

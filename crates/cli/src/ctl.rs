@@ -83,7 +83,7 @@ enum What {
         #[arg(long, conflicts_with = "stop")]
         wait: bool,
 
-        /// Send clients on to this server: rtsp://HOST[:PORT]/
+        /// Send clients on to this server, as in rtsp://HOST:PORT/
         #[arg(long, conflicts_with = "stop", value_name = "URL", value_hint = ValueHint::Url)]
         to: Option<RedirectTarget>,
     },

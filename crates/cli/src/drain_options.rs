@@ -28,8 +28,8 @@ pub(crate) struct DrainOptions {
 
     /// Another server, to send clients on to
     ///
-    /// rtsp://HOST[:PORT]/ or rtsps://HOST[:PORT]/. When this server drains, by SIGTERM or `onrush
-    /// ctl drain`, who comes is answered 302 (RTSP) or 307 (HTTP) with the same path there, and
+    /// As in rtsp://HOST/ or rtsps://HOST:PORT/. When this server drains, by SIGTERM or `onrush ctl
+    /// drain`, who comes is answered 302 (RTSP) or 307 (HTTP) with the same path there, and
     /// each session of RTSP gets a REDIRECT. Clients of another scheme than the URL's are sent to
     /// the port there that they use here.
     #[arg(long, hide_short_help = true, value_name = "URL", value_hint = ValueHint::Url)]

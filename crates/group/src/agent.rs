@@ -114,15 +114,18 @@ pub enum AgentError {
         source: io::Error,
     },
     /// Another agent serves it.
-    #[error("another agent serves {path} in this network namespace; end that one first", path = .0.display())]
+    #[error(
+        "another agent serves {path} in this network namespace; end that one first",
+        path = .0.display()
+    )]
     Served(PathBuf),
     /// The control group was removed.
     #[error("{path} was removed", path = .0.display())]
     Gone(PathBuf),
     /// The kernel lets a socket keep too little.
     #[error(
-        "net.core.optmem_max is {found}, and lists of members take {OPTMEM_BYTES}; set it: sysctl -w \
-         net.core.optmem_max={OPTMEM_BYTES}"
+        "net.core.optmem_max is {found}, and lists of members take {OPTMEM_BYTES}; set it: sysctl \
+         -w net.core.optmem_max={OPTMEM_BYTES}"
     )]
     Optmem {
         /// What it is.
@@ -363,8 +366,8 @@ fn load_fan(ebpf: &mut Ebpf) -> Result<ProgramArray<MapData>, AgentError> {
     Ok(next)
 }
 
-/// Links, not attachments of the old kind: the kernel takes them away with the last descriptor. They
-/// leave room for those of others without being told to.
+/// Links, not attachments of the old kind: the kernel takes them away with the last descriptor.
+/// They leave room for those of others without being told to.
 fn attach_cgroup(ebpf: &mut Ebpf, cgroup: &File, options: &AgentOptions) -> Result<(), AgentError> {
     let mode = CgroupAttachMode::Single;
     for name in ["sendgrp_set", "sendgrp_get"] {

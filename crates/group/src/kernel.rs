@@ -1,4 +1,5 @@
-//! `kernel`: the [program](super::device) at the sending device clones one packet for all members behind that device.
+//! `kernel`: the [program](super::device) at the sending device clones one packet for all members
+//! behind that device.
 //!
 //! Members are sorted into lanes: those whose packets leave by the same device from the same source
 //! address, and so differ in nothing but their destination. For a lane the sender arms a pass,

@@ -101,15 +101,18 @@ fn tool(name: &str, arguments: &[&str], path: &Path) {
     assert!(done.unwrap().success(), "{name} {}", path.display());
 }
 
-/// A script's own means: `pack(address, port)`, the constants, and who is named on its command line.
+/// A script's own means: `pack(port, address)`, the constants, and who is named on its command
+/// line.
 const PRELUDE: &str = r#"
 import errno, os, socket, struct, sys, time
 SET, ADD, DEL, STAGE, INFO = 0x4f01, 0x4f02, 0x4f03, 0x4f04, 0x4f05
 ip, ports = sys.argv[1], [int(port) for port in sys.argv[2:]]
 def pack(port, ip=ip):
     if ":" in ip:
-        return struct.pack("=H", socket.AF_INET6) + struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, ip) + bytes(4)
-    return struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(ip) + bytes(8)
+        family, port = struct.pack("=H", socket.AF_INET6), struct.pack("!HI", port, 0)
+        return family + port + socket.inet_pton(socket.AF_INET6, ip) + bytes(4)
+    family, port = struct.pack("=H", socket.AF_INET), struct.pack("!H", port)
+    return family + port + socket.inet_aton(ip) + bytes(8)
 def members(ports):
     return b"".join(pack(port) for port in ports)
 def refused(s, option, value):

@@ -137,7 +137,7 @@ fn a_load_generator_that_stalls_blames_no_server() {
     let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);
     let stall_ns = u64::try_from(STALL.as_nanos()).unwrap();
     let (status, said, record) = stalled(&site, "tcp");
-    assert_eq!(status.code(), Some(1), "{said}");
+    assert_eq!(status.code(), Some(2), "{said}");
     assert!(
         said.contains("VOID") && said.contains("late itself"),
         "{said}"

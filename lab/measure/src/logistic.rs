@@ -5,7 +5,7 @@
 //! 1 / (1 + (n / N50)^k): half of the trials hold N50 viewers, and 95 of 100 hold N95, which is
 //! N50 / 19^(1/k). Both are found on a grid, which has no starting point to choose and no step that
 //! diverges. Where no number was both held and missed, no k is too large for the likelihood: it is
-//! bounded by [`STEEPNESS`], and the interval tells what is not known.
+//! bounded by `STEEPNESS`, and the interval tells what is not known.
 //!
 //! An interval holds all values that the likelihood ratio does not refuse at 5 % (Wilks 1938): of
 //! many trials. That of N95 holds it less often where there are few, 88 times of 100 with 24.

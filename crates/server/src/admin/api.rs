@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -17,14 +16,11 @@ use axum::{Json, Router};
 use onrush_wire::rtsp::RedirectTarget;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tokio::sync::oneshot;
 use tracing::info;
 
 use super::Site;
 use super::dashboard::{Which, end_session, guard, list_sessions};
-
-/// How long a reload may take.
-const RELOAD_TIME_MAX: Duration = Duration::from_secs(60);
+use super::reload::{busy, fault, reload};
 
 /// One thing that can be asked.
 struct Operation {
@@ -258,11 +254,6 @@ struct Drain {
     is_empty: bool,
 }
 
-#[derive(Default, Serialize)]
-struct Reload {
-    changed: Vec<String>,
-}
-
 pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
     let route = |router: Router<Arc<Site>>, operation: &Operation| {
         // A channel's path has slashes.
@@ -371,31 +362,6 @@ async fn end_drain(State(site): State<Arc<Site>>) -> Json<Drain> {
     drain(State(site)).await
 }
 
-pub(super) async fn reload(State(site): State<Arc<Site>>) -> Response {
-    let (answer, answered) = oneshot::channel();
-    if site.office.reloads.try_send(answer).is_err() {
-        let text = "this server has no configuration file, or is reading it already";
-        return fault(StatusCode::CONFLICT, text);
-    }
-    match tokio::time::timeout(RELOAD_TIME_MAX, answered).await {
-        Ok(Ok(Ok(changed))) => Json(Reload { changed }).into_response(),
-        Ok(Ok(Err(error))) => fault(StatusCode::CONFLICT, &error),
-        Ok(Err(_)) => fault(
-            StatusCode::CONFLICT,
-            "this server has no configuration file: start it with one",
-        ),
-        Err(_) => busy(),
-    }
-}
-
-fn busy() -> Response {
-    fault(StatusCode::SERVICE_UNAVAILABLE, "busy; ask again")
-}
-
-fn fault(status: StatusCode, text: &str) -> Response {
-    (status, Json(json!({ "error": text }))).into_response()
-}
-
 /// The API in words of OpenAPI.
 fn description() -> Value {
     let mut paths = Map::new();
@@ -476,6 +442,7 @@ fn typed(kind: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reload::Reload;
     use super::*;
     use crate::watching::{Roster, SessionRow};
 

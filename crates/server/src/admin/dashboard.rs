@@ -34,9 +34,9 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::Site;
-use super::api::reload;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
+use super::reload::reload;
 use super::status::Status;
 use crate::hls_live::LiveRow;
 use crate::users::{Asked, Authorizer, Protocol, Refusal};

@@ -20,6 +20,7 @@ mod histogram;
 mod hls;
 pub(crate) mod listen;
 pub mod log_tail;
+mod reload;
 pub mod status;
 mod table;
 

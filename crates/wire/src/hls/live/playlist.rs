@@ -2,14 +2,11 @@
 
 use std::fmt::Write;
 
-use super::window::{Kept, Segment, Window};
+use super::window::{Kept, PARTS_TARGETS, Segment, Window};
 use crate::calendar::Utc;
 use crate::hls::Version;
 use crate::media::Medium;
 use crate::media::segments::Format;
-
-/// Parts are listed of what is so many target durations from the end (section 4.4.4.9).
-pub(super) const PARTS_TARGETS: u64 = 3;
 
 /// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
 const SKIP_TARGETS: u64 = 6;

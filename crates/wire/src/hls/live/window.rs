@@ -11,10 +11,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::playlist::PARTS_TARGETS;
 use super::{BadReload, Reload};
 use crate::hls::Version;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
+
+/// Parts are listed of what is so many target durations from the end (section 4.4.4.9).
+pub(super) const PARTS_TARGETS: u64 = 3;
 
 /// Parts of a segment at the most; what is beyond makes a segment of its own.
 const PARTS_MAX: usize = 1024;
