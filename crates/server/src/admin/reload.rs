@@ -1,5 +1,5 @@
-//! A reload that is asked for over HTTP, by a program or on the dashboard, and how such requests are
-//! refused.
+//! A reload that is asked for over HTTP, by a program or on the dashboard, and how such requests
+//! are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
