@@ -18,13 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use onrush_wire::hls::live::{Leaving, Stored};
+use onrush_wire::hls::live::{Leaving, Stored, Window};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tracing::warn;
 
 use super::stats::{HlsStats, add};
-use super::stream::LiveStream;
 use crate::random::random;
 
 /// Of how many files the segments of a channel are in at the least, when all are full: a file is
@@ -150,6 +149,16 @@ impl DiskStore {
     }
 }
 
+/// What a channel has that stores what leaves its window.
+pub(super) trait Storing: Send + Sync + 'static {
+    /// Where that goes; `None` if it stores nothing.
+    fn store(&self) -> Option<&DiskStore>;
+    /// What is kept of it.
+    fn window(&self) -> MutexGuard<'_, Window>;
+    /// Playlists say something else now.
+    fn has_changed(&self);
+}
+
 /// The thread of a channel that writes. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -159,15 +168,15 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts it, if the channel stores anything.
-    pub(super) fn start(stream: &Arc<LiveStream>) -> io::Result<Option<Self>> {
-        if stream.store().is_none() {
+    pub(super) fn start(channel: &Arc<impl Storing>) -> io::Result<Option<Self>> {
+        if channel.store().is_none() {
             return Ok(None);
         }
         // One is enough: it looks for all that is to be written.
         let (wake, woken) = sync_channel(1);
-        let stream = Arc::clone(stream);
+        let channel = Arc::clone(channel);
         let thread = thread::Builder::new().name("onrush-hls-disk".to_owned());
-        let thread = thread.spawn(move || write_all(&stream, &woken))?;
+        let thread = thread.spawn(move || write_all(&*channel, &woken))?;
         Ok(Some(Self {
             wake: Some(wake),
             thread: Some(thread),
@@ -192,8 +201,8 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(stream: &LiveStream, woken: &Receiver<()>) {
-    let Some(store) = stream.store() else { return };
+fn write_all(channel: &impl Storing, woken: &Receiver<()>) {
+    let Some(store) = channel.store() else { return };
     let mut waits_until = None;
     while woken.recv().is_ok() {
         if waits_until.is_some_and(|until| Instant::now() < until) {
@@ -201,10 +210,10 @@ fn write_all(stream: &LiveStream, woken: &Receiver<()>) {
         }
         waits_until = None;
         while waits_until.is_none() {
-            let leaving = stream.window().leaving();
+            let leaving = channel.window().leaving();
             let Some(leaving) = leaving else { break };
             let written = store.write(&leaving);
-            let mut window = stream.window();
+            let mut window = channel.window();
             match written {
                 Ok(stored) => window.has_stored(&leaving, stored),
                 Err(_) => {
@@ -215,7 +224,7 @@ fn write_all(stream: &LiveStream, woken: &Receiver<()>) {
             let closed = store.close_before(window.first_file());
             drop(window);
             drop(closed);
-            stream.has_changed();
+            channel.has_changed();
         }
     }
 }

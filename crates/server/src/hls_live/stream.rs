@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::LiveHlsConfig;
 use super::stats::{HlsStats, add, subtract};
-use super::store::{DiskStore, Writer};
+use super::store::{DiskStore, Storing, Writer};
 use crate::channels::published::PublishedChannel;
 use crate::channels::tap::{Tap, Tapped};
 use crate::channels::{Channel, LiveChannel};
@@ -91,6 +91,20 @@ pub(crate) struct Waiting<'a> {
     stream: &'a LiveStream,
     /// Whether who waited has its answer.
     is_over: bool,
+}
+
+impl Storing for LiveStream {
+    fn store(&self) -> Option<&DiskStore> {
+        self.store.as_ref()
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window()
+    }
+
+    fn has_changed(&self) {
+        self.has_changed();
+    }
 }
 
 impl LiveStream {
@@ -182,11 +196,6 @@ impl LiveStream {
             }
             Found::Awaited | Found::Nothing => None,
         }
-    }
-
-    /// Where segments are kept that memory is too small for.
-    pub(super) fn store(&self) -> Option<&DiskStore> {
-        self.store.as_ref()
     }
 
     /// What there is to say of it.

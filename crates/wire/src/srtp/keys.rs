@@ -9,7 +9,7 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sha1::Sha1;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::tags::Tags;
+use super::tags::{CM_TAG_BYTES, Tags};
 
 /// How packets are encrypted and authenticated.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -59,7 +59,6 @@ impl Suite {
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 16;
 
-pub(super) const CM_TAG_BYTES: usize = 10;
 const GCM_TAG_BYTES: usize = 16;
 
 /// A master key with its salt. Its bytes are not shown, and wiped from memory when it is dropped.

@@ -6,7 +6,8 @@
 
 use sha1::block_api::compress;
 
-use super::keys::CM_TAG_BYTES;
+/// Bytes of a tag of AES_CM_128_HMAC_SHA1_80.
+pub(super) const CM_TAG_BYTES: usize = 10;
 
 /// Packets whose tags are made at once, at the most.
 pub const PACKETS_AT_ONCE: usize = 4;
