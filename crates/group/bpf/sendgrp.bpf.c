@@ -41,7 +41,7 @@
 #define ENOBUFS_ 105
 #define EDQUOT_ 122
 
-// A power of two. Mirrored by `MEMBERS_MAX` in crates/group/src/agent.rs.
+// A power of two. Mirrored by `SOCKET_MEMBERS_MAX` in crates/group/src/agent.rs.
 #define MEMBERS_MAX 1024
 #define PAGE_BYTES 4096
 #define CALL_MEMBERS_MAX (PAGE_BYTES / 16)
@@ -101,7 +101,7 @@ struct {
 	__type(value, struct list);
 } lists_1 SEC(".maps");
 
-// Of a control group. Mirrored by `Usage` in crates/group/src/agent.rs.
+// What a control group has and may send.
 struct usage {
 	__s64 groups;
 	__s64 members;
