@@ -17,6 +17,7 @@ pub mod live;
 pub mod media;
 pub mod name;
 pub mod pace;
+pub mod route;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;

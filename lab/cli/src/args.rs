@@ -11,6 +11,7 @@ use crate::load::Load;
 use crate::measure::Measure;
 use crate::predict::Predict;
 use crate::report::Report;
+use crate::simulate::Simulate;
 
 /// Measures what Onrush and the operating system do.
 #[derive(Debug, Parser)]
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Report(Report),
     Compare(Compare),
     Load(Load),
+    Simulate(Simulate),
     Choose(Choose),
     /// Print a shell's completion script
     ///

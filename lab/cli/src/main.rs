@@ -15,6 +15,7 @@ mod measure;
 mod predict;
 mod report;
 mod server_program;
+mod simulate;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(arguments) => report::run(arguments, &mut out)?,
         Command::Predict(arguments) => predict::run(arguments, &mut out)?,
         Command::Compare(arguments) => compare::run(arguments, &mut out)?,
+        Command::Simulate(arguments) => simulate::run(arguments, &mut out)?,
         Command::Choose(arguments) => choose::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.

@@ -32,6 +32,7 @@ pub mod relay;
 pub mod report;
 pub mod serve;
 pub mod setup;
+pub mod simulate;
 pub mod stats;
 pub mod table;
 mod tls_peer;

@@ -9,7 +9,9 @@ use crate::load::hls_report::hls_report;
 use crate::load::http_report::http_report;
 use crate::lock::reliability;
 use crate::table::Report;
-use crate::{capacity, cue, group, http, load, lock, model, paths, primitives, relay, serve};
+use crate::{
+    capacity, cue, group, http, load, lock, model, paths, primitives, relay, serve, simulate,
+};
 
 /// What a record says.
 ///
@@ -32,6 +34,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         relay::NAME => told(record, relay::report),
         reliability::NAME => told(record, reliability::report),
         serve::NAME => told(record, serve::report),
+        simulate::NAME => told(record, simulate::report),
         soak::NAME => told(record, capacity::soak_report),
         _ => {
             return Err(ReportError::Unknown {

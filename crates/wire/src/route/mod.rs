@@ -1,0 +1,18 @@
+//! Which of many nodes serves what.
+//!
+//! Every node decides by itself, from what the registry told it last of the others, and all that
+//! know the same decide the same: there is no node that others have to ask. [`Key`] and its score
+//! are the hash that all agree on; [`Cluster`] stands on them and sends viewers where their film is
+//! warm, and no node gets much more than its part; [`relaying_tree`] says from whom a node takes a
+//! channel that another one receives; [`Lease`] and [`Fence`], which stand alone, see to it that
+//! one node receives it.
+
+mod cluster;
+mod key;
+mod lease;
+mod tree;
+
+pub use cluster::{Asked, Bounds, Cluster, Decision, Film, Node, Ranking};
+pub use key::Key;
+pub use lease::{Fence, Lease, LeaseTimes, Stale, Token};
+pub use tree::{Link, relaying_tree};
