@@ -81,7 +81,7 @@ fn a_forgotten_loan_keeps_its_memory() {
     let memory = Sealed::map(PAGE).unwrap();
     let bytes = memory.bytes();
     let mut rig = Rig::new(budget(4 * PAGE));
-    std::mem::forget(rig.cache.acquire(bytes.clone()).unwrap());
+    let _forgotten = rig.cache.acquire(bytes.clone()).unwrap();
     drop((rig, memory));
     assert_ne!(Sealed::map(PAGE).unwrap().bytes(), bytes);
 }
