@@ -29,7 +29,9 @@ pub enum SessionEvent {
 /// `client` and `film` as JSON. All on the control thread, which does nothing else meanwhile: write
 /// down what is told, and return. A group of multicast is a session too, its client is the group.
 #[derive(Clone)]
-pub struct SessionHook(Arc<dyn Fn(SessionEvent, &str) + Send + Sync>);
+pub struct SessionHook(Arc<Told>);
+
+type Told = dyn Fn(SessionEvent, &str) + Send + Sync;
 
 impl SessionHook {
     /// One that calls `told`.
