@@ -68,7 +68,8 @@ mod tests {
     fn a_text_makes_the_settings_that_the_file_makes() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
-            "[library]\nfolder = {:?}\n[server]\nburst = \"5ms\"\n[listen]\nrtsp = \"127.0.0.1:0\"\n",
+            "[library]\nfolder = {:?}\n[server]\nburst = \"5ms\"\n\
+             [listen]\nrtsp = \"127.0.0.1:0\"\n",
             folder.path()
         );
         let config = config_of(&text).unwrap();

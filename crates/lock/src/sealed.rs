@@ -9,8 +9,8 @@
 //! the memory's frames, and a [`Cache`](super::Cache) need not watch.
 //!
 //! The price is that it can never be given back. What is dropped is handed out again to the next
-//! who wants the same size, as soon as no cache has it on loan: until then the kernel may still send
-//! what is in it. A forked child does not have it.
+//! who wants the same size, as soon as no cache has it on loan: until then the kernel may still
+//! send what is in it. A forked child does not have it.
 //!
 //! ```
 //! use onrush_lock::Sealed;

@@ -89,8 +89,8 @@ pub struct Config {
     /// The best data path to try: by default the best there is. Worse ones follow where it is not
     /// available, and the log says so. Name a worse one to compare, or where a driver misbehaves.
     pub path: PathName,
-    /// What is called when a session begins and when it has ended: by default nothing. It delays all
-    /// sessions for as long as it takes.
+    /// What is called when a session begins and when it has ended: by default nothing. It delays
+    /// all sessions for as long as it takes.
     pub session_hook: Option<SessionHook>,
     /// What only experiments ask for: nothing, and there is nothing to ask for without the feature
     /// `experiments`.
