@@ -7,7 +7,7 @@ use onrush_lock::{Budget, Cache, Keep, Loan, Uncached};
 
 use crate::arguments::{Out, range, read};
 use crate::error::{Failure, ONRUSH_ERROR_BUSY, ONRUSH_ERROR_HANDLE, guarded};
-use crate::handle::{close, open, with};
+use crate::handle::{self, close, open, with};
 
 /// Keeps registrations of sealed memory alone.
 pub const ONRUSH_KEEP_SEALED: i32 = 0;
@@ -119,6 +119,11 @@ impl LendingCache {
     fn out(&self) -> usize {
         self.loans.len() - self.vacant.len()
     }
+}
+
+impl handle::Kind for LendingCache {
+    const NAME: &'static str = "cache";
+    const NUMBER: u64 = 4;
 }
 
 /// Opens a cache of registrations for a ring of io_uring, which must have no registered buffers.

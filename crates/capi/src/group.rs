@@ -8,7 +8,7 @@ use onrush_group::{Group, Options, Way};
 
 use crate::arguments::{Out, bytes, read, write_text};
 use crate::error::{Failure, guarded};
-use crate::handle::{close, open, with};
+use crate::handle::{self, close, open, with};
 
 /// The best way that opens.
 pub const ONRUSH_WAY_BEST: i32 = 0;
@@ -74,6 +74,11 @@ pub struct onrush_member_counters_t {
     pub refused: u64,
     /// The errno of the last that was refused; 0 if none was.
     pub errno_last: i32,
+}
+
+impl handle::Kind for Group {
+    const NAME: &'static str = "group";
+    const NUMBER: u64 = 5;
 }
 
 /// Opens a group without members on a UDP socket. The group has a duplicate of the descriptor; the

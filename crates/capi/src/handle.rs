@@ -5,81 +5,59 @@
 //! another. The table is the process's: a child of `fork` begins with an empty one, because what it
 //! copied holds nothing there, and a lock that was held while it was forked is held for ever.
 
+use std::any::Any;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onrush_group::Group;
-use onrush_lock::{LockedArea, Manager, Sealed, Segment};
+use onrush_lock::Manager;
 
-use crate::cache::LendingCache;
 use crate::error::{Failure, ONRUSH_ERROR_HANDLE, ONRUSH_ERROR_LIMIT};
-use crate::server::Embedded;
 
 /// Objects that are open at once. There can be so many locks, and as much again of all else.
 pub(crate) const HANDLES_MAX: usize = 1 << 19;
 
-/// What a number can stand for.
-#[derive(Clone)]
-pub(crate) enum Object {
-    Lock(Shared<LockedArea>),
-    Segment(Shared<Segment>),
-    Sealed(Shared<Sealed>),
-    Cache(Shared<LendingCache>),
-    Group(Shared<Group>),
-    Server(Shared<Embedded>),
+/// A kind of object, by what it is made of.
+pub(crate) trait Kind: Any + Send {
+    /// Its name, for errors.
+    const NAME: &'static str;
+    /// Its number in handles, 1 to 15, which no other kind has.
+    const NUMBER: u64;
 }
 
 /// An object, until it is closed.
-type Shared<T> = Arc<Mutex<Option<T>>>;
+type Shared<T> = Mutex<Option<T>>;
 
-/// A kind of object.
-pub(crate) trait Kind: Sized {
-    /// Its name, for errors, and its number in handles.
-    const NAME: (&'static str, u64);
-
-    fn object(shared: Shared<Self>) -> Object;
-
-    fn of(object: &Object) -> Option<&Shared<Self>>;
+/// The same, of any kind, and its kind's number.
+#[derive(Clone)]
+struct Object {
+    kind: u64,
+    shared: Arc<dyn Any + Send + Sync>,
 }
 
-macro_rules! kinds {
-    ($($kind:ident: $of:ty, $name:literal, $number:literal;)*) => {$(
-        impl Kind for $of {
-            const NAME: (&'static str, u64) = ($name, $number);
-
-            fn object(shared: Shared<Self>) -> Object {
-                Object::$kind(shared)
-            }
-
-            fn of(object: &Object) -> Option<&Shared<Self>> {
-                match object {
-                    Object::$kind(shared) => Some(shared),
-                    _ => None,
-                }
-            }
+impl Object {
+    fn new<T: Kind>(value: Option<T>) -> Self {
+        Self {
+            kind: T::NUMBER,
+            shared: Arc::new(Mutex::new(value)),
         }
-    )*};
-}
-
-kinds! {
-    Lock: LockedArea, "lock", 1;
-    Segment: Segment, "segment", 2;
-    Sealed: Sealed, "sealed memory", 3;
-    Cache: LendingCache, "cache", 4;
-    Group: Group, "group", 5;
-    Server: Embedded, "server", 6;
+    }
 }
 
 /// Gives `value` a number.
 pub(crate) fn open<T: Kind>(value: T) -> Result<u64, Failure> {
-    let shared = Arc::new(Mutex::new(Some(value)));
-    let number = table().insert(T::object(Arc::clone(&shared)), T::NAME.1);
-    if number.is_err() {
-        // Not under the table's lock.
-        drop(shared);
-    }
+    let object = Object::new(Some(value));
+    // What is refused is dropped here, not under the table's lock.
+    let number = table().insert(object.clone());
+    drop(object);
     number
+}
+
+/// What has the number.
+fn find<T: Kind>(handle: u64) -> Result<Arc<Shared<T>>, Failure> {
+    let object = table().find(handle);
+    let shared = object.and_then(|it| it.shared.downcast().ok());
+    shared.ok_or_else(|| unknown::<T>(handle))
 }
 
 /// Does something with what has the number.
@@ -87,8 +65,7 @@ pub(crate) fn with<T: Kind, R>(
     handle: u64,
     act: impl FnOnce(&mut T) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let object = table().find(handle).ok_or_else(|| unknown::<T>(handle))?;
-    let shared = T::of(&object).ok_or_else(|| unknown::<T>(handle))?;
+    let shared = find::<T>(handle)?;
     let mut value = shared.lock().map_err(|_| Failure::panicked())?;
     // It was closed while this waited.
     act(value.as_mut().ok_or_else(|| unknown::<T>(handle))?)
@@ -99,8 +76,7 @@ pub(crate) fn close<T: Kind>(
     handle: u64,
     check: impl FnOnce(&T) -> Result<(), Failure>,
 ) -> Result<T, Failure> {
-    let object = table().find(handle).ok_or_else(|| unknown::<T>(handle))?;
-    let shared = T::of(&object).ok_or_else(|| unknown::<T>(handle))?;
+    let shared = find::<T>(handle)?;
     // What a panic has left is closed all the same.
     let mut value = shared.lock().unwrap_or_else(PoisonError::into_inner);
     check(value.as_ref().ok_or_else(|| unknown::<T>(handle))?)?;
@@ -111,7 +87,7 @@ pub(crate) fn close<T: Kind>(
 }
 
 fn unknown<T: Kind>(handle: u64) -> Failure {
-    let name = T::NAME.0;
+    let name = T::NAME;
     Failure::new(
         ONRUSH_ERROR_HANDLE,
         format_args!(
@@ -135,7 +111,7 @@ struct Slot {
 }
 
 impl Slots {
-    fn insert(&mut self, object: Object, kind: u64) -> Result<u64, Failure> {
+    fn insert(&mut self, object: Object) -> Result<u64, Failure> {
         let place = match self.vacant.pop() {
             Some(place) => place,
             None if self.slots.len() >= HANDLES_MAX => {
@@ -153,6 +129,7 @@ impl Slots {
         };
         let slot = &mut self.slots[place as usize];
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        let kind = object.kind;
         slot.object = Some(object);
         Ok(kind << KIND_SHIFT | slot.generation << PLACE_BITS | u64::from(place))
     }
@@ -162,7 +139,7 @@ impl Slots {
         let is_it = slot.generation == handle >> PLACE_BITS & GENERATION_MASK;
         slot.object
             .as_ref()
-            .filter(|object| is_it && kind_of(object) == handle >> KIND_SHIFT)
+            .filter(|object| is_it && object.kind == handle >> KIND_SHIFT)
             .cloned()
     }
 
@@ -172,17 +149,6 @@ impl Slots {
         self.vacant
             .push(u32::try_from(place).expect("there are fewer"));
         self.slots[place].object.take()
-    }
-}
-
-fn kind_of(object: &Object) -> u64 {
-    match object {
-        Object::Lock(_) => LockedArea::NAME.1,
-        Object::Segment(_) => Segment::NAME.1,
-        Object::Sealed(_) => Sealed::NAME.1,
-        Object::Cache(_) => LendingCache::NAME.1,
-        Object::Group(_) => Group::NAME.1,
-        Object::Server(_) => Embedded::NAME.1,
     }
 }
 
@@ -234,7 +200,7 @@ fn table() -> MutexGuard<'static, Slots> {
 
 #[cfg(test)]
 mod tests {
-    use onrush_lock::memfd;
+    use onrush_lock::{Sealed, Segment, memfd};
 
     use super::*;
 
@@ -245,10 +211,10 @@ mod tests {
     #[test]
     fn a_number_that_was_closed_never_names_anything_again() {
         let mut slots = Slots::default();
-        let object = || Segment::object(Arc::new(Mutex::new(Some(segment()))));
-        let first = slots.insert(object(), Segment::NAME.1).unwrap();
+        let object = || Object::new(Some(segment()));
+        let first = slots.insert(object()).unwrap();
         assert!(slots.find(first).is_some() && slots.remove(first).is_some());
-        let second = slots.insert(object(), Segment::NAME.1).unwrap();
+        let second = slots.insert(object()).unwrap();
         assert_eq!(place_of(first), place_of(second));
         assert!(slots.find(first).is_none() && slots.remove(first).is_none());
         assert!(slots.find(second).is_some());
@@ -271,15 +237,15 @@ mod tests {
     #[test]
     fn so_many_are_open_at_once_and_no_more() {
         let mut slots = Slots::default();
-        let object = Segment::object(Arc::new(Mutex::new(None)));
+        let object = Object::new::<Segment>(None);
         let mut last = 0;
         for _ in 0..HANDLES_MAX {
-            last = slots.insert(object.clone(), 2).unwrap();
+            last = slots.insert(object.clone()).unwrap();
         }
-        let refused = slots.insert(object.clone(), 2).unwrap_err();
+        let refused = slots.insert(object.clone()).unwrap_err();
         assert_eq!(refused.code, ONRUSH_ERROR_LIMIT);
         assert!(slots.remove(last).is_some());
-        slots.insert(object, 2).unwrap();
+        slots.insert(object).unwrap();
     }
 
     #[test]

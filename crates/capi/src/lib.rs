@@ -5,7 +5,7 @@
 //!
 //! - Each answers 0, or a negative `ONRUSH_ERROR_...`; [`onrush_error_text`] says more. What a
 //!   function makes is written through its pointer only when it answers 0.
-//! - What is opened is named by a number, not by a pointer ([`handle`]): a number that was closed,
+//! - What is opened is named by a number, not by a pointer (`handle`): a number that was closed,
 //!   or is of another kind, or of the parent of a `fork`, is an error, and not memory of somebody
 //!   else's.
 //! - Pointers are NULL, or unaligned, or valid for what the function says it reads or writes. The

@@ -8,7 +8,7 @@ use onrush_lock::{Kind, LockedArea, Manager, pages_in_memory};
 
 use crate::arguments::{Out, fill, range};
 use crate::error::{Failure, ONRUSH_ERROR_RANGE, guarded};
-use crate::handle::{close, open, with};
+use crate::handle::{self, close, open, with};
 
 /// All pages are in memory and stay there; the kernel may move them.
 pub const ONRUSH_RESIDENT: i32 = 0;
@@ -40,6 +40,11 @@ pub struct onrush_totals_t {
     pub resident_bytes: u64,
     /// Bytes that are pinned, by at least one lock.
     pub pinned_bytes: u64,
+}
+
+impl handle::Kind for LockedArea {
+    const NAME: &'static str = "lock";
+    const NUMBER: u64 = 1;
 }
 
 /// The whole pages that `bytes` bytes at `address` lie in: what can be locked of it.

@@ -11,13 +11,23 @@ use onrush_lock::{Sealed, Segment, memfd};
 
 use crate::arguments::Out;
 use crate::error::{Failure, guarded};
-use crate::handle::{close, open, with};
+use crate::handle::{self, close, open, with};
 
 /// A mapping of memory that other processes may map, too. 0 is none.
 pub type onrush_segment_t = u64;
 
 /// Memory that nobody can unmap, replace or move. 0 is none.
 pub type onrush_sealed_t = u64;
+
+impl handle::Kind for Segment {
+    const NAME: &'static str = "segment";
+    const NUMBER: u64 = 2;
+}
+
+impl handle::Kind for Sealed {
+    const NAME: &'static str = "sealed memory";
+    const NUMBER: u64 = 3;
+}
 
 /// Makes a System V segment and attaches it. It exists as long as somebody has it attached.
 #[unsafe(no_mangle)]

@@ -10,7 +10,7 @@ use onrush_server::watching::{SessionEvent, SessionHook};
 
 use crate::arguments::{Out, text, write_text};
 use crate::error::{Failure, ONRUSH_ERROR_BUSY, ONRUSH_ERROR_CONFIG, ONRUSH_ERROR_SYSTEM, guarded};
-use crate::handle::{close, open, with};
+use crate::handle::{self, close, open, with};
 
 /// RTSP.
 pub const ONRUSH_SERVICE_RTSP: i32 = 0;
@@ -42,6 +42,11 @@ pub type onrush_session_hook_t =
 
 /// A server, which `onrush_server_stop` ends.
 pub(crate) struct Embedded(Server);
+
+impl handle::Kind for Embedded {
+    const NAME: &'static str = "server";
+    const NUMBER: u64 = 6;
+}
 
 /// Has what servers log written to stderr, a line each, from `levels` on: "warn", or levels of
 /// parts, as in "info,onrush_server::rtsp=debug". Without a call nothing is logged. Once in a
