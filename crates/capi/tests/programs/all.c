@@ -76,6 +76,10 @@ static void locks(void)
     IS(ONRUSH_ERROR_HANDLE, onrush_unlock(inner));
     HOLDS(strstr(onrush_error_text(), "closed") != NULL);
     IS(ONRUSH_ERROR_HANDLE, onrush_lock_pages(inner, NULL, 0, &count));
+    onrush_lock_t later;
+    IS(0, onrush_lock(buffer, PAGE, ONRUSH_RESIDENT, &later));
+    IS(ONRUSH_ERROR_HANDLE, onrush_unlock(inner)); /* whose place another has */
+    IS(0, onrush_unlock(later));
     IS(0, onrush_unlock(outer));
 
     IS(ONRUSH_ERROR_ARGUMENT, onrush_lock(NULL, PAGE, ONRUSH_PINNED, &none));
@@ -184,6 +188,10 @@ static void registrations(void)
     IS(ONRUSH_ERROR_BUSY, onrush_cache_close(cache));
     IS(0, onrush_cache_release(cache, first.number));
     IS(ONRUSH_ERROR_HANDLE, onrush_cache_release(cache, first.number));
+    onrush_loan_t later;
+    IS(0, onrush_cache_acquire(cache, message, bytes, &later));
+    IS(ONRUSH_ERROR_HANDLE, onrush_cache_release(cache, first.number));
+    IS(0, onrush_cache_release(cache, later.number));
     IS(0, onrush_cache_release(cache, second.number));
     IS(0, onrush_cache_release(cache, third.number));
     IS(ONRUSH_ERROR_HANDLE, onrush_cache_release(cache, 12345));
