@@ -312,6 +312,7 @@ impl Serve {
             },
             fallback_bitrate: self.fallback_bitrate.0,
             path: self.path,
+            session_hook: None,
             experiments: self.experiments(),
         })
     }

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PRODUCT: [&str; 6] = [
+const PRODUCT: [&str; 7] = [
     "onrush",
+    "onrush-capi",
     "onrush-group",
     "onrush-lock",
     "onrush-server",

@@ -1,9 +1,9 @@
 //! `SO_SETSENDGRP` for programs that were not written for this library: in Python, and in C.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -53,11 +53,27 @@ impl Rig {
     }
 
     fn python(&self, script: &str, to: &[SocketAddr]) -> Output {
+        self.script(script, to).output().unwrap()
+    }
+
+    fn script(&self, script: &str, to: &[SocketAddr]) -> Command {
         let ports = to.iter().map(|to| to.port().to_string());
         let mut command = self.command("python3");
         command.args(["-c", &[PRELUDE, script].concat()]);
         command.arg(to[0].ip().to_string()).args(ports);
-        command.output().unwrap()
+        command
+    }
+
+    /// A script that runs, and is spoken with line by line.
+    fn talk(&self, script: &str, to: &[SocketAddr]) -> Talk {
+        let mut command = self.script(script, to);
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        Talk {
+            input: child.stdin.take(),
+            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+        }
     }
 
     fn receivers(&self, ip: IpAddr, count: usize) -> (Vec<UdpSocket>, Vec<SocketAddr>) {
@@ -100,6 +116,38 @@ fn tool(name: &str, arguments: &[&str], path: &Path) {
     let done = Command::new(name).args(arguments).arg(path).status();
     assert!(done.unwrap().success(), "{name} {}", path.display());
 }
+
+struct Talk {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Talk {
+    fn hear(&mut self) -> String {
+        self.lines.next().unwrap().unwrap()
+    }
+
+    /// What it answers.
+    fn say(&mut self, line: &str) -> String {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+        self.hear()
+    }
+
+    /// Waits until it has heard all and ends.
+    fn end(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Sends each line that it hears to all. What it says then comes behind.
+const SENDS: &str = r#"
+s.connect((ip, ports[0]))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+for line in sys.stdin:
+    s.send(line.encode())
+"#;
 
 /// A script's own means: `pack(port, address)`, the constants, and who is named on its command
 /// line.
@@ -376,19 +424,14 @@ s.connect((ip, ports[0]))
 s.send(b"agreed")
 "#
         );
-        let mut command = rig.command("python3");
-        command.args(["-c", &[PRELUDE, &script].concat()]);
-        command.arg(ip.to_string());
-        command.args(addresses.iter().map(|to| to.port().to_string()));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = lines.next().unwrap().unwrap();
+        let mut program = rig.talk(&script, &addresses);
+        let line = program.hear();
         let port = line.strip_prefix("EACCES ").expect(&line).parse().unwrap();
         receivers[0]
             .send_to(b"me", SocketAddr::new(from, port))
             .unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "EACCES taken", "{ip}");
-        assert!(child.wait().unwrap().success());
+        assert_eq!(program.hear(), "EACCES taken", "{ip}");
+        program.end();
         expect(&receivers[..1], &[b"agreed"]);
         expect_nothing(&receivers);
     }
@@ -401,30 +444,11 @@ fn next_hops_are_followed() {
     let rig = Rig::new();
     let _agent = Working::new(rig.agent(&AgentOptions::default()));
     let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
-    let script = r#"
-s.connect((ip, ports[0]))
-s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
-for line in sys.stdin:
-    s.send(line.encode())
-    print("sent", flush=True)
-"#;
-    let mut command = rig.command("python3");
-    command.args(["-c", &[PRELUDE, script].concat()]);
-    command.arg(RCV_IPV4.to_string());
-    command.args(addresses.iter().map(|to| to.port().to_string()));
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut input = child.stdin.take().unwrap();
-    let mut send = |line: &str| {
-        writeln!(input, "{line}").unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "sent");
-    };
-    let neighbour = |arguments: &str| {
-        let command = format!("neigh {arguments} {RCV_IPV4} dev {SND_DEVICE}");
+    let sent = r#"    print("sent", flush=True)"#;
+    let mut program = rig.talk(&[SENDS, sent].concat(), &addresses);
+    let mut send = |line: &str| assert_eq!(program.say(line), "sent");
+    let neighbour = |act: &str, how: &str| {
+        let command = format!("neigh {act} {RCV_IPV4} dev {SND_DEVICE}{how}");
         rig.testbed.snd.tool("ip", command.split(' ')).unwrap();
     };
     for round in 0..3 {
@@ -432,31 +456,21 @@ for line in sys.stdin:
         expect(&receivers, &[format!("round {round}\n").as_bytes()]);
     }
     // Nobody there has that address: once the agent has heard of it, nothing arrives.
-    rig.testbed
-        .snd
-        .tool(
-            "ip",
-            format!(
-                "neigh replace {RCV_IPV4} lladdr 02:00:00:00:00:99 dev {SND_DEVICE} nud permanent"
-            )
-            .split(' '),
-        )
-        .unwrap();
+    neighbour("replace", " lladdr 02:00:00:00:00:99 nud permanent");
     receivers[1]
         .set_read_timeout(Some(Duration::from_millis(50)))
         .unwrap();
     let mut bytes = [0; 100];
-    let is_lost = || {
+    let mut is_lost = || {
         send("lost");
         receivers[1].recv(&mut bytes).is_err()
     };
-    let mut is_lost = is_lost;
     let give_up = Instant::now() + LONG;
     while !is_lost() {
         assert!(Instant::now() < give_up, "the old next hop is kept");
     }
     // It goes, and the stack asks for the right one.
-    neighbour("del");
+    neighbour("del", "");
     let mut is_back = || {
         send("back");
         receivers[1].recv(&mut bytes).is_ok()
@@ -464,8 +478,7 @@ for line in sys.stdin:
     while !is_back() {
         assert!(Instant::now() < give_up, "the next hop is not asked for");
     }
-    drop(input);
-    assert!(child.wait().unwrap().success());
+    program.end();
 }
 
 #[test]
@@ -494,37 +507,18 @@ fn an_agent_has_its_control_group_alone_and_leaves_nothing() {
     let refused = rig.testbed.snd.run(second).unwrap_err();
     assert!(matches!(refused, AgentError::Served(_)), "{refused}");
     let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
-    let script = r#"
-s.connect((ip, ports[0]))
-s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
-for line in sys.stdin:
-    s.send(line.encode())
-    print(refused(s, SET, members(ports)), flush=True)
-"#;
-    let mut command = rig.command("python3");
-    command.args(["-c", &[PRELUDE, script].concat()]);
-    command.arg(RCV_IPV4.to_string());
-    command.args(addresses.iter().map(|to| to.port().to_string()));
-    let mut program = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
-    let mut input = program.stdin.take().unwrap();
-    writeln!(input, "to all").unwrap();
-    assert_eq!(said.next().unwrap().unwrap(), "taken");
+    let says = "    print(refused(s, SET, members(ports)), flush=True)";
+    let mut program = rig.talk(&[SENDS, says].concat(), &addresses);
+    assert_eq!(program.say("to all"), "taken");
     expect(&receivers, &[b"to all\n"]);
     victim.kill().unwrap();
     victim.wait().unwrap();
     assert!(comes(|| attached(&rig.testbed) == 0));
     // It goes on as any program does.
-    writeln!(input, "to whom it is connected").unwrap();
-    assert_eq!(said.next().unwrap().unwrap(), "ENOPROTOOPT");
+    assert_eq!(program.say("to whom it is connected"), "ENOPROTOOPT");
     expect(&receivers[..1], &[b"to whom it is connected\n"]);
     expect_nothing(&receivers);
-    drop(input);
-    assert!(program.wait().unwrap().success());
+    program.end();
 
     let mut agent = rig.agent(&AgentOptions::default());
     assert!(agent.devices().any(|device| device == SND_DEVICE));

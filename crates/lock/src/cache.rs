@@ -110,7 +110,8 @@ pub struct Cache {
 }
 
 /// The right to use registered memory in operations of the cache's ring, until it is given back
-/// with [`Cache::release`]. One that is forgotten keeps its registration for ever.
+/// with [`Cache::release`]. One that is forgotten keeps its registration for ever. Of
+/// [`Sealed`](super::Sealed) memory it keeps the memory, too: nobody else gets it before.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -335,11 +336,14 @@ impl Cache {
         self.counters.misses += 1;
         match self.secure(&pages) {
             Ok((wide, watch)) => match self.pin(&wide) {
-                Ok(slot) => Ok(Loan {
-                    entry: self.entries.keep(wide, slot, watch),
-                    slot,
-                    uncached: None,
-                }),
+                Ok(slot) => {
+                    let lent = Manager::of_process().sealed.lent(&wide);
+                    Ok(Loan {
+                        entry: self.entries.keep(wide, slot, lent, watch),
+                        slot,
+                        uncached: None,
+                    })
+                }
                 Err(error) => {
                     if let Some(watch) = watch {
                         watch.unwatch(&wide);
@@ -350,8 +354,9 @@ impl Cache {
             Err(why) => {
                 let slot = self.pin(&pages)?;
                 self.counters.uncached += 1;
+                let lent = Manager::of_process().sealed.lent(&pages);
                 Ok(Loan {
-                    entry: self.entries.add(pages, slot),
+                    entry: self.entries.add(pages, slot, lent),
                     slot,
                     uncached: Some(why),
                 })

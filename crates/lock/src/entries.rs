@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
+use super::sealed::Lent;
 use super::watch::Watch;
 
 /// Registrations by a number that holds until they are removed.
@@ -32,8 +34,18 @@ struct Entry {
     /// `None` for what is sealed.
     watch: Option<&'static Watch>,
     loans: u32,
+    /// The sealed pieces that it meets, which wait for its loans.
+    lent: Vec<Lent>,
     older: u32,
     newer: u32,
+}
+
+impl Entry {
+    fn count_lent(&self) {
+        for piece in &self.lent {
+            piece.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// No entry.
@@ -76,6 +88,9 @@ impl Entries {
             self.unlink(entry);
         }
         let found = &mut self.list[entry as usize];
+        if found.loans == 0 {
+            found.count_lent();
+        }
         found.loans += 1;
         found.slot
     }
@@ -91,6 +106,10 @@ impl Entries {
         if found.loans > 0 {
             return None;
         }
+        for piece in &found.lent {
+            // Release: whoever sees it hands the memory out anew.
+            piece.fetch_sub(1, Ordering::Release);
+        }
         if found.kept {
             self.link(entry);
             return None;
@@ -99,16 +118,18 @@ impl Entries {
     }
 
     /// Adds a registration that is lent out once and never found.
-    pub(super) fn add(&mut self, bytes: Range<usize>, slot: u16) -> u32 {
+    pub(super) fn add(&mut self, bytes: Range<usize>, slot: u16, lent: Vec<Lent>) -> u32 {
         let fresh = Entry {
             bytes,
             slot,
             kept: false,
             watch: None,
             loans: 1,
+            lent,
             older: NONE,
             newer: NONE,
         };
+        fresh.count_lent();
         if let Some(entry) = self.vacant.pop() {
             self.list[entry as usize] = fresh;
             entry
@@ -123,11 +144,12 @@ impl Entries {
         &mut self,
         bytes: Range<usize>,
         slot: u16,
+        lent: Vec<Lent>,
         watch: Option<&'static Watch>,
     ) -> u32 {
         self.kept_bytes += bytes.len();
         let start = bytes.start;
-        let added = self.add(bytes, slot);
+        let added = self.add(bytes, slot, lent);
         let entry = &mut self.list[added as usize];
         (entry.kept, entry.watch) = (true, watch);
         self.index.insert(start, added);
@@ -153,7 +175,8 @@ impl Entries {
         Some(self.remove(entry))
     }
 
-    /// Ends all watches. Returns the slots that are taken, in use or not.
+    /// Ends all watches. Returns the slots that are taken, in use or not. Sealed memory that is on
+    /// loan stays so for ever: nobody will tell when the kernel has sent it.
     pub(super) fn end(&mut self) -> impl Iterator<Item = u16> + '_ {
         for entry in std::mem::take(&mut self.index).into_values() {
             let Entry { watch, bytes, .. } = &self.list[entry as usize];

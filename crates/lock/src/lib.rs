@@ -433,6 +433,11 @@ impl LockedArea {
     /// The number of the physical frame behind every page, in order, after touching it. Only those
     /// of [`Kind::Pinned`] memory stay what they are.
     ///
+    /// They are the frames of what lies at the addresses now. Of a pinned range that was discarded
+    /// (MADV_DONTNEED) or mapped anew since these are other frames than the pinned ones; of one
+    /// that was unmapped, or moved by `mremap`, there are none. The pinned ones stay pinned, and
+    /// nothing shows them any more but the ring: lock the range again.
+    ///
     /// ```
     /// use onrush_lock::{Kind, LockError, Manager, pages_around};
     /// use onrush_lock::memory::page_bytes;
@@ -451,7 +456,8 @@ impl LockedArea {
     ///
     /// # Errors
     ///
-    /// [`LockError::FramesHidden`] without CAP_SYS_ADMIN; never a zero for an address.
+    /// [`LockError::FramesHidden`] without CAP_SYS_ADMIN, never a zero for an address; and
+    /// [`LockError::Unmapped`] or [`LockError::PartlyMapped`] where nothing is mapped any more.
     pub fn pages(&self) -> Result<Vec<u64>, LockError> {
         if !self.is_held() {
             return Err(LockError::Released);

@@ -9,7 +9,8 @@
 //! the memory's frames, and a [`Cache`](super::Cache) need not watch.
 //!
 //! The price is that it can never be given back. What is dropped is handed out again to the next
-//! who wants the same size. A forked child does not have it.
+//! who wants the same size, as soon as no cache has it on loan: until then the kernel may still
+//! send what is in it. A forked child does not have it.
 //!
 //! ```
 //! use onrush_lock::Sealed;
@@ -28,6 +29,7 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Manager;
@@ -65,11 +67,21 @@ pub(super) struct SealedMemory {
 
 #[derive(Debug, Default)]
 struct Pieces {
-    /// First addresses and ends of all.
-    all: BTreeMap<usize, usize>,
-    /// Those that nobody has.
+    /// All, by their first addresses.
+    all: BTreeMap<usize, Piece>,
+    /// Those that nobody has. Some may be on loan.
     free: Vec<Range<usize>>,
 }
+
+#[derive(Debug)]
+struct Piece {
+    end: usize,
+    lent: Lent,
+}
+
+/// How many registrations of caches have a loan out that reaches into a piece. As long as pieces
+/// are: for ever.
+pub(super) type Lent = &'static AtomicU32;
 
 impl Sealed {
     /// Maps and seals `bytes_total`, rounded up to whole pages.
@@ -84,7 +96,7 @@ impl Sealed {
         let manager = Manager::of_process();
         let pieces = &manager.sealed.pieces;
         let mut pieces = pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = pieces.free.iter().position(|b| b.len() == bytes_total) {
+        if let Some(at) = pieces.free_of(bytes_total) {
             let bytes = pieces.free.swap_remove(at);
             let mut again = Self { manager, bytes };
             again.fill(0);
@@ -94,7 +106,9 @@ impl Sealed {
             return Err(SegmentError::Sealed);
         }
         let bytes = map_sealed(bytes_total)?;
-        pieces.all.insert(bytes.start, bytes.end);
+        let lent: Lent = Box::leak(Box::default());
+        let end = bytes.end;
+        pieces.all.insert(bytes.start, Piece { end, lent });
         Ok(Self { manager, bytes })
     }
 
@@ -141,7 +155,26 @@ impl SealedMemory {
     pub(super) fn covers(&self, bytes: &Range<usize>) -> bool {
         let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let piece = pieces.all.range(..=bytes.start).next_back();
-        piece.is_some_and(|(_, &end)| bytes.end <= end)
+        piece.is_some_and(|(_, piece)| bytes.end <= piece.end)
+    }
+
+    /// The counts of loans of all pieces that `bytes` meet; mostly of none or one.
+    pub(super) fn lent(&self, bytes: &Range<usize>) -> Vec<Lent> {
+        let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let below = pieces.all.range(..bytes.end).rev();
+        let met = below.take_while(|(_, piece)| piece.end > bytes.start);
+        met.map(|(_, piece)| piece.lent).collect()
+    }
+}
+
+impl Pieces {
+    /// Where there is a free one of this size that the kernel has no more to do with.
+    fn free_of(&self, bytes_total: usize) -> Option<usize> {
+        self.free.iter().position(|bytes| {
+            // Acquire: whoever gave the last loan back has seen its operations end.
+            let is_lent = |piece: &Piece| piece.lent.load(Ordering::Acquire) > 0;
+            bytes.len() == bytes_total && !self.all.get(&bytes.start).is_some_and(is_lent)
+        })
     }
 }
 
@@ -188,7 +221,7 @@ fn map_sealed(bytes_total: usize) -> Result<Range<usize>, SegmentError> {
 /// The file first: until its mapping is sealed too, it can still be taken back.
 fn seal(file: &File, base: *mut libc::c_void, bytes_total: usize) -> io::Result<()> {
     #[cfg(test)]
-    if super::tests::SEALS_ARE_FORGOTTEN.load(std::sync::atomic::Ordering::Relaxed) {
+    if super::tests::SEALS_ARE_FORGOTTEN.load(Ordering::Relaxed) {
         return Ok(());
     }
     // FUTURE_WRITE leaves the mapping that exists writable, and forbids punching holes (mm/shmem.c,

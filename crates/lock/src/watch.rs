@@ -104,13 +104,17 @@ impl Watch {
         }));
         let started = Arc::new(Barrier::new(2));
         let theirs = Arc::clone(&started);
-        thread::Builder::new()
+        // A thread inherits what is blocked: no signal ever finds it in between.
+        let blocked = BlockedSignals::all();
+        let thread = thread::Builder::new()
             .name("onrush-watch".to_owned())
             .stack_size(64 << 10)
             .spawn(move || {
                 theirs.wait();
                 watch.listen();
-            })?;
+            });
+        drop(blocked);
+        thread?;
         // A thread maps memory when it starts. From here on it leaves the process's mappings alone.
         started.wait();
         Ok(watch)
@@ -235,6 +239,35 @@ impl Watch {
     fn announce(&self) -> u64 {
         let deaf = super::tests::WATCHER_IS_DEAF.load(Ordering::Relaxed);
         self.announced.fetch_add(u64::from(!deaf), Ordering::AcqRel) + u64::from(!deaf)
+    }
+}
+
+/// All signals, which this thread does not get as long as this lives.
+///
+/// The watcher gets none at all. A handler of the program's that ran on it, and unmapped watched
+/// memory there, would wait for the watcher, which it is.
+struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn all() -> Self {
+        // SAFETY: all zeros is a valid value of this plain C structure.
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: it writes a set to its argument.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: it reads the first set and writes the second; SIG_BLOCK is a way that there is,
+        // so that it cannot fail.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        let before = &raw const self.before;
+        // SAFETY: it reads the set that this thread had before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
     }
 }
 

@@ -15,6 +15,7 @@ pub use crate::listening::PortRange;
 use crate::multicast::MulticastConfig;
 use crate::tls::config::TlsConfig;
 use crate::users::UsersConfig;
+use crate::watching::SessionHook;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.
@@ -88,6 +89,9 @@ pub struct Config {
     /// The best data path to try: by default the best there is. Worse ones follow where it is not
     /// available, and the log says so. Name a worse one to compare, or where a driver misbehaves.
     pub path: PathName,
+    /// What is called when a session begins and when it has ended: by default nothing. It delays
+    /// all sessions for as long as it takes.
+    pub session_hook: Option<SessionHook>,
     /// What only experiments ask for: nothing, and there is nothing to ask for without the feature
     /// `experiments`.
     pub experiments: Experiments,
@@ -223,6 +227,7 @@ impl Default for Config {
             metrics_address: None,
             fallback_bitrate: 4_000_000,
             path: PathName::UringRegisteredZc,
+            session_hook: None,
             experiments: Experiments::default(),
         }
     }

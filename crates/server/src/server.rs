@@ -3,6 +3,7 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every
 //! address listening, or leaves nothing behind.
 
+mod observe;
 mod reload;
 
 use std::io;
@@ -43,7 +44,7 @@ use crate::statistics::Statistics;
 use crate::tls::{CertificateError, Tls};
 use crate::tunnelling::{TunnelQueue, Tunnels, tunnels};
 use crate::users::{Authorizer, OpenError};
-use crate::watching::WishQueue;
+use crate::watching::{WishQueue, Wishes};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -64,6 +65,7 @@ pub struct Server {
     reloading: Reloading,
     drain: watch::Sender<bool>,
     sockets: ListeningSockets,
+    wishes: Wishes,
 }
 
 /// Whom a server serves that drains.
@@ -183,6 +185,7 @@ impl Server {
         let running = (running, &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
         let (office, wished, reloads) = Office::new(&authorizer);
+        let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let ((stop, stopped), counted) = (oneshot::channel(), Arc::clone(&statistics));
@@ -223,6 +226,7 @@ impl Server {
             reloading,
             drain,
             sockets,
+            wishes,
         })
     }
 
@@ -374,18 +378,6 @@ impl Server {
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         Pulse(Arc::clone(&self.statistics))
-    }
-
-    /// Sessions that exist at the moment.
-    #[must_use]
-    pub fn sessions(&self) -> usize {
-        self.statistics.sessions.load(Ordering::Relaxed)
-    }
-
-    /// RTSP connections that are open at the moment.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.statistics.connections.load(Ordering::Relaxed)
     }
 }
 

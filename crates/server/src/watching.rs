@@ -4,6 +4,9 @@
 //! The thread that answers pages and the one that has the sessions share nothing: a wish goes over
 //! a short queue, and its answer comes back.
 
+use std::fmt;
+use std::sync::Arc;
+
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
@@ -12,6 +15,51 @@ pub const WISHES_MAX: usize = 16;
 
 /// Sessions that one page of them has at the most.
 pub const SESSIONS_SHOWN_MAX: usize = 200;
+
+/// What a program that has a server in it is told of a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SessionEvent {
+    /// It has been set up; its number is in the lists of sessions from now on.
+    Began,
+    /// It is over, for whatever reason. That is the last of it.
+    Ended,
+}
+
+/// Called for each session when it begins and when it has ended, in this order, with its `id`,
+/// `client` and `film` as JSON. All on the control thread, which does nothing else meanwhile: write
+/// down what is told, and return. A group of multicast is a session too, its client is the group.
+#[derive(Clone)]
+pub struct SessionHook(Arc<Told>);
+
+type Told = dyn Fn(SessionEvent, &str) + Send + Sync;
+
+impl SessionHook {
+    /// One that calls `told`.
+    pub fn new(told: impl Fn(SessionEvent, &str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+
+    pub(crate) fn tell(&self, event: SessionEvent, session: &SessionName) {
+        if let Ok(text) = serde_json::to_string(session) {
+            (self.0)(event, &text);
+        }
+    }
+}
+
+impl fmt::Debug for SessionHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionHook").finish_non_exhaustive()
+    }
+}
+
+/// Which session it is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SessionName {
+    /// As in [`SessionRow`].
+    pub(crate) id: String,
+    pub(crate) client: String,
+    pub(crate) film: String,
+}
 
 /// Something that control does for a page.
 #[derive(Debug)]

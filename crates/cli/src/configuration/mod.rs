@@ -16,15 +16,17 @@ mod tests;
 mod whole;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::{Args, ValueHint};
+use anyhow::{Context, bail};
+use clap::{Args, FromArgMatches, ValueHint};
 
 use self::keys::Keys;
 pub(crate) use self::merge::merged;
+pub(crate) use self::read::CONFIG_BYTES_MAX;
 pub(crate) use self::reload::Reloads;
+use crate::serve_options::Serve;
 
 /// Check a configuration file
 ///
@@ -86,6 +88,28 @@ pub(crate) fn print(arguments: &Config, out: &mut dyn Write) -> anyhow::Result<E
         write!(out, "{}", pages::default_file(&keys)?)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The options that a file's text makes, without any other.
+///
+/// # Errors
+///
+/// All mistakes of the text, a line each.
+pub(crate) fn serve_of(text: &str) -> anyhow::Result<Serve> {
+    let keys = Keys::new();
+    let mistakes = mistakes(&keys, text);
+    if !mistakes.is_empty() {
+        let lines = mistakes.iter().map(|mistake| {
+            // There is no file to name.
+            merge::line(Path::new("configuration"), text, mistake)
+        });
+        bail!("{}", lines.collect::<Vec<_>>().join("\n"));
+    }
+    let said = read::read(&keys, text);
+    let words = said.values.iter().map(|it| it.key.word(&it.value));
+    let words = ["onrush serve".to_owned()].into_iter().chain(words);
+    let matches = keys.command().try_get_matches_from(words)?;
+    Ok(Serve::from_arg_matches(&matches)?)
 }
 
 /// All mistakes of a file, in the order of their places.

@@ -1,6 +1,8 @@
 //! Locks by the kernel's own account of them, and what the tests of that share.
 
 mod cache;
+mod frames;
+mod lent;
 mod manager;
 mod rig;
 mod sealed;

@@ -1,6 +1,7 @@
 //! Whatever happens to memory, the cache never sends what used to be there.
 
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use super::rig::{Rig, WATCHER_IS_DEAF, advise_raw, call, fill, fork_and_write, map_fixed, read};
 use super::*;
@@ -222,6 +223,82 @@ fn wander(seed: u64, steps: usize) {
         "{counters:?}"
     );
     assert!(counters.evictions > 0, "{counters:?}");
+}
+
+/// Caches of several threads keep the same memory, and all of them change it. Whoever changes a
+/// region or sends it has it alone meanwhile; what happens to the others goes on.
+#[test]
+fn threads_that_change_memory_and_send_never_send_the_old() {
+    const REGIONS: usize = 6;
+    const THREADS: u64 = 4;
+    if !alone() {
+        return;
+    }
+    let regions: Vec<_> = (0..REGIONS)
+        .map(|_| Mutex::new(Memory::anonymous(3)))
+        .collect();
+    let give_up = Instant::now() + Duration::from_secs(4);
+    let counters = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let regions = &regions;
+                scope.spawn(move || change_and_send(thread, regions, give_up))
+            })
+            .collect();
+        let counters = threads.into_iter().map(|it| it.join().unwrap());
+        counters.collect::<Vec<_>>()
+    });
+    for counters in counters {
+        assert!(
+            counters.hits > 0 && counters.invalidations > 0,
+            "{counters:?}"
+        );
+    }
+}
+
+/// So many rounds, or less on a machine that is slow.
+fn change_and_send(thread: u64, regions: &[Mutex<Memory>], give_up: Instant) -> CacheCounters {
+    const ROUNDS: usize = 2000;
+    // Not those after which nothing is kept for a while.
+    const CHANGES: [Event; 5] = [
+        Event::Munmap,
+        Event::RawMapFixed,
+        Event::MremapAway,
+        Event::MremapOver,
+        Event::ForkAndWrite,
+    ];
+    let mut below = random(100 + thread);
+    let mut rig = Rig::roomy();
+    let mut loans = Vec::new();
+    for round in 0..ROUNDS {
+        // Few rounds are enough to have seen every change.
+        if round > 50 && Instant::now() > give_up {
+            break;
+        }
+        let memory = regions[below(regions.len())].lock().unwrap();
+        let bytes = memory.all();
+        match below(12) {
+            0 => {
+                let byte = u8::try_from(below(251)).unwrap();
+                if !CHANGES[below(CHANGES.len())].happen(&bytes) {
+                    map_fixed(&bytes);
+                }
+                fill(&bytes, byte);
+            }
+            // One that outlives what happens to its memory.
+            1 if loans.len() < 8 => loans.push(rig.cache.acquire(bytes).unwrap()),
+            2 if !loans.is_empty() => {
+                let loan = loans.swap_remove(below(loans.len()));
+                rig.cache.release(loan);
+            }
+            _ => {
+                let sent = rig.send(bytes.clone()).unwrap();
+                assert!(sent == read(&bytes), "thread {thread}, round {round}");
+            }
+        }
+    }
+    loans.into_iter().for_each(|loan| rig.cache.release(loan));
+    rig.cache.counters()
 }
 
 /// The announcement is made before the caller goes on: no moment is left in which a look finds all

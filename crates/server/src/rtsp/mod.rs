@@ -75,7 +75,7 @@ use crate::listening::Draining;
 use crate::random::random;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
-use crate::watching::WishQueue;
+use crate::watching::{SessionEvent, WishQueue};
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -477,19 +477,25 @@ impl Control {
 
     /// Puts a session into the table.
     fn add(&self, session: &Rc<Session>) {
-        let (number, session) = (session.id().number(), Rc::clone(session));
-        let before = self.sessions.borrow_mut().insert(number, session);
+        let number = session.id().number();
+        let mut sessions = self.sessions.borrow_mut();
+        let before = sessions.insert(number, Rc::clone(session));
+        drop(sessions);
         assert!(before.is_none(), "its name was made for it");
         self.statistics
             .sessions_total
             .fetch_add(1, Ordering::Relaxed);
         self.count_sessions();
+        roster::tell(&self.config, SessionEvent::Began, session);
     }
 
     /// Takes a session out that has ended.
     fn remove(&self, id: SessionId) {
-        self.sessions.borrow_mut().remove(&id.number());
+        let removed = self.sessions.borrow_mut().remove(&id.number());
         self.count_sessions();
+        if let Some(session) = removed {
+            roster::tell(&self.config, SessionEvent::Ended, &session);
+        }
         self.left.notify_one();
     }
 

@@ -8,7 +8,10 @@ use super::Control;
 use super::end::End;
 use super::session::Session;
 use super::track_session::TrackSession;
-use crate::watching::{Roster, SESSIONS_SHOWN_MAX, SessionRow, Wish, WishQueue};
+use crate::config::Config;
+use crate::watching::{
+    Roster, SESSIONS_SHOWN_MAX, SessionEvent, SessionName, SessionRow, Wish, WishQueue,
+};
 
 /// Does what pages wish, until nobody can wish any more.
 pub(super) async fn answer(control: Rc<Control>, mut wishes: WishQueue) {
@@ -30,6 +33,18 @@ pub(super) async fn answer(control: Rc<Control>, mut wishes: WishQueue) {
                 answer.send(is_there).unwrap_or_default();
             }
         }
+    }
+}
+
+/// Tells whoever has the server in its program, if it wants to know.
+pub(super) fn tell(config: &Config, event: SessionEvent, session: &Session) {
+    if let Some(hook) = &config.session_hook {
+        let name = SessionName {
+            id: format!("{:016x}", session.id().number()),
+            client: session.peer_ip().to_string(),
+            film: session.presentation().path(),
+        };
+        hook.tell(event, &name);
     }
 }
 

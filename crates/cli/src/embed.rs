@@ -1,0 +1,92 @@
+//! A server that is a part of another program: its configuration, of a text as the file of `onrush
+//! serve` has it, and its log.
+//!
+//! An option is declared once, so this reads what the command reads. Nothing but the text counts:
+//! no environment variable, no file of that name, and no state directory unless the text names one.
+
+use std::io;
+
+use anyhow::{Context, bail};
+use onrush_server::config::Config;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::configuration::{self, CONFIG_BYTES_MAX};
+
+/// The settings that `text` makes, which is TOML as docs/configuration.md describes it.
+///
+/// # Errors
+///
+/// Every mistake, a line each: where it stands, about which key, and what to write instead. And if
+/// no folder is named: a program has no demo clips.
+pub fn config_of(text: &str) -> anyhow::Result<Config> {
+    if text.len() > CONFIG_BYTES_MAX {
+        let bytes = text.len();
+        bail!("{bytes} bytes are no configuration: at most {CONFIG_BYTES_MAX}; leave some out");
+    }
+    let serve = configuration::serve_of(text)?;
+    let media_root = serve.media_dir.clone().context(
+        "library.folder: nothing says what is to be served; write folder = \"FOLDER\" under \
+         [library]",
+    )?;
+    serve.config(media_root)
+}
+
+/// Has what is logged written to stderr, a line each, from `levels` on: `warn`, or levels of parts,
+/// as in `info,onrush_server::rtsp=debug`. False if this process has a log already, which stays.
+///
+/// # Errors
+///
+/// If these are no levels.
+pub fn log_to_stderr(levels: &str) -> anyhow::Result<bool> {
+    let levels: Targets = levels.parse().with_context(|| {
+        format!(
+            "{levels:?} are no levels: write error, warn, info, debug or trace, or levels of parts \
+             as in info,onrush_server::rtsp=debug"
+        )
+    })?;
+    let lines = tracing_subscriber::fmt::layer();
+    let lines = lines
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_target(false);
+    let registry = tracing_subscriber::registry().with(lines.with_filter(levels));
+    Ok(registry.try_init().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        format!("{:#}", config_of(text).unwrap_err())
+    }
+
+    #[test]
+    fn a_text_makes_the_settings_that_the_file_makes() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[library]\nfolder = {:?}\n[server]\nburst = \"5ms\"\n\
+             [listen]\nrtsp = \"127.0.0.1:0\"\n",
+            folder.path()
+        );
+        let config = config_of(&text).unwrap();
+        assert_eq!(config.media_root, folder.path());
+        assert_eq!(config.burst.as_millis(), 5);
+        assert!(config.rtsp_addresses[0].ip().is_loopback());
+        assert!(config.state.is_none());
+    }
+
+    #[test]
+    fn all_mistakes_are_told_and_what_is_missing() {
+        let error = refused("[server]\nburts = \"5ms\"\ncache = \"much\"\n");
+        assert_eq!(error.lines().count(), 2, "{error}");
+        assert!(error.contains("configuration:2:1: server.burts"), "{error}");
+        assert!(refused("").contains("folder = \"FOLDER\""));
+        let long = "#".repeat(CONFIG_BYTES_MAX);
+        assert!(refused(&long).contains("library.folder"));
+        assert!(refused(&format!("{long}#")).contains("at most"));
+    }
+}
