@@ -21,6 +21,8 @@ mod manual;
 mod multicast_options;
 mod relay;
 mod remedy;
+mod sandbox;
+mod sandbox_options;
 mod serve;
 mod serve_options;
 mod service_manager;
@@ -66,6 +68,7 @@ fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
         Command::Config(arguments) => configuration::print(arguments, &mut out)?,
         Command::Ctl(arguments) => ctl::run(arguments, &mut out)?,
         Command::Reload(arguments) => ctl::reload(arguments, &mut out)?,
+        Command::LaunchSuccessors { arguments } => successor::launch(arguments)?,
         Command::Manual { folder } => manual::write(folder)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
