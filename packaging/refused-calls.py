@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints the system calls of a program that a unit's filter would refuse.
 
-refused-calls.py STRACE ALLOWED REFUSED: what `strace -f` wrote, from the moment on at which onrush
-is executed, and the sets of systemd that SystemCallFilter= names, as in @system-service @privileged.
+refused-calls.py STRACE UNIT: what `strace -f` wrote, from the moment on at which onrush is executed,
+and the unit whose SystemCallFilter= names system calls and systemd's sets of them.
 """
 
 import re
@@ -11,6 +11,9 @@ import sys
 
 
 def members(name, sets):
+    if not name.startswith("@"):
+        yield name
+        return
     for entry in sets[name]:
         if entry.startswith("@"):
             yield from members(entry, sets)
@@ -32,10 +35,21 @@ def systemd_sets():
     return sets
 
 
-def main(trace, allowed, refused):
+def filters(unit):
+    allowed, refused = [], []
+    with open(unit, encoding="utf-8") as lines:
+        for line in lines:
+            key, _, value = line.strip().partition("=")
+            if key == "SystemCallFilter":
+                (refused if value.startswith("~") else allowed).extend(value.lstrip("~").split())
+    return allowed, refused
+
+
+def main(trace, unit):
     sets = systemd_sets()
+    allowed, refused = ({call for name in names for call in members(name, sets)} for names in filters(unit))
     # What systemd always permits (systemd.exec(5)).
-    passes = {*members(allowed, sets), *members("@default", sets)} - {*members(refused, sets)}
+    passes = (allowed | {*members("@default", sets)}) - refused
     made, has_begun = set(), False
     with open(trace, encoding="utf-8", errors="replace") as lines:
         for line in lines:

@@ -58,6 +58,13 @@ pub(crate) enum Command {
         #[arg(value_hint = clap::ValueHint::DirPath)]
         folder: std::path::PathBuf,
     },
+    /// Start this server's successors: for `onrush serve`, which starts this itself
+    #[command(hide = true)]
+    LaunchSuccessors {
+        /// Those of the successor
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

@@ -101,6 +101,11 @@ pub(crate) struct ChannelOptions {
 struct Member(SocketAddr);
 
 impl ChannelOptions {
+    /// The file of the API's token.
+    pub(crate) const fn token_file(&self) -> Option<&PathBuf> {
+        self.token_file.as_ref()
+    }
+
     /// The settings of channels with these sources.
     pub(crate) fn settings(&self, sources: Vec<SourceConfig>) -> anyhow::Result<ChannelsConfig> {
         if let (None, Some(file)) = (self.api, &self.token_file) {

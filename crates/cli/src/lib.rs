@@ -28,6 +28,8 @@ mod multicast_options;
 pub mod outcome;
 mod relay;
 mod remedy;
+mod sandbox;
+mod sandbox_options;
 mod serve;
 mod serve_options;
 mod service_manager;
@@ -79,6 +81,7 @@ fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
         Command::Config(arguments) => configuration::print(arguments, &mut out)?,
         Command::Ctl(arguments) => ctl::run(arguments, &mut out)?,
         Command::Reload(arguments) => ctl::reload(arguments, &mut out)?,
+        Command::LaunchSuccessors { arguments } => successor::launch(arguments)?,
         Command::Manual { folder } => manual::write(folder)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -24,12 +24,13 @@ use crate::channels;
 use crate::configuration::Reloads;
 use crate::downloads;
 use crate::remedy::with_remedy;
+use crate::sandbox::{self, OwnFiles, Sandbox};
 use crate::serve_options::Serve;
 use crate::service_manager;
 use crate::signals::{SignalName, Signals, log_to_stderr};
 use crate::state::usable_default;
 use crate::status_at_exit::StatusAtExit;
-use crate::successor::{Predecessor, Started};
+use crate::successor::{Launcher, Predecessor};
 use onrush_cli::units::{Size, Time, ranges};
 
 /// Serves by `arguments`, which `words` are.
@@ -46,9 +47,10 @@ pub(crate) fn run(
              onrush serve MEDIA_DIR",
         )?,
     };
-    let started = Started::now()?;
     let predecessor = Predecessor::of_this_process()?;
     let inherited = service_manager::inherited()?;
+    // Behind both: what they got is not for another process.
+    let launcher = Launcher::start()?;
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals =
         Signals::listen(arguments.config.is_some()).context("cannot listen for signals")?;
@@ -61,9 +63,11 @@ pub(crate) fn run(
         Some((predecessor, sockets)) => (sockets, Some(predecessor)),
         None => (inherited, None),
     };
+    // There is one thread: those to come have no more than it.
+    let given_up = sandbox::enter(arguments.sandbox.sandbox, &config, &OwnFiles::of(arguments))?;
     let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
-    if let Err(error) = welcome(&server, &config, out) {
+    if let Err(error) = welcome(&server, &config, &given_up, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
 
@@ -73,9 +77,9 @@ pub(crate) fn run(
     service_manager::tell_ready(&sending(&server, &config));
     service_manager::keep_alive(server.pulse());
     let drain = config.drain.clone();
-    let mut reloads = Reloads::new(words, config, &mut server)?;
+    let mut reloads = Reloads::new(words, config, given_up, &mut server)?;
     let asked = (&mut signals, &mut reloads);
-    if let Some(name) = until_the_end(&mut server, asked, &started, &drain) {
+    if let Some(name) = until_the_end(&mut server, asked, &launcher, &drain) {
         tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     }
     thread::spawn(move || signals.exit_at_next());
@@ -92,7 +96,7 @@ pub(crate) fn run(
 fn until_the_end(
     server: &mut Server,
     (signals, reloads): (&mut Signals, &mut Reloads),
-    started: &Started,
+    launcher: &Launcher,
     drain: &DrainConfig,
 ) -> Option<SignalName> {
     loop {
@@ -110,7 +114,7 @@ fn until_the_end(
             }
         }
         tracing::info!("SIGUSR2: starting a successor");
-        match started.start_successor(server.listening_sockets()) {
+        match launcher.start_successor(server.listening_sockets()) {
             Ok(pid) => {
                 service_manager::tell_successor(pid);
                 tracing::info!("process {pid} serves from now on; this one serves those it has");
@@ -151,7 +155,12 @@ fn until_nobody_is_left(
 
 /// A line for each address, one for each of the first files with the command that plays it, those
 /// of the channels, and one for what it is sent with.
-fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
+fn welcome(
+    server: &Server,
+    config: &Config,
+    sandbox: &Sandbox,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let host = probe::addresses().unwrap_or_default();
     let reached = |&address| reached_at(address, &host);
     let listening: Vec<_> = server.addresses().iter().flat_map(reached).collect();
@@ -210,12 +219,24 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         }
         _ => {}
     }
+    last_lines(server, config, sandbox, &host, out)
+}
+
+/// What it sends with, what it keeps, and how it is watched and stopped.
+fn last_lines(
+    server: &Server,
+    config: &Config,
+    sandbox: &Sandbox,
+    host: &[IpAddr],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "locked     {}", locked(server.locked()))?;
     if let Some(state) = &config.state {
         writeln!(out, "state      {}", state.display())?;
     }
-    metrics_lines(server.metrics_address(), &host, out)?;
+    metrics_lines(server.metrics_address(), host, out)?;
+    writeln!(out, "sandbox    {}", sandbox.line)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
 }

@@ -20,6 +20,7 @@ use crate::downloads::DownloadOptions;
 use crate::drain_options::DrainOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::multicast_options::MulticastOptions;
+use crate::sandbox_options::SandboxOptions;
 use crate::state::StateOption;
 use crate::tls_options::TlsOptions;
 use crate::user_options::UserOptions;
@@ -212,6 +213,9 @@ pub(crate) struct Serve {
     /// where --rtsp is not given.
     #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
     pub(crate) metrics: Option<Listen>,
+
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxOptions,
 
     #[command(flatten, next_help_heading = "Downloads")]
     pub(crate) downloads: DownloadOptions,

@@ -5,14 +5,21 @@
 //! The successor inherits the sockets and a pipe, and finds in its environment which they are; it
 //! writes a byte into the pipe when it is ready. Should it end before, or take too long, nothing
 //! has happened.
+//!
+//! A server that has given up its privileges cannot start one that has them. So before it gives
+//! them up it starts this program as a *launcher*, which keeps them and does one thing: when asked
+//! it starts that program with those arguments and the sockets that it is given. The two have a
+//! pair of sockets between them, over which no program and no argument goes. The launcher ends with
+//! the server.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -20,9 +27,31 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use onrush_server::server::ListeningSockets;
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use crate::signals::Signals;
 
 /// So long a successor may take until it is ready: it reads folders, and reserves memory.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// So long the launcher may take to say what became of a successor.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(70);
+
+/// Sockets that can be handed over at once: as many as the kernel takes (SCM_MAX_FD of unix(7)).
+const SOCKETS_MAX: usize = 253;
+
+/// Bytes of a message between the server and its launcher.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// The hidden command that a launcher is.
+const LAUNCH: &str = "launch-successors";
+
+/// What a launcher says before the number of a successor that is ready.
+const READY_WORD: &str = "ready ";
 
 /// Names a successor's sockets and their descriptors, as in `rtsp=7:http=8`.
 const SOCKETS: &str = "ONRUSH_SOCKETS";
@@ -30,53 +59,149 @@ const SOCKETS: &str = "ONRUSH_SOCKETS";
 /// The descriptor of the pipe in which a successor says that it is ready.
 const READY: &str = "ONRUSH_READY";
 
-/// How this program was started: what starts its successor.
+/// The process that starts this server's successors. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Started {
-    program: PathBuf,
-    arguments: Vec<OsString>,
+pub(crate) struct Launcher {
+    socket: OwnedFd,
 }
 
-impl Started {
-    /// To be asked for while the program is where it was started from: when it is replaced there,
-    /// the kernel knows the old one's name only as deleted.
-    pub(crate) fn now() -> anyhow::Result<Self> {
-        Ok(Self {
-            program: env::current_exe().context("cannot find this program's file")?,
-            arguments: env::args_os().skip(1).collect(),
-        })
+impl Launcher {
+    /// Started while the program is where this one was started from: when it is replaced there, the
+    /// kernel knows the old one's name only as deleted. And while this process has all that a
+    /// server may need at its start.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        let program = env::current_exe().context("cannot find this program's file")?;
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        set_socket_timeout(&ours, Timeout::Recv, Some(ANSWER_TIME_MAX))?;
+        let mut command = Command::new(&program);
+        command.arg(LAUNCH).args(env::args_os().skip(1));
+        command.stdin(theirs).stdout(Stdio::inherit());
+        command
+            .spawn()
+            .with_context(|| format!("cannot start {} {LAUNCH}", program.display()))?;
+        Ok(Self { socket: ours })
     }
 
-    /// Starts the successor with those sockets, and waits until it is ready; its process then.
+    /// Has the successor started with those sockets, and waits until it is ready; its process then.
     ///
     /// # Errors
     ///
     /// When it cannot be started, ends before it is ready, or takes too long. Then there is none.
     pub(crate) fn start_successor(&self, sockets: &ListeningSockets) -> anyhow::Result<u32> {
-        let (heard, ready) = std::io::pipe().context("cannot make a pipe")?;
-        let ready = inheritable(ready.into())?;
-        let mut sockets_open = Vec::new();
-        for (service, socket) in sockets.open() {
-            let socket = inheritable(socket.try_clone_to_owned()?)?;
-            sockets_open.push((service.socket_name(), socket));
+        let open: Vec<_> = sockets.open().collect();
+        let names: Vec<_> = open
+            .iter()
+            .map(|(service, _)| service.socket_name())
+            .collect();
+        let sockets: Vec<_> = open.iter().map(|(_, socket)| *socket).collect();
+        send(self.socket.as_fd(), &names.join(":"), &sockets)
+            .context("the process that starts successors is gone; restart this server")?;
+        let (answer, _) = receive(self.socket.as_fd())
+            .context("the process that starts successors does not answer")?;
+        match answer.strip_prefix(READY_WORD).map(str::parse) {
+            Some(Ok(pid)) => Ok(pid),
+            _ if answer.is_empty() => bail!("the process that starts successors has ended"),
+            _ => bail!("{answer}"),
         }
-        let described = sockets_open.iter();
-        let described = described.map(|(name, socket)| format!("{name}={}", socket.as_raw_fd()));
-        let described: Vec<_> = described.collect();
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments);
-        command.env(SOCKETS, described.join(":"));
-        command.env(READY, ready.as_raw_fd().to_string());
-        // What this process was told is not for another one.
-        for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
-            command.env_remove(name);
-        }
-        let child = command.spawn();
-        // The end of the pipe is seen only when nobody else could write to it.
-        drop((ready, sockets_open));
-        let child = child.with_context(|| format!("cannot start {}", self.program.display()))?;
-        await_ready(child, File::from(OwnedFd::from(heard)), &self.program)
     }
+}
+
+/// What a launcher does until the server that has started it ends: it starts this program with
+/// `arguments`, and with the sockets that it is given, whenever it is asked to.
+///
+/// # Errors
+///
+/// When it was not started by a server.
+pub(crate) fn launch(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let program = env::current_exe().context("cannot find this program's file")?;
+    // Caught, so that what is meant for the server does not end this; a program that is executed
+    // has the defaults again.
+    let _caught = Signals::listen(true)?;
+    let server = io::stdin().as_fd().try_clone_to_owned()?;
+    fcntl_setfd(&server, FdFlags::CLOEXEC)?;
+    loop {
+        let (names, sockets) = receive(server.as_fd())
+            .with_context(|| format!("{LAUNCH} is for `onrush serve`, which starts it itself"))?;
+        if names.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let sockets: Vec<_> = names.split(':').zip(sockets).collect();
+        let answer = match start(&program, arguments, sockets) {
+            Ok(pid) => format!("{READY_WORD}{pid}"),
+            Err(error) => format!("{error:#}"),
+        };
+        send(server.as_fd(), &answer, &[])?;
+    }
+}
+
+fn start(
+    program: &Path,
+    arguments: &[OsString],
+    sockets: Vec<(&str, OwnedFd)>,
+) -> anyhow::Result<u32> {
+    let (heard, ready) = io::pipe().context("cannot make a pipe")?;
+    let ready = inheritable(ready.into())?;
+    let mut described = Vec::new();
+    let mut open = Vec::new();
+    for (name, socket) in sockets {
+        let socket = inheritable(socket)?;
+        described.push(format!("{name}={}", socket.as_raw_fd()));
+        open.push(socket);
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    command.env(SOCKETS, described.join(":"));
+    command.env(READY, ready.as_raw_fd().to_string());
+    // What this process was told is not for another one.
+    for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
+        command.env_remove(name);
+    }
+    let child = command.spawn();
+    // The end of the pipe is seen only when nobody else could write to it.
+    drop((ready, open));
+    let child = child.with_context(|| format!("cannot start {}", program.display()))?;
+    await_ready(child, File::from(OwnedFd::from(heard)), program)
+}
+
+/// Sends a message, and descriptors with it.
+fn send(socket: BorrowedFd<'_>, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let rights = SendAncillaryMessage::ScmRights(descriptors);
+    if text.len() > MESSAGE_BYTES_MAX || (!descriptors.is_empty() && !control.push(rights)) {
+        return Err(io::Error::other(format!(
+            "{} sockets are more than the {SOCKETS_MAX} that can be handed over",
+            descriptors.len()
+        )));
+    }
+    let text = [IoSlice::new(text.as_bytes())];
+    sendmsg(socket, &text, &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Waits for a message, and the descriptors that came with it; an empty one is the other's end.
+fn receive(socket: BorrowedFd<'_>) -> io::Result<(String, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut text = vec![0; MESSAGE_BYTES_MAX];
+    let mut slice = [IoSliceMut::new(&mut text)];
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(socket, &mut slice, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    text.truncate(received.bytes);
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    Ok((text, descriptors))
 }
 
 /// Open in processes that are started from now on. Nothing but a successor is ever started.

@@ -12,6 +12,7 @@ pub mod path;
 pub mod pool;
 pub mod probe;
 pub mod receive;
+pub mod sandbox;
 pub mod sha1;
 pub mod socket;
 pub mod thread;

@@ -15,6 +15,7 @@ use onrush_server::server::{ReloadQueue, Server};
 
 use super::keys::Keys;
 use super::merge::{CONFIG, merged};
+use crate::sandbox::{OwnFiles, Sandbox};
 use crate::serve_options::Serve;
 use crate::signals::{SignalName, Signals};
 
@@ -54,6 +55,7 @@ struct Program {
 pub(crate) struct Reloads {
     config: Config,
     told: Told,
+    sandbox: Sandbox,
     /// None where there is no file that could be read again.
     requests: Option<ReloadQueue>,
 }
@@ -65,7 +67,8 @@ struct Told {
 }
 
 impl Reloads {
-    /// Those of `server`, which `config` is of, as `words` said in all.
+    /// Those of `server`, which `config` is of, as `words` said in all, and which has given up what
+    /// `sandbox` says.
     ///
     /// # Errors
     ///
@@ -73,6 +76,7 @@ impl Reloads {
     pub(crate) fn new(
         words: Vec<OsString>,
         config: Config,
+        sandbox: Sandbox,
         server: &mut Server,
     ) -> anyhow::Result<Self> {
         let requests = server.reload_requests();
@@ -81,6 +85,7 @@ impl Reloads {
         Ok(Self {
             config,
             told,
+            sandbox,
             requests: requests.filter(|_| has_file),
         })
     }
@@ -105,7 +110,7 @@ impl Reloads {
                     continue;
                 }
             };
-            let reloaded = self.told.reload(server, &mut self.config);
+            let reloaded = self.told.reload(server, &mut self.config, &self.sandbox);
             if let Err(error) = &reloaded {
                 tracing::error!("reload: {error:#}");
             }
@@ -143,7 +148,12 @@ impl Told {
     /// # Errors
     ///
     /// What it cannot take; then nothing has changed.
-    fn reload(&mut self, server: &Server, config: &mut Config) -> anyhow::Result<Vec<String>> {
+    fn reload(
+        &mut self,
+        server: &Server,
+        config: &mut Config,
+        sandbox: &Sandbox,
+    ) -> anyhow::Result<Vec<String>> {
         let now = Self::now().context("nothing is changed")?;
         let changed = self.changed(&now);
         if changed.is_empty() {
@@ -168,6 +178,9 @@ impl Told {
         if received(&new) != received(config) {
             bail!("nothing is changed: this needs a restart: channel.input of what comes by UDP");
         }
+        sandbox
+            .check(&new, &OwnFiles::of(&serve))
+            .context("nothing is changed")?;
         server.reload(&new).context("nothing is changed")?;
         tracing::info!("reload: changed: {}", paths(&changed));
         *config = new;

@@ -19,6 +19,7 @@ use onrush_sys::wake::Waker;
 use serde::Serialize;
 
 mod rows;
+mod sandbox;
 
 use crate::state::{StateOption, default_state};
 use rows::{Row, rows, state_row};
@@ -68,6 +69,7 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     let named = arguments.state.as_ref();
     let state = named.map_or_else(default_state, |it| it.directory().map(Into::into));
     rows.push(state_row(state.as_deref()));
+    rows.extend(sandbox::rows(&facts));
     let choice = choose()?;
     if arguments.json {
         print_json(&rows, &choice, out)?;

@@ -381,11 +381,11 @@ impl Row {
         }
     }
 
-    fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
+    pub(super) fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(what, State::Good, found)
     }
 
-    fn note(what: impl Into<String>, found: impl Into<String>) -> Self {
+    pub(super) fn note(what: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(what, State::Note, found)
     }
 

@@ -447,7 +447,7 @@ impl Default for EngineConfig {
             clock: Clock::default(),
             lag_max: Duration::from_millis(500),
             first_chunk_time_max: Duration::from_secs(10),
-            refused_time_max: Duration::from_secs(10),
+            refused_time_max: Duration::from_secs(30),
             trains_per_stream_max: 1024,
             unacknowledged_bytes_max: 512 << 10,
             stall_time_max: Duration::from_secs(10),
