@@ -466,7 +466,7 @@ fn a_store_that_cannot_be_read_cuts_off_nothing_else() {
     let cut = loop {
         disk.forget(&site.server);
         let mut raw = site.connect();
-        raw.send(&format!(
+        raw.send(format!(
             "GET {first} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
         ));
         while raw.receive() > 0 {}
