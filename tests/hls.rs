@@ -446,6 +446,40 @@ fn pictures_leave_within_the_kernel() {
     }
 }
 
+/// Pictures that lie between sound are neither read nor sent one by one.
+#[test]
+fn pictures_between_sound_are_sent_many_at_once() {
+    require_programs!("ffmpeg", "strace");
+    let site = cinema(&["large.mp4"]);
+    let folder = "/large.mp4/hls/video";
+    let mut raw = site.connect();
+    let playlist = text(&raw.request("GET", &format!("{folder}/index.m3u8"), ""));
+    let segments = uris(folder, &playlist);
+    // What is computed once is.
+    let mut fetch = || {
+        let bodies = segments.iter().map(|it| raw.request("GET", it, "").body);
+        bodies.map(|it| it.len()).sum::<usize>()
+    };
+    let bytes = fetch();
+    let calls = site
+        .server
+        .count_system_calls_while(|| assert_eq!(fetch(), bytes));
+    let calls = calls.unwrap();
+    let of = |names: &[&str]| names.iter().filter_map(|it| calls.get(*it)).sum::<u64>();
+    let (reads, sends) = (
+        of(&["pread64", "preadv"]),
+        of(&["sendmsg", "sendfile", "splice"]),
+    );
+    let few = 4 * segments.len() as u64;
+    // A socket that is full takes the rest later: how often, its client decides.
+    let most = few + bytes as u64 / (128 << 10);
+    assert!(
+        reads <= few && sends <= most,
+        "{most}: {bytes} bytes by {calls:?}"
+    );
+    assert!(most < PICTURES as u64 / 2, "too large to tell: {bytes}");
+}
+
 #[test]
 fn a_film_that_is_written_still_says_that_more_follows() {
     require_programs!("ffmpeg");

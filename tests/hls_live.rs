@@ -9,6 +9,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_sys::fs::advise_done;
+use onrush_testkit::disk::FailingDisk;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::{require_programs, require_root, skip};
 
@@ -424,6 +426,130 @@ fn a_window_goes_on_on_a_disk_until_it_is_full() {
     assert!(!body(&first_of(&now)).is_empty());
     let next = format!("{path}?_HLS_msn={}", newest(&now) + 1);
     assert!(get(&site, &next).starts_with("HTTP/1.1 200"));
+}
+
+/// A disk that gives up while it has segments: only answers that need it are cut off, and seen to
+/// be.
+#[test]
+fn a_store_that_cannot_be_read_cuts_off_nothing_else() {
+    require_root!();
+    require_programs!("ffmpeg", "mount", "losetup", "mkfs.ext4");
+    let disk = StoreDisk::new();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let store = format!("--hls-store={}", disk.mounted.path().display());
+    let channel = format!("--channel=ts=127.0.0.1:{port}");
+    let options = ["--hls-max=8MiB", "--hls-window=1h", "--metrics=127.0.0.1:0"];
+    let site = Site::new(&[&options[..], &[&*store, &channel]].concat(), |_| {});
+    let to = format!("udp://127.0.0.1:{port}?pkt_size=1316");
+    let sender = send(&["-muxrate", "4M"], "mpegts", &to);
+    let path = "/live/ts/hls/stream/index.m3u8";
+    let listed = || {
+        let text = playlist(&site, path);
+        let names = text.lines().filter(|line| line.ends_with(".ts"));
+        let paths = names.map(|name| format!("/live/ts/hls/stream/{name}"));
+        paths.collect::<Vec<_>>()
+    };
+    let first = listed()[0].clone();
+    let expected = site.get(&first, "").body;
+    let give_up = Instant::now() + 2 * LONG;
+    while metric(&site, "onrush_hls_stores_total") == 0 {
+        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+        get(&site, path);
+        thread::sleep(Duration::from_millis(100));
+    }
+
+    sender.signal(Signal::STOP).unwrap();
+    disk.fail(&site.server);
+    // What is not on its way to the disk any more leaves memory when it is asked to.
+    let cut = loop {
+        disk.forget(&site.server);
+        let mut raw = site.connect();
+        raw.send(format!(
+            "GET {first} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+        ));
+        while raw.receive() > 0 {}
+        let head = raw.received.windows(4).position(|it| it == b"\r\n\r\n");
+        let Some(head) = head else {
+            break Vec::new();
+        };
+        let body = raw.received.split_off(head + 4);
+        if body.len() < expected.len() {
+            break body;
+        }
+        assert!(body == expected, "other bytes");
+        assert!(Instant::now() < give_up, "it is in memory still");
+        thread::sleep(Duration::from_millis(100));
+    };
+    assert!(cut == expected[..cut.len()], "other bytes");
+    let told = site
+        .server
+        .wait_for_line("cannot read the file at byte", LONG);
+    assert!(told.is_some_and(|line| line.contains("os error 5")));
+
+    let newest_segment = listed().pop().unwrap();
+    assert_eq!(site.get(&newest_segment, "").status, 200);
+    sender.signal(Signal::CONT).unwrap();
+    let next = format!("{path}?_HLS_msn={}", newest(&playlist(&site, path)) + 1);
+    assert!(get(&site, &next).starts_with("HTTP/1.1 200"));
+}
+
+/// A file system on a disk that ends when it is told to; not there any more once dropped.
+struct StoreDisk {
+    mounted: tempfile::TempDir,
+    disk: FailingDisk,
+}
+
+impl StoreDisk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        let mut make = Command::new("mkfs.ext4");
+        make.args(["-q", "-F", "-b", "4096", "-O", "^has_journal"]);
+        assert!(make.arg(&image).arg("48M").status().unwrap().success());
+        let disk = FailingDisk::writable(&fs::read(&image).unwrap()).unwrap();
+        let mounted = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "noatime"]).arg(disk.path());
+        assert!(mount.arg(mounted.path()).status().unwrap().success());
+        Self { mounted, disk }
+    }
+
+    /// The files that a server has there, which have no names.
+    fn files(&self, server: &Process) -> Vec<fs::File> {
+        let open = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+        let open = open.map(|it| it.unwrap().path());
+        let of_it = open.filter(|it| {
+            let file = fs::read_link(it);
+            file.is_ok_and(|file| {
+                file.starts_with(self.mounted.path()) && file != *self.mounted.path()
+            })
+        });
+        of_it.filter_map(|it| fs::File::open(it).ok()).collect()
+    }
+
+    /// Nothing of it can be read or written from now on.
+    fn fail(&self, server: &Process) {
+        for file in self.files(server) {
+            file.sync_all().unwrap();
+        }
+        self.disk.end_at(4096).unwrap();
+    }
+
+    /// What of it is in memory is so no longer, if it needs not be written.
+    fn forget(&self, server: &Process) {
+        for file in self.files(server) {
+            advise_done(&file, 0, 0);
+        }
+    }
+}
+
+impl Drop for StoreDisk {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        drop(umount.arg("--lazy").arg(self.mounted.path()).status());
+    }
 }
 
 #[test]

@@ -651,26 +651,46 @@ fn ten_thousand_wrong_passwords_count_for_all_protocols() {
     assert!(after.wrong <= looked_at + 10, "{after:?}");
 }
 
+/// A key, and tokens that openssl has signed with it.
+struct Tokens {
+    folder: TempDir,
+    key: String,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let (folder, key) = (tempfile::tempdir().unwrap(), "k".repeat(32));
+        let k = URL_SAFE_NO_PAD.encode(&key);
+        let keys = format!(r#"{{"keys":[{{"kty":"oct","k":"{k}"}}]}}"#);
+        fs::write(folder.path().join("keys.json"), keys).unwrap();
+        Self { folder, key }
+    }
+
+    /// What the server is told.
+    fn option(&self) -> String {
+        let keys = self.folder.path().join("keys.json");
+        format!("--jwt-keys={}", keys.display())
+    }
+
+    fn sign(&self, claims: &str) -> String {
+        let header = URL_SAFE_NO_PAD.encode(br#"{"alg":"HS256","typ":"JWT"}"#);
+        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let file = self.folder.path().join("signed");
+        fs::write(&file, &signed).unwrap();
+        let mut command = Command::new("openssl");
+        command.args(["dgst", "-sha256", "-hmac", &self.key, "-binary"]);
+        let signature = command.arg(&file).output().unwrap().stdout;
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(&signature))
+    }
+}
+
 /// A token that openssl has signed is for players, which carry it in URLs, and for downloaders.
 #[test]
 fn a_token_plays_and_downloads_what_it_names() {
     require_programs!("ffprobe", "curl", "openssl");
-    let folder = tempfile::tempdir().unwrap();
-    let (keys, key) = (folder.path().join("keys.json"), "k".repeat(32));
-    let of_base64 = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
-    let k = of_base64(key.as_bytes());
-    fs::write(&keys, format!(r#"{{"keys":[{{"kty":"oct","k":"{k}"}}]}}"#)).unwrap();
-    let token = |claims: &str| {
-        let header = of_base64(br#"{"alg":"HS256","typ":"JWT"}"#);
-        let signed = format!("{header}.{}", of_base64(claims.as_bytes()));
-        let file = folder.path().join("signed");
-        fs::write(&file, &signed).unwrap();
-        let mut command = Command::new("openssl");
-        command.args(["dgst", "-sha256", "-hmac", &key, "-binary"]);
-        let signature = command.arg(&file).output().unwrap().stdout;
-        format!("{signed}.{}", of_base64(&signature))
-    };
-    let keys = format!("--jwt-keys={}", keys.display());
+    let tokens = Tokens::new();
+    let token = |claims: &str| tokens.sign(claims);
+    let (folder, keys) = (&tokens.folder, tokens.option());
     let (site, _) = site_of(&[&keys, "--jwt-audience=films", "--metrics=127.0.0.1:0"]);
     let claims =
         r#"{"exp":4e9,"aud":"films","onrush_rights":["play,download /data","play /film.ts"]}"#;
@@ -702,6 +722,71 @@ fn a_token_plays_and_downloads_what_it_names() {
     assert_eq!(status(&format!("/data?token={old}")), 401);
     let error = probe(&format!("{}?token={old}", site.rtsp_url("film.ts"))).unwrap_err();
     assert!(error.contains("401"), "{error}");
+}
+
+/// What a token in the URL of a channel's playlist or manifest opened, it opens to the last
+/// segment.
+#[test]
+fn a_token_leads_to_the_segments_of_a_channel() {
+    require_programs!("ffmpeg", "openssl");
+    let tokens = Tokens::new();
+    let users = users_file(tokens.folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    fs::write(&users, text + "group everybody publish /live/cam\n").unwrap();
+    let users = format!("--users={}", users.display());
+    let (site, _) = site_of(&[&tokens.option(), &users, "--metrics=127.0.0.1:0"]);
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
+    command.args(["testsrc2=s=192x108:r=25", "-c:v", "libx264", "-g", "25"]);
+    command.args(["-preset", "ultrafast", "-tune", "zerolatency"]);
+    command.args(["-pix_fmt", "yuv420p", "-t", "900", "-f", "rtsp"]);
+    let to = site.rtsp_url("live/cam");
+    let _publisher = Process::start(command.arg(to)).unwrap();
+    let token = tokens.sign(r#"{"exp":4e9,"onrush_rights":["play /live/cam"]}"#);
+    let query = format!("?token={token}");
+    let get = |target: &str| {
+        let found = site.get(target, "");
+        (
+            found.status,
+            String::from_utf8_lossy(&found.body).into_owned(),
+        )
+    };
+    let give_up = Instant::now() + LONG;
+    let main = format!("/live/cam/hls/index.m3u8{query}");
+    while get(&main).0 != 200 {
+        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+        thread::sleep(Duration::from_millis(100));
+    }
+
+    let mut left = vec![main];
+    let mut segments = 0;
+    while let Some(target) = left.pop() {
+        let (path, asked) = target.split_once('?').unwrap_or((&target, ""));
+        assert_eq!(asked, &query[1..], "{target}");
+        assert_eq!(get(path).0, 401, "{path}");
+        let (status, text) = get(&target);
+        assert_eq!(status, 200, "{target}");
+        if !path.ends_with(".m3u8") {
+            segments += 1;
+            continue;
+        }
+        let folder = path.rsplit_once('/').unwrap().0;
+        let quoted = text.split("URI=\"").skip(1);
+        let quoted = quoted.filter_map(|it| it.split('"').next());
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let named = quoted.chain(lines).filter(|it| !it.is_empty());
+        left.extend(named.map(|it| format!("{folder}/{it}")));
+    }
+    assert!(segments >= 3, "{segments}");
+
+    let (status, manifest) = get(&format!("/live/cam/dash/manifest.mpd{query}"));
+    assert_eq!(status, 200);
+    for url in ["init.mp4", "$Number$.m4s", "time.txt"] {
+        assert!(
+            manifest.contains(&format!("{url}{query}\"")),
+            "{url}: {manifest}"
+        );
+    }
 }
 
 /// Session after session on one connection. What each costs the server's processor, and so how many

@@ -21,7 +21,7 @@ use onrush_server::{
     users::{self, file},
     watching,
 };
-use onrush_sys::path::cue::chain;
+use onrush_sys::path::cue::{chain, mapped};
 use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
@@ -469,6 +469,9 @@ fn beside() -> Vec<Limit> {
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";
+        downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
+        transfer::MAPPED_BYTES_MAX as bytes, "mapped of files with short pieces";
+        mapped::MAPPED_PIECES_MAX as count, "such pieces sent by one call";
         channel::TAP_BYTES_MAX as bytes, "packets that wait to be cut for HLS";
         cutting::SEGMENT_BYTES_MAX as bytes, "a live segment";
         cutting::PART_BYTES_MAX as bytes, "a part of one";

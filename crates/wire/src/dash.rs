@@ -4,11 +4,17 @@
 //! Its segments are those of [HLS](crate::hls), under the same URLs. What lasts equally long in a
 //! row is one line of the time line, so that manifests are short.
 
+mod representation;
+mod xml;
+
 use std::fmt::Write;
 
 use crate::hls::{Listed, Presentation, Text};
 use crate::media::Medium;
 use crate::media::segments::{Format, Rendition};
+
+pub(crate) use self::representation::{Representation, Row, Template};
+pub(crate) use self::xml::{duration, escaped};
 
 /// The manifest of a film; `None` if it cannot have one: DASH players take no transport streams,
 /// and what is not known to its end has no duration.
@@ -104,90 +110,49 @@ fn subtitles(out: &mut String, number: usize, text: &Text, query: &str) {
 }
 
 fn representation(out: &mut String, listed: &Listed<'_>, query: &str) {
-    let (of, version, query) = (listed.of, listed.version, escaped(query));
-    let mut text = |arguments: std::fmt::Arguments<'_>| {
-        out.write_fmt(arguments).expect("a string takes all");
+    let of = listed.of;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is above 0, and what is too large becomes the largest"
+    )]
+    let thousandths = |rate: f64| (rate * 1000.0).round() as u64;
+    let representation = Representation {
+        name: &listed.name,
+        peak_bps: of.rates.peak_bps,
+        codec: of.codec.as_deref().unwrap_or_default(),
+        dimensions: of.dimensions,
+        frame_rate_milli: of.frame_rate.map(thousandths),
+        sample_rate_hz: of.sample_rate_hz,
+        channels: of.channels,
+        segments: Template {
+            timescale: of.timescale,
+            offset_ticks: None,
+            first: 1,
+            version: listed.version,
+            query,
+        },
     };
-    text(format_args!(
-        "<Representation id=\"{}\" bandwidth=\"{}\" codecs=\"{}\"",
-        listed.name,
-        of.rates.peak_bps.max(1),
-        escaped(of.codec.as_deref().unwrap_or_default()),
-    ));
-    if let Some((width, height)) = of.dimensions {
-        text(format_args!(" width=\"{width}\" height=\"{height}\""));
-    }
-    if let Some(rate) = of.frame_rate {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is above 0, and what is too large becomes the largest"
-        )]
-        let thousandths = (rate * 1000.0).round() as u64;
-        text(format_args!(" frameRate=\"{thousandths}/1000\""));
-    }
-    if let Some(rate_hz) = of.sample_rate_hz {
-        text(format_args!(" audioSamplingRate=\"{rate_hz}\""));
-    }
-    text(format_args!(">\n"));
-    if let Some(channels) = of.channels {
-        text(format_args!(
-            "<AudioChannelConfiguration \
-             schemeIdUri=\"urn:mpeg:dash:23003:3:audio_channel_configuration:2011\" \
-             value=\"{channels}\"/>\n"
-        ));
-    }
-    text(format_args!(
-        "<SegmentTemplate timescale=\"{}\" startNumber=\"1\" \
-         initialization=\"../hls/$RepresentationID$/{version}/init.mp4{query}\" \
-         media=\"../hls/$RepresentationID$/{version}/$Number$.m4s{query}\">\n<SegmentTimeline>\n",
-        of.timescale,
-    ));
-    for (start, lasts, more) in rows(of) {
-        let start = start.map(|it| format!(" t=\"{it}\"")).unwrap_or_default();
-        match more {
-            0 => text(format_args!("<S{start} d=\"{lasts}\"/>\n")),
-            more => text(format_args!("<S{start} d=\"{lasts}\" r=\"{more}\"/>\n")),
-        }
-    }
-    text(format_args!(
-        "</SegmentTimeline>\n</SegmentTemplate>\n</Representation>\n"
-    ));
+    representation.write(out, &rows(of));
 }
 
-/// The time line: segments that last equally long in a row. Of the first row, when it begins; and
-/// of each, how many segments follow on its first.
-fn rows(of: &Rendition) -> Vec<(Option<i64>, i64, usize)> {
-    let mut rows: Vec<(Option<i64>, i64, usize)> = Vec::new();
+/// The time line. Of the first row it is told when it begins.
+fn rows(of: &Rendition) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
     for (start, lasts) in of.times() {
         match rows.last_mut() {
-            Some((_, length, more)) if *length == lasts => *more += 1,
-            Some(_) => rows.push((None, lasts, 0)),
-            None => rows.push((Some(start), lasts, 0)),
+            Some(row) if row.lasts_ticks == lasts => row.more += 1,
+            last => {
+                let starts_ticks = last.is_none().then_some(start);
+                rows.push(Row {
+                    starts_ticks,
+                    lasts_ticks: lasts,
+                    more: 0,
+                });
+            }
         }
     }
     rows
-}
-
-/// As XML Schema writes durations.
-pub(crate) fn duration(ns: u64) -> String {
-    let ms = ns.div_ceil(1_000_000);
-    format!("PT{}.{:03}S", ms / 1000, ms % 1000)
-}
-
-/// As XML wants it in text and between quotes.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars().filter(|it| !it.is_control()) {
-        match letter {
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '&' => out += "&amp;",
-            '"' => out += "&quot;",
-            letter => out.push(letter),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -21,11 +21,28 @@ impl FailingDisk {
     ///
     /// If there is no loop device to be had.
     pub fn new(content: &[u8], good_bytes: u64) -> io::Result<Self> {
+        let disk = Self::over(content, &["--read-only"])?;
+        // After the device knows its length, and before anything of it is in memory.
+        disk.backing.as_file().set_len(good_bytes)?;
+        Ok(disk)
+    }
+
+    /// A disk that holds `content`, and can be written until it [ends](Self::end_at).
+    ///
+    /// # Errors
+    ///
+    /// If there is no loop device to be had.
+    pub fn writable(content: &[u8]) -> io::Result<Self> {
+        Self::over(content, &[])
+    }
+
+    fn over(content: &[u8], options: &[&str]) -> io::Result<Self> {
         let mut backing = tempfile::NamedTempFile::new_in("/var/tmp")?;
         backing.write_all(content)?;
         backing.as_file().sync_all()?;
         let said = Command::new("losetup")
-            .args(["--find", "--show", "--read-only"])
+            .args(["--find", "--show"])
+            .args(options)
             .arg(backing.path())
             .output()?;
         let device = String::from_utf8_lossy(&said.stdout).trim().to_owned();
@@ -33,13 +50,29 @@ impl FailingDisk {
             let why = String::from_utf8_lossy(&said.stderr);
             return Err(io::Error::other(format!("losetup: {why}")));
         }
-        let disk = Self {
+        Ok(Self {
             device: device.into(),
             backing,
-        };
-        // After the device knows its length, and before anything of it is in memory.
-        disk.backing.as_file().set_len(good_bytes)?;
-        Ok(disk)
+        })
+    }
+
+    /// Lets the bytes from `good_bytes` on, a multiple of 4096, fail from now on, reads and writes,
+    /// but reads of what is in memory.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn end_at(&self, good_bytes: u64) -> io::Result<()> {
+        self.fail_from(good_bytes)?;
+        let mut command = Command::new("losetup");
+        let told = command.arg("--set-capacity").arg(&self.device).output()?;
+        match told.status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "losetup --set-capacity: {}",
+                String::from_utf8_lossy(&told.stderr)
+            ))),
+        }
     }
 
     /// Lets the bytes from `good_bytes` on, a multiple of 4096, fail from now on, but what of them

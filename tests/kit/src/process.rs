@@ -6,18 +6,21 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, kill_process, kill_process_group};
 
 /// A running program, killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// Whether it leads a process group of its own, which ends with it.
+    is_group: bool,
     log: Arc<Log>,
     readers: Vec<JoinHandle<()>>,
 }
@@ -63,6 +66,14 @@ impl Process {
         Ok((status, process.log()))
     }
 
+    /// As [`Self::start`], in a process group of its own, all of which is killed when this is
+    /// dropped: for a program that is a script, or that starts others, as browsers do.
+    pub fn start_group(command: &mut Command) -> io::Result<Self> {
+        let mut process = Self::start(command.process_group(0))?;
+        process.is_group = true;
+        Ok(process)
+    }
+
     /// Starts `command` and collects its stdout and stderr.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         command
@@ -76,6 +87,7 @@ impl Process {
         let readers = vec![log.reader(stdout), log.reader(stderr)];
         Ok(Self {
             child,
+            is_group: false,
             log,
             readers,
         })
@@ -215,8 +227,15 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only for a process that is gone already, which is what is wanted.
-        drop(self.child.kill());
+        // Fails only for a process that is gone already, which is what is wanted. Of a group the
+        // number is its leader's, which is nobody else's as long as it was not waited for.
+        match self.is_group && matches!(self.child.try_wait(), Ok(None)) {
+            true => drop(kill_process_group(
+                Pid::from_child(&self.child),
+                Signal::KILL,
+            )),
+            false => drop(self.child.kill()),
+        }
         drop(self.child.wait());
         for reader in self.readers.drain(..) {
             // A grandchild may hold the pipe; then its reader ends with it.
@@ -379,6 +398,27 @@ mod tests {
         assert_eq!(process.holdings().unwrap().threads, 1);
         drop(process);
         Holdings::of(id).unwrap_err();
+    }
+
+    #[test]
+    fn a_dropped_group_is_gone_with_all_it_started() {
+        let mut script = Command::new("sh");
+        script.args(["-c", "sleep 600 & echo started $!; wait"]);
+        let process = Process::start_group(&mut script).unwrap();
+        let line = process.wait_for_line("started", LONG).unwrap();
+        let id = line.split(' ').next_back().unwrap().to_owned();
+        // Whoever inherits it may take a while to take note of its end.
+        let runs = || {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat"));
+            stat.is_ok_and(|it| !it.contains(") Z "))
+        };
+        assert!(runs());
+        drop(process);
+        let give_up = Instant::now() + LONG;
+        while runs() {
+            assert!(Instant::now() < give_up, "{id} runs on");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

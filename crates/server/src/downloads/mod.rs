@@ -40,7 +40,7 @@ pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
     FIRST_SEGMENT_WAIT_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
-    INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, TEXTS_MAX,
+    INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
 use crate::engine::shared::bump;
@@ -63,6 +63,8 @@ pub(crate) struct Site {
     /// What is played of the same files.
     pub(crate) library: Arc<Library>,
     pub(crate) transfers: Rc<Transfers>,
+    /// Segments of films that were computed lately.
+    pub(crate) segments: http::SegmentCache,
     pub(crate) admission: Admission,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
@@ -225,6 +227,7 @@ impl Site {
             root,
             library,
             transfers,
+            segments: http::SegmentCache::default(),
             admission: Admission::default(),
             authorizer,
             stats,
@@ -250,6 +253,7 @@ impl Site {
             ticks.tick().await;
             self.files.sweep();
             self.admission.sweep();
+            self.transfers.sweep();
             if self.live.is_always() {
                 self.live.start_all();
             }

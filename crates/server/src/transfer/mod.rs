@@ -12,8 +12,8 @@
 
 mod arranger;
 mod control;
-mod gathering;
 mod limit;
+mod mapping;
 mod outlet;
 mod reader;
 mod resident;
@@ -42,6 +42,8 @@ use arranger::Arranger;
 use control::Cancelled;
 pub use control::Control;
 pub use limit::Limit;
+pub use mapping::MAPPED_BYTES_MAX;
+use mapping::Mappings;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use reader::Reader;
 use resident::Resident;
@@ -98,6 +100,7 @@ pub struct Transfers {
     turns: Turns,
     reads: Arc<Semaphore>,
     resident: Resident,
+    mappings: Mappings,
     stats: Arc<Stats>,
 }
 
@@ -199,6 +202,7 @@ impl Transfers {
             turns: Turns::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             resident: Resident::default(),
+            mappings: Mappings::default(),
             stats,
         })
     }
@@ -257,6 +261,12 @@ impl Transfers {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.stats.counters()
+    }
+
+    /// Lets go of what is kept of files that are closed, or that nobody has asked for lately. To be
+    /// called now and then.
+    pub fn sweep(&self) {
+        self.mappings.sweep();
     }
 
     /// Bytes of a step: the fewer transfers there are, the more.
@@ -404,7 +414,8 @@ impl<'a> Transfer<'a> {
     /// One step, and whose fault it is if it fails.
     fn step(&self, bytes: u64) -> Result<Step, TransferError> {
         let pieces = self.reader.next(bytes);
-        let stepped = self.outlet.step(self.reader.file(), pieces);
+        let mappings = &self.transfers.mappings;
+        let stepped = self.outlet.step(self.reader.file(), pieces, mappings);
         stepped.map_err(|source| match is_of_the_peer(&source) {
             true => TransferError::Peer(source),
             false => TransferError::File {

@@ -1,5 +1,4 @@
-//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself if they
-//! lie in long pieces, a
+//! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a
 //! connection with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which
 //! they are read.
 
@@ -9,12 +8,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use onrush_sys::path::cue::{self, Step, StepEnd, unacknowledged_bytes};
+use onrush_sys::path::cue::{Step, StepEnd, unacknowledged_bytes};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::gathering;
+use super::mapping::Mappings;
 use super::steps::{FULL, NOTHING};
 use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
@@ -86,8 +86,9 @@ impl Outlet<'_> {
     /// Moves what the connection takes of these pieces of the file.
     pub(super) fn step(
         self,
-        file: &File,
+        file: &Arc<File>,
         pieces: impl Iterator<Item = Range<u64>>,
+        mappings: &Mappings,
     ) -> io::Result<Step> {
         let socket = match self.0 {
             Kind::Plain(socket) => socket,
@@ -96,7 +97,7 @@ impl Outlet<'_> {
         };
         let mut stepped = None;
         let outcome = socket.try_io(Interest::WRITABLE, || {
-            let step = step_over(file, pieces, socket)?;
+            let step = step_over(file, pieces, (socket, mappings))?;
             stepped = Some(step);
             match step.end {
                 // The reactor must not take it for writable any longer; the edge will come.
@@ -115,48 +116,26 @@ impl Outlet<'_> {
 }
 
 fn step_over(
-    file: &File,
+    file: &Arc<File>,
     pieces: impl Iterator<Item = Range<u64>>,
-    socket: &TcpStream,
+    (socket, mappings): (&TcpStream, &Mappings),
 ) -> io::Result<Step> {
-    thread_local! {
-        static GROUP: RefCell<Vec<Range<u64>>> = const { RefCell::new(Vec::new()) };
-    }
     let mut all = NOTHING;
     let mut pieces = pieces.peekable();
     while let Some(first) = pieces.next() {
-        let (bytes, stepped) = GROUP.with_borrow_mut(|group| {
-            gathering::group(first, &mut pieces, group);
-            let bytes: u64 = group.iter().map(|it| it.end - it.start).sum();
-            (bytes, step_over_group(file, group, socket))
-        });
-        let step = match stepped {
-            Ok(step) => step,
+        let (step, bytes) = match mappings.step(file, first, &mut pieces, socket) {
+            Ok(stepped) => stepped,
             // It is met again by the next step.
             Err(_) if all.sent_bytes > 0 => break,
             Err(error) => return Err(error),
         };
         all.sent_bytes += step.sent_bytes;
         all.end = step.end;
-        if step.sent_bytes < bytes {
+        if step.sent_bytes < bytes || step.end == StepEnd::EndOfFile {
             break;
         }
     }
     Ok(all)
-}
-
-/// One piece as it is; several, that are short, together.
-fn step_over_group(file: &File, group: &[Range<u64>], socket: &TcpStream) -> io::Result<Step> {
-    if group.len() > 1
-        && let Some(step) = gathering::step(file, group, socket)?
-    {
-        return Ok(step);
-    }
-    let Some(first) = group.first() else {
-        return Ok(NOTHING);
-    };
-    let bytes = first.end - first.start;
-    cue::step(file.as_fd(), first.start, bytes, socket.as_fd())
 }
 
 fn sealed(

@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         pieces.take_while(move |it| std::mem::replace(&mut last, it.end) <= it.start)
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &Arc<File> {
         &self.file
     }
 

@@ -11,6 +11,7 @@
 //! schedule in one entry: [`chain`].
 
 pub mod chain;
+pub mod mapped;
 
 use std::fs::File;
 use std::io;

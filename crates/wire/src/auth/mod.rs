@@ -10,6 +10,7 @@
 //! hashed user names (`userhash`).
 
 mod answer;
+mod carried;
 mod challenge;
 mod credentials;
 mod digest;
@@ -21,6 +22,7 @@ mod pattern;
 mod rights;
 
 pub use self::answer::Answering;
+pub use self::carried::carried_query;
 pub use self::challenge::Challenge;
 pub use self::credentials::{Credentials, CredentialsError};
 pub use self::digest::{Algorithm, Digest, Qop, ha1};

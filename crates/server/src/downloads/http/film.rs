@@ -9,11 +9,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::path::cue;
-use onrush_wire::auth::{Grant, token_of_query};
+use onrush_wire::auth::carried_query;
 use onrush_wire::dash;
 use onrush_wire::hls::{self, Presentation, Resource as Asked, Text};
 use onrush_wire::http::{PAGE_POLICY, Status, assets_from};
@@ -100,15 +101,8 @@ pub(super) async fn find(
     if let Asked::Text { .. } = asked {
         return Some(text(site, first, &texts, asked).await);
     }
-    let grant = query.and_then(Grant::of_query).and_then(Result::ok);
-    let token = query.and_then(token_of_query);
-    // What opened the playlist opens what it names.
-    let query = match (grant, token) {
-        (Some(grant), _) => format!("?{grant}"),
-        (None, Some(token)) => format!("?token={token}"),
-        (None, None) => String::new(),
-    };
-    Some(make(&parts, asked, (texts.listed(), query)).await)
+    let query = carried_query(query);
+    Some(make(site, &parts, asked, (texts.listed(), query)).await)
 }
 
 /// Subtitles, or a segment of them.
@@ -150,6 +144,7 @@ async fn open(site: &Site, name: &str) -> Option<Result<Arc<Media>, Refusal>> {
 }
 
 async fn make(
+    site: &Site,
     parts: &[Arc<Media>],
     asked: Asked<'_>,
     (texts, query): (Vec<Text>, String),
@@ -174,14 +169,52 @@ async fn make(
         _ => return playlist(films, asked, (texts, query)).await,
     };
     let view = films.presentation(&query);
-    let none = || (Status::NotFound, "the film has no such track".to_owned());
-    let listed = view.rendition(rendition).ok_or_else(none)?;
+    let no_track = || (Status::NotFound, "the film has no such track".to_owned());
+    let listed = view.rendition(rendition).ok_or_else(no_track)?;
     let (media, cut) = &films.0[listed.part];
     if version.is_some_and(|version| !media.has_version(version)) {
         return Err(changed());
     }
-    let segment = segment(cut, listed.of, asked).await?;
-    segment_of(media, listed.of, segment, asked).await
+    let none = || (Status::NotFound, "the film has no such segment".to_owned());
+    if matches!(asked, Asked::Segment { format, .. } if format != listed.of.format()) {
+        return Err(none());
+    }
+    let (etag, media_type) = described(media, listed.of, asked);
+    let segment = match site.segments.get(&etag) {
+        Some(kept) => kept,
+        None => {
+            let segment = segment(cut, listed.of, asked).await?;
+            let segment = Rc::new(as_sent(media, segment.ok_or_else(none)?).await?);
+            site.segments.insert(&etag, &segment);
+            segment
+        }
+    };
+    let cache_control = match asked {
+        Asked::Poster => ASK_AGAIN,
+        _ => FOR_EVER,
+    };
+    Ok(Made::new(media, segment, etag, media_type, cache_control))
+}
+
+/// The entity tag and the media type of what is asked of a rendition.
+fn described(media: &Media, of: &Rendition, asked: Asked<'_>) -> (String, &'static str) {
+    let media_type = match (of.format(), of.medium) {
+        (Format::Ts, _) => "video/mp2t",
+        (Format::Cmaf, Medium::Audio) => "audio/mp4",
+        (Format::Cmaf, _) => "video/mp4",
+    };
+    let (kind, version, number) = match asked {
+        Asked::Segment {
+            version, number, ..
+        } => ("s", version, number),
+        Asked::Picture {
+            version, number, ..
+        } => ("i", version, number),
+        Asked::Init { version, .. } => ("init", version, 0),
+        _ => ("poster", media.version(), 1),
+    };
+    let etag = format!("\"{version}-{}-{kind}{number}\"", of.name);
+    (etag, media_type)
 }
 
 fn changed() -> Refusal {
@@ -196,13 +229,12 @@ async fn segment(
     asked: Asked<'_>,
 ) -> Result<Option<Segment>, Refusal> {
     Ok(match asked {
-        Asked::Segment { number, format, .. } => {
-            let is_one = of.format() == format;
-            if is_one && of.weight(number) > SAMPLES_HERE_MAX {
+        Asked::Segment { number, .. } => {
+            if of.weight(number) > SAMPLES_HERE_MAX {
                 let (film, name) = (Arc::clone(film), of.name.clone());
                 return elsewhere(move || film.rendition(&name)?.segment(number)).await;
             }
-            of.segment(number).filter(|_| is_one)
+            of.segment(number)
         }
         Asked::Picture { number, .. } => of.picture(number),
         Asked::Poster => poster(of),
@@ -330,45 +362,18 @@ fn poster(of: &Rendition) -> Option<Segment> {
     Some(Segment { head, pieces })
 }
 
-/// A segment as it is sent, if there is one.
-async fn segment_of(
-    media: &Arc<Media>,
-    rendition: &Rendition,
-    segment: Option<Segment>,
-    asked: Asked<'_>,
-) -> Result<Made, Refusal> {
-    let none = || (Status::NotFound, "the film has no such segment".to_owned());
-    let mut segment = segment.ok_or_else(none)?;
-    if is_scattered(&segment) {
-        let file = media.file();
-        let copied = blocking(move || copied(&file, segment)).await;
-        segment = copied.map_err(|error| {
-            warn!("{:?}: {error}", media.name());
-            let note = "the file cannot be read; it may have been cut";
-            (Status::ServiceUnavailable, note.to_owned())
-        })?;
+/// A segment as it is sent: copied, if that costs less.
+async fn as_sent(media: &Media, segment: Segment) -> Result<Segment, Refusal> {
+    if !is_scattered(&segment) {
+        return Ok(segment);
     }
-    let media_type = match (rendition.format(), rendition.medium) {
-        (Format::Ts, _) => "video/mp2t",
-        (Format::Cmaf, Medium::Audio) => "audio/mp4",
-        (Format::Cmaf, _) => "video/mp4",
-    };
-    let (kind, version, number) = match asked {
-        Asked::Segment {
-            version, number, ..
-        } => ("s", version, number),
-        Asked::Picture {
-            version, number, ..
-        } => ("i", version, number),
-        Asked::Init { version, .. } => ("init", version, 0),
-        _ => ("poster", media.version(), 1),
-    };
-    let etag = format!("\"{version}-{}-{kind}{number}\"", rendition.name);
-    let cache_control = match asked {
-        Asked::Poster => ASK_AGAIN,
-        _ => FOR_EVER,
-    };
-    Ok(Made::new(media, segment, etag, media_type, cache_control))
+    let file = media.file();
+    let copied = blocking(move || copied(&file, segment)).await;
+    copied.map_err(|error| {
+        warn!("{:?}: {error}", media.name());
+        let note = "the file cannot be read; it may have been cut";
+        (Status::ServiceUnavailable, note.to_owned())
+    })
 }
 
 /// Whether it costs less to copy its pieces.

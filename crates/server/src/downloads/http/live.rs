@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_wire::auth::Grant;
+use onrush_wire::auth::carried_query;
 use onrush_wire::hls::live::{BadReload, Found, Reload, date_time};
 use onrush_wire::hls::{self, Resource as Asked};
 use onrush_wire::http::{ASSETS, Coding, Codings, PAGE_POLICY, Status, assets_from};
@@ -184,18 +184,18 @@ async fn playlist(
         Err(error) => Some(Err(bad(error))),
     })
     .await?;
-    let grant = grant_of(query);
+    let carried = carried_query(query);
     let write = || {
         let window = stream.window();
         let text = match rendition {
-            None => window.main_playlist(&grant, reload.skips),
-            Some(of) => window.media_playlist(of, &grant, reload.skips),
+            None => window.main_playlist(&carried, reload.skips),
+            Some(of) => window.media_playlist(of, &carried, reload.skips),
         };
         let text = text.map(String::into_bytes);
         text.ok_or_else(|| (Status::NotFound, "the channel has no such track".to_owned()))
     };
     let key = (rendition.unwrap_or_default(), reload.skips);
-    let (bytes, coding) = written(&stream, key, &grant, codings, &write)?;
+    let (bytes, coding) = written(&stream, key, &carried, codings, &write)?;
     // What was waited for is the same for all who wait for it, and what follows asks for more.
     let target_s = stream.window().target_s().unwrap_or(1);
     let cache_control = match reload.until {
@@ -219,16 +219,16 @@ async fn manifest(
     codings: Codings,
 ) -> Result<Made, Refusal> {
     wait_for_first(stream).await?;
-    let grant = grant_of(query);
+    let carried = carried_query(query);
     let write = || {
-        let text = stream.window().manifest(&grant).map(String::into_bytes);
+        let text = stream.window().manifest(&carried).map(String::into_bytes);
         let note = "channels of transport streams have no manifest, as DASH players take none; \
                     there is hls/index.m3u8";
         text.ok_or_else(|| (Status::NotFound, note.to_owned()))
     };
     // No rendition is called that.
     let key = ("manifest.mpd", false);
-    let (bytes, coding) = written(&stream, key, &grant, codings, &write)?;
+    let (bytes, coding) = written(&stream, key, &carried, codings, &write)?;
     let cache_control = ASK_AGAIN.into();
     Ok(Made::live_text(
         bytes,
@@ -239,15 +239,15 @@ async fn manifest(
     ))
 }
 
-/// A text as it is sent: the same bytes for all who have no grant of their own.
+/// A text as it is sent: the same bytes for all whose URLs carry no credentials.
 fn written(
     stream: &LiveStream,
     (name, skips): (&str, bool),
-    grant: &str,
+    carried: &str,
     codings: Codings,
     write: &dyn Fn() -> Result<Vec<u8>, Refusal>,
 ) -> Result<(Arc<[u8]>, Option<Coding>), Refusal> {
-    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| match grant {
+    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| match carried {
         "" => stream.text((name, skips, is_gzip), make),
         _ => make().map(Into::into),
     };
@@ -258,12 +258,6 @@ fn written(
     }
     let compress = || gzip(&plain).or_else(|_| Ok(plain.to_vec()));
     Ok((shared(true, &compress)?, Some(Coding::Gzip)))
-}
-
-/// What URLs in a text end in.
-fn grant_of(query: Option<&str>) -> String {
-    let grant = query.and_then(Grant::of_query).and_then(Result::ok);
-    grant.map_or_else(String::new, |grant| format!("?{grant}"))
 }
 
 async fn wait_for_first(stream: Awaited<'_>) -> Result<(), Refusal> {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
 /// A resource of a film.
 #[derive(Debug)]
 pub(super) struct Made {
-    content: Segment,
+    content: Rc<Segment>,
     /// What follows on that: bytes that others send, too.
     shared: Vec<Arc<[u8]>>,
     /// Of which its pieces are, if it has any.
@@ -65,11 +66,7 @@ impl Made {
     /// What is all in memory: playlists and pages.
     pub(super) fn text(media: &Media, text: Vec<u8>, media_type: &'static str) -> Self {
         let etag = format!("\"{:016x}-{:x}\"", fnv(&text), text.len());
-        let content = Segment {
-            head: text,
-            pieces: Vec::new(),
-        };
-        let mut made = Self::new(media, content, etag, media_type, ASK_AGAIN);
+        let mut made = Self::new(media, in_memory(text), etag, media_type, ASK_AGAIN);
         made.is_text = true;
         made
     }
@@ -90,7 +87,7 @@ impl Made {
     /// A segment.
     pub(super) fn new(
         media: &Media,
-        content: Segment,
+        content: Rc<Segment>,
         etag: String,
         media_type: &'static str,
         cache_control: &'static str,
@@ -114,12 +111,8 @@ impl Made {
 
     /// A file of the pages, which is as old as the server's run.
     pub(super) fn asset(asset: Asset, started_s: i64) -> Self {
-        let content = Segment {
-            head: asset.text.to_vec(),
-            pieces: Vec::new(),
-        };
         Self {
-            content,
+            content: in_memory(asset.text.to_vec()),
             shared: Vec::new(),
             file: None,
             etag: format!("\"{:016x}\"", fnv(asset.text)),
@@ -140,12 +133,8 @@ impl Made {
         media_type: &'static str,
         modified_s: i64,
     ) -> Self {
-        let content = Segment {
-            head: Vec::new(),
-            pieces: Vec::new(),
-        };
         Self {
-            content,
+            content: Rc::default(),
             shared,
             file: None,
             etag,
@@ -168,7 +157,10 @@ impl Made {
     ) -> Self {
         let mut made = Self::live(Vec::new(), etag, media_type, modified_s);
         made.file = Some(file);
-        made.content.pieces = vec![at];
+        made.content = Rc::new(Segment {
+            head: Vec::new(),
+            pieces: vec![at],
+        });
         made
     }
 
@@ -197,7 +189,7 @@ impl Made {
             modified_s,
         );
         made.etag = format!("\"{:016x}-{:x}\"", fnv(&bytes), bytes.len());
-        made.content.head = bytes;
+        made.content = in_memory(bytes);
         made.shared.clear();
         made.policy = Some(policy);
         made
@@ -235,7 +227,7 @@ impl Made {
         };
         match compressed {
             Ok(compressed) => {
-                self.content.head = compressed;
+                self.content = in_memory(compressed);
                 self.coding = Some(Coding::Gzip);
                 // Other bytes, another tag.
                 self.etag.insert_str(self.etag.len() - 1, "-gzip");
@@ -323,6 +315,11 @@ impl Made {
         }
         Ok(())
     }
+}
+
+fn in_memory(head: Vec<u8>) -> Rc<Segment> {
+    let pieces = Vec::new();
+    Rc::new(Segment { head, pieces })
 }
 
 /// FNV-1a.

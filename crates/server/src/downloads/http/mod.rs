@@ -8,12 +8,15 @@ mod http2;
 mod live;
 mod made;
 mod responder;
+mod segment_cache;
 mod several;
 mod texts;
 
 pub use film::INDEX_WAIT_MAX;
 pub use http2::{HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX};
 pub use live::FIRST_SEGMENT_WAIT_MAX;
+pub use segment_cache::SEGMENT_CACHE_BYTES_MAX;
+pub(super) use segment_cache::SegmentCache;
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 pub use texts::TEXTS_MAX;
 

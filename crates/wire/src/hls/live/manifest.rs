@@ -12,9 +12,9 @@ mod tests;
 
 use std::fmt::Write;
 
-use super::playlist::{date_time, frame_rate, rates};
+use super::playlist::{date_time, frame_rate_milli, rates};
 use super::window::{Kept, Segment, Window};
-use crate::dash::{duration, escaped};
+use crate::dash::{Representation, Row, Template, duration, escaped};
 use crate::media::Medium;
 use crate::media::segments::Format;
 
@@ -192,54 +192,32 @@ fn adaptation_set(
         _ => (2, "audio"),
     };
     let is_independent = segments.iter().all(|it| it.is_independent);
-    let (init, name, version) = (&first.init, kept.of.name, first.version);
-    let (starts_with, query) = (u8::from(is_independent), escaped(query));
-    let mut text = |arguments: std::fmt::Arguments<'_>| text(out, arguments);
-    text(format_args!(
-        "<AdaptationSet id=\"{id}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\" \
-         segmentAlignment=\"true\" startWithSAP=\"{starts_with}\">\n\
-         <Representation id=\"{name}\" bandwidth=\"{}\" codecs=\"{}\"",
-        rates(kept).0,
-        escaped(init.codec.as_deref().unwrap_or_default()),
-    ));
-    if let Some((width, height)) = init.dimensions {
-        text(format_args!(" width=\"{width}\" height=\"{height}\""));
-    }
-    if let Some(rate) = frame_rate(kept) {
-        // In thousandths, as it is written there.
-        let thousandths = rate.replace('.', "");
-        let thousandths = thousandths.trim_start_matches('0');
-        if !thousandths.is_empty() {
-            text(format_args!(" frameRate=\"{thousandths}/1000\""));
-        }
-    }
-    text(format_args!(">\n"));
-    if let Some(channels) = init.channels {
-        text(format_args!(
-            "<AudioChannelConfiguration \
-             schemeIdUri=\"urn:mpeg:dash:23003:3:audio_channel_configuration:2011\" \
-             value=\"{channels}\"/>\n"
-        ));
-    }
-    text(format_args!(
-        "<SegmentTemplate timescale=\"{}\" presentationTimeOffset=\"{}\" startNumber=\"{}\" \
-         initialization=\"../hls/$RepresentationID$/{version}/init.mp4{query}\" \
-         media=\"../hls/$RepresentationID$/{version}/$Number$.m4s{query}\">\n<SegmentTimeline>\n",
-        init.timescale,
-        offset(first, period.starts_ms),
-        first.number,
-    ));
-    for (start, lasts, more) in rows(segments) {
-        let start = start.map_or_else(String::new, |it| format!(" t=\"{it}\""));
-        let more = match more {
-            0 => String::new(),
-            more => format!(" r=\"{more}\""),
-        };
-        text(format_args!("<S{start} d=\"{lasts}\"{more}/>\n"));
-    }
-    text(format_args!(
-        "</SegmentTimeline>\n</SegmentTemplate>\n</Representation>\n</AdaptationSet>\n"
-    ));
+    let (init, starts_with) = (&first.init, u8::from(is_independent));
+    text(
+        out,
+        format_args!(
+            "<AdaptationSet id=\"{id}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\" \
+             segmentAlignment=\"true\" startWithSAP=\"{starts_with}\">\n"
+        ),
+    );
+    let representation = Representation {
+        name: kept.of.name,
+        peak_bps: rates(kept).0,
+        codec: init.codec.as_deref().unwrap_or_default(),
+        dimensions: init.dimensions,
+        frame_rate_milli: frame_rate_milli(kept),
+        sample_rate_hz: None,
+        channels: init.channels.map(u32::from),
+        segments: Template {
+            timescale: init.timescale,
+            offset_ticks: Some(offset(first, period.starts_ms)),
+            first: first.number,
+            version: first.version,
+            query,
+        },
+    };
+    representation.write(out, &rows(segments));
+    *out += "</AdaptationSet>\n";
 }
 
 /// What the times of a segment say where the period begins, in ticks (section 5.3.9.2).
@@ -253,22 +231,26 @@ fn offset(of: &Segment, starts_ms: i64) -> i64 {
     i64::try_from((media_ns * timescale).div_euclid(NS).max(0)).unwrap_or(0)
 }
 
-/// The time line: of the first row, and of those behind a gap, when it begins; how long each of its
-/// segments lasts; and how many follow on its first. A segment lasts until the next begins.
-fn rows(segments: &[&Segment]) -> Vec<(Option<i64>, i64, usize)> {
-    let mut rows: Vec<(Option<i64>, i64, usize)> = Vec::new();
+/// The time line. Of the first row, and of those behind a gap, it is told when they begin. A
+/// segment lasts until the next begins.
+fn rows(segments: &[&Segment]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
     let mut next = None;
     for (at, segment) in segments.iter().enumerate() {
         let start = segment.starts_ticks;
         let follows = segments.get(at + 1).map(|it| it.starts_ticks - start);
-        let lasts = follows
+        let lasts_ticks = follows
             .filter(|it| *it > 0)
             .unwrap_or_else(|| segment.ticks.max(1));
         match rows.last_mut() {
-            Some((_, length, more)) if next == Some(start) && *length == lasts => *more += 1,
-            _ => rows.push((Some(start).filter(|_| next != Some(start)), lasts, 0)),
+            Some(row) if next == Some(start) && row.lasts_ticks == lasts_ticks => row.more += 1,
+            _ => rows.push(Row {
+                starts_ticks: Some(start).filter(|_| next != Some(start)),
+                lasts_ticks,
+                more: 0,
+            }),
         }
-        next = Some(start.saturating_add(lasts));
+        next = Some(start.saturating_add(lasts_ticks));
     }
     rows
 }

@@ -76,8 +76,9 @@ impl Window {
         if let Some((width, height)) = leading.init().dimensions {
             write!(out, ",RESOLUTION={width}x{height}").expect("text");
         }
-        if let Some(rate) = frame_rate(leading) {
-            write!(out, ",FRAME-RATE={rate}").expect("text");
+        if let Some(milli) = frame_rate_milli(leading) {
+            let (whole, thousandths) = (milli / 1000, milli % 1000);
+            write!(out, ",FRAME-RATE={whole}.{thousandths:03}").expect("text");
         }
         if beside.is_some() {
             out += ",AUDIO=\"audio1\"";
@@ -243,15 +244,15 @@ pub(super) fn rates(kept: &Kept) -> (u64, u64) {
     (peak.unwrap_or(1).max(1), rate(bytes, us).max(1))
 }
 
-pub(super) fn frame_rate(kept: &Kept) -> Option<String> {
+/// Thousandths of a picture a second, as a mean of what is kept.
+pub(super) fn frame_rate_milli(kept: &Kept) -> Option<u64> {
     if kept.of.medium != Medium::Video || kept.of.format == Format::Ts {
         return None;
     }
     let sums = kept.segments.iter().fold((0, 0), |sum: (u64, u64), it| {
         (sum.0 + it.samples, sum.1 + it.lasts_us)
     });
-    let milli = sums.0.saturating_mul(1_000_000_000) / sums.1.max(1);
-    Some(format!("{}.{:03}", milli / 1000, milli % 1000))
+    Some(sums.0.saturating_mul(1_000_000_000) / sums.1.max(1))
 }
 
 /// As ISO 8601 writes a time in ns since 1970, in UTC (section 4.4.4.6).
