@@ -106,6 +106,31 @@ fn ffmpeg_gets_the_same_pictures_over_tls() {
     assert_eq!(pictures(&["-i", &url]).len(), PICTURES, "HLS");
 }
 
+/// Of a transport stream FFmpeg gives a picture out when it has the length that its PES packet
+/// says, or when the next begins: what it loses at the end has no length. All of it is sent.
+#[test]
+fn ffmpeg_gets_the_last_picture_that_has_a_length() {
+    require_programs!("ffmpeg");
+    let site = TlsSite::self_signed();
+    for (omits, name) in [("0", "length.ts"), ("1", "none.ts")] {
+        let film = site.site.media.path().join("root").join(name);
+        let film = film.to_str().unwrap();
+        let remux = [
+            "-v", "error", "-t", "2", "-i", DEMO_MP4, "-an", "-c", "copy",
+        ];
+        let of_pictures = ["-omit_video_pes_length", omits, "-f", "mpegts", film];
+        let output = run("ffmpeg", &[&remux[..], &of_pictures].concat());
+        assert!(output.status.success(), "{output:?}");
+        age(Path::new(film)).unwrap();
+        let expected = pictures(&["-i", film]);
+        assert!((20..PICTURES).contains(&expected.len()), "all of the film");
+        let shown = pictures(&["-i", &site.rtsps_url(name)]);
+        let lost_max = usize::from(omits == "1");
+        assert!(shown.len() + lost_max >= expected.len(), "{name}");
+        assert_eq!(shown, expected[..shown.len()], "{name}");
+    }
+}
+
 /// Whether GStreamer gets so many bytes of pictures. How it ends says nothing.
 #[test]
 fn gstreamer_plays_over_tls() {
