@@ -471,6 +471,7 @@ fn beside() -> Vec<Limit> {
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";
+        channel::CHANNEL_KEYS_MAX as count, "keys of a channel that viewers share";
         channel::TAP_BYTES_MAX as bytes, "packets that wait to be cut for HLS";
         cutting::SEGMENT_BYTES_MAX as bytes, "a live segment";
         cutting::PART_BYTES_MAX as bytes, "a part of one";
