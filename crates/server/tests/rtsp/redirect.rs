@@ -1,8 +1,5 @@
 //! A server that drains and sends its clients on to another.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use onrush_server::channels::config::PullConfig;
 use onrush_server::config::DrainConfig;
 use onrush_testkit::interleaved::{InterleavedClient, Received};
 use onrush_testkit::message::Head;
@@ -179,56 +176,12 @@ fn a_publisher_that_does_not_go_is_let_go_in_the_end() {
     let mut publisher = Publisher::announce(&fixture);
     publisher.record();
     fixture.server.send_on();
-    // It may be told before, and is let go.
+    // It is not silent, for which it would be let go, too.
     let started = Instant::now();
-    while publisher.client.receive().is_ok() {
+    while publisher.try_send().is_ok() {
         assert!(started.elapsed() < WAIT_MAX, "it is not let go");
+        std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-#[test]
-fn a_pulled_channel_follows_its_source() {
-    let there = Fixture::new();
-    let source = Fixture::with(|config| {
-        let to = format!("rtsp://{}/", there.address());
-        config.drain.to = Some(to.parse().unwrap());
-    });
-    source.server.send_on();
-    let fixture = Fixture::with(|config| {
-        config.channels.pulls = vec![PullConfig {
-            name: "door".to_owned(),
-            url: source.url("live/cam").parse().unwrap(),
-            is_on_demand: false,
-        }];
-    });
-    let mut publisher = Publisher::announce(&there);
-    publisher.record();
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Who is silent is let go. Two minutes, should nobody say that it is over.
-            for _ in 0..1200 {
-                if is_over.load(Ordering::Relaxed) {
-                    break;
-                }
-                publisher.send();
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
-        let url = fixture.url("live/door");
-        wait_until("it is pulled", || {
-            let answer = fixture.connect().request("DESCRIBE", &url, &[]);
-            answer.unwrap().status == 200
-        });
-        let mut viewer = InterleavedClient::connect(fixture.address()).unwrap();
-        let transport = "RTP/AVP/TCP;unicast;interleaved=0-1";
-        viewer.set_up(&format!("{url}/track1"), transport).unwrap();
-        assert_eq!(viewer.request("PLAY", &url, &[]).unwrap().status, 200);
-        // Reports come on the channel beside.
-        let mut packets = std::iter::from_fn(|| viewer.frame().ok());
-        assert!(packets.any(|frame| frame.packet.ends_with(b"sound")));
-        is_over.store(true, Ordering::Relaxed);
-    });
 }
 
 /// One who publishes live/cam, over TCP.
@@ -268,7 +221,7 @@ impl Publisher {
         assert_eq!(answer.unwrap().status, 200);
     }
 
-    fn send(&mut self) {
+    fn try_send(&mut self) -> std::io::Result<()> {
         let header = Header {
             marker: false,
             payload_type: 0,
@@ -278,6 +231,6 @@ impl Publisher {
         };
         self.sequence += 1;
         let packet = [&header.to_bytes()[..], b"sound"].concat();
-        self.client.send_frame(0, &packet).unwrap();
+        self.client.send_frame(0, &packet)
     }
 }
