@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{LONG, ONRUSH, clip, wait_until};
+use common::{DEMO, LONG, ONRUSH, clip, wait_until};
 
 mod common;
 
@@ -226,4 +226,35 @@ fn players_that_know_no_redirect_play_on() {
     };
     let undisturbed = count(false);
     assert_eq!(count(true), undisturbed);
+}
+
+#[test]
+fn a_publisher_that_knows_no_redirect_goes_on() {
+    require_programs!("ffmpeg");
+    let server = Server::start(&[]);
+    let url = format!("rtsp://{}/live/cam", server.rtsp);
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-stream_loop", "-1", "-re"]);
+    command
+        .arg("-i")
+        .arg(DEMO)
+        .args(["-map", "0:v", "-c", "copy"]);
+    command.args(["-f", "rtsp", "-rtsp_transport", "tcp", &url]);
+    let mut publisher = Process::start(&mut command).unwrap();
+    let taken = || {
+        let client = http_client::Client::connect(server.metrics).unwrap();
+        let status: Value = serde_json::from_slice(&client.get("/status").unwrap()).unwrap();
+        status["channels"][0]["received"]["rtp"]
+            .as_u64()
+            .unwrap_or(0)
+    };
+    wait_until("it publishes", || taken() > 100);
+    server.drain(&["--to", "rtsp://192.0.2.8/"]);
+    // Far more than was on its way.
+    let told_at = taken();
+    wait_until("it goes on", || taken() > told_at + 500);
+    assert!(publisher.is_running().unwrap(), "{}", publisher.log());
+    let mut client = Client::connect(server.rtsp).unwrap();
+    let answer = client.request("DESCRIBE", &url, &[]).unwrap();
+    assert_eq!(answer.header("Location"), Some("rtsp://192.0.2.8/live/cam"));
 }

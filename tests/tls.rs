@@ -11,11 +11,15 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use onrush_testkit::interleaved::{InterleavedClient, Received};
 use onrush_testkit::media::age;
 use onrush_testkit::process::Process;
 use onrush_testkit::require_programs;
+use onrush_testkit::rtsp_client::Client;
+use onrush_wire::rtp::Header;
 
 use download_site::{LONG, Site, bytes};
 
@@ -106,6 +110,31 @@ fn ffmpeg_gets_the_same_pictures_over_tls() {
     assert_eq!(pictures(&["-i", &url]).len(), PICTURES, "HLS");
 }
 
+/// Of a transport stream FFmpeg gives a picture out when it has the length that its PES packet
+/// says, or when the next begins: what it loses at the end has no length. All of it is sent.
+#[test]
+fn ffmpeg_gets_the_last_picture_that_has_a_length() {
+    require_programs!("ffmpeg");
+    let site = TlsSite::self_signed();
+    for (omits, name) in [("0", "length.ts"), ("1", "none.ts")] {
+        let film = site.site.media.path().join("root").join(name);
+        let film = film.to_str().unwrap();
+        let remux = [
+            "-v", "error", "-t", "2", "-i", DEMO_MP4, "-an", "-c", "copy",
+        ];
+        let of_pictures = ["-omit_video_pes_length", omits, "-f", "mpegts", film];
+        let output = run("ffmpeg", &[&remux[..], &of_pictures].concat());
+        assert!(output.status.success(), "{output:?}");
+        age(Path::new(film)).unwrap();
+        let expected = pictures(&["-i", film]);
+        assert!((20..PICTURES).contains(&expected.len()), "all of the film");
+        let shown = pictures(&["-i", &site.rtsps_url(name)]);
+        let lost_max = usize::from(omits == "1");
+        assert!(shown.len() + lost_max >= expected.len(), "{name}");
+        assert_eq!(shown, expected[..shown.len()], "{name}");
+    }
+}
+
 /// Whether GStreamer gets so many bytes of pictures. How it ends says nothing.
 #[test]
 fn gstreamer_plays_over_tls() {
@@ -142,22 +171,139 @@ fn gstreamer_plays_srtp() {
 
 fn gstreamer_decrypts(site: &TlsSite) {
     for query in ["srtp", "srtp=gcm"] {
-        let out = tempfile::NamedTempFile::new().unwrap();
-        let mut command = Command::new("gst-launch-1.0");
-        command.args(["-q", "rtspsrc", "tls-validation-flags=0", "protocols=udp"]);
-        let url = site.rtsps_url("demo.mp4");
-        command.arg(format!("location={url}?{query}"));
-        command.args(["!", "rtph264depay", "!", "filesink", "buffer-mode=2"]);
-        command.arg(format!("location={}", out.path().display()));
-        let mut player = Process::start(&mut command).unwrap();
-        let give_up = Instant::now() + LONG;
-        while out.as_file().metadata().unwrap().len() < 50_000 {
-            let is_running = player.is_running().unwrap();
-            let (tail, is_late) = (player.log_tail(), Instant::now() >= give_up);
-            assert!(is_running && !is_late, "{query}: {tail}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        gstreamer_gets(site, &format!("demo.mp4?{query}"));
     }
+}
+
+/// Whether GStreamer gets so many bytes of pictures by SRTP.
+fn gstreamer_gets(site: &TlsSite, name: &str) {
+    drop(gstreamer_reads(site, name, "rtph264depay"));
+}
+
+/// GStreamer by SRTP, when it has got so many bytes.
+fn gstreamer_reads(site: &TlsSite, name: &str, depacketizer: &str) -> Process {
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "rtspsrc", "tls-validation-flags=0", "protocols=udp"]);
+    command.arg(format!("location={}", site.rtsps_url(name)));
+    command.args(["!", depacketizer, "!", "filesink", "buffer-mode=2"]);
+    command.arg(format!("location={}", out.path().display()));
+    let mut player = Process::start(&mut command).unwrap();
+    let give_up = Instant::now() + LONG;
+    while out.as_file().metadata().unwrap().len() < 50_000 {
+        let is_running = player.is_running().unwrap();
+        let (tail, is_late) = (player.log_tail(), Instant::now() >= give_up);
+        assert!(is_running && !is_late, "{name}: {tail}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    player
+}
+
+/// FFmpeg publishes live/cam, once that can be watched.
+fn publisher(site: &TlsSite) -> Process {
+    let url = site.site.rtsp_url("live/cam");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-stream_loop", "-1", "-re"]);
+    command.args(["-i", DEMO_MP4, "-c", "copy", "-f", "rtsp"]);
+    command.args(["-rtsp_transport", "tcp", &url]);
+    let mut publisher = Process::start(&mut command).unwrap();
+    let give_up = Instant::now() + LONG;
+    while status_of(site, "DESCRIBE", &url) != 200 {
+        let is_running = publisher.is_running().unwrap();
+        assert!(
+            is_running && Instant::now() < give_up,
+            "{}",
+            publisher.log()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    publisher
+}
+
+fn status_of(site: &TlsSite, method: &str, url: &str) -> u16 {
+    let mut client = Client::connect(site.site.rtsp).unwrap();
+    client.request(method, url, &[]).unwrap().status
+}
+
+#[test]
+fn players_decrypt_a_channel() {
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    for keys in ["--srtp-keys=own", "--srtp-keys=shared"] {
+        let site = TlsSite::new(&["--tls=self-signed", "--srtp=plain", keys]);
+        let _publisher = publisher(&site);
+        for query in ["srtp", "srtp=gcm"] {
+            gstreamer_gets(&site, &format!("live/cam?{query}"));
+        }
+        // Without TLS its key is its own.
+        let url = format!("{}?srtp", site.site.rtsp_url("live/cam"));
+        let decrypted = pictures(&["-rtsp_transport", "udp", "-i", &url]);
+        assert_eq!(decrypted.len(), PICTURES);
+        assert_eq!(decrypted[0].trim().len(), 32);
+    }
+}
+
+/// It knows of no numbers that have wrapped, so it is told another key then.
+#[test]
+fn gstreamer_joins_after_numbers_have_wrapped() {
+    require_programs!("gst-launch-1.0", "openssl");
+    let site = TlsSite::new(&["--tls=self-signed", "--srtp-keys=shared"]);
+    let mut client = InterleavedClient::connect(site.site.rtsp).unwrap();
+    let url = site.site.rtsp_url("live/cam");
+    let sdp = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
+               a=control:streamid=0\r\n";
+    let length = sdp.len().to_string();
+    let headers = [
+        ("Content-Type", "application/sdp"),
+        ("Content-Length", &length),
+    ];
+    client.send("ANNOUNCE", &url, &headers).unwrap();
+    client.send_raw(sdp.as_bytes()).unwrap();
+    let answer = client.receive().unwrap();
+    assert!(matches!(answer, Received::Response(answer) if answer.status == 200));
+    let transport = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
+    let track = format!("{url}/streamid=0");
+    client.set_up(&track, transport).unwrap();
+    assert_eq!(client.request("RECORD", &url, &[]).unwrap().status, 200);
+    let (leaps, is_over) = (AtomicU16::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Five minutes, should nobody say that it is over.
+            for step in 0..60_000_u16 {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let leapt = leaps.load(Ordering::Relaxed);
+                if let 1..3 = leapt {
+                    leaps.store(leapt + 1, Ordering::Relaxed);
+                }
+                let header = Header {
+                    marker: false,
+                    payload_type: 0,
+                    sequence: step.wrapping_add(leapt.wrapping_mul(30_000)),
+                    timestamp: u32::from(step) * 160,
+                    ssrc: 7,
+                };
+                let packet = [&header.to_bytes()[..], &[0x55; 160]].concat();
+                client.send_frame(0, &packet).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let name = "live/cam?srtp";
+        let _first = gstreamer_reads(&site, name, "rtppcmudepay");
+        let describe = format!("DESCRIBE {} RTSP/1.0\nCSeq: 1\n\n", site.rtsps_url(name));
+        let key = || {
+            let told = typed(site.rtsps, &[], &[&describe]);
+            let key = told.lines().find(|line| line.starts_with("a=crypto"));
+            key.unwrap_or_else(|| panic!("{told}")).to_owned()
+        };
+        let (give_up, before) = (Instant::now() + LONG, key());
+        leaps.store(1, Ordering::Relaxed);
+        while key() == before {
+            assert!(Instant::now() < give_up, "there is no other key");
+        }
+        drop(gstreamer_reads(&site, name, "rtppcmudepay"));
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// FFmpeg takes `rtsps` for TCP, so over UDP it reads the key without TLS, as `a=crypto`.

@@ -27,7 +27,7 @@ use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp};
+use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -452,7 +452,9 @@ fn beside() -> Vec<Limit> {
         tls::PEM_BYTES_MAX as bytes, "a file of certificates";
         tls::TLS_CERTIFICATES_MAX as count, "certificates with their keys";
         tls::TLS_RECKONED_MAX as count, "handshakes reckoned at one time";
-        tls::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
+        records::RECORD_BYTES_MAX as bytes, "a record of TLS";
+        records::FRAGMENT_BYTES_MAX as bytes, "of it data";
+        records::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
         tls::TLS_LOG_LINES_MAX as count, "lines a minute of handshakes that failed";
         transfer::READS_MAX as count, "reads of disks at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
@@ -472,6 +474,7 @@ fn beside() -> Vec<Limit> {
         downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
         transfer::MAPPED_BYTES_MAX as bytes, "mapped of files with short pieces";
         mapped::MAPPED_PIECES_MAX as count, "such pieces sent by one call";
+        channel::CHANNEL_KEYS_MAX as count, "keys of a channel that viewers share";
         channel::TAP_BYTES_MAX as bytes, "packets that wait to be cut for HLS";
         cutting::SEGMENT_BYTES_MAX as bytes, "a live segment";
         cutting::PART_BYTES_MAX as bytes, "a part of one";

@@ -79,11 +79,11 @@ pub(crate) struct TlsOptions {
     )]
     pub(crate) srtp: Srtp,
 
-    /// Whose keys encrypted packets of files have (SRTP)
+    /// Whose keys encrypted packets have (SRTP)
     ///
-    /// With `shared` all viewers of a film that ask over TLS are told one key, its packets are
-    /// encrypted once, and each viewer can read what the others are sent. From its first jump on a
-    /// viewer's packets are encrypted for it, under another SSRC.
+    /// With `shared` all viewers of a film or channel that ask over TLS are told one key, its
+    /// packets are encrypted once, and each viewer can read what the others are sent. From its
+    /// first jump or pause on a viewer's packets are encrypted for it, under another SSRC.
     #[arg(
         long,
         hide_short_help = true,
@@ -127,7 +127,7 @@ pub(crate) enum Srtp {
     Plain,
 }
 
-/// Whose keys encrypted packets of files have.
+/// Whose keys encrypted packets have.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum SrtpKeysOption {
     /// Each viewer's own: nobody else can read its packets.

@@ -23,3 +23,4 @@ pub mod rtp;
 pub mod rtsp;
 pub mod sdp;
 pub mod srtp;
+pub mod tls;

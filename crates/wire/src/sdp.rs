@@ -125,10 +125,11 @@ fn media(track: &Track, number: u32, port: u16, key: Option<&MikeyMessage>) -> M
     }
     if let Some(message) = key {
         media.add_attribute(Attribute::with_value("key-mgmt", message.to_string()));
-        media.add_attribute(Attribute::with_value(
-            "crypto",
-            crypto_attribute(&message.key),
-        ));
+        // Which cannot say how often numbers have wrapped.
+        if message.sessions.iter().all(|session| session.rollover == 0) {
+            let crypto = crypto_attribute(&message.key);
+            media.add_attribute(Attribute::with_value("crypto", crypto));
+        }
     }
     media.add_attribute(Attribute::with_value("control", track_name(number)));
     media
@@ -138,7 +139,7 @@ fn media(track: &Track, number: u32, port: u16, key: Option<&MikeyMessage>) -> M
 mod tests {
     use super::*;
     use crate::rtp::StaticPayload;
-    use crate::srtp::{MasterKey, Suite};
+    use crate::srtp::{CryptoSession, MasterKey, Suite};
 
     fn text(name: &str, server: &str) -> String {
         let server = server.parse().unwrap();
@@ -287,6 +288,18 @@ mod tests {
              a=control:track1\r\n"
         );
         assert!(text.ends_with(&media), "{text}");
+        // `a=crypto` says nothing of numbers that have wrapped.
+        let mut late = message.clone();
+        late.sessions = vec![CryptoSession {
+            ssrc: 0,
+            rollover: 1,
+        }];
+        let late = Description {
+            keys: std::slice::from_ref(&late),
+            ..description
+        };
+        let text = String::from_utf8(late.to_bytes()).unwrap();
+        assert!(text.contains("a=key-mgmt:") && !text.contains("a=crypto"));
     }
 
     #[test]

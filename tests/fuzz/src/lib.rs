@@ -20,6 +20,7 @@ mod mikey;
 mod plan;
 mod rtsp;
 mod sdp;
+mod tls;
 
 /// One thing that is fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -93,6 +94,11 @@ pub const TARGETS: [Target; 12] = [
         name: "sdp",
         run: sdp::check,
         mutate: mutate::text,
+    },
+    Target {
+        name: "tls",
+        run: tls::check,
+        mutate: mutate::bytes,
     },
 ];
 

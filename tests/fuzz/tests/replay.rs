@@ -128,6 +128,11 @@ fn sdp_keeps_its_promises() {
 }
 
 #[test]
+fn tls_keeps_its_promises() {
+    replay("tls");
+}
+
+#[test]
 fn seeds_are_small() {
     let bytes = TARGETS.iter().flat_map(seeds).map(|(_, seed)| seed.len());
     let bytes: usize = bytes.sum();

@@ -159,7 +159,7 @@ const SCHEMAS: &[Schema] = &[
             ),
             ("client", "string", "The address of its client"),
             ("film", "string", "What it plays"),
-            ("transport", "string", "udp, tcp or live"),
+            ("transport", "string", "udp, tcp, srtp, live or multicast"),
             ("state", "string", "ready, playing, ended or leaving"),
             (
                 "position_s",

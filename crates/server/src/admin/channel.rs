@@ -101,6 +101,11 @@ table! {
         dropped: u64 = stats.dropped, Counter "onrush_channel_packets_dropped_total";
         /// Players on TCP who took nothing for too long.
         stalled_out: u64 = stats.stalled_out, Counter "onrush_channel_stalled_out_total";
+        /// Packets that were encrypted (SRTP): each once for all players who share a key, and once
+        /// for each player who shares none.
+        encrypted: u64 = stats.encrypted, Counter "onrush_channel_packets_encrypted_total";
+        /// Packets that players with SRTP were not sent, because their numbers had been used.
+        unencrypted: u64 = stats.unencrypted, Counter "onrush_channel_packets_unencrypted_total";
         /// Entries into the kernel to send the channel.
         crossings: u64 = stats.crossings, Counter "onrush_channel_crossings_total";
         /// Time from the arrival of a train's first packet until all had the train, added up.

@@ -12,12 +12,16 @@ use std::time::Duration;
 use onrush_group::{self as group, GroupError};
 use onrush_wire::live::{Recent, RecentPacket, SyncRule};
 use onrush_wire::rtp::{Header, Position};
+use onrush_wire::srtp::Arrival;
 
 use super::config::ChannelsConfig;
 use super::lane::Lane;
 use super::outlet::Outlet;
+use super::played::Played;
+use super::shared_lane::SharedLane;
+use super::srtp::ChannelKey;
 use super::viewer::{Bounds, RECENT_BYTES_MAX, RECENT_PACKETS_MAX, Sent, Viewer, Watched, newer};
-use super::viewing::{Given, Start, ViewerTrack, Way};
+use super::viewing::{Given, Start, ViewerPorts, ViewerTrack, Way};
 use crate::config::Limits;
 
 /// How all viewers of a channel are sent to.
@@ -59,6 +63,8 @@ pub(super) struct Audience {
     pub(super) dropped: u64,
     /// Viewers who took nothing for too long.
     pub(super) stalled_out: u64,
+    /// Packets that were encrypted for single viewers, and those whose numbers were used.
+    encrypted: [u64; 2],
 }
 
 /// Who gets a track.
@@ -66,6 +72,8 @@ pub(super) struct Audience {
 pub(super) struct TrackAudience {
     recent: Recent,
     pub(super) lane: Lane,
+    /// What is encrypted for all who share a key: one for each suite, unless keys are worn.
+    shared: Vec<SharedLane>,
     given: Arc<Given>,
     clock_hz: u32,
     /// To send to single viewers from, by address of ours.
@@ -86,6 +94,7 @@ impl Audience {
         let tracks = tracks.map(|(rule, clock_hz, given)| TrackAudience {
             recent: Recent::new(rule, RECENT_PACKETS_MAX, RECENT_BYTES_MAX),
             lane: Lane::new(),
+            shared: Vec::new(),
             given,
             clock_hz,
             single: BTreeMap::new(),
@@ -99,6 +108,7 @@ impl Audience {
             order: 0,
             dropped: 0,
             stalled_out: 0,
+            encrypted: [0; 2],
         }
     }
 
@@ -107,6 +117,7 @@ impl Audience {
         for track in &mut self.tracks {
             track.recent.clear();
             track.sync = None;
+            track.shared.iter_mut().for_each(SharedLane::forget);
         }
     }
 
@@ -115,6 +126,7 @@ impl Audience {
         let track = &mut self.tracks[track];
         track.recent = Recent::new(rule, RECENT_PACKETS_MAX, RECENT_BYTES_MAX);
         (track.clock_hz, track.sync) = (clock_hz, None);
+        track.shared.iter_mut().for_each(SharedLane::forget);
     }
 
     /// Gives a packet to all who watch its track. `false` if it is too long for the group.
@@ -141,14 +153,21 @@ impl Audience {
             state.newest = Some((newer(newest, &header), header.ssrc));
         }
         let bounds = self.settings.bounds;
-        let recent = begun.and_then(|_| state.recent.packets());
+        let at = state.at(now_ns);
+        for shared in &mut state.shared {
+            shared.give(&packet, &state.recent, (arrived_ns, at));
+        }
+        let begins = begun.is_some() && state.recent.packets().is_some();
         let watching = self
             .viewers
             .iter_mut()
             .flat_map(|viewer| &mut viewer.tracks);
         for watched in watching.filter(|watched| watched.track == track) {
-            let dropped = watched.take(&packet, recent, (is_everywhere, bounds, now_ns));
-            self.dropped += dropped;
+            if let Some((packet, kept)) = state.form_for(watched, &packet, begins) {
+                let kept = kept.filter(|_| begins);
+                let dropped = watched.take(packet, kept, (is_everywhere, bounds, now_ns));
+                self.dropped += dropped;
+            }
         }
         state.given.count(packet.bytes.len());
         let fits = state.lane.push(&[], &packet.bytes, arrived_ns);
@@ -179,41 +198,40 @@ impl Audience {
         }
     }
 
-    /// Opens a track for viewers that come to `local`. How it is sent, and why so.
-    pub(super) fn open(
-        &mut self,
-        track: usize,
-        local: IpAddr,
-        [of_group, single]: [UdpSocket; 2],
-    ) -> Result<(group::Way, String), GroupError> {
+    /// Opens a track for viewers. How it is sent, and why so.
+    pub(super) fn open(&mut self, ports: ViewerPorts) -> Result<(group::Way, String), GroupError> {
+        let [of_group, single_socket] = ports.sockets;
         let outlet = Outlet::open(of_group, self.settings.way)?;
         let (way, reason) = outlet.way();
         let reason = reason.to_owned();
-        self.tracks[track].lane.outlets.insert(local, outlet);
-        self.tracks[track].single.insert(local, single);
+        let (lane, single) = self.tracks[ports.track].lane_of(ports.shared.as_ref());
+        if let Some(before) = lane.outlets.insert(ports.local, outlet) {
+            lane.past += before.counts();
+        }
+        single.insert(ports.local, single_socket);
         Ok((way, reason))
     }
 
     /// Makes ready to send tracks to a viewer: where each begins, if that is known.
     pub(super) fn prepare(&mut self, id: u64, tracks: Vec<ViewerTrack>, now_ns: u64) -> Vec<Start> {
         self.leave(id);
-        let tracks = tracks.into_iter().map(|wanted| {
-            let ViewerTrack {
-                track,
-                way,
-                viewing,
-            } = wanted;
-            let state = &self.tracks[track];
+        let is_next_awaited = self.settings.is_next_awaited;
+        let watched = tracks.into_iter().map(|wanted| {
+            let state = &mut self.tracks[wanted.track];
+            state.prepare_shared(&wanted, now_ns);
             let is_everywhere = state.is_everywhere();
-            let is_next = self.settings.is_next_awaited && !is_everywhere;
-            let recent = state.recent.packets().filter(|_| !is_next);
+            let is_next = is_next_awaited && !is_everywhere;
+            let recent = state.kept_for(&wanted).filter(|_| !is_next);
             let awaits = (recent.is_none() && !is_everywhere).then_some(now_ns);
-            Watched::new((track, way, viewing), recent, (awaits, now_ns))
+            Watched::new(wanted, recent, (awaits, now_ns))
         });
-        let mut viewer = Viewer::new(id, tracks.collect());
+        let mut viewer = Viewer::new(id, watched.collect());
         viewer.settle(|track| self.tracks[track].clock_hz);
-        let starts = viewer.tracks.iter().map(Watched::start).collect();
+        let tracks = viewer.tracks.iter();
+        let starts = tracks.map(|watched| watched.start(self.tracks[watched.track].at(now_ns)));
+        let starts = starts.collect();
         self.viewers.push(viewer);
+        self.rest_unused();
         starts
     }
 
@@ -233,21 +251,42 @@ impl Audience {
         for watched in self.viewers.swap_remove(at).tracks {
             self.part(&watched);
         }
+        self.rest_unused();
+    }
+
+    /// Nothing is encrypted for all who share a key while nobody does.
+    fn rest_unused(&mut self) {
+        let watched = || self.viewers.iter().flat_map(|viewer| &viewer.tracks);
+        for (number, track) in self.tracks.iter_mut().enumerate() {
+            for shared in &mut track.shared {
+                let mut own = watched().filter(|watched| watched.track == number);
+                if !own.any(|watched| watched.shares().is_some_and(|key| shared.is_of(key))) {
+                    shared.rest();
+                }
+            }
+            for left in track.shared.extract_if(.., |shared| shared.is_retired()) {
+                track.lane.past += left.lane.counts();
+                self.encrypted[0] += left.encrypted;
+                self.encrypted[1] += left.unencrypted;
+            }
+        }
     }
 
     fn part(&mut self, watched: &Watched) {
         let track = &mut self.tracks[watched.track];
         if let (true, Way::Datagrams(local, to)) = (watched.is_member, &watched.way) {
+            let (lane, _) = track.lane_of(watched.ports());
             // All that counts as sent leaves before it goes.
-            track.lane.flush();
+            lane.flush();
             let is_shared = self.viewers.iter().flat_map(|viewer| &viewer.tracks);
             let mut is_shared = is_shared.filter(|other| other.is_member);
             // A player that died and came back at the same port has two sessions for a while.
             let is_shared = is_shared.any(|other| {
                 let own = (watched.track, local, to);
                 matches!(&other.way, Way::Datagrams(l, t) if (other.track, l, t) == own)
+                    && is_same(other.ports(), watched.ports())
             });
-            if let (false, Some(outlet)) = (is_shared, track.lane.outlets.get_mut(local)) {
+            if let (false, Some(outlet)) = (is_shared, lane.outlets.get_mut(local)) {
                 outlet.remove(*to);
             }
             watched.viewing.part(&track.given);
@@ -265,6 +304,9 @@ impl Audience {
             viewer.settle(|track| self.tracks[track].clock_hz);
             for watched in viewer.tracks.iter_mut().filter(|it| !it.is_member) {
                 let sent = send_backlog(&mut self.tracks[watched.track], watched, bounds, now_ns);
+                let [encrypted, unencrypted] = std::mem::take(&mut watched.encrypted);
+                self.encrypted[0] += encrypted;
+                self.encrypted[1] += unencrypted;
                 if sent == Sent::Stalled {
                     watched
                         .viewing
@@ -282,24 +324,27 @@ impl Audience {
     }
 
     pub(super) fn flush(&mut self) {
-        self.tracks.iter_mut().for_each(|track| track.lane.flush());
+        self.tracks
+            .iter_mut()
+            .flat_map(TrackAudience::all_lanes)
+            .for_each(Lane::flush);
     }
 
     /// Sends trains that have waited for others long enough.
     pub(super) fn flush_due(&mut self, now_ns: u64) {
-        for track in &mut self.tracks {
-            let since_ns = track.lane.builder.waiting_since_ns();
+        for lane in self.tracks.iter_mut().flat_map(TrackAudience::all_lanes) {
+            let since_ns = lane.builder.waiting_since_ns();
             let due_ns = since_ns.map(|ns| ns.saturating_add(self.settings.delay_ns));
             if due_ns.is_some_and(|due_ns| now_ns >= due_ns) {
-                track.lane.flush();
+                lane.flush();
             }
         }
     }
 
     /// How long until there is something to be sent, if that is known.
     pub(super) fn due_in_ns(&self, now_ns: u64) -> Option<u64> {
-        let lanes = self.tracks.iter().map(|track| &track.lane);
-        let waiting = lanes.filter_map(|lane| lane.builder.waiting_since_ns());
+        let waiting = self.lanes();
+        let waiting = waiting.filter_map(|lane| lane.builder.waiting_since_ns());
         let due_ns = waiting.map(|ns| ns.saturating_add(self.settings.delay_ns));
         let due_ns = due_ns.min().map(|due_ns| due_ns.saturating_sub(now_ns));
         let mut playing = self.viewers.iter().filter(|viewer| !viewer.is_held);
@@ -309,9 +354,32 @@ impl Audience {
         }
     }
 
-    /// By track, what leaves to its group.
+    /// What leaves to groups: of each track in the clear, and encrypted.
     pub(super) fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        self.tracks.iter().map(|track| &track.lane)
+        self.tracks.iter().flat_map(|track| {
+            let shared = track.shared.iter().map(|shared| &shared.lane);
+            shared.chain([&track.lane])
+        })
+    }
+
+    /// What all tracks have given to groups, each packet once.
+    pub(super) fn played(&self) -> Played {
+        let lanes = self.tracks.iter().map(|track| &track.lane);
+        lanes.fold(Played::default(), |played, lane| Played {
+            packets: played.packets + lane.packets,
+            payload_bytes: played.payload_bytes + lane.bytes,
+        })
+    }
+
+    /// Packets that were encrypted, and those that were not because their numbers were used.
+    pub(super) fn encrypted(&self) -> [u64; 2] {
+        let shared = self.tracks.iter().flat_map(|track| &track.shared);
+        shared.fold(self.encrypted, |[encrypted, unencrypted], shared| {
+            [
+                encrypted + shared.encrypted,
+                unencrypted + shared.unencrypted,
+            ]
+        })
     }
 
     /// Who watches now.
@@ -327,6 +395,103 @@ impl TrackAudience {
         let rule = self.recent.rule();
         rule.is_everywhere() || rule == SyncRule::TransportStream && self.sync.is_none()
     }
+
+    fn at(&self, now_ns: u64) -> Arrival {
+        Arrival {
+            ns: now_ns,
+            clock_hz: self.clock_hz,
+        }
+    }
+
+    /// What leaves to those who share that key, or to those who get packets in the clear; and what
+    /// single ones of them are sent from.
+    fn lane_of(
+        &mut self,
+        key: Option<&Arc<ChannelKey>>,
+    ) -> (&mut Lane, &mut BTreeMap<IpAddr, UdpSocket>) {
+        match key {
+            None => (&mut self.lane, &mut self.single),
+            Some(key) => {
+                let shared = self.shared_lane(key);
+                (&mut shared.lane, &mut shared.single)
+            }
+        }
+    }
+
+    fn shared_lane(&mut self, key: &Arc<ChannelKey>) -> &mut SharedLane {
+        let at = self.shared.iter().position(|shared| shared.is_of(key));
+        let at = at.unwrap_or_else(|| {
+            self.shared.push(SharedLane::new(key));
+            self.shared.len() - 1
+        });
+        &mut self.shared[at]
+    }
+
+    fn all_lanes(&mut self) -> impl Iterator<Item = &mut Lane> {
+        let shared = self.shared.iter_mut().map(|shared| &mut shared.lane);
+        shared.chain([&mut self.lane])
+    }
+
+    /// Encrypts from now on what all get who share its key, if it shares one. It leaves them if it
+    /// was sent something before, because numbers would not go on, or numbers have wrapped.
+    fn prepare_shared(&mut self, wanted: &ViewerTrack, now_ns: u64) {
+        let Some(srtp) = &wanted.srtp else {
+            return;
+        };
+        let Some(key) = srtp.shares().map(Arc::clone) else {
+            return;
+        };
+        let at = self.at(now_ns);
+        self.shared_lane(&key);
+        let mut shared = self.shared.iter_mut();
+        if let Some(shared) = shared.find(|shared| shared.is_of(&key)) {
+            shared.activate(&self.recent, at);
+        }
+        let has_watched = wanted.viewing.last().is_some();
+        if has_watched || key.has_wrapped() {
+            wanted.viewing.forget_last();
+            Watched::leave_shared(&wanted.viewing, srtp);
+        }
+    }
+
+    /// What is kept for a viewer to begin with, as it gets it.
+    fn kept_for(&self, wanted: &ViewerTrack) -> Option<&VecDeque<RecentPacket>> {
+        let kept = self.recent.packets()?;
+        match wanted.srtp.as_ref().and_then(|srtp| srtp.shares()) {
+            None => Some(kept),
+            Some(key) => {
+                let mut shared = self.shared.iter();
+                shared.find(|it| it.is_of(key)).map(SharedLane::images)
+            }
+        }
+    }
+
+    /// A packet as a viewer gets it, if it does, and what is kept. It begins with this, or with
+    /// what is kept where that `begins`, if it has been sent nothing yet.
+    fn form_for<'a>(
+        &'a self,
+        watched: &Watched,
+        packet: &'a RecentPacket,
+        begins: bool,
+    ) -> Option<(&'a RecentPacket, Option<&'a VecDeque<RecentPacket>>)> {
+        let plain = Some((packet, self.recent.packets()));
+        let Some(key) = watched.shares() else {
+            return plain;
+        };
+        let shared = self.shared.iter().find(|shared| shared.is_of(key))?;
+        let sealed = shared.newest()?;
+        let first = shared.images().front().filter(|_| begins);
+        watched.check_first(first.unwrap_or(sealed));
+        match watched.shares() {
+            Some(_) => Some((sealed, Some(shared.images()))),
+            None => plain,
+        }
+    }
+}
+
+/// Whether both are the same key, or none.
+fn is_same(one: Option<&Arc<ChannelKey>>, other: Option<&Arc<ChannelKey>>) -> bool {
+    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }
 
 fn send_backlog(
@@ -341,14 +506,16 @@ fn send_backlog(
         }
         Way::Datagrams(local, to) => (local, to),
     };
-    let Some(socket) = state.single.get(&local) else {
+    let at = state.at(now_ns);
+    let (lane, single) = state.lane_of(watched.ports());
+    let Some(socket) = single.get(&local) else {
         return Sent::Some;
     };
-    let sent = watched.send_datagrams(socket, to);
+    let sent = watched.send_datagrams(socket, to, at);
     if sent == Sent::All && watched.may_join() {
         // All that it has been sent already leaves before it joins.
-        state.lane.flush();
-        let outlet = state.lane.outlets.get_mut(&local);
+        lane.flush();
+        let outlet = lane.outlets.get_mut(&local);
         let added = outlet.map(|outlet| outlet.add(to));
         watched.is_member = matches!(added, Some(Ok(())));
         if watched.is_member {

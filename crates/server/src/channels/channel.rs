@@ -19,6 +19,7 @@ use super::cycles::Deliveries;
 use super::input::Input;
 use super::members::{Change, MemberError, Members, Origin};
 use super::played::Played;
+use super::srtp::ChannelKeysInUse;
 use super::tap::Tap;
 use super::viewing::{Given, LiveChannel, ViewerCommand};
 
@@ -42,6 +43,7 @@ pub struct Channel {
     stats: Mutex<Stats>,
     /// To the group of its players.
     pub(super) given: Arc<Given>,
+    shared_keys: ChannelKeysInUse,
     /// Its packets never enter this process.
     is_in_kernel: bool,
 }
@@ -123,6 +125,11 @@ pub struct Stats {
     pub dropped: u64,
     /// Players who took nothing for too long.
     pub stalled_out: u64,
+    /// Packets that were encrypted (SRTP): each once for all players who share a key, and once for
+    /// each player who shares none.
+    pub encrypted: u64,
+    /// Packets that were not encrypted, because their numbers had been used with that key.
+    pub unencrypted: u64,
 }
 
 /// A stream that players can be offered.
@@ -209,6 +216,7 @@ impl Channel {
             waker: Waker::new()?,
             stats: Mutex::default(),
             given: Arc::default(),
+            shared_keys: ChannelKeysInUse::default(),
             is_in_kernel,
         })
     }
@@ -385,6 +393,10 @@ impl LiveChannel for Channel {
 
     fn has_frames(&self) -> bool {
         !self.is_in_kernel
+    }
+
+    fn shared_keys(&self) -> &ChannelKeysInUse {
+        &self.shared_keys
     }
 
     fn is_permanent(&self) -> bool {

@@ -173,9 +173,10 @@ impl KernelWorker {
     /// Nothing is kept here that a player could begin with.
     fn apply_for_viewers(&mut self, command: ViewerCommand) -> io::Result<()> {
         match command {
-            ViewerCommand::Open(_, local, [of_group, _]) => {
+            ViewerCommand::Open(ports) => {
+                let [of_group, _] = ports.sockets;
                 let outlet = self.ingress.outlet(of_group)?;
-                self.players.insert(local, outlet);
+                self.players.insert(ports.local, outlet);
             }
             ViewerCommand::Prepare(id, tracks, answer) => {
                 self.leave(id);

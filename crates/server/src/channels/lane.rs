@@ -9,13 +9,15 @@ use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use onrush_wire::live::{Train, TrainBuilder};
 use onrush_wire::rtp::HEADER_BYTES;
 
-use super::outlet::Outlet;
+use super::outlet::{Counts, Outlet};
 
 /// One form of the stream and who gets it, by the address of ours that they get it from.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) builder: TrainBuilder,
     pub(super) outlets: BTreeMap<IpAddr, Outlet>,
+    /// What left through outlets that are there no longer.
+    pub(super) past: Counts,
     pub(super) trains: u64,
     pub(super) packets: u64,
     pub(super) bytes: u64,
@@ -28,6 +30,7 @@ impl Lane {
         Self {
             builder: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
             outlets: BTreeMap::new(),
+            past: Counts::default(),
             trains: 0,
             packets: 0,
             bytes: 0,
@@ -63,6 +66,13 @@ impl Lane {
             ..
         } = self;
         builder.flush(|train| send_train(&train, outlets, trains, passing_ns));
+    }
+
+    /// What left through all outlets.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = self.past;
+        self.outlets.values().for_each(|it| counts += it.counts());
+        counts
     }
 
     pub(super) fn receivers(&self) -> usize {

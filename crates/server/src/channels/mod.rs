@@ -27,6 +27,8 @@ mod played;
 mod players;
 pub mod published;
 pub mod pull_url;
+mod shared_lane;
+mod srtp;
 pub(crate) mod tap;
 mod viewer;
 mod viewing;
@@ -53,8 +55,12 @@ pub use self::channel::{
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
 pub use self::played::Played;
+pub use self::srtp::CHANNEL_KEYS_MAX;
+pub(crate) use self::srtp::{ChannelKey, ChannelKeys, ViewerSrtp};
 pub use self::tap::TAP_BYTES_MAX;
-pub(crate) use self::viewing::{LiveChannel, ViewerCommand, ViewerTrack, Viewing, Way};
+pub(crate) use self::viewing::{
+    LiveChannel, ViewerCommand, ViewerPorts, ViewerTrack, Viewing, Way,
+};
 
 use self::audience::AudienceSettings;
 use self::channel::Command;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::AddAssign;
 
 use onrush_group::{Group, GroupError, Options, Sent, Way};
 use onrush_wire::live::Train;
@@ -24,6 +25,15 @@ pub(super) struct Counts {
     pub(super) bytes: u64,
     pub(super) refused: u64,
     pub(super) crossings: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.refused += other.refused;
+        self.crossings += other.crossings;
+    }
 }
 
 impl Outlet {

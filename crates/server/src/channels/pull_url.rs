@@ -74,6 +74,23 @@ impl FromStr for PullUrl {
     }
 }
 
+impl PullUrl {
+    /// Where the source says that it is. User and password go along to the same host alone.
+    ///
+    /// # Errors
+    ///
+    /// If that is no URL of RTSP, or has a user of its own.
+    pub(in crate::channels) fn moved_to(&self, location: &str) -> Result<Self, PullUrlError> {
+        let there: Self = location.parse()?;
+        if there.user.is_some() {
+            return Err(PullUrlError);
+        }
+        let is_same = there.host.eq_ignore_ascii_case(&self.host);
+        let user = self.user.clone().filter(|_| is_same);
+        Ok(Self { user, ..there })
+    }
+}
+
 impl fmt::Display for PullUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
@@ -133,6 +150,17 @@ mod tests {
             "rtsp://[::1]x/",
         ] {
             assert_eq!(text.parse::<PullUrl>(), Err(PullUrlError), "{text}");
+        }
+    }
+
+    #[test]
+    fn passwords_do_not_go_to_other_hosts() {
+        let url: PullUrl = "rtsp://u:p@cam/1".parse().unwrap();
+        let there = url.moved_to("rtsp://CAM:8554/2").unwrap();
+        assert_eq!((there.port, there.user), (8554, url.user.clone()));
+        assert_eq!(url.moved_to("rtsp://other/1").unwrap().user, None);
+        for location in ["http://cam/1", "rtsp://u:p@cam/1", "/1", ""] {
+            assert_eq!(url.moved_to(location), Err(PullUrlError), "{location}");
         }
     }
 }

@@ -4,18 +4,18 @@
 //! group when its backlog is empty, so that it misses nothing and gets nothing twice; who gets
 //! frames always has one, which is bounded.
 
+mod sending;
+
 use std::collections::VecDeque;
-use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::live::RecentPacket;
 use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
-use onrush_wire::rtsp::{FRAME_PREFIX_BYTES, frame_prefix};
+use onrush_wire::srtp::Arrival;
 
-use super::viewing::{Last, Viewing, Way};
-use crate::engine::InterleavedConnection;
+use super::srtp::{ChannelKey, ViewerSrtp};
+use super::viewing::{Last, ViewerTrack, Viewing, Way};
 
 /// Packets of a track, and their bytes, that are kept for those who join: some seconds of any
 /// picture. A track with more between two sync samples has none kept.
@@ -44,8 +44,15 @@ pub(super) struct Watched {
     pub(super) track: usize,
     pub(super) way: Way,
     pub(super) viewing: Arc<Viewing>,
+    /// What its packets are encrypted with, if they are. Those that are encrypted for all who share
+    /// a key come so; others are encrypted as they leave.
+    pub(super) srtp: Option<Arc<ViewerSrtp>>,
     backlog: VecDeque<RecentPacket>,
     backlog_bytes: usize,
+    /// Encrypted for it alone, and not taken by its socket yet.
+    unsent: VecDeque<Vec<u8>>,
+    /// Packets that were encrypted for it alone, and those whose numbers were used.
+    pub(super) encrypted: [u64; 2],
     /// What comes is of use only from the next sync sample on; since when it waits.
     awaits_sync: Option<u64>,
     /// It gets everything from the group.
@@ -115,16 +122,25 @@ impl Watched {
     /// One that begins with `recent`, if that is there; else with what comes, or with the next sync
     /// sample if it `awaits` that from now on.
     pub(super) fn new(
-        (track, way, viewing): (usize, Way, Arc<Viewing>),
+        wanted: ViewerTrack,
         recent: Option<&VecDeque<RecentPacket>>,
         (awaits_sync, now_ns): (Option<u64>, u64),
     ) -> Self {
+        let ViewerTrack {
+            track,
+            way,
+            viewing,
+            srtp,
+        } = wanted;
         let mut watched = Self {
             track,
             way,
             viewing,
+            srtp,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            unsent: VecDeque::new(),
+            encrypted: [0; 2],
             awaits_sync,
             is_member: false,
             last_timestamp: None,
@@ -142,12 +158,52 @@ impl Watched {
     }
 
     /// The numbers of its first packet, if that is known.
-    pub(super) fn start(&self) -> Option<Position> {
+    pub(super) fn start(&self, at: Arrival) -> Option<Position> {
         let header = self.first()?;
-        Some(self.numbering.position(Position {
+        let position = self.numbering.position(Position {
             sequence: header.sequence,
             timestamp: header.timestamp,
-        }))
+        });
+        let numbered = Header {
+            sequence: position.sequence,
+            timestamp: position.timestamp,
+            ..header
+        };
+        let own = self.encrypts_alone();
+        Some(own.map_or(position, |own| own.expect(&numbered, at)))
+    }
+
+    /// The key that it shares with others, if what it gets is encrypted for all of them.
+    pub(super) fn shares(&self) -> Option<&Arc<ChannelKey>> {
+        self.srtp.as_ref()?.shares()
+    }
+
+    /// What encrypts its packets for it alone, if something does.
+    fn encrypts_alone(&self) -> Option<&Arc<ViewerSrtp>> {
+        self.srtp.as_ref().filter(|srtp| srtp.shares().is_none())
+    }
+
+    /// Before its first packet, of those that are encrypted for all who share a key: it leaves them
+    /// if it could not decrypt that, because numbers have wrapped.
+    pub(super) fn check_first(&self, first: &RecentPacket) {
+        let is_fresh = self.backlog.is_empty() && self.newest.is_none() && !self.is_member;
+        if let (true, Some(srtp), Some(key)) = (is_fresh, &self.srtp, self.shares())
+            && key.has_wrapped_at(first)
+        {
+            Self::leave_shared(&self.viewing, srtp);
+        }
+    }
+
+    /// From now on it has an SSRC of its own.
+    pub(super) fn leave_shared(viewing: &Viewing, srtp: &ViewerSrtp) {
+        if !srtp.leave_shared() {
+            viewing.set_end(KEY_USED_UP);
+        }
+    }
+
+    /// The key from whose ports it is sent to, if not from those of who gets packets in the clear.
+    pub(super) fn ports(&self) -> Option<&Arc<ChannelKey>> {
+        self.srtp.as_ref()?.ports()
     }
 
     fn first(&self) -> Option<Header> {
@@ -275,9 +331,16 @@ impl Watched {
         Some(self.numbering.header(head))
     }
 
+    /// A packet with its own numbers.
+    fn numbered(&self, packet: &[u8]) -> Vec<u8> {
+        let head = self.header(packet).unwrap_or_default();
+        [&head[..], packet.get(HEADER_BYTES..).unwrap_or_default()].concat()
+    }
+
     /// Whether something waits to be sent, or it may become a member.
     pub(super) fn is_due(&self) -> bool {
-        !self.is_member && (!self.backlog.is_empty() || self.may_join())
+        let waits = !self.backlog.is_empty() || !self.unsent.is_empty();
+        !self.is_member && (waits || self.may_join())
     }
 
     /// Whether the group has all that is to come.
@@ -287,87 +350,10 @@ impl Watched {
         let is_shared = self.last.is_none() && self.numbering.is_shared();
         is_datagrams
             && is_shared
+            && self.encrypts_alone().is_none()
             && !self.is_member
             && self.backlog.is_empty()
             && self.awaits_sync.is_none()
-    }
-
-    /// Sends datagrams of the backlog, few enough for a player's socket to hold.
-    pub(super) fn send_datagrams(&mut self, socket: &UdpSocket, to: SocketAddr) -> Sent {
-        for _ in 0..CATCH_UP_PACKETS {
-            let Some(packet) = self.backlog.front() else {
-                return Sent::All;
-            };
-            let own = (!self.numbering.is_shared()).then(|| {
-                let head = self.header(&packet.bytes).unwrap_or_default();
-                [
-                    &head[..],
-                    packet.bytes.get(HEADER_BYTES..).unwrap_or_default(),
-                ]
-                .concat()
-            });
-            // What the network says of one of them is not worth a second attempt.
-            if let Err(error) = socket.send_to(own.as_deref().unwrap_or(&packet.bytes), to)
-                && error.kind() == ErrorKind::WouldBlock
-            {
-                return Sent::Some;
-            }
-            self.pop();
-        }
-        match self.backlog.is_empty() {
-            true => Sent::All,
-            false => Sent::Some,
-        }
-    }
-
-    /// Sends frames of the backlog, as many as its connection takes.
-    pub(super) fn send_frames(
-        &mut self,
-        connection: &InterleavedConnection,
-        channel: u8,
-        bounds: Bounds,
-        now_ns: u64,
-    ) -> Sent {
-        while !self.backlog.is_empty() {
-            // One message goes, however long its packet is.
-            let unacknowledged = connection.unacknowledged_bytes();
-            if unacknowledged > 0 && unacknowledged + MESSAGE_BYTES > bounds.backlog_bytes_max {
-                break;
-            }
-            let mut message = Vec::with_capacity(MESSAGE_BYTES.min(2 * self.backlog_bytes));
-            while let Some(packet) = self.backlog.front() {
-                let whole = packet.bytes.len() + FRAME_PREFIX_BYTES;
-                if !message.is_empty() && message.len() + whole > MESSAGE_BYTES {
-                    break;
-                }
-                let Some(packet) = self.pop() else { break };
-                let Ok(bytes) = u16::try_from(packet.bytes.len()) else {
-                    continue;
-                };
-                message.extend_from_slice(&frame_prefix(channel, bytes));
-                let at = message.len();
-                message.extend_from_slice(&packet.bytes);
-                if let Some(head) = self.header(&packet.bytes) {
-                    message[at..at + HEADER_BYTES].copy_from_slice(&head);
-                }
-            }
-            match connection.try_send_within(message, usize::MAX) {
-                Ok(()) => {}
-                // Too much waits for the engine: the numbers show the gap.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return Sent::Stalled,
-            }
-        }
-        let left = connection.unacknowledged_bytes();
-        if left == 0 || left != self.progress.0 {
-            self.progress = (left, now_ns);
-        } else if now_ns.saturating_sub(self.progress.1) > bounds.stall_ns_max {
-            return Sent::Stalled;
-        }
-        match self.backlog.is_empty() && left == 0 {
-            true => Sent::All,
-            false => Sent::Some,
-        }
     }
 }
 
@@ -401,18 +387,14 @@ fn ns_between(from: u32, to: u32, clock_hz: u32) -> i64 {
     ticks * 1_000_000_000 / i64::from(clock_hz.max(1))
 }
 
+/// Why a viewer ends who shares a key that has no SSRC left for it.
+const KEY_USED_UP: &str = "its key is used up: describe the channel anew";
+
 /// How long a pause is at the least in the timestamps of a viewer that has paused: about a picture.
 const GAP_NS: i64 = 40_000_000;
 
 /// How much older than what a viewer was sent last it may be what it goes on with.
 const BEFORE_SECONDS_MAX: u32 = 600;
-
-/// Datagrams that a viewer is sent in a step while it catches up: what its socket holds, which is
-/// 212,992 bytes of the kernel's own accounting by default, is several times as much.
-const CATCH_UP_PACKETS: usize = 24;
-
-/// Bytes of frames that are handed over together.
-const MESSAGE_BYTES: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -421,6 +403,11 @@ mod tests {
     const BOUNDS: Bounds = Bounds {
         backlog_bytes_max: 0,
         stall_ns_max: 1,
+    };
+
+    const AT: Arrival = Arrival {
+        ns: 0,
+        clock_hz: 90_000,
     };
 
     fn packet(order: u64, timestamp: u32) -> RecentPacket {
@@ -442,7 +429,13 @@ mod tests {
     fn watched(recent: Option<&VecDeque<RecentPacket>>) -> Watched {
         let way = Way::Datagrams([127, 0, 0, 1].into(), ([127, 0, 0, 1], 9).into());
         let awaits = recent.is_none().then_some(0);
-        Watched::new((0, way, Arc::default()), recent, (awaits, 0))
+        let wanted = ViewerTrack {
+            track: 0,
+            way,
+            viewing: Arc::default(),
+            srtp: None,
+        };
+        Watched::new(wanted, recent, (awaits, 0))
     }
 
     fn orders(watched: &Watched) -> Vec<u64> {
@@ -453,7 +446,7 @@ mod tests {
     fn a_viewer_begins_with_what_is_recent_and_misses_nothing() {
         let recent: VecDeque<_> = (0..3).map(|order| packet(order, 0)).collect();
         let mut viewer = watched(Some(&recent));
-        assert_eq!(viewer.start().unwrap().sequence, 0);
+        assert_eq!(viewer.start(AT).unwrap().sequence, 0);
         viewer.take(&packet(3, 1), None, (false, BOUNDS, 0));
         assert_eq!(orders(&viewer), [0, 1, 2, 3]);
         assert!(!viewer.may_join());
@@ -464,7 +457,7 @@ mod tests {
     #[test]
     fn without_a_sync_sample_it_waits_for_the_next_but_not_for_ever() {
         let mut viewer = watched(None);
-        assert_eq!(viewer.start(), None);
+        assert_eq!(viewer.start(AT), None);
         viewer.take(&packet(0, 0), None, (false, BOUNDS, 0));
         assert!(orders(&viewer).is_empty() && !viewer.may_join());
         let begun: VecDeque<_> = (1..3).map(|order| packet(order, 1)).collect();

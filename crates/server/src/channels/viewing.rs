@@ -8,6 +8,7 @@ use onrush_wire::rtp::{HEADER_BYTES, Numbering, Position};
 use tokio::sync::oneshot;
 
 use super::played::Played;
+use super::srtp::{ChannelKey, ChannelKeysInUse, ViewerSrtp};
 use crate::engine::InterleavedConnection;
 
 /// A live channel, as those see it who bring it to viewers.
@@ -30,6 +31,8 @@ pub(crate) trait LiveChannel: std::fmt::Debug + Send + Sync {
     fn end(&self) -> Option<String>;
     /// Whether it can be sent as frames of a viewer's connection.
     fn has_frames(&self) -> bool;
+    /// The keys that its viewers share (SRTP).
+    fn shared_keys(&self) -> &ChannelKeysInUse;
     /// Whether it is there as long as the server runs, and so are its ports.
     fn is_permanent(&self) -> bool;
 }
@@ -37,15 +40,27 @@ pub(crate) trait LiveChannel: std::fmt::Debug + Send + Sync {
 /// What the thread of a channel is asked to do for viewers.
 #[derive(Debug)]
 pub(crate) enum ViewerCommand {
-    /// Viewers of a track that come to this address of ours are sent to from there: the first is
-    /// the group's, from the second single ones are sent to.
-    Open(usize, IpAddr, [UdpSocket; 2]),
+    /// Viewers of a track that come to an address of ours are sent to from there.
+    Open(ViewerPorts),
     /// Somebody will watch.
     Prepare(u64, Vec<ViewerTrack>, oneshot::Sender<Vec<Start>>),
     /// It watches from now on.
     Start(u64),
     /// It watches no longer.
     Leave(u64),
+}
+
+/// Where viewers of a track are sent to from.
+#[derive(Debug)]
+pub(crate) struct ViewerPorts {
+    /// Its number, from 0 on.
+    pub(crate) track: usize,
+    /// The address of ours that they come to.
+    pub(crate) local: IpAddr,
+    /// The key that they share, if what they get is encrypted for all of them.
+    pub(crate) shared: Option<Arc<ChannelKey>>,
+    /// The first is the group's, from the second single ones are sent to.
+    pub(crate) sockets: [UdpSocket; 2],
 }
 
 /// Where the packets of a track begin for a viewer, if that is known.
@@ -58,6 +73,8 @@ pub(crate) struct ViewerTrack {
     pub(crate) track: usize,
     pub(crate) way: Way,
     pub(crate) viewing: Arc<Viewing>,
+    /// What its packets are encrypted with, if they are.
+    pub(crate) srtp: Option<Arc<ViewerSrtp>>,
 }
 
 /// How packets go to a viewer.
@@ -173,6 +190,10 @@ impl Viewing {
     /// What it was sent last, if it has left since.
     pub(super) fn last(&self) -> Option<Last> {
         lock(&self.numbers).1
+    }
+
+    pub(super) fn forget_last(&self) {
+        lock(&self.numbers).1 = None;
     }
 
     pub(super) fn set_last(&self, last: Last) {

@@ -275,8 +275,8 @@ impl Worker {
                     self.outlet(member.is_ipv4())?.remove(member);
                 }
             }
-            Command::Viewer(ViewerCommand::Open(track, local, sockets)) => {
-                self.players.open(track, local, sockets)?;
+            Command::Viewer(ViewerCommand::Open(ports)) => {
+                self.players.open(ports)?;
             }
             Command::Viewer(ViewerCommand::Prepare(id, tracks, answer)) => {
                 // Who asked may be gone.
@@ -323,19 +323,18 @@ impl Worker {
         (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
         (stats.trains, stats.passing_ns, stats.passing_ns_max) = (0, 0, 0);
         for lane in self.players.lanes().chain([&self.plain]) {
-            for outlet in lane.outlets.values() {
-                let counts = outlet.counts();
-                stats.packets += counts.packets;
-                stats.bytes += counts.bytes;
-                stats.refused += counts.refused;
-                stats.crossings += counts.crossings;
-            }
+            let counts = lane.counts();
+            stats.packets += counts.packets;
+            stats.bytes += counts.bytes;
+            stats.refused += counts.refused;
+            stats.crossings += counts.crossings;
             stats.trains += lane.trains;
             stats.passing_ns += lane.passing_ns.0;
             stats.passing_ns_max = stats.passing_ns_max.max(lane.passing_ns.1);
         }
         stats.played = self.channel.given.played();
         (stats.dropped, stats.stalled_out) = (self.players.dropped, self.players.stalled_out);
+        [stats.encrypted, stats.unencrypted] = self.players.encrypted();
         stats.members = self.plain.receivers();
         stats.players = self.players.watching();
     }

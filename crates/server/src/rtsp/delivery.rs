@@ -382,7 +382,7 @@ fn stored(
     };
     let mtu_bytes = AgreedKeys::mtu_bytes(mtu_bytes);
     let path = (mtu_bytes, client);
-    let ssrc = match &keys.film {
+    let ssrc = match keys.film() {
         Some(film) => match shared_images(control, of, path, film) {
             Some(source) => {
                 let stream = |data: &Data| data.open_source(source, socket.into());
@@ -490,6 +490,7 @@ fn live(
     client: &Client,
 ) -> Result<Opened, Reply> {
     let (local, peer) = (client.local, client.peer);
+    let srtp = client.srtp.as_ref().map(|keys| keys.of_viewer(track));
     let (way, reports) = match lower {
         LowerTransport::Udp {
             rtp_port,
@@ -504,9 +505,9 @@ fn live(
                 );
                 return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
             }
-            let pair = control
-                .live_ports
-                .share(&control.ports, (&channel, track), local);
+            let shared = srtp.as_ref().and_then(|srtp| srtp.shares());
+            let of = (&channel, track, shared);
+            let pair = control.live_ports.share(&control.ports, of, local);
             let pair = pair.map_err(|error| no_ports(&error))?;
             let reports = Reports::Ports(pair.place(at(peer, rtcp_port)));
             (Way::Datagrams(local.ip(), player), reports)
@@ -521,8 +522,10 @@ fn live(
             )
         }
     };
+    let ssrc = srtp.as_ref().map_or(ssrc, |srtp| srtp.ssrc());
+    let player = LivePlayer::new(channel, track, (way, srtp));
     Ok(Opened {
-        delivery: Delivery::Live(Box::new(LivePlayer::new(channel, track, way))),
+        delivery: Delivery::Live(Box::new(player)),
         reports,
         ssrc,
     })

@@ -14,14 +14,20 @@ use onrush_wire::rtp::Position;
 
 use super::moment::Moment;
 use super::ports::{Pair, Ports};
-use crate::channels::{LiveChannel, Played, ViewerCommand, ViewerTrack, Viewing, Way};
+use crate::channels::{
+    ChannelKey, LiveChannel, Played, ViewerCommand, ViewerPorts, ViewerSrtp, ViewerTrack, Viewing,
+    Way,
+};
 
-/// The ports of live channels: by channel, track and address of ours. Those of channels that are
-/// there as long as the server runs stay taken.
+/// The ports of live channels: by channel, track, key that is shared and address of ours. Those of
+/// channels that are there as long as the server runs stay taken, but for those of a key.
 #[derive(Debug, Default)]
 pub(super) struct LivePorts {
-    pairs: RefCell<HashMap<(usize, usize, IpAddr), Kept>>,
+    pairs: RefCell<HashMap<PairKey, Kept>>,
 }
+
+/// Where a channel and a key that is shared lie in memory, between them the track; and the address.
+type PairKey = (usize, usize, Option<usize>, IpAddr);
 
 #[derive(Debug)]
 struct Kept {
@@ -36,12 +42,15 @@ pub(super) struct LivePlayer {
     track: usize,
     way: Way,
     viewing: Arc<Viewing>,
+    /// What its packets are encrypted with, if they are.
+    srtp: Option<Arc<ViewerSrtp>>,
     /// The viewer, once it has a name.
     viewer: Cell<u64>,
 }
 
 impl LivePorts {
-    /// The ports that viewers of a track are sent from, and report to, at `local`.
+    /// The ports that viewers of a track who share that key, or get it in the clear, are sent from,
+    /// and report to, at `local`.
     ///
     /// # Errors
     ///
@@ -49,10 +58,11 @@ impl LivePorts {
     pub(super) fn share(
         &self,
         ports: &Ports,
-        (channel, track): (&Arc<dyn LiveChannel>, usize),
+        (channel, track, shared): (&Arc<dyn LiveChannel>, usize, Option<&Arc<ChannelKey>>),
         local: SocketAddr,
     ) -> io::Result<Rc<Pair>> {
-        let key = (Arc::as_ptr(channel).addr(), track, local.ip());
+        let of_key = shared.map(|key| Arc::as_ptr(key).addr());
+        let key = (Arc::as_ptr(channel).addr(), track, of_key, local.ip());
         let mut pairs = self.pairs.borrow_mut();
         pairs.retain(|_, kept| kept.pair.strong_count() > 0);
         if let Some(pair) = pairs.get(&key).and_then(|kept| kept.pair.upgrade()) {
@@ -60,10 +70,17 @@ impl LivePorts {
         }
         let pair = ports.pair(local)?;
         let sockets = [pair.rtp_socket()?, pair.rtp_socket()?];
-        channel.command(ViewerCommand::Open(track, local.ip(), sockets));
+        channel.command(ViewerCommand::Open(ViewerPorts {
+            track,
+            local: local.ip(),
+            shared: shared.map(Arc::clone),
+            sockets,
+        }));
+        // Keys come and go.
+        let stays = channel.is_permanent() && shared.is_none();
         let kept = Kept {
             pair: Rc::downgrade(&pair),
-            _stays: channel.is_permanent().then(|| Rc::clone(&pair)),
+            _stays: stays.then(|| Rc::clone(&pair)),
         };
         pairs.insert(key, kept);
         Ok(pair)
@@ -71,13 +88,18 @@ impl LivePorts {
 }
 
 impl LivePlayer {
-    pub(super) fn new(channel: Arc<dyn LiveChannel>, track: usize, way: Way) -> Self {
+    pub(super) fn new(
+        channel: Arc<dyn LiveChannel>,
+        track: usize,
+        (way, srtp): (Way, Option<Arc<ViewerSrtp>>),
+    ) -> Self {
         channel.count_viewer(true);
         Self {
             channel,
             track,
             way,
             viewing: Arc::default(),
+            srtp,
             viewer: Cell::new(0),
         }
     }
@@ -96,6 +118,7 @@ impl LivePlayer {
             track: self.track,
             way: self.way.clone(),
             viewing: Arc::clone(&self.viewing),
+            srtp: self.srtp.as_ref().map(Arc::clone),
         }
     }
 
@@ -121,12 +144,18 @@ impl LivePlayer {
             sequence: 0,
             timestamp,
         };
-        self.viewing.numbering().position(of_channel).timestamp
+        let position = self.viewing.numbering().position(of_channel);
+        let srtp = self.srtp.as_ref();
+        srtp.map_or(position, |srtp| srtp.position(position))
+            .timestamp
     }
 
     /// A live stream may become another one while it plays.
     pub(super) fn ssrc(&self) -> Option<u32> {
-        self.channel.ssrc_now(self.track)
+        match &self.srtp {
+            Some(srtp) => Some(srtp.ssrc()),
+            None => self.channel.ssrc_now(self.track),
+        }
     }
 
     pub(super) fn clock_hz(&self) -> u32 {

@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use super::moment::Moment;
 use super::presentation::Presentation;
+use crate::channels::{ChannelKeys, ViewerSrtp};
 use crate::library::{FilmKeys, is_marked, marked};
 use crate::random::random;
 use crate::store::FilmKey;
@@ -39,8 +40,17 @@ pub(super) struct AgreedKeys {
     client: Option<MasterKey>,
     /// The client does not know the server's yet.
     is_new: bool,
-    /// Those that the server's is of, if all viewers of the file share it.
-    pub(super) film: Option<Arc<FilmKeys>>,
+    /// Those that the server's is of, if all viewers share it.
+    shared: Option<Shared>,
+}
+
+/// Keys that all viewers share.
+#[derive(Clone, Debug)]
+enum Shared {
+    /// Of a file.
+    Film(Arc<FilmKeys>),
+    /// Of a channel.
+    Channel(Arc<ChannelKeys>),
 }
 
 /// What the reports of a track are encrypted with, both ways.
@@ -50,8 +60,8 @@ pub(super) struct TrackSrtp {
     sender: RefCell<RtcpSender>,
     /// None hears nothing: anybody who has the key of all could have said it.
     receiver: Option<RefCell<RtcpReceiver>>,
-    /// Of those under the SSRC of images that are shared, and what that is.
-    film: Option<(u32, Arc<FilmKey>)>,
+    /// Of those under the SSRC of what is shared, and what that is.
+    shared: Option<(u32, Arc<FilmKey>)>,
 }
 
 /// Whether packets of a client are to be encrypted, and whether it may be told a key.
@@ -111,11 +121,12 @@ impl Wish {
     pub(super) fn refusal(self, presentation: &Presentation) -> Option<&'static str> {
         match presentation {
             _ if !self.may_know => Some("SRTP needs a key that nobody reads along: ask over rtsps"),
-            Presentation::Stored(_) => None,
-            Presentation::Live(_) | Presentation::Published(_) => {
-                Some("channels are not sent as SRTP; files are")
-            }
-            Presentation::Multicast(_) => Some("groups are not sent as SRTP; files are"),
+            Presentation::Multicast(_) => Some("groups are not sent as SRTP; ask for unicast"),
+            _ if presentation.live().is_some_and(|it| !it.has_frames()) => Some(
+                "this channel is replicated in the kernel, where nothing is encrypted: ask without \
+                 srtp, or let the server replicate it itself",
+            ),
+            _ => None,
         }
     }
 
@@ -137,19 +148,13 @@ impl Wish {
             return Err(Reply::refusal(StatusCode::UnsupportedTransport, note));
         }
         let tracks = 0..presentation.tracks();
-        let film = match presentation {
-            Presentation::Stored(media) if self.may_share => media.film_keys(suite),
-            _ => None,
-        };
-        let (nonce, path) = match &film {
-            Some(film) => (film.nonce(), String::new()),
-            None => (own_nonce(), presentation.path()),
-        };
-        let key = |track| match &film {
-            Some(film) => film.track(track).master().clone(),
-            None => secret.key(suite, nonce, (&path, track)),
-        };
-        let messages = tracks.map(|track| message(key(track), 0));
+        let shared = self.shared(presentation, suite);
+        let nonce = shared.as_ref().map_or_else(own_nonce, Shared::nonce);
+        let path = presentation.path();
+        let messages = tracks.map(|track| match &shared {
+            Some(shared) => message(shared.key(track).master().clone(), 0),
+            None => message(secret.key(suite, nonce, (&path, track)), 0),
+        });
         let parameter = SrtpParameter {
             suite,
             nonce: Some(nonce),
@@ -168,7 +173,7 @@ impl Wish {
             return Ok(None);
         }
         let named = self.parameter.and_then(|it| Some((it.suite, it.nonce?)));
-        let film = named.and_then(|(suite, nonce)| self.film(presentation, suite, nonce));
+        let shared = named.and_then(|named| self.shared_named(presentation, named));
         // Of another file by now, or told over TLS: the client is given one of its own.
         let known = named.filter(|(_, nonce)| !is_marked(*nonce));
         let told = request.header("KeyMgmt").map(parse_key_mgmt).transpose();
@@ -180,12 +185,12 @@ impl Wish {
         let suite = suite
             .or_else(|| told.as_ref().map(MasterKey::suite))
             .unwrap_or_default();
-        if let Some(film) = film {
+        if let Some(shared) = shared {
             return Ok(Some(Box::new(AgreedKeys {
-                server: film.track(track).master().clone(),
+                server: shared.key(track).master().clone(),
                 client: told,
                 is_new: false,
-                film: Some(film),
+                shared: Some(shared),
             })));
         }
         let (suite, nonce) = known.unwrap_or_else(|| (suite, own_nonce()));
@@ -194,20 +199,55 @@ impl Wish {
             client: Some(told.unwrap_or_else(|| server.clone())),
             server,
             is_new: known.is_none(),
-            film: None,
+            shared: None,
         })))
     }
 
+    /// The keys that new viewers share, if they do.
+    fn shared(self, presentation: &Presentation, suite: Suite) -> Option<Shared> {
+        if !self.may_share {
+            return None;
+        }
+        if let Presentation::Stored(media) = presentation {
+            return media.film_keys(suite).map(Shared::Film);
+        }
+        let channel = presentation.live()?;
+        let keys = channel.shared_keys().current(suite, presentation.tracks());
+        Some(Shared::Channel(keys))
+    }
+
     /// The shared keys that a description has named so.
-    fn film(
+    fn shared_named(
         self,
         presentation: &Presentation,
-        suite: Suite,
-        nonce: [u8; 16],
-    ) -> Option<Arc<FilmKeys>> {
-        match presentation {
-            Presentation::Stored(media) if self.may_share => media.film_keys_named(suite, nonce),
-            _ => None,
+        (suite, nonce): (Suite, [u8; 16]),
+    ) -> Option<Shared> {
+        if !self.may_share {
+            return None;
+        }
+        if let Presentation::Stored(media) = presentation {
+            return media.film_keys_named(suite, nonce).map(Shared::Film);
+        }
+        let channel = presentation.live()?;
+        let keys = channel.shared_keys().named(suite, nonce);
+        keys.map(Shared::Channel)
+    }
+}
+
+impl Shared {
+    /// What a description names them by.
+    fn nonce(&self) -> [u8; 16] {
+        match self {
+            Self::Film(keys) => keys.nonce(),
+            Self::Channel(keys) => keys.nonce(),
+        }
+    }
+
+    /// That of a track.
+    fn key(&self, track: usize) -> &Arc<FilmKey> {
+        match self {
+            Self::Film(keys) => keys.track(track),
+            Self::Channel(keys) => keys.track(track).key(),
         }
     }
 }
@@ -216,6 +256,22 @@ impl AgreedKeys {
     /// What a client is told in the answer to SETUP, if it does not know the key: a `KeyMgmt`.
     pub(super) fn answer(&self, ssrc: u32) -> Option<MikeyMessage> {
         self.is_new.then(|| message(self.server.clone(), ssrc))
+    }
+
+    /// Those of a file that its viewers share, if they do.
+    pub(super) fn film(&self) -> Option<&Arc<FilmKeys>> {
+        match &self.shared {
+            Some(Shared::Film(keys)) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// What encrypts a track of a channel for this client.
+    pub(super) fn of_viewer(&self, track: usize) -> Arc<ViewerSrtp> {
+        match &self.shared {
+            Some(Shared::Channel(keys)) => ViewerSrtp::shared(Arc::clone(keys.track(track))),
+            _ => ViewerSrtp::own(&self.server),
+        }
     }
 
     /// What a path's packets may be, at most, so that they fit it with their tags: those of an
@@ -231,23 +287,23 @@ impl TrackSrtp {
     /// Of a track whose packets have that SSRC at first.
     pub(super) fn new(keys: &AgreedKeys, (track, ssrc): (u8, u32)) -> Box<Self> {
         let receiver = keys.client.as_ref().map(RtcpReceiver::new);
-        let film = keys.film.as_ref();
+        let shared = keys.shared.as_ref();
         Box::new(Self {
             sender: RefCell::new(RtcpSender::new(&keys.server)),
             receiver: receiver.map(RefCell::new),
-            film: film.map(|film| (ssrc, Arc::clone(film.track(track.into())))),
+            shared: shared.map(|shared| (ssrc, Arc::clone(shared.key(track.into())))),
         })
     }
 
     /// The key that others have, too, if it has.
     pub(super) fn film_key(&self) -> Option<&Arc<FilmKey>> {
-        self.film.as_ref().map(|(_, key)| key)
+        self.shared.as_ref().map(|(_, key)| key)
     }
 
     /// A report, encrypted; nothing once its key is used up, which takes 340 years.
     pub(super) fn protect(&self, report: &[u8]) -> Option<Vec<u8>> {
         // All sessions that share images report under one SSRC, so the key numbers what they say.
-        match &self.film {
+        match &self.shared {
             Some((shared, key)) if report.get(4..8) == Some(&shared.to_be_bytes()) => {
                 key.protect_report(report)
             }
@@ -267,7 +323,7 @@ fn own_nonce() -> [u8; 16] {
     marked(random(), false)
 }
 
-/// A message with that key. An SSRC that is not known yet is 0.
+/// A message with that key, for numbers that have not wrapped. An SSRC that is not known yet is 0.
 fn message(key: MasterKey, ssrc: u32) -> MikeyMessage {
     MikeyMessage {
         bundle: u32::from_be_bytes(random()),
@@ -305,7 +361,7 @@ mod tests {
             server: MasterKey::new(Suite::default(), &[server; 30]).unwrap(),
             client: MasterKey::new(Suite::default(), &[client; 30]),
             is_new: false,
-            film: None,
+            shared: None,
         };
         let (here, there) = (keys(1, 2), keys(2, 1));
         let (here, there) = (

@@ -132,9 +132,9 @@ impl TrackSession {
     pub(super) fn transport(&self) -> &'static str {
         match self.delivery.path_name("udp") {
             "interleaved" => "tcp",
-            "relay" => "live",
             "multicast" => "multicast",
             _ if self.srtp.is_some() => "srtp",
+            "relay" => "live",
             _ => "udp",
         }
     }

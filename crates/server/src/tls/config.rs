@@ -21,7 +21,7 @@ pub struct TlsConfig {
     pub allows_udp: bool,
     /// When packets over UDP are encrypted (SRTP): when a client asks for it over TLS, by default.
     pub srtp: SrtpOffer,
-    /// Whose keys encrypted packets of files have: each viewer's own, by default.
+    /// Whose keys encrypted packets have: each viewer's own, by default.
     pub srtp_keys: SrtpKeys,
     /// What peers may take at the most.
     pub limits: TlsLimits,
@@ -35,24 +35,25 @@ pub enum SrtpOffer {
     /// the connection would read the key.
     #[default]
     Asked,
-    /// Likewise, and all descriptions of files over TLS say so: then players that want TCP are
-    /// refused, because their packets are encrypted anyway.
+    /// Likewise, and all descriptions over TLS say so: then players that want TCP are refused,
+    /// because their packets are encrypted anyway.
     Always,
     /// When a client asks for it, without TLS, too: against those who read packets and not
     /// connections, and for tests.
     Plain,
 }
 
-/// Whose keys encrypted packets of files have (SRTP).
+/// Whose keys encrypted packets have (SRTP).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum SrtpKeys {
     /// Each viewer's own: nobody else can read its packets, or forge any. They are copied and
     /// encrypted for it.
     #[default]
     Own,
-    /// A film's, told to all of its viewers over TLS: its images are encrypted once, and sent to
-    /// all without a copy until they jump. Each viewer can read what the others are sent, and
-    /// whoever of them is on the path to another can forge it. Without TLS keys are viewers' own.
+    /// A film's or channel's, told to all of its viewers over TLS: its packets are encrypted once,
+    /// and sent to all without another copy until they jump or pause. Each viewer can read what the
+    /// others are sent, and whoever of them is on the path to another can forge it. Without TLS
+    /// keys are viewers' own.
     Shared,
 }
 

@@ -9,6 +9,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onrush_wire::tls::{is_record, record_bytes};
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
@@ -18,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::record::{Opener, Sealer, record_bytes};
+use super::record::{Opener, Sealer};
 use super::stream::TlsStream;
 
 /// Bytes of a handshake that are waited for together, at most: more is refused.
@@ -97,7 +98,7 @@ pub(super) async fn shake(
 async fn receive_record(socket: &TcpStream, handshake: &mut Handshake) -> io::Result<()> {
     loop {
         let rest = &handshake.received[handshake.shown..];
-        if !rest.is_empty() && !is_handshake(rest) {
+        if !rest.is_empty() && !is_record(rest) {
             // An alert of whoever speaks no TLS would be the first byte of a text.
             drop(socket.try_write(&PLAIN_ALERT));
             return Err(io::Error::new(
@@ -111,7 +112,7 @@ async fn receive_record(socket: &TcpStream, handshake: &mut Handshake) -> io::Re
                 return Ok(());
             }
             Ok(_) => {}
-            Err(broken) => return Err(broken.into()),
+            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
         if handshake.received.len() > HANDSHAKE_BYTES_MAX {
             let what = "its handshake is too long";
@@ -126,11 +127,6 @@ async fn receive_record(socket: &TcpStream, handshake: &mut Handshake) -> io::Re
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Whether a record begins so: its type, and the major version that all of TLS has.
-fn is_handshake(bytes: &[u8]) -> bool {
-    matches!(bytes, [20..=23] | [20..=23, 3, ..])
 }
 
 /// A fatal alert, `protocol_version`, as a record without a key.

@@ -21,7 +21,6 @@ pub use self::acceptor::TLS_RECKONED_MAX;
 pub(crate) use self::acceptor::{Tls, TlsStats};
 pub use self::certificates::{CertificateError, PEM_BYTES_MAX, TLS_CERTIFICATES_MAX};
 pub use self::config::{CertificateFiles, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits};
-pub use self::stream::TLS_IDLE_RECORDS_MAX;
 pub use self::throttle::TLS_LOG_LINES_MAX;
 
 /// Whether the files of these settings can be shown: they are read, and none is made.

@@ -3,38 +3,22 @@
 //!
 //! The two directions of a connection share nothing, so that one thread reads what another does
 //! not know of, and an engine writes. The cipher of each is rustls's; here are only the sequence
-//! numbers, and what is no data: alerts and updates of keys.
+//! numbers. Where a record ends and what it means when it is opened decides `onrush_wire::tls`.
 
 use std::fmt;
 use std::io;
 
+use onrush_wire::tls::{
+    FRAGMENT_BYTES_MAX, KEY_UPDATE, RECORD_HEADER_BYTES, RecordError, TOO_LONG, UNEXPECTED, alert,
+};
 use rustls::crypto::cipher::{
     AeadKey, InboundOpaqueMessage, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks,
     OutboundPlainMessage,
 };
 use rustls::{ConnectionTrafficSecrets, ContentType, ProtocolVersion, SupportedCipherSuite};
 
-/// Bytes of data in one record, at most.
-pub(crate) const FRAGMENT_BYTES_MAX: usize = 1 << 14;
-
-/// Bytes in front of a record: what it is, a version, its length.
-pub(super) const HEADER_BYTES: usize = 5;
-
-/// Bytes of a record with its header, at most (RFC 5246, section 6.2.3; TLS 1.3 allows less).
-pub(super) const RECORD_BYTES_MAX: usize = HEADER_BYTES + FRAGMENT_BYTES_MAX + 2048;
-
 /// Records beyond which a new key is to be asked for, as a part of those that a key may seal.
 const REKEY_SHARE: u64 = 2;
-
-/// Alerts (RFC 8446, section 6).
-pub(super) mod alert {
-    pub(crate) const CLOSE_NOTIFY: u8 = 0;
-    pub(crate) const UNEXPECTED_MESSAGE: u8 = 10;
-    pub(crate) const BAD_RECORD_MAC: u8 = 20;
-    pub(crate) const RECORD_OVERFLOW: u8 = 22;
-    pub(crate) const USER_CANCELED: u8 = 90;
-    pub(crate) const NO_RENEGOTIATION: u8 = 100;
-}
 
 /// What a direction is ciphered with: the cipher, and its key from now on.
 pub(super) type Secrets = (u64, ConnectionTrafficSecrets);
@@ -58,13 +42,6 @@ pub(super) struct Opener {
     decrypter: Box<dyn MessageDecrypter>,
     sequence: u64,
     suite: SupportedCipherSuite,
-}
-
-/// Why a record cannot be opened, and what the peer is told.
-#[derive(Debug)]
-pub(super) struct Broken {
-    pub(super) alert: u8,
-    pub(super) what: &'static str,
 }
 
 impl Sealer {
@@ -132,8 +109,7 @@ impl Sealer {
 
     /// Tells the peer that a new key begins (RFC 8446, section 4.6.3), and goes on with it.
     pub(crate) fn change_key(&mut self, key: NewKey) -> io::Result<Vec<u8>> {
-        let update = [KEY_UPDATE, 0, 0, 1, UPDATE_NOT_REQUESTED];
-        let record = self.record(ContentType::Handshake, OutboundChunks::Single(&update))?;
+        let record = self.record(ContentType::Handshake, OutboundChunks::Single(&KEY_UPDATE))?;
         (self.encrypter, self.sequence) = (key.encrypter, key.sequence);
         Ok(record)
     }
@@ -218,7 +194,7 @@ impl Opener {
     pub(super) fn open(
         &mut self,
         record: &mut [u8],
-    ) -> Result<(ContentType, std::ops::Range<usize>), Broken> {
+    ) -> Result<(ContentType, std::ops::Range<usize>), RecordError> {
         let typ = ContentType::from(record[0]);
         let is_known = match self.suite {
             // RFC 8446, section 5.2: all records are of one outer type.
@@ -232,11 +208,14 @@ impl Opener {
             return Err(UNEXPECTED);
         }
         let start = record.as_ptr().addr();
-        let message =
-            InboundOpaqueMessage::new(typ, ProtocolVersion::TLSv1_2, &mut record[HEADER_BYTES..]);
+        let message = InboundOpaqueMessage::new(
+            typ,
+            ProtocolVersion::TLSv1_2,
+            &mut record[RECORD_HEADER_BYTES..],
+        );
         let opened = self.decrypter.decrypt(message, self.sequence);
         let opened = opened.map_err(|error| match error {
-            rustls::Error::DecryptError => Broken {
+            rustls::Error::DecryptError => RecordError::Broken {
                 alert: alert::BAD_RECORD_MAC,
                 what: "a record was changed on its way",
             },
@@ -246,48 +225,6 @@ impl Opener {
         self.sequence += 1;
         let first = opened.payload.as_ptr().addr().saturating_sub(start);
         Ok((opened.typ, first..first + opened.payload.len()))
-    }
-}
-
-/// Bytes of the record that begins here, with its header; `None` if the header is not whole.
-pub(super) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, Broken> {
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return Ok(None);
-    };
-    let all = HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
-    match all > RECORD_BYTES_MAX {
-        true => Err(TOO_LONG),
-        false => Ok(Some(all)),
-    }
-}
-
-/// Whether these bytes, the payload of a handshake record, are an update of the peer's key; then
-/// whether it asks for one of ours.
-pub(super) fn key_update(payload: &[u8]) -> Option<bool> {
-    match payload {
-        [KEY_UPDATE, 0, 0, 1, UPDATE_NOT_REQUESTED] => Some(false),
-        [KEY_UPDATE, 0, 0, 1, UPDATE_REQUESTED] => Some(true),
-        _ => None,
-    }
-}
-
-const KEY_UPDATE: u8 = 24;
-const UPDATE_NOT_REQUESTED: u8 = 0;
-const UPDATE_REQUESTED: u8 = 1;
-
-pub(super) const UNEXPECTED: Broken = Broken {
-    alert: alert::UNEXPECTED_MESSAGE,
-    what: "a record of a kind that has no place here",
-};
-
-const TOO_LONG: Broken = Broken {
-    alert: alert::RECORD_OVERFLOW,
-    what: "a record is longer than TLS allows",
-};
-
-impl From<Broken> for io::Error {
-    fn from(broken: Broken) -> Self {
-        Self::new(io::ErrorKind::InvalidData, broken.what)
     }
 }
 

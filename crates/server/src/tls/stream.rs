@@ -10,20 +10,15 @@ use std::ops::Range;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use onrush_wire::tls::{FRAGMENT_BYTES_MAX, Meaning, RecordError, RecordReader, record_bytes};
+use rustls::SupportedCipherSuite;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use rustls::{ContentType, SupportedCipherSuite};
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::record::{
-    Broken, FRAGMENT_BYTES_MAX, NewKey, Opener, Sealer, UNEXPECTED, alert, key_update, record_bytes,
-};
-
-/// Records in a row that carry no data: empty ones, updates of keys. A peer that sends more only
-/// wants to keep us busy.
-pub const TLS_IDLE_RECORDS_MAX: u8 = 32;
+use super::record::{NewKey, Opener, Sealer};
 
 /// A connection after its handshake.
 pub(crate) struct TlsStream {
@@ -35,7 +30,7 @@ pub(crate) struct TlsStream {
     opened: Range<usize>,
     /// Bytes of that record, while it is opened.
     opened_bytes: usize,
-    idle_records: u8,
+    reader: RecordReader,
     /// The peer has said that nothing more comes.
     has_ended: bool,
     /// The peer asks for it, and no sealer is here to tell it.
@@ -76,7 +71,7 @@ impl TlsStream {
             received,
             opened: 0..0,
             opened_bytes: 0,
-            idle_records: 0,
+            reader: RecordReader::default(),
             has_ended: false,
             new_key: None,
             is_http2: false,
@@ -99,7 +94,7 @@ impl TlsStream {
             received,
             opened,
             opened_bytes,
-            idle_records,
+            reader,
             has_ended,
             is_http2,
             new_key,
@@ -111,7 +106,7 @@ impl TlsStream {
             received,
             opened,
             opened_bytes,
-            idle_records,
+            reader,
             has_ended,
             is_http2,
             new_key,
@@ -169,7 +164,7 @@ impl TlsStream {
             }
             let whole = match record_bytes(&self.received) {
                 Ok(bytes) => bytes.filter(|&bytes| bytes <= self.received.len()),
-                Err(broken) => return Err(self.refuse(broken)),
+                Err(error) => return Err(self.refuse(error)),
             };
             if let Some(bytes) = whole {
                 self.open(bytes)?;
@@ -308,50 +303,25 @@ impl TlsStream {
     /// Opens the first record, which has so many bytes.
     fn open(&mut self, bytes: usize) -> io::Result<()> {
         let opened = self.opener.open(&mut self.received[..bytes]);
-        let (typ, payload) = opened.map_err(|broken| self.refuse(broken))?;
+        let (typ, payload) = opened.map_err(|error| self.refuse(error))?;
         self.opened_bytes = bytes;
-        if typ == ContentType::ApplicationData && !payload.is_empty() {
-            self.idle_records = 0;
-            self.opened = payload;
-            return Ok(());
-        }
-        self.idle_records += 1;
-        if self.idle_records > TLS_IDLE_RECORDS_MAX {
-            return Err(self.refuse(Broken {
-                alert: alert::UNEXPECTED_MESSAGE,
-                what: "too many records without data in a row",
-            }));
-        }
-        match typ {
-            ContentType::ApplicationData => {}
-            ContentType::Alert => match self.received[payload] {
-                [_, alert::CLOSE_NOTIFY] => self.has_ended = true,
-                [_, alert::USER_CANCELED] => {}
-                [_, description] => {
-                    let what = format!("the peer ends it with TLS alert {description}");
-                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, what));
-                }
-                _ => return Err(self.refuse(UNEXPECTED)),
-            },
-            ContentType::Handshake if self.opener.is_tls13() => self.update(payload)?,
-            // RFC 5246, section 7.2.2: a client that insists on new keys is let go.
-            ContentType::Handshake => {
-                return Err(self.refuse(Broken {
-                    alert: alert::NO_RENEGOTIATION,
-                    what: "the client wants to negotiate anew",
-                }));
+        let record = (u8::from(typ), &self.received[payload.clone()]);
+        let meaning = self.reader.take(record, self.opener.is_tls13());
+        match meaning.map_err(|error| self.refuse(error))? {
+            Meaning::Data => {
+                self.opened = payload;
+                return Ok(());
             }
-            _ => return Err(self.refuse(UNEXPECTED)),
+            Meaning::Nothing => {}
+            Meaning::End => self.has_ended = true,
+            Meaning::KeyUpdate { is_requested } => self.update(is_requested)?,
         }
         self.forget_record();
         Ok(())
     }
 
     /// The peer has a new key, and may ask for one of ours.
-    fn update(&mut self, payload: Range<usize>) -> io::Result<()> {
-        let Some(is_requested) = key_update(&self.received[payload]) else {
-            return Err(self.refuse(UNEXPECTED));
-        };
+    fn update(&mut self, is_requested: bool) -> io::Result<()> {
         let outgoing = &mut *self.outgoing.borrow_mut();
         let secrets = outgoing.keys.update_rx_secret();
         self.opener = Opener::new(outgoing.suite, secrets.map_err(io::Error::other)?)?;
@@ -367,16 +337,19 @@ impl TlsStream {
     }
 
     /// Tells the peer why it ends, if that can be done at once.
-    fn refuse(&self, broken: Broken) -> io::Error {
+    fn refuse(&self, error: RecordError) -> io::Error {
+        let RecordError::Broken { alert, .. } = error else {
+            return io::Error::new(io::ErrorKind::ConnectionAborted, error);
+        };
         let outgoing = &mut *self.outgoing.borrow_mut();
         if outgoing.sealed.is_empty()
             && let Some(sealer) = &mut outgoing.sealer
-            && let Ok(record) = sealer.alert(broken.alert)
+            && let Ok(record) = sealer.alert(alert)
         {
             // Whether it is heard is the peer's business.
             drop(self.socket.try_write(&record));
         }
-        broken.into()
+        io::Error::new(io::ErrorKind::InvalidData, error)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use onrush_wire::tls::TLS_IDLE_RECORDS_MAX;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{ALL_CIPHER_SUITES, default_provider};
 use rustls::pki_types::pem::PemObject;
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 use super::acceptor::Tls;
 use super::certificates::{fingerprint, read_pair, self_signed};
 use super::config::{CertificateFiles, TlsConfig, TlsLimits};
-use super::stream::{TLS_IDLE_RECORDS_MAX, TlsStream};
+use super::stream::TlsStream;
 use crate::testing::block_on;
 
 /// A folder with a pair for each of these names.

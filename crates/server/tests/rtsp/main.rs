@@ -10,6 +10,7 @@ mod redirect;
 mod requests;
 mod sessions;
 mod srtp;
+mod srtp_live;
 mod srtp_shared;
 mod tls;
 

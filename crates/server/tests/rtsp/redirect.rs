@@ -1,7 +1,7 @@
 //! A server that drains and sends its clients on to another.
 
 use onrush_server::config::DrainConfig;
-use onrush_testkit::interleaved::InterleavedClient;
+use onrush_testkit::interleaved::{InterleavedClient, Received};
 use onrush_testkit::message::Head;
 
 use super::interleaved::Watcher;
@@ -135,4 +135,102 @@ fn who_came_over_tls_is_sent_to_where_there_is_tls() {
     let location = format!("rtsps://192.0.2.8:{port}/long.ts");
     redirected(&request, &watcher.url, &location);
     watcher.packets(20);
+}
+
+#[test]
+fn who_publishes_is_told_and_goes_on() {
+    let fixture = fixture(WAIT_MAX * 60);
+    let url = fixture.url("live/cam");
+    let mut publisher = Publisher::announce(&fixture);
+    fixture.server.send_on();
+    let request = publisher.client.server_request().unwrap();
+    let location = format!("rtsp://{OTHER}/live/cam");
+    let cseq = redirected(&request, &url, &location);
+    assert_eq!(
+        request.header("Range"),
+        None,
+        "it has no place to go on from"
+    );
+    // As FFmpeg answers it.
+    let answer = format!("RTSP/1.0 501 Not Implemented\r\nCSeq: {cseq}\r\n\r\n");
+    publisher.client.send_raw(answer.as_bytes()).unwrap();
+    // What it had begun goes on, and nobody tells it once more.
+    publisher.record();
+    for method in ["OPTIONS", "GET_PARAMETER", "PAUSE", "RECORD"] {
+        let answer = publisher.client.request(method, &url, &[]).unwrap();
+        assert_eq!(answer.status, 200, "{method}");
+    }
+    // Who watches is told when it comes, and a publisher that comes again, too.
+    let mut client = fixture.connect();
+    for method in ["DESCRIBE", "ANNOUNCE"] {
+        let answer = client.request(method, &url, &[]).unwrap();
+        assert_eq!(answer.header("Location"), Some(&*location), "{method}");
+    }
+    let answer = publisher.client.request("TEARDOWN", &url, &[]).unwrap();
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn a_publisher_that_does_not_go_is_let_go_in_the_end() {
+    let fixture = fixture(Duration::ZERO);
+    let mut publisher = Publisher::announce(&fixture);
+    publisher.record();
+    fixture.server.send_on();
+    // It is not silent, for which it would be let go, too.
+    let started = Instant::now();
+    while publisher.try_send().is_ok() {
+        assert!(started.elapsed() < WAIT_MAX, "it is not let go");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// One who publishes live/cam, over TCP.
+struct Publisher {
+    client: InterleavedClient,
+    url: String,
+    sequence: u16,
+}
+
+impl Publisher {
+    fn announce(fixture: &Fixture) -> Self {
+        let mut client = InterleavedClient::connect(fixture.address()).unwrap();
+        let url = fixture.url("live/cam");
+        let sdp = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
+                   a=control:streamid=0\r\n";
+        let length = sdp.len().to_string();
+        let headers = [
+            ("Content-Type", "application/sdp"),
+            ("Content-Length", &length),
+        ];
+        client.send("ANNOUNCE", &url, &headers).unwrap();
+        client.send_raw(sdp.as_bytes()).unwrap();
+        let answer = client.receive().unwrap();
+        assert!(matches!(answer, Received::Response(answer) if answer.status == 200));
+        let transport = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
+        let track = format!("{url}/streamid=0");
+        client.set_up(&track, transport).unwrap();
+        Self {
+            client,
+            url,
+            sequence: 0,
+        }
+    }
+
+    fn record(&mut self) {
+        let answer = self.client.request("RECORD", &self.url, &[]);
+        assert_eq!(answer.unwrap().status, 200);
+    }
+
+    fn try_send(&mut self) -> std::io::Result<()> {
+        let header = Header {
+            marker: false,
+            payload_type: 0,
+            sequence: self.sequence,
+            timestamp: u32::from(self.sequence) * 800,
+            ssrc: 7,
+        };
+        self.sequence += 1;
+        let packet = [&header.to_bytes()[..], b"sound"].concat();
+        self.client.send_frame(0, &packet)
+    }
 }

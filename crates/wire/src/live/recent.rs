@@ -95,6 +95,12 @@ impl Recent {
         self.is_whole.then_some(&self.packets)
     }
 
+    /// All that is kept, also before a sync sample has come.
+    #[must_use]
+    pub const fn kept(&self) -> &VecDeque<RecentPacket> {
+        &self.packets
+    }
+
     /// Bytes of the packets that are kept.
     #[must_use]
     pub const fn bytes(&self) -> usize {

@@ -14,6 +14,7 @@ mod mikey;
 mod replay;
 mod rtcp;
 mod rtp;
+mod sender;
 mod tags;
 
 use thiserror::Error;
@@ -27,6 +28,7 @@ pub use self::mikey::{
 pub use self::replay::ReplayWindow;
 pub use self::rtcp::{RtcpReceiver, RtcpSender};
 pub use self::rtp::{RtpKeys, RtpReceiver, index_of, next_index};
+pub use self::sender::{Arrival, RtpSender};
 pub use self::tags::{CompressEach, PACKETS_AT_ONCE, compress_one_by_one};
 
 /// Why a packet is not accepted.

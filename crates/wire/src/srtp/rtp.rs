@@ -204,7 +204,7 @@ impl RtpReceiver {
 }
 
 /// Bytes of a packet's header, with all that is not encrypted, and its SSRC.
-fn header_of(packet: &[u8]) -> Result<(usize, u32), SrtpError> {
+pub(super) fn header_of(packet: &[u8]) -> Result<(usize, u32), SrtpError> {
     let fixed: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(SrtpError::Malformed)?;
     let [b0, .., x0, x1, x2, x3] = *fixed;
     let mut bytes = HEADER_BYTES + 4 * usize::from(b0 & 0x0f);

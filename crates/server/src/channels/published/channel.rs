@@ -13,6 +13,7 @@ use super::FRAMES_WAITING_BYTES_MAX;
 use super::intake::Reception;
 use super::receiving::TrackSockets;
 use crate::channels::Stats;
+use crate::channels::srtp::ChannelKeysInUse;
 use crate::channels::tap::Tap;
 use crate::channels::viewing::{Given, LiveChannel, ViewerCommand};
 
@@ -37,6 +38,7 @@ pub(crate) struct PublishedChannel {
     /// Its publisher is to be let go.
     is_dismissed: AtomicBool,
     viewers: AtomicUsize,
+    shared_keys: ChannelKeysInUse,
     /// Why its viewers are to end, if they are.
     end: Mutex<Option<String>>,
 }
@@ -112,6 +114,7 @@ impl PublishedChannel {
             has_begun: AtomicBool::new(false),
             is_dismissed: AtomicBool::new(false),
             viewers: AtomicUsize::new(0),
+            shared_keys: ChannelKeysInUse::default(),
             end: Mutex::default(),
         })
     }
@@ -336,6 +339,10 @@ impl LiveChannel for PublishedChannel {
 
     fn has_frames(&self) -> bool {
         true
+    }
+
+    fn shared_keys(&self) -> &ChannelKeysInUse {
+        &self.shared_keys
     }
 
     fn is_permanent(&self) -> bool {

@@ -226,8 +226,7 @@ impl Pulling {
 
     /// Pulls until nobody watches any more.
     fn pull(&self, has_begun: &mut bool) -> Result<(), PullError> {
-        let mut client = PullClient::connect(&self.config.url)?;
-        let tracks = client.describe()?;
+        let (mut client, tracks) = self.describe()?;
         let announced = tracks.iter().map(|track| track.track.clone()).collect();
         let lease = self.channels.announce(&self.path, announced)?;
         let sockets = client.set_up(&tracks)?;
@@ -244,6 +243,25 @@ impl Pulling {
         let ended = self.follow(&mut client, &lease, &tracks);
         client.tear_down();
         ended
+    }
+
+    /// What the source has, wherever it sends us on to (RFC 2326, section 11.3).
+    fn describe(&self) -> Result<(PullClient, Vec<Track>), PullError> {
+        let mut url = self.config.url.clone();
+        for _ in 0..MOVES_MAX {
+            let mut client = PullClient::connect(&url)?;
+            let location = match client.describe() {
+                Err(PullError::Moved(location)) => location,
+                described => return described.map(|tracks| (client, tracks)),
+            };
+            let moved = self.config.url.moved_to(&location);
+            url = moved.map_err(|_| PullError::Moved(location))?;
+            info!(
+                "channel {}: {} is at {url} by now",
+                self.path, self.config.url
+            );
+        }
+        Err(PullError::Moved(url.to_string()))
     }
 
     fn follow(
@@ -296,6 +314,9 @@ impl fmt::Debug for Pulling {
             .finish_non_exhaustive()
     }
 }
+
+/// Places that a source is asked for at, one after the other.
+const MOVES_MAX: usize = 4;
 
 /// The first pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

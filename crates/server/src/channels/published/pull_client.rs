@@ -62,6 +62,8 @@ pub(super) enum PullError {
         status: u16,
         reason: String,
     },
+    #[error("it is at {0:?} by now")]
+    Moved(String),
     #[error("user and password are refused")]
     LogIn,
     #[error("its answer to {0} makes no sense")]
@@ -258,6 +260,10 @@ impl PullClient {
                     true => continue,
                     false => return Err(PullError::LogIn),
                 }
+            }
+            let is_moved = matches!(answer.status, 301 | 302 | 303 | 305);
+            if let Some(location) = answer.header("Location").filter(|_| is_moved) {
+                return Err(PullError::Moved(location.to_owned()));
             }
             if !(200..300).contains(&answer.status) {
                 return Err(refused(method, &answer));

@@ -15,10 +15,10 @@ use tracing::{info, warn};
 use super::channel::{Command, Line, PublishedChannel};
 use super::intake::Intake;
 use super::receiving::Input;
+use crate::channels::Stats;
 use crate::channels::audience::{Audience, AudienceSettings};
 use crate::channels::tap::{Tap, Tapped};
 use crate::channels::viewing::ViewerCommand;
-use crate::channels::{Played, Stats};
 
 /// How all published channels are taken in and sent.
 #[derive(Clone, Copy, Debug)]
@@ -267,9 +267,9 @@ impl Core {
     /// Does what is asked for viewers.
     fn apply(&mut self, command: ViewerCommand) {
         match command {
-            ViewerCommand::Open(track, local, sockets) => {
-                let (path, number) = (self.channel.path(), track + 1);
-                match self.audience.open(track, local, sockets) {
+            ViewerCommand::Open(ports) => {
+                let (path, number) = (self.channel.path(), ports.track + 1);
+                match self.audience.open(ports) {
                     Ok((way, reason)) => {
                         info!("channel {path} track{number}: sends by {way} ({reason})");
                     }
@@ -336,7 +336,6 @@ impl Core {
         (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
         (stats.trains, stats.passing_ns, stats.jitter_ns) = (0, 0, 0);
         stats.is_heard = false;
-        stats.played = Played::default();
         for intake in &self.intakes {
             heard = heard.and(&intake.heard());
             counts.0 += intake.counts.unannounced;
@@ -347,19 +346,17 @@ impl Core {
             stats.from = from.or(stats.from);
         }
         for lane in self.audience.lanes() {
-            for outlet in lane.outlets.values() {
-                let counts = outlet.counts();
-                stats.packets += counts.packets;
-                stats.bytes += counts.bytes;
-                stats.refused += counts.refused;
-                stats.crossings += counts.crossings;
-            }
+            let counts = lane.counts();
+            stats.packets += counts.packets;
+            stats.bytes += counts.bytes;
+            stats.refused += counts.refused;
+            stats.crossings += counts.crossings;
             stats.trains += lane.trains;
             stats.passing_ns += lane.passing_ns.0;
             stats.passing_ns_max = stats.passing_ns_max.max(lane.passing_ns.1);
-            stats.played.packets += lane.packets;
-            stats.played.payload_bytes += lane.bytes;
         }
+        stats.played = self.audience.played();
+        [stats.encrypted, stats.unencrypted] = self.audience.encrypted();
         stats.heard = heard;
         (stats.unannounced, stats.foreign) = counts;
         let sockets = inputs

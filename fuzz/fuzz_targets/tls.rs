@@ -1,0 +1,5 @@
+//! Fuzzes the target `tls`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("tls");
