@@ -10,7 +10,7 @@ use onrush_testkit::receiver::{Capture, Receiver};
 use onrush_testkit::rtsp_client::transport;
 use onrush_testkit::testbed::{Mode, RCV_IPV4};
 use onrush_testkit::{require_programs, require_root};
-use onrush_wire::rtp::Header;
+use onrush_wire::rtp::{Header, payload};
 
 use common::{KEEP_ALIVE, LONG, Site};
 
@@ -317,7 +317,7 @@ fn play(site: &Site, name: &str, format: &Format, at: Option<f64>) -> Vec<Packet
         Packet {
             timestamp: header.timestamp,
             marker: header.marker,
-            payload: datagram.bytes[12..].to_vec(),
+            payload: payload(&datagram.bytes).expect("whole padding").to_vec(),
         }
     });
     packets.collect()

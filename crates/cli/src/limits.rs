@@ -368,6 +368,7 @@ fn to_the_wire() -> Vec<Limit> {
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         media::TRACKS_MAX as count, "tracks of a file";
         media::CUTS_MAX as count, "packet sizes of a track";
+        media::JOINED_NS_MAX as nanoseconds, "apart, bursts that are joined";
         segments::SEGMENTS_MAX as count, "segments of a track, about";
         segments::SEGMENT_SAMPLES_MAX as count, "samples of a segment";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
@@ -539,6 +540,10 @@ fn rate(bits_per_second: u64) -> String {
 
 fn time(time: Duration) -> String {
     Time(time).to_string()
+}
+
+fn nanoseconds(ns: u64) -> String {
+    time(Duration::from_nanos(ns))
 }
 
 fn microseconds(us: u64) -> String {

@@ -64,6 +64,33 @@ impl TestSource {
 
     /// The H.264 of a transport stream as a track of its own: so many pictures of so many bytes.
     pub(crate) fn large_pictures(pictures: usize, bytes: usize) -> Self {
+        // Parameter sets of 640 x 360, High, level 3.0, and a picture that needs no other.
+        let begin = [
+            &[0, 0, 1, 9, 0xf0][..],
+            &Self::PARAMETER_SETS,
+            &[0, 0, 1, 0x65, 0x88],
+        ];
+        Self::of_pictures((0..pictures).map(|_| (begin.concat(), bytes)))
+    }
+
+    /// 25 pictures a second of just less than four packets of 1220 bytes, as they are cut. Only the
+    /// first needs no other.
+    pub(crate) fn film(pictures: usize) -> Self {
+        let begin = |number| match number {
+            0 => [&Self::PARAMETER_SETS[..], &[0, 0, 1, 0x65, 0x88]].concat(),
+            _ => vec![0, 0, 1, 0x41, 0x88],
+        };
+        Self::of_pictures((0..pictures).map(|number| (begin(number), 4700 + number * 37 % 150)))
+    }
+
+    const PARAMETER_SETS: [u8; 21] = [
+        0, 0, 1, 0x67, 0x64, 0, 0x1e, 0xac, 0xd9, 0x40, 0xa0, 0x2f, 0xf9, 0x70, 0, 0, 1, 0x68,
+        0xeb, 0xe3, 0xcb,
+    ];
+
+    /// Pictures of a transport stream as a track of their own: how each begins, and how many bytes
+    /// it has behind that.
+    fn of_pictures(pictures: impl Iterator<Item = (Vec<u8>, usize)>) -> Self {
         let mut writer = Writer::new();
         writer.pat(&[(1, 0x1000)]);
         let video = MapEntry {
@@ -72,20 +99,9 @@ impl TestSource {
             descriptors: &[],
         };
         writer.pmt(0x1000, 1, video.pid, &[video]);
-        for number in 0..pictures {
-            // Parameter sets of 640 x 360, High, level 3.0, and a picture that needs no other.
-            let sps = [
-                0x67, 0x64, 0, 0x1e, 0xac, 0xd9, 0x40, 0xa0, 0x2f, 0xf9, 0x70,
-            ];
-            let nals = [
-                &[9, 0xf0][..],
-                &sps,
-                &[0x68, 0xeb, 0xe3, 0xcb],
-                &[0x65, 0x88],
-            ];
-            let mut data = nals.map(|nal| [&[0, 0, 1], nal].concat()).concat();
+        for (number, (mut data, bytes)) in (0..).zip(pictures) {
             data.extend((0..bytes).map(|at| u8::try_from(1 + at % 251).expect("below 252")));
-            let pes = pes(90_000 + number as u64 * 3600, &data);
+            let pes = pes(90_000 + number * 3600, &data);
             for (at, payload) in pes.chunks(TS_PACKET_BYTES - 4).enumerate() {
                 writer.packet(Packet {
                     pid: video.pid,

@@ -1,8 +1,11 @@
-//! The RTP fixed header (RFC 3550, section 5.1), as Onrush writes it: no padding, extension or
-//! CSRC.
+//! The RTP fixed header (RFC 3550, section 5.1), as Onrush writes it: no extension or CSRC, and
+//! padding only where a packet is filled up.
 
 /// Bytes of the fixed header.
 pub const HEADER_BYTES: usize = 12;
+
+/// Of a header's first byte, that the packet ends with padding, whose last byte is its length.
+pub(crate) const PADDING_BIT: u8 = 0x20;
 
 /// The static payload type of MPEG-2 transport streams (RFC 3551, table 5; RFC 2250).
 pub const PAYLOAD_TYPE_MP2T: u8 = 33;
@@ -77,7 +80,7 @@ pub fn payload(packet: &[u8]) -> Option<&[u8]> {
         let length = packet.get(start + 2..start + 4)?;
         start += 4 + 4 * usize::from(u16::from_be_bytes([length[0], length[1]]));
     }
-    let padding = match packet[0] & 0x20 {
+    let padding = match packet[0] & PADDING_BIT {
         0 => 0,
         _ => usize::from(*packet.last()?),
     };

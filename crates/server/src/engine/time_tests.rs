@@ -682,6 +682,51 @@ fn who_is_behind_sends_two_bursts_in_a_train() {
     assert_eq!(worker.sheds.load(Ordering::Relaxed), 0);
 }
 
+/// Pictures are 40 ms apart, and one of two is filled up so that the next can follow it. Only where
+/// the next is of another chunk, or is not filled in its turn, does one leave alone.
+#[test]
+fn who_is_behind_sends_two_pictures_in_a_train() {
+    const CROWD_A_SECOND: u64 = 25 * CROWD as u64;
+    let test = TestSource::film(450);
+    let time = Time::new();
+    let rig = time.rig(&test, config());
+    let open: Vec<_> = (0..CROWD).map(|_| rig.open(&test)).collect();
+    play_apart(open.iter().map(|(stream, _)| stream));
+    let worker = rig.worker();
+    let counted = || {
+        [&worker.trains, &worker.bursts_joined, &worker.bursts_late]
+            .map(|counter| counter.load(Ordering::Relaxed))
+    };
+    let after = |train_ns: u64, seconds: u64| {
+        time.train_ns.store(train_ns, Ordering::Relaxed);
+        let before = counted();
+        time.advance(Duration::from_secs(seconds));
+        let now = counted();
+        [0, 1, 2].map(|i| now[i] - before[i])
+    };
+    // Less than half of what can be sent, once the first second is over.
+    after(TRAIN_NS / 4, 2);
+    let [alone, joined, _] = after(TRAIN_NS / 4, 4);
+    assert_eq!(joined, 0);
+    assert!(
+        alone.abs_diff(4 * CROWD_A_SECOND) < CROWD_A_SECOND / 10,
+        "{alone}"
+    );
+    // An eighth more than can be sent.
+    let train_ns = 1_000_000_000 / CROWD_A_SECOND * 9 / 8;
+    after(train_ns, 1);
+    let [trains, joined, late] = after(train_ns, 4);
+    assert_eq!(late, 0);
+    assert!(
+        trains * 100 < alone * 65,
+        "{trains} trains of {alone}, {joined} joined"
+    );
+    assert!(
+        trains + joined > alone * 9 / 10,
+        "{trains} trains, {joined} joined"
+    );
+}
+
 /// A clock that was moved is moved for the burst that joins the late one, too: that one is on time.
 #[test]
 fn a_burst_that_joins_one_whose_clock_was_moved_is_not_late() {

@@ -132,12 +132,10 @@ impl Builder<'_> {
         let mut claim = self.shared.pool.claim().ok_or(BuildError::PoolFull)?;
         // One plan for all of it: by the end there may be a longer one.
         let plan = source.plan();
-        let packets = source.packets_of(chunk);
-        let packets = packets.start..packets.end.min(plan.rtp_packets());
+        let chunk_bytes = claim.bytes_mut().len();
+        let packets = source.held_in(chunk, &plan, chunk_bytes, &mut self.bursts);
         let of = (source, &*plan);
         self.write_images(of, packets.clone(), claim.bytes_mut())?;
-        self.bursts.clear();
-        plan.bursts(packets.clone(), &mut self.bursts);
         if let Some(cipher) = &source.cipher {
             let (index, bursts) = (source.index_of(packets.start), &mut self.bursts);
             let encrypted = cipher.encrypt(chunk, index, bursts, claim.bytes_mut());

@@ -47,7 +47,7 @@ pub mod ts;
 
 pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;
-pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
+pub use plan::{Burst, FilePiece, ImageError, JOINED_NS_MAX, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts, report};
 pub use saved::{RestoreError, SAVED_INDEX_MEANING};
 pub use scale::{Scale, Timeline};

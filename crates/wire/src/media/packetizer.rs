@@ -141,6 +141,11 @@ pub(in crate::media) trait PacketSink {
     fn advance(&mut self, ticks: u32) {
         let _ = ticks;
     }
+    /// The packet ends with so many bytes of padding (RFC 3550, section 5.1), at least one. No
+    /// packetizer tells of any: who asked it for packets may fill them.
+    fn pad(&mut self, bytes: u8) {
+        let _ = bytes;
+    }
 }
 
 /// How samples go together into one packet. A unit is cut so that it makes one packet, unless it

@@ -12,6 +12,10 @@ use thiserror::Error;
 use super::scale::Timeline;
 use crate::rtp::{self, HEADER_BYTES, Position};
 
+/// How much later than a burst the one after it may be due for a sender that is behind to let them
+/// leave together: two pictures, at 24 a second or more.
+pub const JOINED_NS_MAX: u64 = 50_000_000;
+
 /// Where to start for a wished-for time: one place for all tracks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SeekPoint {

@@ -10,6 +10,7 @@
 //! that of decoding.
 
 mod carriage;
+mod filling;
 mod parts;
 mod plan;
 pub mod report;

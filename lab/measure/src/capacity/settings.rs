@@ -138,11 +138,17 @@ impl Settings {
         !holds && !void.is_empty() && again < self.again
     }
 
-    /// What a player buffers, whoever serves it: two bursts, and what may be late.
-    pub(super) fn buffer_ns(&self) -> u64 {
+    /// What a player buffers, whoever serves it: two bursts, and what may be late. Of a film that
+    /// has a track for its sound, as much as its sound leaves early.
+    pub(super) fn buffer_ns(&self, media: FilmKind) -> u64 {
         let bursts = self.bursts_ns.iter().copied();
         let lateness_ns = u64::try_from(self.lateness_ns_max).unwrap_or(0);
-        lateness_ns + load::BURSTS_BUFFERED * bursts.fold(load::BURST_NS, u64::max)
+        let early_ns = match media.tracks() {
+            1 => 0,
+            _ => load::SOUND_BUFFERED_NS,
+        };
+        let bursts_ns = load::BURSTS_BUFFERED * bursts.fold(load::BURST_NS, u64::max);
+        lateness_ns + bursts_ns.max(early_ns)
     }
 
     /// What `clients` viewers of those URLs do, where films of that kind are, of whom so many of a
@@ -185,7 +191,7 @@ impl Settings {
                 },
             },
             lateness_ns_max: self.lateness_ns_max,
-            buffer_ns: Some(self.buffer_ns()),
+            buffer_ns: Some(self.buffer_ns(media)),
             // Who was stopped is late.
             late_part_max: if self.stall_ns > 0 {
                 1.0

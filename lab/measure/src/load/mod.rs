@@ -63,6 +63,10 @@ pub const BURST_NS: u64 = 20_000_000;
 /// may come with it.
 pub const BURSTS_BUFFERED: u64 = 2;
 
+/// What a player buffers of sound that is a track of its own, besides what may be late: packets of
+/// it that are due less than this apart leave in one train (docs/media.md).
+pub const SOUND_BUFFERED_NS: u64 = 160_000_000;
+
 /// So long a viewer may wait for its first packet, unless said otherwise.
 pub const START_UP_NS_MAX: u64 = 5_000_000_000;
 

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use onrush_wire::media::JOINED_NS_MAX;
+
 use super::super::clock::TICKS_PER_BURST;
 use super::super::reader::NotReady;
 use super::super::shared::{State, bump};
@@ -61,16 +63,16 @@ impl Worker {
     }
 
     /// How much of what is due after this tick may leave in it: nothing, but for a second after the
-    /// worker was behind by more than a tick with many `due`. Then a burst, because a train of two
-    /// costs hardly more than a train of one, and who was sent two bursts asks for nothing during
-    /// one. So what is too much leaves in larger pieces before it is late.
+    /// worker was behind by more than a tick with many `due`. Then a burst, or a picture if that is
+    /// longer, because a train of two costs hardly more than a train of one, and who was sent two
+    /// asks for nothing during one. So what is too much leaves in larger pieces before it is late.
     fn join_ahead_ns(&mut self, now_ns: u64, due: usize) -> i64 {
         let is_behind = now_ns.saturating_sub(self.wakes_ns) > self.tick_ns;
         if is_behind && due >= JOIN_DUE_MIN {
             self.joins_until_ns = now_ns + JOIN_NS;
         }
         match now_ns < self.joins_until_ns {
-            true => signed(self.tick_ns * TICKS_PER_BURST),
+            true => signed((self.tick_ns * TICKS_PER_BURST).max(JOINED_NS_MAX)),
             false => 0,
         }
     }
@@ -141,8 +143,10 @@ impl Worker {
         }
         let burst_ns = TICKS_PER_BURST * self.tick_ns;
         let last_ns = (burst.due_ns / burst_ns + BURSTS_PER_TICK_MAX).saturating_mul(burst_ns);
+        // What is sent first of a stream takes the next with it wherever that is, and no more.
+        let joined_end_ns = media_end_ns;
         let media_end_ns = media_end_ns.min(last_ns);
-        let joined = stream.joined(&burst, &self.store, self.join_before_ns, media_end_ns);
+        let joined = stream.joined(&burst, &self.store, self.join_before_ns, joined_end_ns);
         let images = joined.map_or(burst, |(joined, _)| joined);
         let is_last = stream.ends_its_burst(&burst, &self.store);
         // What is left of a burst that is too long for all slots there are goes next.

@@ -9,13 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::SampledTrack;
+use super::filling::{Filler, Filling, PacketCut};
 use super::sinks::{Images, Lengths};
 use super::units::{TRAIN_NS_MAX, Units};
 use crate::media::grouping::{BurstLengths, Grouping, Rule, group_bursts};
-use crate::media::packetizer::{PacketSink, Parts, Unit, UnitSample};
-use crate::media::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint};
+use crate::media::packetizer::{PAYLOAD_BYTES_MIN, PacketSink, Parts, Unit, UnitSample};
+use crate::media::plan::{
+    Burst, FilePiece, ImageError, JOINED_NS_MAX, Packets, RtpOrigin, SeekPoint,
+};
 use crate::media::samples::column::Column;
-use crate::media::scale::{TRICK_STEP_NS, Timeline};
+use crate::media::scale::Timeline;
 use crate::media::track::Medium;
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 
@@ -30,6 +33,8 @@ pub(super) struct SampledPlan {
     units: Units,
     /// How many packets each unit makes.
     packets: Column,
+    /// How each unit is cut, as the [number](PacketCut::number) of that.
+    cuts: Column,
     /// Bytes behind the RTP header of the largest.
     payload_bytes_max: usize,
     /// Bytes of all images. Who lets viewers in asks for it for each of them, and to packetize a
@@ -52,8 +57,8 @@ impl SampledPlan {
         Self::with(track, units, cut, burst_ns, (Timeline::NORMAL, grows))
     }
 
-    /// The sync samples alone, by this timeline, and no more of them than [`TRICK_STEP_NS`] allows.
-    /// `None` of sound of which every sample is one, or if there are none.
+    /// The sync samples alone, by this timeline, and no more of them than can be followed. `None`
+    /// of sound of which every sample is one, or if there are none.
     pub(super) fn trick(
         track: Arc<SampledTrack>,
         payload_type: u8,
@@ -61,31 +66,9 @@ impl SampledPlan {
         burst_ns: u64,
         timeline: Timeline,
     ) -> Option<Self> {
-        let samples = &track.samples;
-        if samples.syncs() == samples.len() && track.codec.medium != Medium::Video {
-            return None;
-        }
-        let syncs = (0..samples.syncs()).map(|number| samples.sync(number));
-        let playable = syncs.take_while(|&sync| sync < track.playable());
-        let mut syncs: Vec<_> = playable
-            .filter_map(|sync| u32::try_from(sync).ok())
-            .collect();
-        if timeline.scale().is_reverse() {
-            syncs.reverse();
-        }
-        let mut next_ns = 0;
-        syncs.retain(|&sync| {
-            let shown_ns = track.time_ns(samples.shown_ticks(sync as usize));
-            let due_ns = timeline.due_ns(u64::try_from(shown_ns).unwrap_or(0));
-            let is_due = due_ns >= next_ns;
-            if is_due {
-                next_ns = due_ns.saturating_add(TRICK_STEP_NS);
-            }
-            is_due
-        });
-        let (cut, is_any) = ((payload_type, payload_bytes_max), !syncs.is_empty());
-        let units = Units::Syncs(syncs);
-        is_any.then(|| Self::with(track, units, cut, burst_ns, (timeline, false)))
+        let units = Units::of_syncs(&track, timeline)?;
+        let cut = (payload_type, payload_bytes_max);
+        Some(Self::with(track, units, cut, burst_ns, (timeline, false)))
     }
 
     fn with(
@@ -103,16 +86,16 @@ impl SampledPlan {
             timeline,
             units,
             packets: Column::default(),
+            cuts: Column::default(),
             payload_bytes_max: 0,
             images_bytes: 0,
             burst_lengths: BurstLengths::default(),
         };
         let mut grouping = Grouping::new(0, plan.rule());
         let mut lengths = Lengths::default();
-        let mut room = Room::default();
+        let (mut room, mut filler) = (Room::default(), Filler::default());
         for unit in 0..plan.units.count() {
-            lengths.clear();
-            plan.packetize(unit, &[], &mut room, &mut lengths);
+            plan.cut(unit, &mut filler, &mut room, &mut lengths);
             debug_assert!(!lengths.of.is_empty(), "a unit makes a packet");
             let packets = i64::try_from(lengths.of.len()).unwrap_or(i64::MAX);
             plan.packets.push(packets);
@@ -138,11 +121,64 @@ impl SampledPlan {
         plan
     }
 
+    /// Decides how the next unit is cut, and tells its packets' `lengths`.
+    fn cut(&mut self, unit: usize, filler: &mut Filler, room: &mut Room, lengths: &mut Lengths) {
+        lengths.clear();
+        self.packetize_cut(unit, PacketCut::Plain, &[], room, lengths);
+        let mut taken = PacketCut::Plain;
+        let full_bytes = self.payload_bytes_limit;
+        if self.is_followed_soon(unit)
+            && let Some(cut) = filler.cut(&lengths.of, full_bytes)
+            && self.carries(cut)
+        {
+            let plain = lengths.clone();
+            lengths.clear();
+            self.packetize_cut(unit, cut, &[], room, lengths);
+            match filler.takes(&plain.of, &lengths.of, full_bytes) {
+                true => taken = cut,
+                false => *lengths = plain,
+            }
+        }
+        self.cuts.push(taken.number());
+    }
+
+    /// Whether the unit after this one may leave with it where a sender is behind: pictures that
+    /// are so near to each other as this one is to the one before it.
+    fn is_followed_soon(&self, unit: usize) -> bool {
+        let is_played = self.timeline.scale().is_normal();
+        if !is_played || self.track.codec.medium != Medium::Video || unit == 0 {
+            return false;
+        }
+        let since_ns = self
+            .unit_due_ns(unit)
+            .saturating_sub(self.unit_due_ns(unit - 1));
+        since_ns <= JOINED_NS_MAX
+    }
+
+    /// Whether packets that are cut so have room for what their payload format needs.
+    fn carries(&self, cut: PacketCut) -> bool {
+        let least = self.track.codec.packetizer.payload_bytes_min();
+        self.payload_bytes_limit >= least.max(PAYLOAD_BYTES_MIN) + cut.spared_bytes()
+    }
+
     /// Tells `sink` the packets of a unit; with `data`, of which there is an item a sample, if
     /// their bytes are at hand.
     fn packetize(
         &self,
         unit: usize,
+        data: &[Cow<'_, [u8]>],
+        room: &mut Room,
+        sink: &mut dyn PacketSink,
+    ) {
+        let cut = PacketCut::of_number(self.cuts.get(unit));
+        self.packetize_cut(unit, cut, data, room, sink);
+    }
+
+    /// The same of a unit that is cut so.
+    fn packetize_cut(
+        &self,
+        unit: usize,
+        cut: PacketCut,
         data: &[Cow<'_, [u8]>],
         room: &mut Room,
         sink: &mut dyn PacketSink,
@@ -181,7 +217,14 @@ impl SampledPlan {
             is_sync: samples.is_sync(of_unit.start),
             entry: samples.entry(of_unit.start),
         };
-        packetizer.packetize(&unit, self.payload_bytes_limit, sink);
+        let limit = self.payload_bytes_limit;
+        match cut {
+            PacketCut::Plain => packetizer.packetize(&unit, limit, sink),
+            PacketCut::Filled { .. } => {
+                let mut sink = Filling::new(sink, limit);
+                packetizer.packetize(&unit, limit - cut.spared_bytes(), &mut sink);
+            }
+        }
     }
 
     /// Which packets leave together: of sound also what is due a little later. Its packets are few
@@ -512,6 +555,7 @@ impl Packets for SampledPlan {
                 out,
                 start: at,
                 at,
+                is_padded: false,
                 failed: false,
             };
             self.packetize(unit, &data, &mut room, &mut images);

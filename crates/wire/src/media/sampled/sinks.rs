@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use crate::media::packetizer::PacketSink;
 use crate::media::plan::RtpOrigin;
-use crate::rtp::{HEADER_BYTES, Header};
+use crate::rtp::{HEADER_BYTES, Header, PADDING_BIT};
 
 /// The lengths of packets' payloads, and how many ticks behind its unit each is stamped.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
     pub(super) of: Vec<usize>,
     pub(super) ticks: Vec<u32>,
@@ -41,6 +41,10 @@ impl PacketSink for Lengths {
     fn advance(&mut self, ticks: u32) {
         self.advanced_ticks = self.advanced_ticks.wrapping_add(ticks);
     }
+
+    fn pad(&mut self, bytes: u8) {
+        self.open += usize::from(bytes);
+    }
 }
 
 /// Writes the images of those packets of a unit that are asked for.
@@ -56,6 +60,8 @@ pub(super) struct Images<'a, 'b> {
     /// Where the image of the packet begins, and where its next byte goes.
     pub(super) start: usize,
     pub(super) at: usize,
+    /// The packet that is being told ends with padding.
+    pub(super) is_padded: bool,
     /// Something did not fit, or was not there.
     pub(super) failed: bool,
 }
@@ -91,14 +97,19 @@ impl PacketSink for Images<'_, '_> {
     }
 
     fn end(&mut self, marker: bool) {
+        let is_padded = std::mem::take(&mut self.is_padded);
         if self.wanted.contains(&self.number) {
             let header = Header {
                 marker,
                 sequence: self.origin.sequence_of(self.number),
                 ..self.header
             };
+            let mut header = header.to_bytes();
+            if is_padded {
+                header[0] |= PADDING_BIT;
+            }
             match self.out.get_mut(self.start..self.start + HEADER_BYTES) {
-                Some(place) => place.copy_from_slice(&header.to_bytes()),
+                Some(place) => place.copy_from_slice(&header),
                 None => self.failed = true,
             }
             self.start = self.at;
@@ -108,5 +119,12 @@ impl PacketSink for Images<'_, '_> {
 
     fn advance(&mut self, ticks: u32) {
         self.header.timestamp = self.header.timestamp.wrapping_add(ticks);
+    }
+
+    fn pad(&mut self, bytes: u8) {
+        const ZEROS: [u8; 255] = [0; 255];
+        self.put(&ZEROS[usize::from(bytes.min(1))..usize::from(bytes)]);
+        self.put(&[bytes]);
+        self.is_padded = true;
     }
 }

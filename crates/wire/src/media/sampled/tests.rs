@@ -10,7 +10,7 @@ use crate::media::packetizer::{Aggregation, CodecError, PacketSink, Packetizer, 
 use crate::media::plan::{FilePiece, RtpOrigin};
 use crate::media::samples::Sample;
 use crate::media::{Burst, Plan};
-use crate::rtp::{HEADER_BYTES, Header};
+use crate::rtp::{Header, payload};
 
 /// Pictures: parts with their length in two bytes in front. Each packet has bytes of one part
 /// behind its number in the unit; parts of sync samples come after a packet of three bytes.
@@ -247,7 +247,7 @@ fn images(plan: &Plan, file: &[u8], step: u64) -> Vec<(Header, Vec<u8>)> {
             assert_eq!(header.sequence, origin.sequence_of(packet));
             assert_eq!(header.timestamp, plan.position(packet, origin).timestamp);
             assert!(image.len() <= plan.image_bytes_max());
-            packets.push((header, image[HEADER_BYTES..].to_vec()));
+            packets.push((header, payload(image).unwrap().to_vec()));
         }
         let mut bursts = Vec::new();
         plan.bursts(range.clone(), &mut bursts);
@@ -268,6 +268,63 @@ fn check_bursts(plan: &Plan, packets: Range<u64>, bursts: &[Burst]) {
         offset += burst.bytes;
     }
     assert_eq!((next, offset), (packets.end, plan.images_bytes(packets)));
+}
+
+/// 200 pictures of some 14 packets so many ms apart, the first behind a packet of its own: their
+/// bytes, the plan, and what its packets carry.
+fn pictures_apart(ms: u32) -> (u64, Plan, Vec<(Header, Vec<u8>)>) {
+    let sizes = (0..200_u32).map(|at| u16::try_from(17_000 + at * 977 % 6000).unwrap());
+    let kinds = sizes.clone().map(|bytes| Kind::Picture(vec![bytes], false));
+    let mut file = file(&kinds.collect::<Vec<_>>());
+    // They are 40 ticks apart.
+    file.tracks[0].timescale = 40_000 / ms;
+    file.tracks[0].shift_ticks = 0;
+    read_parts(&mut file);
+    let index = SampledIndex::new("test", file.tracks.clone(), Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let plan = index.plan(0, index.cut(0, 1460).unwrap(), 20_000_000, false);
+    let packets = images(&plan, &file.bytes, 64);
+    (sizes.map(u64::from).sum(), plan, packets)
+}
+
+/// Bytes of padding in all images.
+fn padding_bytes(plan: &Plan, packets: &[(Header, Vec<u8>)]) -> u64 {
+    let carried = packets.iter().map(|(_, payload)| 12 + payload.len() as u64);
+    plan.images_bytes(0..plan.rtp_packets()) - carried.sum::<u64>()
+}
+
+#[test]
+fn behind_every_other_picture_the_next_fits_in_one_send() {
+    let (bytes, plan, packets) = pictures_apart(40);
+    // Each packet has a byte in front; the first has three of its own.
+    let carried = packets.iter().map(|(_, payload)| payload.len() as u64 - 1);
+    assert_eq!(carried.sum::<u64>() - 2, bytes);
+    let mut bursts = Vec::new();
+    plan.bursts(0..plan.rtp_packets(), &mut bursts);
+    assert_eq!(bursts.len(), 201);
+    let is_full =
+        |burst: &Burst| burst.bytes == u64::from(burst.packets) * u64::from(burst.segment_bytes);
+    // What a sender that joins two bursts makes of them.
+    let (mut sends, mut at) = (0, 1);
+    while at < bursts.len() {
+        sends += 1;
+        at += if is_full(&bursts[at]) { 2 } else { 1 };
+    }
+    assert!((100..=110).contains(&sends), "{sends}");
+    let padding_bytes = padding_bytes(&plan, &packets);
+    let all_bytes = plan.images_bytes(0..plan.rtp_packets());
+    assert!(
+        padding_bytes > 0 && padding_bytes * 50 <= all_bytes,
+        "{padding_bytes}"
+    );
+}
+
+#[test]
+fn pictures_far_apart_are_not_filled() {
+    let (_, plan, packets) = pictures_apart(50);
+    assert!(padding_bytes(&plan, &packets) > 0);
+    let (_, plan, packets) = pictures_apart(51);
+    assert_eq!(padding_bytes(&plan, &packets), 0);
 }
 
 proptest! {

@@ -5,6 +5,8 @@ use std::ops::Range;
 use super::SampledTrack;
 use crate::media::packetizer::Aggregation;
 use crate::media::samples::column::Column;
+use crate::media::scale::{TRICK_STEP_NS, Timeline};
+use crate::media::track::Medium;
 
 /// How long before it is due a frame of sound may leave, in a packet with the frames before it:
 /// four frames of AAC at 48 kHz go together. More would save packets, and lose more with each.
@@ -34,6 +36,34 @@ impl Units {
             None => Self::Each(playable),
             Some(how) => Self::Groups(groups(track, how, payload_bytes_max, grows)),
         }
+    }
+
+    /// The sync samples alone, by this timeline, and no more of them than [`TRICK_STEP_NS`] allows.
+    /// `None` of sound of which every sample is one, or if there are none.
+    pub(super) fn of_syncs(track: &SampledTrack, timeline: Timeline) -> Option<Self> {
+        let samples = &track.samples;
+        if samples.syncs() == samples.len() && track.codec.medium != Medium::Video {
+            return None;
+        }
+        let syncs = (0..samples.syncs()).map(|number| samples.sync(number));
+        let playable = syncs.take_while(|&sync| sync < track.playable());
+        let mut syncs: Vec<_> = playable
+            .filter_map(|sync| u32::try_from(sync).ok())
+            .collect();
+        if timeline.scale().is_reverse() {
+            syncs.reverse();
+        }
+        let mut next_ns = 0;
+        syncs.retain(|&sync| {
+            let shown_ns = track.time_ns(samples.shown_ticks(sync as usize));
+            let due_ns = timeline.due_ns(u64::try_from(shown_ns).unwrap_or(0));
+            let is_due = due_ns >= next_ns;
+            if is_due {
+                next_ns = due_ns.saturating_add(TRICK_STEP_NS);
+            }
+            is_due
+        });
+        (!syncs.is_empty()).then_some(Self::Syncs(syncs))
     }
 
     pub(super) fn count(&self) -> usize {
