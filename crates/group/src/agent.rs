@@ -20,7 +20,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfHashMap, MapData, ProgramArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
@@ -165,9 +166,10 @@ impl Agent {
     pub fn start(cgroup: &Path, options: &AgentOptions) -> Result<Self, AgentError> {
         let (folder, cgroup_id) = open_cgroup(cgroup)?;
         check_optmem()?;
-        let name = UnixAddr::from_abstract_name(format!("onrush-sendgrp/{cgroup_id}"))
-            .and_then(|name| UnixDatagram::bind_addr(&name));
-        let name = name.map_err(|_| AgentError::Served(cgroup.to_owned()))?;
+        let name = take_name(cgroup_id).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => AgentError::Served(cgroup.to_owned()),
+            _ => AgentError::Network(source),
+        })?;
         let (consent, per_second) = (
             u32::from(options.needs_consent),
             options.packets_per_second_max,
@@ -328,6 +330,23 @@ impl fmt::Debug for Agent {
     }
 }
 
+/// The name that only one agent of a control group has, in each network namespace.
+///
+/// One that has just ended may hold it for a moment yet: a child that another of its threads is
+/// making has all its descriptors until it executes its program.
+fn take_name(cgroup_id: u64) -> io::Result<UnixDatagram> {
+    let name = UnixAddr::from_abstract_name(format!("onrush-sendgrp/{cgroup_id}"))?;
+    let until = Instant::now() + NAME_WAIT_MAX;
+    loop {
+        match UnixDatagram::bind_addr(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}
+
 fn open_cgroup(path: &Path) -> Result<(File, u64), AgentError> {
     let refused = |source| AgentError::Cgroup {
         path: path.to_owned(),
@@ -481,6 +500,8 @@ const ENTRY: &str = "onrush_sendgrp";
 const WAIT_MAX: Duration = Duration::from_millis(20);
 /// How often devices are looked for.
 const LOOK_NS: u64 = 1_000_000_000;
+/// How long an agent that has just ended may seem to be there.
+const NAME_WAIT_MAX: Duration = Duration::from_secs(1);
 /// What the lists of a socket take of what it may keep: two of [`SOCKET_MEMBERS_MAX`], at 48 bytes
 /// each, and what is about them.
 const OPTMEM_BYTES: u64 = 100 << 10;

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, Subcommand};
 use onrush_cli::units::{Rate, Size, Time, within};
 use onrush_measure::simulate::{self, NAME};
@@ -36,15 +37,15 @@ struct Cluster {
     quick: bool,
 
     /// Nodes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    #[arg(long, value_name = "N", value_parser = up_to(NODES_MAX))]
     nodes: Option<u32>,
 
     /// Viewers at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(VIEWERS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = up_to(VIEWERS_MAX))]
     viewers: Option<u32>,
 
     /// Films
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FILMS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = up_to(FILMS_MAX))]
     films: Option<u32>,
 
     /// How unevenly films are asked for: the k-th by k to the power of minus this
@@ -52,7 +53,8 @@ struct Cluster {
     zipf: Option<f64>,
 
     /// What a node sends at the most
-    #[arg(long, value_name = "RATE", value_parser = within(Rate(1_000_000), Rate(10_000_000_000_000)))]
+    #[arg(long, value_name = "RATE",
+          value_parser = within(Rate(1_000_000), Rate(10_000_000_000_000)))]
     node_rate: Option<Rate>,
 
     /// What a node keeps of films, in memory and on its disk
@@ -113,6 +115,11 @@ impl Cluster {
             ..of
         }
     }
+}
+
+/// A number from 1.
+fn up_to(most: u32) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(most))
 }
 
 fn exponent(text: &str) -> Result<f64, String> {

@@ -76,7 +76,8 @@ impl Routing {
         matches!(self, Self::Route(_))
     }
 
-    /// Takes what nodes told: of each, by its place, what it plays; and what is played of each film.
+    /// Takes what nodes told: of each, by its place, what it plays; and what is played of each
+    /// film.
     pub(crate) fn told(&mut self, viewers: &[(usize, u32)], demand: &[u32]) {
         if let Self::Route(route) = self {
             route.told(viewers, demand);
