@@ -69,11 +69,11 @@ pub(crate) enum Command {
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:
     ///
-    ///   source <(onrush completions bash)
+    ///     source <(onrush completions bash)
     ///
-    ///   onrush completions zsh > "${fpath[1]}/_onrush"
+    ///     onrush completions zsh > "${fpath[1]}/_onrush"
     ///
-    ///   onrush completions fish > ~/.config/fish/completions/onrush.fish
+    ///     onrush completions fish > ~/.config/fish/completions/onrush.fish
     #[command(verbatim_doc_comment)]
     Completions {
         /// The shell

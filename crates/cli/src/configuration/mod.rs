@@ -45,7 +45,7 @@ pub(crate) struct Check {
 ///
 /// To begin with one:
 ///
-///   onrush config --default > onrush.toml
+///     onrush config --default > onrush.toml
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Config {
