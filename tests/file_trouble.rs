@@ -84,10 +84,10 @@ fn a_file_written_over_ends_its_session() {
     require_root!();
     let bytes = clip(24.0).iter().map(|byte| byte ^ 1).collect::<Vec<_>>();
     let reason = reason_after(|site| fs::write(site.path("victim.ts"), bytes).unwrap());
-    assert!(
-        reason.contains("overwritten") || reason.contains("truncated"),
-        "{reason}"
-    );
+    // Which comes first depends on when it is read: emptied, in part written, or of another time.
+    let reasons = ["overwritten", "truncated", "changed since it was indexed"];
+    let is_told = reasons.iter().any(|told| reason.contains(told));
+    assert!(is_told, "{reason}");
 }
 
 /// What becomes of its name does not matter to those who play a file: they get all of it, from the
