@@ -25,7 +25,7 @@ pub(crate) fn check(input: &[u8]) {
         match incoming {
             Incoming::Response(response) => check_response(response),
             Incoming::Frame(frame) => assert!(frame.packet.len() <= usize::from(u16::MAX)),
-            Incoming::Other => {}
+            Incoming::Request(_) => {}
         }
     }
 }

@@ -1,5 +1,10 @@
 //! A server that drains and sends its clients on to another.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use onrush_server::channels::config::PullConfig;
 use onrush_server::config::DrainConfig;
 use onrush_testkit::interleaved::{InterleavedClient, Received};
 use onrush_testkit::message::Head;
@@ -181,6 +186,85 @@ fn a_publisher_that_does_not_go_is_let_go_in_the_end() {
     while publisher.try_send().is_ok() {
         assert!(started.elapsed() < WAIT_MAX, "it is not let go");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_pulled_channel_follows_its_source() {
+    let far = Fixture::new();
+    let _far = Publishing::start(&far);
+    let there = format!("rtsp://{}/", far.address()).parse().unwrap();
+    let old = Fixture::with(|config| {
+        config.drain.to = Some(there);
+        config.drain.time_max = WAIT_MAX * 60;
+    });
+    let publishing = Publishing::start(&old);
+    let pull = |name: &str| PullConfig {
+        name: name.to_owned(),
+        url: old.url("live/cam").parse().unwrap(),
+        is_on_demand: false,
+    };
+    let near = |name| Fixture::with(|config| config.channels.pulls = vec![pull(name)]);
+    let played = near("played");
+    old.wait_for_sessions(1);
+    let mut client = played.connect();
+    let url = played.url("live/played");
+    let describe = |client: &mut Client| client.request("DESCRIBE", &url, &[]).unwrap();
+    let started = Instant::now();
+    while describe(&mut client).status != 200 {
+        assert!(started.elapsed() < WAIT_MAX, "it is not pulled");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let transport = "RTP/AVP/TCP;unicast;interleaved=0-1";
+    let mut viewer = InterleavedClient::connect(played.address()).unwrap();
+    viewer.set_up(&format!("{url}/track1"), transport).unwrap();
+    let answer = viewer.request("PLAY", &url, &[]).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    viewer.frame().unwrap();
+
+    // One that plays goes when it is told, and one that comes is told at once.
+    old.server.send_on();
+    far.wait_for_sessions(1);
+    old.wait_for_sessions(0);
+    let comes = near("comes");
+    far.wait_for_sessions(2);
+    drop(publishing);
+    for _ in 0..200 {
+        viewer.frame().unwrap();
+    }
+    drop(comes);
+}
+
+/// A thread that publishes live/cam until this is dropped.
+struct Publishing {
+    is_ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Publishing {
+    fn start(fixture: &Fixture) -> Self {
+        let mut publisher = Publisher::announce(fixture);
+        publisher.record();
+        let is_ended = Arc::<AtomicBool>::default();
+        let ended = Arc::clone(&is_ended);
+        let thread = std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) && publisher.try_send().is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self {
+            is_ended,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Publishing {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! What comes to a client of ours: responses, frames between them, and requests of the server's,
-//! which are passed over.
+//! What comes to a client of ours: responses, frames between them, and requests of the server's.
 
 use thiserror::Error;
 
@@ -31,8 +30,17 @@ pub enum Incoming {
     Response(Response),
     /// A packet.
     Frame(Frame),
-    /// Something else of the server's, which is passed over.
-    Other,
+    /// A request of the server's, as REDIRECT; what is no RTSP at all looks like one, too.
+    Request(ServerRequest),
+}
+
+/// A request of the server's.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServerRequest {
+    /// The first word.
+    pub method: String,
+    /// Names as sent, values without the space around them, in their order.
+    headers: Vec<(String, String)>,
 }
 
 /// A server that cannot be understood any more.
@@ -44,9 +52,7 @@ impl Response {
     /// The value of the first header of that name, in any case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.headers.iter();
-        let named = headers.find(|(n, _)| n.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value.as_str())
+        first_header(&self.headers, name)
     }
 
     /// The values of all headers of that name, in any case.
@@ -55,6 +61,19 @@ impl Response {
         let named = headers.filter(move |(n, _)| n.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value.as_str())
     }
+}
+
+impl ServerRequest {
+    /// The value of the first header of that name, in any case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        first_header(&self.headers, name)
+    }
+}
+
+fn first_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let named = headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value.as_str())
 }
 
 /// Takes what is whole from the front of `input`, or nothing. Called until it has no more before
@@ -106,7 +125,9 @@ pub fn take_incoming(input: &mut Vec<u8>) -> Result<Option<Incoming>, NoResponse
     }
     let Some(behind) = first.strip_prefix("RTSP/") else {
         input.drain(..head_bytes + body_bytes);
-        return Ok(Some(Incoming::Other));
+        let method = first.split(' ').next().unwrap_or("").to_owned();
+        let request = ServerRequest { method, headers };
+        return Ok(Some(Incoming::Request(request)));
     };
     let mut words = behind.splitn(3, ' ');
     let status = words.nth(1).and_then(|status| status.parse().ok());
@@ -166,7 +187,7 @@ mod tests {
         let [
             Incoming::Response(first),
             frame,
-            Incoming::Other,
+            Incoming::Request(request),
             Incoming::Response(last),
         ] = &all[..]
         else {
@@ -176,6 +197,10 @@ mod tests {
         assert!(first.headers_named("WWW-Authenticate").eq(["a", "b"]));
         let packet = b"abc".to_vec();
         assert_eq!(*frame, Incoming::Frame(Frame { channel: 2, packet }));
+        assert_eq!(
+            (&*request.method, request.header("cseq")),
+            ("OPTIONS", Some("9"))
+        );
         assert_eq!((last.status, &last.body[..]), (200, &b"hi"[..]));
     }
 

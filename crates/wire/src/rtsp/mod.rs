@@ -26,7 +26,8 @@ pub(crate) mod url;
 
 pub use self::decode::{Decoder, Event, Limits, Refused};
 pub use self::incoming::{
-    Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response, take_incoming,
+    Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response, ServerRequest,
+    take_incoming,
 };
 pub use self::intent::{Intent, Known};
 pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};

@@ -19,6 +19,7 @@ use super::lease::{Lease, PublishedChannels};
 use super::pull_client::{PullClient, PullError, Track};
 use super::pull_state::PullState;
 use crate::channels::config::PullConfig;
+use crate::channels::pull_url::PullUrl;
 
 /// The longest pause between two attempts.
 pub const PULL_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -147,6 +148,9 @@ impl Pull {
     }
 }
 
+/// A source that has said what it has.
+type Source = (PullClient, Vec<Track>);
+
 struct Pulling {
     config: PullConfig,
     path: String,
@@ -224,9 +228,23 @@ impl Pulling {
         }
     }
 
-    /// Pulls until nobody watches any more.
+    /// Pulls until nobody watches any more, from wherever the source sends its clients on to.
     fn pull(&self, has_begun: &mut bool) -> Result<(), PullError> {
-        let (mut client, tracks) = self.describe()?;
+        let mut source = self.describe(self.config.url.clone())?;
+        while let Some(next) = self.pull_from(source, has_begun)? {
+            source = next;
+            // A source that does nothing else is not to keep us busy.
+            self.rest(STEP);
+        }
+        Ok(())
+    }
+
+    /// Pulls until nobody watches any more, or there is another source to go on with.
+    fn pull_from(
+        &self,
+        (mut client, tracks): Source,
+        has_begun: &mut bool,
+    ) -> Result<Option<Source>, PullError> {
         let announced = tracks.iter().map(|track| track.track.clone()).collect();
         let lease = self.channels.announce(&self.path, announced)?;
         let sockets = client.set_up(&tracks)?;
@@ -246,8 +264,7 @@ impl Pulling {
     }
 
     /// What the source has, wherever it sends us on to (RFC 2326, section 11.3).
-    fn describe(&self) -> Result<(PullClient, Vec<Track>), PullError> {
-        let mut url = self.config.url.clone();
+    fn describe(&self, mut url: PullUrl) -> Result<Source, PullError> {
         for _ in 0..MOVES_MAX {
             let mut client = PullClient::connect(&url)?;
             let location = match client.describe() {
@@ -264,32 +281,50 @@ impl Pulling {
         Err(PullError::Moved(url.to_string()))
     }
 
+    /// Where the source sends its clients on to, if it is found there; else it is pulled as before
+    /// while it lasts.
+    fn next_source(&self, location: &str) -> Option<Source> {
+        let (path, url) = (&self.path, &self.config.url);
+        let there = url.moved_to(location).map_err(|error| error.to_string());
+        let next = there.and_then(|there| self.describe(there).map_err(|it| it.to_string()));
+        match &next {
+            Ok(_) => info!("channel {path}: {url} sends its clients on to {location}"),
+            Err(error) => {
+                warn!("channel {path}: {url} sends its clients on to {location}: {error}")
+            }
+        }
+        next.ok()
+    }
+
     fn follow(
         &self,
         client: &mut PullClient,
         lease: &Lease,
         tracks: &[Track],
-    ) -> Result<(), PullError> {
+    ) -> Result<Option<Source>, PullError> {
         let mut reported = Instant::now();
         let mut watched = Instant::now();
         loop {
-            client.receive(STEP, |channel, packet| {
+            let sent_on = client.receive(STEP, |channel, packet| {
                 let track = usize::from(channel / 2);
                 match u8::try_from(track).ok().filter(|_| track < tracks.len()) {
                     Some(track) => lease.frame(track, channel % 2 == 1, packet),
                     None => lease.stray(),
                 }
             })?;
+            if let Some(next) = sent_on.and_then(|location| self.next_source(&location)) {
+                return Ok(Some(next));
+            }
             client.keep_alive()?;
             if self.is_stopping() {
-                return Ok(());
+                return Ok(None);
             }
             if self.config.is_on_demand && lease.channel().has_viewers() {
                 watched = Instant::now();
             }
             let is_idle = watched.elapsed() >= UNWATCHED_TIME_MAX && !self.is_watched();
             if self.config.is_on_demand && is_idle {
-                return Ok(());
+                return Ok(None);
             }
             let silent_ns = monotonic_ns().saturating_sub(lease.channel().arrived_ns());
             if u128::from(silent_ns) >= PUBLISHER_SILENCE_MAX.as_nanos() {

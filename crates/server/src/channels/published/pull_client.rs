@@ -196,12 +196,14 @@ impl PullClient {
         self.is_interleaved
     }
 
-    /// Gives the frames that come within `time` to `take`; returns once some have come.
+    /// Gives the frames that come within `time` to `take`; returns once some have come, and where
+    /// the source sends its clients on to, when it says so (REDIRECT, RFC 2326, section 10.10).
     pub(super) fn receive(
         &mut self,
         time: Duration,
         mut take: impl FnMut(u8, Vec<u8>),
-    ) -> Result<(), PullError> {
+    ) -> Result<Option<String>, PullError> {
+        let mut sent_on = None;
         for (channel, packet) in self.early.drain(..) {
             take(channel, packet);
         }
@@ -216,10 +218,19 @@ impl PullClient {
                         return Err(refused("keeping alive", &answer));
                     }
                 }
-                Incoming::Response(_) | Incoming::Other => {}
+                Incoming::Request(request) if request.method == "REDIRECT" => {
+                    let cseq = request.header("CSeq").unwrap_or("0");
+                    let answer = format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n\r\n");
+                    self.socket.write_all(answer.as_bytes())?;
+                    // Without a place it means that the session will end, which we shall see.
+                    if let Some(location) = request.header("Location") {
+                        sent_on = Some(location.to_owned());
+                    }
+                }
+                Incoming::Response(_) | Incoming::Request(_) => {}
             }
         }
-        Ok(())
+        Ok(sent_on)
     }
 
     /// Shows that somebody is here, if it is time; the answer comes among the frames.
@@ -317,7 +328,7 @@ impl PullClient {
                     Incoming::Frame(frame) if self.early.len() < EARLY_FRAMES_MAX => {
                         self.early.push_back((frame.channel, frame.packet));
                     }
-                    Incoming::Frame(_) | Incoming::Other => {}
+                    Incoming::Frame(_) | Incoming::Request(_) => {}
                 }
             }
             if Instant::now() >= give_up {
