@@ -62,6 +62,7 @@ class LiveTrack {
           return;
         }
       }
+      this.hasCaughtUp ||= this.next !== undefined;
       await this.forget(film.currentTime - BEHIND);
     }
   }
@@ -127,6 +128,10 @@ export class LivePlayer {
     const { buffered } = film;
     const edge = this.edge();
     if (edge === 0 || buffered.length === 0) {
+      return;
+    }
+    // What came before the newest comes at once, part by part: who begins within it stays behind.
+    if (!this.hasBegun && !this.tracks.every((track) => track.hasCaughtUp)) {
       return;
     }
     // To the edge at the beginning, and over what is missing.
