@@ -116,8 +116,28 @@ test("a channel begins at its newest picture, not at the first that comes", () =
   player.follow();
   assert.equal(film.currentTime, 4.5);
   assert.ok(told > 0);
-  // From then on nobody is moved, who plays a little behind.
+  // From then on nobody is moved who plays a little behind.
   end = 6.5;
   player.follow();
   assert.deepEqual([film.currentTime, film.playbackRate], [4.5, 1.05]);
+  // Too late for want of pictures, it comes up; paused, at a speed or gone back by choice it does not.
+  end = 20;
+  film.paused = true;
+  player.follow();
+  assert.equal(film.currentTime, 4.5);
+  film.paused = false;
+  player.follow();
+  assert.equal(film.currentTime, 19);
+  film.currentTime = 10;
+  player.place();
+  player.follow();
+  assert.deepEqual([film.currentTime, film.playbackRate], [10, 1]);
+  player.toEdge();
+  player.place();
+  film.defaultPlaybackRate = 0.5;
+  for (const [at, rate] of [[30, 0.5], [30, 1]]) {
+    [end, film.defaultPlaybackRate] = [at, rate];
+    player.follow();
+    assert.deepEqual([film.currentTime, film.playbackRate], [19, rate], `at ${rate}`);
+  }
 });
