@@ -12,7 +12,7 @@ use onrush_testkit::media::{age, counting_film, counting_mp4};
 use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, skip};
 
-use download_site::{LONG, Site};
+use download_site::{LONG, ONRUSH, Site};
 
 mod download_site;
 
@@ -148,41 +148,65 @@ fn players_that_others_wrote_play_the_same() {
     }
 }
 
-/// What a measure of the browser prints: in ms, each sample.
-fn measured(arguments: &[&str], expected: usize) {
-    let mut command = Command::new("node");
-    command
-        .arg(format!("{SCRIPTS}/measure.mjs"))
-        .args(arguments);
+/// What the script says of waits, with these arguments.
+fn waits(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new("python3");
+    command.arg(format!("{SCRIPTS}/waits.py")).args(arguments);
     let (status, said) = Process::run(&mut command, DEADLINE).unwrap();
-    assert!(status.success(), "{said}");
-    let document = said.lines().find(|line| line.starts_with('{'));
-    let document: serde_json::Value = serde_json::from_str(document.unwrap()).unwrap();
-    let samples = document["samples"].as_array().unwrap();
-    assert_eq!(samples.len(), expected, "{said}");
-    for sample in samples {
-        // How good they are, a quiet machine tells.
-        let ms = sample["ms"].as_f64().unwrap();
-        assert!(ms > 0.0 && ms < 60_000.0, "{said}");
-    }
-    assert_eq!(document["measure"], arguments[0]);
+    (status.code(), said)
 }
 
+/// How good they are, a quiet machine tells.
 #[test]
-fn the_browser_s_measures_report_sane_times() {
-    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+fn waits_of_viewers_are_kept_and_judged() {
+    require_programs!("ffmpeg", "node", "python3", "chromium-headless-shell");
     if !has_modules() {
         return;
     }
-    let site = Site::new(&[], |root| {
-        for name in ["a.mp4", "b b.mp4"] {
-            copy(&counting_mp4(SECONDS).unwrap(), &root.join(name));
-        }
-    });
-    let url = site.url("");
-    measured(&["first-frame", &url, "2", "a.mp4", "b b.mp4"], 4);
-    let channel = format!("rtsp://{}/live/clock", site.rtsp);
-    measured(&["glass-to-glass", &url, "5", &channel], 5);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let film = counting_mp4(SECONDS).unwrap();
+    let few = ["--films=2", "--pictures=5", "--film"];
+    let taken = [
+        &["take", ONRUSH, &at(".")],
+        &few[..],
+        &[film.to_str().unwrap()],
+    ];
+    let (code, said) = waits(&taken.concat());
+    assert!(matches!(code, Some(0 | 1)), "{said}");
+    let of = |name: &str, expected: usize| {
+        let document = fs::read_to_string(at(name)).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        let samples = document["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), expected, "{document}");
+        let all = samples.iter().map(|sample| sample["ms"].as_f64().unwrap());
+        assert!(
+            all.clone().all(|ms| ms > 0.0 && ms < 60_000.0),
+            "{document}"
+        );
+        let cold = samples.iter().filter(|sample| sample["index"] == "cold");
+        (all.fold(0.0, f64::max), cold.count())
+    };
+    let (_, cold) = of("first-frame.json", 4);
+    assert_eq!(cold, 2);
+    let (most_ms, _) = of("glass-to-glass.json", 5);
+    let mut rows = said.lines();
+    let row = rows.find(|line| line.starts_with("drawn to shown"));
+    let last = row.and_then(|row| row.split_whitespace().last());
+    let told_ms: f64 = last.unwrap().parse().unwrap();
+    assert!((told_ms - most_ms).abs() < 1.0, "{most_ms}: {said}");
+
+    let judged = |ms: &str| {
+        let record = format!(r#"{{"schema_version":1,"samples":[{{"index":"warm","ms":{ms}}}]}}"#);
+        fs::write(at("record.json"), record).unwrap();
+        waits(&[&at("record.json")])
+    };
+    assert_eq!(judged("500").0, Some(0));
+    let (code, said) = judged("501");
+    assert_eq!(code, Some(1));
+    assert!(said.contains("missed: click to first picture, warm index: 501 ms, bound 500 ms"));
+    fs::write(at("record.json"), "{}").unwrap();
+    assert_eq!(waits(&[&at("record.json")]).0, Some(2));
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //
 // first-frame: in ms, from the click on a film's link on its folder's page until its first picture is
 // shown. The first time that a film is opened after the server's start its index is cold, and warm
-// from then on: so name films that nobody has asked for, as many as there are to be cold samples.
+// from then on: so name films that nobody has asked for, as many as there are to be cold samples. Then
+// the folder shows no posters, for which the server would have looked into the films before the click.
 //
 // glass-to-glass: in ms, from when a picture is drawn until it is shown. ffmpeg publishes pictures of
 // a clock, as bars for the bits of the time in ms, and below them the same inverted, by which what is
@@ -20,11 +21,23 @@ import { WAIT_MS, assert, launch, open } from "./lib.mjs";
 
 const BITS = 24;
 
+async function withoutPosters(page) {
+  const protocol = await page.createCDPSession();
+  await protocol.send("Network.enable");
+  await protocol.send("Network.setBlockedURLs", { urls: ["*/poster.mp4"] });
+  page.on("requestfinished", (request) => {
+    page.hasPosters ||= request.url().endsWith("/poster.mp4");
+  });
+}
+
 async function firstFrame(context, rounds, films) {
   const samples = [];
   for (let round = 0; round < rounds; round += 1) {
     for (const film of films) {
-      const page = await open(context, "/");
+      const page = await open(context, "about:blank");
+      if (round === 0) {
+        await withoutPosters(page);
+      }
       await page.evaluateOnNewDocument(() => {
         document.addEventListener("DOMContentLoaded", () => {
           document.querySelector("#film")?.requestVideoFrameCallback((now) => {
@@ -32,6 +45,7 @@ async function firstFrame(context, rounds, films) {
           });
         });
       });
+      await page.goto(context.site);
       const link = `a[href$="${encodeURIComponent(film)}/hls/index.html"]`;
       const seen = await page.waitForSelector(link);
       await seen.evaluate((it) => it.addEventListener("click", (event) => {
@@ -39,6 +53,7 @@ async function firstFrame(context, rounds, films) {
       }));
       await Promise.all([page.waitForNavigation(), seen.click()]);
       await page.waitForFunction(() => window.shownAt !== undefined, { timeout: WAIT_MS });
+      assert(!page.hasPosters, `${film}: a poster was fetched before: its index is not cold`);
       const ms = await page.evaluate(() =>
         window.shownAt - Number(sessionStorage.getItem("clicked")));
       samples.push({ film, index: round === 0 ? "cold" : "warm", ms });

@@ -6,13 +6,19 @@ import assert from "node:assert/strict";
 
 const folder = new URL("../../crates/server/src/downloads/http/page/", import.meta.url);
 
-// As a module, whatever its folder says.
-async function load(name) {
+// As a module, whatever its folder says, with those that it imports.
+function source(name) {
   const text = readFileSync(new URL(name, folder), "utf8");
-  return import(`data:text/javascript,${encodeURIComponent(text)}`);
+  const whole = text.replace(/from "\.\/(.*?)"/g, (_, of) => `from "${source(of)}"`);
+  return `data:text/javascript,${encodeURIComponent(whole)}`;
+}
+
+function load(name) {
+  return import(source(name));
 }
 
 const { Throughput, choose, first } = await load("adapt.js");
+const { LivePlayer } = await load("live.js");
 const { mediaPlaylist, multivariant, segmentAt } = await load("playlist.js");
 
 const RATES = [4_000_000, 1_000_000, 2_000_000];
@@ -90,4 +96,48 @@ test("media playlists are read, and times found in them", () => {
     assert.equal(segmentAt(playlist, time), number, `${time}`);
   }
   assert.equal(segmentAt({ segments: [] }, 3), 0);
+});
+
+// Segments that began before the page came are fetched at once, so that the end of what is there
+// runs ahead for a moment.
+test("a channel begins at its newest picture, not at the first that comes", () => {
+  let [end, told] = [0, undefined];
+  const range = { length: 1, start: () => 0, end: () => end };
+  const film = { buffered: range, currentTime: 0, readyState: 4, defaultPlaybackRate: 1 };
+  const player = new LivePlayer(film, {}, "", () => {}, (seconds) => { told = seconds; });
+  const track = { end: () => end };
+  player.tracks = [track];
+  player.madeAt = 0;
+  for (end of [0, 0.5, 5.5]) {
+    player.follow();
+    assert.deepEqual([film.currentTime, told], [0, undefined], `at ${end}`);
+  }
+  track.hasCaughtUp = true;
+  player.follow();
+  assert.equal(film.currentTime, 4.5);
+  assert.ok(told > 0);
+  // From then on nobody is moved who plays a little behind.
+  end = 6.5;
+  player.follow();
+  assert.deepEqual([film.currentTime, film.playbackRate], [4.5, 1.05]);
+  // Too late for want of pictures, it comes up; paused, at a speed or gone back by choice it does not.
+  end = 20;
+  film.paused = true;
+  player.follow();
+  assert.equal(film.currentTime, 4.5);
+  film.paused = false;
+  player.follow();
+  assert.equal(film.currentTime, 19);
+  film.currentTime = 10;
+  player.place();
+  player.follow();
+  assert.deepEqual([film.currentTime, film.playbackRate], [10, 1]);
+  player.toEdge();
+  player.place();
+  film.defaultPlaybackRate = 0.5;
+  for (const [at, rate] of [[30, 0.5], [30, 1]]) {
+    [end, film.defaultPlaybackRate] = [at, rate];
+    player.follow();
+    assert.deepEqual([film.currentTime, film.playbackRate], [19, rate], `at ${rate}`);
+  }
 });

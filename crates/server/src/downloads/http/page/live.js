@@ -62,6 +62,7 @@ class LiveTrack {
           return;
         }
       }
+      this.hasCaughtUp ||= this.next !== undefined;
       await this.forget(film.currentTime - BEHIND);
     }
   }
@@ -84,7 +85,7 @@ export class LivePlayer {
   // `variant` and `sound` are of the multivariant playlist at `url`; `fails` is told what ends it,
   // and `shows` how many seconds what is shown is old.
   constructor(film, { variant, sound }, url, fails, shows) {
-    Object.assign(this, { film, variant, sound, url, fails, shows });
+    Object.assign(this, { film, variant, sound, url, fails, shows, isFollowing: true });
   }
 
   async start() {
@@ -110,6 +111,8 @@ export class LivePlayer {
       clearInterval(this.timer);
       this.fails(error);
     }));
+    film.addEventListener("seeking", () => this.place());
+    film.addEventListener("play", () => this.place());
     this.timer = setInterval(() => this.follow(), 250);
   }
 
@@ -122,11 +125,21 @@ export class LivePlayer {
     this.film.currentTime = Math.max(this.edge() - 1, 0);
   }
 
+  // Somebody has chosen where to be: near the edge it is followed, farther back it is not. Whoever
+  // is late for want of pictures has chosen nothing.
+  place() {
+    this.isFollowing = this.edge() - this.film.currentTime < LATE;
+  }
+
   follow() {
     const { film } = this;
     const { buffered } = film;
     const edge = this.edge();
     if (edge === 0 || buffered.length === 0) {
+      return;
+    }
+    // What came before the newest comes at once, part by part: who begins within it stays behind.
+    if (!this.hasBegun && !this.tracks.every((track) => track.hasCaughtUp)) {
       return;
     }
     // To the edge at the beginning, and over what is missing.
@@ -136,10 +149,16 @@ export class LivePlayer {
       film.currentTime = Math.max(edge - 1, last);
       this.hasBegun = true;
     }
-    // A little faster until it has come up, unless somebody has gone back or has chosen a speed.
+    // A little faster until it has come up, and over what is too much, unless somebody has gone back
+    // or has chosen a speed.
     const behind = edge - film.currentTime;
-    const isFollowing = behind < LATE && film.defaultPlaybackRate === 1;
-    film.playbackRate = isFollowing && behind > 1.5 ? 1.05 : film.defaultPlaybackRate;
+    const isNormal = film.defaultPlaybackRate === 1;
+    this.isFollowing &&= isNormal || behind < LATE;
+    const follows = this.isFollowing && isNormal && !film.paused;
+    if (follows && behind >= LATE) {
+      film.currentTime = Math.max(edge - 1, last);
+    }
+    film.playbackRate = follows && behind > 1.5 ? 1.05 : film.defaultPlaybackRate;
     this.shows((Date.now() - this.madeAt) / 1000 - film.currentTime);
   }
 }
