@@ -215,10 +215,11 @@ impl Reader {
         }
     }
 
-    /// Goes on from packet `next`, and holds no chunk until then.
+    /// Goes on from packet `next`, and holds no chunk until then. What was to stop before the place
+    /// where it is stays there, and is at its end.
     pub(super) fn skip_to(&mut self, next: u64, store: &store::Shared) {
         self.put_down(store);
-        self.next = next.min(self.stop_before);
+        self.next = next.min(self.stop_before).max(self.next);
     }
 
     /// Puts all down but the chunk that holds the next packet, which is the caller's now, if it is
@@ -412,6 +413,21 @@ mod tests {
         wait_until("all is built", || built() > expected);
         assert_eq!(built(), expected + 1);
         reader.put_down(store.shared());
+    }
+
+    /// A play that was to stop before it began is at its end wherever it is left out to.
+    #[test]
+    fn what_is_left_out_never_goes_back() {
+        let test = TestSource::lasting(1000);
+        let store = store(4, Faults::default());
+        let shared = StreamShared::of_test(&test);
+        let mut reader = Reader::default();
+        for (stop_before, end) in [(50, 80), (90, 90), (u64::MAX, 100)] {
+            reader.start(&shared, store.shared(), 80, stop_before, None);
+            reader.skip_to(100, store.shared());
+            assert_eq!(reader.next_packet(), end);
+            assert_eq!(reader.is_at_end(&shared), stop_before <= 90);
+        }
     }
 
     #[test]

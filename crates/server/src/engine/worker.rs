@@ -143,23 +143,27 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        loop {
-            self.take_commands();
-            self.transmitter.queue_messages();
-            if self.stopping {
-                break;
-            }
-            let now_ns = self.now_ns();
-            self.send_due(now_ns);
-            self.count_cpu(now_ns);
-            self.take_memory();
-            let deadline_ns = self.deadline(now_ns);
-            self.wakes_ns = deadline_ns.unwrap_or(u64::MAX);
-            self.hand_over(|path| path.submit_and_sleep(deadline_ns));
-            bump(&self.remote.shared.ticks, 1);
-            self.transmitter.publish();
-        }
+        while self.turn() {}
         self.wind_up();
+    }
+
+    /// Does what is due, and sleeps until more is. Whether it is to go on.
+    fn turn(&mut self) -> bool {
+        self.take_commands();
+        self.transmitter.queue_messages();
+        if self.stopping {
+            return false;
+        }
+        let now_ns = self.now_ns();
+        self.send_due(now_ns);
+        self.count_cpu(now_ns);
+        self.take_memory();
+        let deadline_ns = self.deadline(now_ns);
+        self.wakes_ns = deadline_ns.unwrap_or(u64::MAX);
+        self.hand_over(|path| path.submit_and_sleep(deadline_ns));
+        bump(&self.remote.shared.ticks, 1);
+        self.transmitter.publish();
+        true
     }
 
     /// Registers memory of the cache that has become ready: one piece a turn, after what is due has
@@ -380,3 +384,6 @@ pub(super) fn signed(ns: u64) -> i64 {
 pub(super) fn unsigned(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod simulation_tests;

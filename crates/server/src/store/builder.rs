@@ -44,6 +44,8 @@ struct Builder<'a> {
     /// Of whole pages, as O_DIRECT wants it.
     read: Buffer,
     bursts: Vec<Burst>,
+    /// How long it rests when it finds every chunk in use.
+    pool_full_pause: Duration,
 }
 
 /// Why a chunk could not be built.
@@ -60,9 +62,10 @@ pub(super) fn run(shared: &Shared, read: Buffer) {
         shared,
         read,
         bursts: Vec::new(),
+        pool_full_pause: POOL_FULL_PAUSE,
     };
     while !shared.stopping.load(Ordering::Relaxed) {
-        match shared.needed.pop().or_else(|| shared.ahead.pop()) {
+        match shared.next_request() {
             Some(request) if request.is_open() => builder.serve(&request),
             Some(_) => {}
             None => std::thread::park(),
@@ -70,8 +73,28 @@ pub(super) fn run(shared: &Shared, read: Buffer) {
     }
 }
 
+/// Serves one request without a rest, and gives the buffer back.
+#[cfg(test)]
+pub(super) fn serve_once(shared: &Shared, request: &Request, read: Buffer) -> Buffer {
+    let mut builder = Builder {
+        shared,
+        read,
+        bursts: Vec::new(),
+        pool_full_pause: Duration::ZERO,
+    };
+    builder.serve(request);
+    builder.read
+}
+
+impl Shared {
+    /// What is to be built next.
+    pub(super) fn next_request(&self) -> Option<Request> {
+        self.needed.pop().or_else(|| self.ahead.pop())
+    }
+}
+
 impl Request {
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.source.table.entry(self.chunk).load(Ordering::Relaxed) == self.urgency
     }
 }
@@ -114,7 +137,7 @@ impl Builder<'_> {
                 // Those who look ahead do not, and would keep from the others what is given back
                 // meanwhile.
                 if *urgency == NEEDED {
-                    std::thread::sleep(POOL_FULL_PAUSE);
+                    std::thread::sleep(self.pool_full_pause);
                 }
                 ABSENT
             }

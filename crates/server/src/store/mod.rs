@@ -148,16 +148,7 @@ impl Store {
     ///
     /// EAGAIN if no thread can be made, or no memory for what it reads.
     pub fn start(pool: Arc<Pool>, data_cores: &[usize], faults: Faults) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            pool,
-            needed: ArrayQueue::new(REQUESTS_MAX),
-            ahead: ArrayQueue::new(REQUESTS_MAX),
-            built: Notify::new(),
-            stopping: AtomicBool::new(false),
-            builder_threads: OnceLock::new(),
-            counters: Counters::default(),
-            faults,
-        });
+        let shared = Arc::new(Shared::new(pool, faults));
         let builders = (0..BUILDERS)
             .map(|i| {
                 let (shared, data_cores) = (Arc::clone(&shared), data_cores.to_owned());
@@ -194,6 +185,20 @@ impl Drop for Store {
 }
 
 impl Shared {
+    /// A store that nobody builds for yet.
+    fn new(pool: Arc<Pool>, faults: Faults) -> Self {
+        Self {
+            pool,
+            needed: ArrayQueue::new(REQUESTS_MAX),
+            ahead: ArrayQueue::new(REQUESTS_MAX),
+            built: Notify::new(),
+            stopping: AtomicBool::new(false),
+            builder_threads: OnceLock::new(),
+            counters: Counters::default(),
+            faults,
+        }
+    }
+
     /// The chunk number `chunk` of `source`, pinned, or a promise. Enters the kernel at most to
     /// wake a builder, which happens once for a chunk however many ask for it. Allocates nothing.
     ///
@@ -374,5 +379,7 @@ impl Shared {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

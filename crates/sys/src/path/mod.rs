@@ -190,6 +190,23 @@ pub struct Counters {
     pub trains_framed: u64,
 }
 
+impl Counters {
+    /// What both have done.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            crossings: self.crossings + other.crossings,
+            trains: self.trains + other.trains,
+            trains_zero_copy: self.trains_zero_copy + other.trains_zero_copy,
+            trains_copied: self.trains_copied + other.trains_copied,
+            trains_single: self.trains_single + other.trains_single,
+            trains_own_headers: self.trains_own_headers + other.trains_own_headers,
+            trains_own_segments: self.trains_own_segments + other.trains_own_segments,
+            trains_framed: self.trains_framed + other.trains_framed,
+        }
+    }
+}
+
 /// How a path sends trains with headers of their own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Vectored {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_sys::path::{
-    Completion, FramedPackets, OwnHeaders, Path, PathError, PathName, Train, Vectored,
+    Completion, Counters, FramedPackets, OwnHeaders, Path, PathError, PathName, Train, Vectored,
     prepare_socket,
 };
 use onrush_sys::pool::{HeaderSlab, HeaderSlot, PacketSlab};
@@ -51,6 +51,8 @@ pub(super) struct Transmitter {
     path: Box<dyn Path>,
     /// A path that was given up while trains were in flight on it.
     retired: Option<Box<dyn Path>>,
+    /// What a path that is closed by now has done: what is counted never goes back.
+    closed: Counters,
     open_path: Arc<OpenPath>,
     /// Streams below this number have their sockets in the path's table, and no descriptor.
     files: u32,
@@ -115,6 +117,7 @@ impl Transmitter {
         Self {
             path,
             retired: None,
+            closed: Counters::default(),
             open_path,
             files,
             flights: Flights::new(),
@@ -370,7 +373,10 @@ impl Transmitter {
         });
         if completion.is_none() {
             // What has nothing in flight any more is closed.
-            self.retired.take_if(|retired| retired.in_flight() == 0);
+            let closed = self.retired.take_if(|retired| retired.in_flight() == 0);
+            if let Some(closed) = closed {
+                self.closed = self.closed.plus(closed.counters());
+            }
         }
         completion.map(|completion| self.answer_of(completion))
     }
@@ -477,7 +483,10 @@ impl Transmitter {
 
     /// Shows what the path has done so far.
     pub(super) fn publish(&self) {
-        let (shared, counters) = (&self.remote.shared, self.path.counters());
+        let retired = self.retired.as_ref().map(|path| path.counters());
+        let counters = self.closed.plus(retired.unwrap_or_default());
+        let counters = counters.plus(self.path.counters());
+        let shared = &self.remote.shared;
         for (shown, counted) in [
             (&shared.crossings, counters.crossings),
             (&shared.trains, counters.trains),
