@@ -84,10 +84,7 @@ impl Direct {
     ) -> Sent {
         let (mut sent, all) = (Sent::default(), slots.len());
         if self.messages.is_empty() || all == 1 && train.packets() == 1 {
-            for place in 0..all {
-                sent.add(self.send_singly(fd, members, slots.at(place), train));
-            }
-            return sent;
+            return self.send_each(fd, members, slots, train);
         }
         if all == 0 {
             return sent;
@@ -100,6 +97,21 @@ impl Direct {
             let end = all.min(place + BATCH_MESSAGES_MAX);
             sent.add(self.send_batch(fd, members, slots, place..end, train));
             place = end;
+        }
+        sent
+    }
+
+    /// Sends `train` to members, as the way `loop` does.
+    pub(super) fn send_each(
+        &mut self,
+        fd: RawFd,
+        members: &mut Members,
+        slots: Slots<'_>,
+        train: Train<'_>,
+    ) -> Sent {
+        let mut sent = Sent::default();
+        for place in 0..slots.len() {
+            sent.add(self.send_singly(fd, members, slots.at(place), train));
         }
         sent
     }

@@ -20,8 +20,6 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{Ordering, fence};
-use std::thread::sleep;
-use std::time::Duration;
 
 use aya::Ebpf;
 
@@ -42,6 +40,8 @@ pub struct Ingress {
     half: usize,
     /// By half: who is where, and what the half had been given when it was last entered.
     placed: [Placed; 2],
+    /// The half that packets were still in when it was left: what it gave is not in `counters` yet.
+    left: Option<usize>,
     counters: HashMap<(usize, SocketAddr), MemberCounters>,
     is_stale: bool,
     knocked_ns: u64,
@@ -98,6 +98,7 @@ impl Ingress {
             tables,
             half: 0,
             placed: Default::default(),
+            left: None,
             counters: HashMap::new(),
             is_stale: true,
             knocked_ns: 0,
@@ -153,13 +154,16 @@ impl Ingress {
     }
 
     /// Places the members anew, if they or the tables have changed. To be called every few
-    /// milliseconds.
+    /// milliseconds; it never waits for a packet that is on its way, but leaves that to the next
+    /// call.
     pub fn poll(&mut self) {
         for outlet in &mut self.outlets {
             self.is_stale |= outlet.network.poll();
         }
-        if self.is_stale && self.is_idle(1 - self.half) {
+        self.count_left();
+        if self.is_stale && self.left.is_none() {
             self.place();
+            self.count_left();
         }
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.knocked_ns) >= KNOCK_NS {
@@ -185,7 +189,9 @@ impl Ingress {
     /// What each member of an outlet was given since it came.
     pub fn member_counters(&self, outlet: usize) -> Vec<(SocketAddr, MemberCounters)> {
         let mut counters = self.counters.clone();
-        self.count(self.half, &mut counters);
+        for half in self.left.into_iter().chain([self.half]) {
+            self.count(half, &mut counters);
+        }
         let of_outlet = |&member| {
             let counters = counters.get(&(outlet, member));
             (member, counters.copied().unwrap_or_default())
@@ -195,16 +201,9 @@ impl Ingress {
 
     /// Whether no packet is on its way in that half any more.
     fn is_idle(&self, half: usize) -> bool {
-        for _ in 0..IDLE_TRIES {
-            let running = self.tables.runnings.read(0);
-            let age_ns = monotonic_ns().saturating_sub(running.at_ns);
-            if running.head == running.tail || running.half != narrow(half) || age_ns > 2 * LOST_NS
-            {
-                return true;
-            }
-            sleep(Duration::from_micros(200));
-        }
-        false
+        let running = self.tables.runnings.read(0);
+        let age_ns = monotonic_ns().saturating_sub(running.at_ns);
+        running.head == running.tail || running.half != narrow(half) || age_ns > 2 * LOST_NS
     }
 
     /// Writes all members into the idle half, and changes to it.
@@ -248,15 +247,22 @@ impl Ingress {
         fence(Ordering::SeqCst);
         self.placed[half] = placed;
         self.half = half;
-        // Those who are still within are counted in; that they are many for long is no matter but
-        // for these counts.
-        self.is_idle(before);
+        self.left = Some(before);
+        self.is_stale = false;
+    }
+
+    /// Counts what the half gave that was left, once no packet is in it any more. Until then it is
+    /// not written anew.
+    fn count_left(&mut self) {
+        let Some(left) = self.left.filter(|&half| self.is_idle(half)) else {
+            return;
+        };
         let mut counters = std::mem::take(&mut self.counters);
-        self.count(before, &mut counters);
+        self.count(left, &mut counters);
         counters.retain(|(outlet, member), _| self.outlets[*outlet].members.contains(member));
         self.counters = counters;
-        self.placed[before] = Placed::default();
-        self.is_stale = false;
+        self.placed[left] = Placed::default();
+        self.left = None;
     }
 
     /// The members by lanes; those who are in none are written down as unplaced.
@@ -361,5 +367,54 @@ impl fmt::Debug for Ingress {
 const KNOCK_NS: u64 = 1_000_000_000;
 /// When a packet on its way counts as lost, as in bpf/relay.bpf.c.
 const LOST_NS: u64 = 1_000_000_000;
-/// Times 200 us: far longer than a packet's way to as many members as there may be.
-const IDLE_TRIES: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use onrush_testkit::netns::Netns;
+    use onrush_testkit::require_root;
+
+    use super::*;
+
+    #[test]
+    fn a_join_does_not_wait_for_a_packet_on_its_way() {
+        require_root!();
+        let netns = Netns::new().unwrap();
+        netns.tool("ip", ["link", "set", "lo", "up"]).unwrap();
+        let (mut ingress, socket) = netns.run(|| {
+            let taken = Taken {
+                address: "127.0.0.1:5004".parse().unwrap(),
+                sender: None,
+                sender_kept_ns: 0,
+            };
+            let ingress = Ingress::open(&taken, Some("lo"), 16).unwrap();
+            (ingress, UdpSocket::bind("127.0.0.1:0").unwrap())
+        });
+        let outlet = ingress.outlet(socket).unwrap();
+        ingress.poll();
+        let (left, begin) = (1 - ingress.half, Instant::now());
+        for port in 1..=100 {
+            // As the program says that a packet is in the half that was left.
+            let mut running = ingress.tables.runnings.read(0);
+            (running.head, running.tail, running.half) = (0, 1, narrow(left));
+            running.at_ns = monotonic_ns();
+            ingress.tables.runnings.write(0, running);
+            ingress.left = Some(left);
+            ingress.add(outlet, SocketAddr::from(([127, 0, 0, 1], port)));
+            ingress.poll();
+            assert_eq!((ingress.half, ingress.is_stale), (1 - left, true));
+        }
+        // It used to be a fifth of a second for each.
+        assert!(begin.elapsed() < Duration::from_secs(15));
+        let mut running = ingress.tables.runnings.read(0);
+        running.head = running.tail;
+        ingress.tables.runnings.write(0, running);
+        ingress.poll();
+        assert_eq!((ingress.half, ingress.is_stale), (left, false));
+        assert_eq!(ingress.left, None);
+        // Room is for 16; the others are told as refused.
+        let placed = &ingress.placed[ingress.half];
+        assert_eq!((placed.members.len(), placed.unplaced.len()), (16, 84));
+    }
+}

@@ -22,6 +22,7 @@
 mod agent;
 mod arrival;
 mod bpf;
+mod chosen;
 mod device;
 mod direct;
 mod error;
@@ -41,6 +42,7 @@ use std::os::fd::AsRawFd;
 
 pub use agent::{Agent, AgentError, AgentOptions, SOCKET_MEMBERS_MAX, TARGETS_MAX};
 pub use arrival::{Heard, RtpPacket, Taken};
+use chosen::{Chosen, choose_without_program};
 pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};
 pub use error::{GroupError, KernelError};
@@ -70,6 +72,7 @@ pub struct Group {
 
 /// Who sends.
 enum Sender {
+    Chosen(Box<Chosen>),
     Direct(Direct),
     Kernel(Box<Kernel>),
     Uring(Box<Uring>),
@@ -91,8 +94,9 @@ pub enum Way {
 /// What can be chosen about a group.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// This way, or none: a way asked for by name runs as itself or not at all. `None` takes the
-    /// best.
+    /// This way, or none: a way asked for by name runs as itself or not at all. `None` takes
+    /// [`Way::Kernel`] where it opens, and else the cheapest of the others, measured while it
+    /// sends.
     pub way: Option<Way>,
     /// Members at once, at most; up to [`MEMBERS_MAX`].
     pub members_max: usize,
@@ -164,6 +168,14 @@ impl Group {
     /// If the way that `options` asks for is not available here, or the socket cannot be used.
     /// Without a way asked for, [`Way::Loop`] always is.
     pub fn open(socket: UdpSocket, options: &Options) -> Result<Self, GroupError> {
+        Self::open_by(socket, options, choose)
+    }
+
+    fn open_by(
+        socket: UdpSocket,
+        options: &Options,
+        choose: fn(&UdpSocket, &Options) -> Choice,
+    ) -> Result<Self, GroupError> {
         let members_max = options.members_max;
         if members_max > MEMBERS_MAX {
             return Err(GroupError::OptionMembersMax { members_max });
@@ -172,10 +184,9 @@ impl Group {
         let members = Members::new(local, members_max);
         let (way, reason, sender) = choose(&socket, options)?;
         // The ring holds the memory that it has registered.
-        let area = if way == Way::Uring {
-            None
-        } else {
-            map_area(options)?
+        let area = match sender.uring() {
+            Some(_) => None,
+            None => map_area(options)?,
         };
         Ok(Self {
             socket,
@@ -281,7 +292,7 @@ impl Group {
     /// If the area has no such bytes.
     pub fn area_mut(&mut self, range: Range<usize>) -> Result<&mut [u8], GroupError> {
         let (start, length) = self.area_range(&range)?;
-        if let Sender::Uring(uring) = &mut self.sender {
+        if let Some(uring) = self.sender.uring_mut() {
             uring.settle();
         }
         // SAFETY: `area_range` has seen that the range lies within the area, which is mapped
@@ -292,9 +303,9 @@ impl Group {
     }
 
     fn area_range(&self, range: &Range<usize>) -> Result<(*mut u8, usize), GroupError> {
-        let area = match &self.sender {
-            Sender::Uring(uring) => uring.area.as_ref(),
-            Sender::Direct(_) | Sender::Kernel(_) => self.area.as_ref(),
+        let area = match self.sender.uring() {
+            Some(uring) => uring.area.as_ref(),
+            None => self.area.as_ref(),
         };
         let area_bytes = area.map_or(0, Area::bytes_total);
         let (start, end) = (range.start, range.end);
@@ -308,10 +319,13 @@ impl Group {
         Ok((area.base().as_ptr().wrapping_add(start), end - start))
     }
 
-    /// The way it sends.
+    /// The way it sends, or sent last where it was not asked for one and has the choice.
     #[must_use]
     pub fn way(&self) -> Way {
-        self.way
+        match &self.sender {
+            Sender::Chosen(chosen) => chosen.way,
+            _ => self.way,
+        }
     }
 
     /// Why it sends that way, in words.
@@ -360,7 +374,7 @@ impl Group {
             (counters.clones, counters.members_in_lanes) = kernel.clones();
             (counters.passes, counters.passes_missed) = (kernel.passes, kernel.passes_missed);
         }
-        if let Sender::Uring(uring) = &self.sender {
+        if let Some(uring) = self.sender.uring() {
             (counters.zero_copy, counters.copied) = (uring.zero_copy, uring.copied);
         }
         counters
@@ -385,13 +399,31 @@ impl Sender {
                 let all = Slots::All(members.len());
                 direct.send(socket.as_raw_fd(), members, all, train)
             }
+            Self::Chosen(chosen) => chosen.send(socket.as_raw_fd(), members, train),
             Self::Kernel(kernel) => kernel.send(socket, members, train),
             Self::Uring(uring) => uring.send(socket.as_raw_fd(), members, train),
         }
     }
 
+    fn uring(&self) -> Option<&Uring> {
+        match self {
+            Self::Chosen(chosen) => chosen.uring(),
+            Self::Uring(uring) => Some(uring),
+            Self::Direct(_) | Self::Kernel(_) => None,
+        }
+    }
+
+    fn uring_mut(&mut self) -> Option<&mut Uring> {
+        match self {
+            Self::Chosen(chosen) => chosen.uring_mut(),
+            Self::Uring(uring) => Some(uring),
+            Self::Direct(_) | Self::Kernel(_) => None,
+        }
+    }
+
     fn direct(&self) -> &Direct {
         match self {
+            Self::Chosen(chosen) => chosen.direct(),
             Self::Direct(direct) => direct,
             Self::Kernel(kernel) => &kernel.direct,
             Self::Uring(uring) => &uring.direct,
@@ -489,21 +521,20 @@ impl Default for Options {
     }
 }
 
-fn choose(socket: &UdpSocket, options: &Options) -> Result<(Way, String, Sender), GroupError> {
+/// A way, why it is that one, and who sends by it.
+type Choice = Result<(Way, String, Sender), GroupError>;
+
+fn choose(socket: &UdpSocket, options: &Options) -> Choice {
     if let Some(way) = options.way {
         return Ok((way, "asked for".to_owned(), open_way(socket, way, options)?));
     }
-    let mut refusals = Vec::new();
-    for way in Way::ALL {
-        match open_way(socket, way, options) {
-            Ok(sender) if refusals.is_empty() => {
-                return Ok((way, "the best there is".to_owned(), sender));
-            }
-            Ok(sender) => return Ok((way, refusals.join("; "), sender)),
-            Err(error) => refusals.push(format!("not {way}: {error}")),
+    match open_way(socket, Way::Kernel, options) {
+        Ok(sender) => Ok((Way::Kernel, "the best there is".to_owned(), sender)),
+        Err(error) => {
+            let (way, reason, sender) = choose_without_program(socket, options)?;
+            Ok((way, format!("not kernel: {error}; {reason}"), sender))
         }
     }
-    unreachable!("the way loop needs nothing and is always available")
 }
 
 fn open_way(socket: &UdpSocket, way: Way, options: &Options) -> Result<Sender, GroupError> {

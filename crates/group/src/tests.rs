@@ -295,3 +295,43 @@ fn a_way_has_one_name_and_the_choice_is_explained() {
     let group = Group::open(bind(LOOPBACKS[0]), &Options::default()).expect("always");
     assert!(!group.reason().is_empty());
 }
+
+#[test]
+fn without_a_program_every_way_is_tried_and_no_packet_lost() {
+    let (sockets, addresses) = receivers(LOOPBACKS[0], 5);
+    let options = Options {
+        area_bytes: 64 * 1024,
+        ..Options::default()
+    };
+    let mut group =
+        Group::open_by(bind(LOOPBACKS[0]), &options, choose_without_program).expect("always");
+    assert!(group.reason().contains("measured"), "{}", group.reason());
+    group.set_members(&addresses).expect("room");
+    let is_ring = ways().contains(&Way::Uring);
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..30 {
+        let single = pattern(300, seed);
+        let sent = group.send(&single).expect("a datagram");
+        assert_eq!((sent.packets, sent.refused), (5, 0));
+        seen.insert(group.way());
+        // Bytes that the ring has registered, by whichever way.
+        let train = pattern(3 * STRIDE, seed);
+        let area = group.area_mut(0..train.len()).expect("it is that large");
+        area.copy_from_slice(&train);
+        let sent = group.send_registered(0..train.len(), STRIDE);
+        assert_eq!(sent.expect("a train").packets, 15);
+        for socket in &sockets {
+            expect(socket, &single, 300);
+            expect(socket, &train, STRIDE);
+        }
+    }
+    sockets.iter().for_each(expect_nothing);
+    assert_eq!(seen.contains(&Way::Uring), is_ring);
+    assert!(
+        seen.contains(&Way::Sendmmsg) && seen.contains(&Way::Loop),
+        "{seen:?}"
+    );
+    let counters = group.counters();
+    assert_eq!(counters.zero_copy + counters.copied > 0, is_ring);
+    assert_eq!((counters.packets, counters.refused), (30 * 20, 0));
+}
