@@ -3,6 +3,7 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every
 //! address listening, or leaves nothing behind.
 
+mod clustered;
 mod observe;
 mod reload;
 
@@ -163,6 +164,7 @@ impl Server {
     fn listen_and_serve(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
         let statistics = Arc::new(Statistics::default());
         let tls = open_tls(&config, &statistics)?;
+        let member = clustered::join(&config, &statistics);
         let (tunnels, tunnelled) = tunnels();
         let (drain, draining) = Draining::new();
         let to = (tunnels, draining.clone());
@@ -184,6 +186,8 @@ impl Server {
         let running = downloads.as_ref();
         let running = (running, &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
+        let at = ([&*addresses, &*tls_addresses], &config);
+        clustered::begin(member.as_ref(), at, &watched, downloads.as_ref());
         let (office, wished, reloads) = Office::new(&authorizer);
         let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
