@@ -286,7 +286,7 @@ impl Node {
             let node = &came.key;
             warn!(
                 "cluster: another node calls itself {node}, too, and viewers are sent now to this \
-                 one and now to that: give each a name of its own (--cluster-node)"
+                 one and now to that: give each a name of its own"
             );
         }
     }

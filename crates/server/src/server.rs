@@ -164,7 +164,6 @@ impl Server {
     fn listen_and_serve(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
         let statistics = Arc::new(Statistics::default());
         let tls = open_tls(&config, &statistics)?;
-        let member = clustered::join(&config, &statistics);
         let (tunnels, tunnelled) = tunnels();
         let (drain, draining) = Draining::new();
         let to = (tunnels, draining.clone());
@@ -186,8 +185,7 @@ impl Server {
         let running = downloads.as_ref();
         let running = (running, &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
-        let at = ([&*addresses, &*tls_addresses], &config);
-        clustered::begin(member.as_ref(), at, &watched, downloads.as_ref());
+        clustered::join(&config, [&addresses, &tls_addresses], &watched, running.0);
         let (office, wished, reloads) = Office::new(&authorizer);
         let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));

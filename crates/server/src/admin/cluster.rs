@@ -153,6 +153,6 @@ fn node(row: NodeRow) -> Node {
 }
 
 fn alone() -> Response {
-    let text = "this server is of no cluster: start it with --cluster";
+    let text = "this server is of no cluster: start it as a node of one";
     fault(StatusCode::NOT_FOUND, text)
 }

@@ -11,7 +11,6 @@ use crate::cluster::{ClusterMember, Load};
 use crate::config::Config;
 use crate::downloads::Running;
 use crate::engine::admission::LOAD_UNLIMITED;
-use crate::statistics::Statistics;
 
 /// Over at least so long the rate is taken at which a server sends.
 const RATE_TIME: Duration = Duration::from_secs(1);
@@ -25,20 +24,15 @@ impl Server {
     }
 }
 
-/// Becomes a node, if it is to be one.
-pub(super) fn join(config: &Config, statistics: &Statistics) -> Option<Arc<ClusterMember>> {
-    let member = ClusterMember::new(config.cluster.clone()?);
-    Some(Arc::clone(statistics.cluster.get_or_init(|| member)))
-}
-
-/// Tells a node where it listens, and how to find out what it has to do.
-pub(super) fn begin(
-    member: Option<&Arc<ClusterMember>>,
-    ([rtsp, rtsps], config): ([&[SocketAddr]; 2], &Config),
+/// Becomes a node, if it is to be one, and tells it where the server listens and how to find out
+/// what it has to do. What comes before that is served here.
+pub(super) fn join(
+    config: &Config,
+    [rtsp, rtsps]: [&[SocketAddr]; 2],
     watched: &Arc<Watched>,
     downloads: Option<&Running>,
 ) {
-    let Some(member) = member else {
+    let Some(cluster) = &config.cluster else {
         return;
     };
     let port = |addresses: &[SocketAddr]| addresses.first().map(SocketAddr::port);
@@ -50,13 +44,17 @@ pub(super) fn begin(
         by_http(|it| &it.https_addresses),
     ];
     let sent = Mutex::new((Instant::now(), 0, 0));
-    let (watched, connections_max) = (Arc::clone(watched), config.limits.connections_max);
-    let cores = watched.engines.len();
+    let connections_max = config.limits.connections_max;
+    // It is reached from there: with a share in it the server's memory would never be let go.
+    let there = Arc::downgrade(watched);
     let load = move || {
         let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-        load_of(&watched, connections_max, &mut sent)
+        let watched = there.upgrade();
+        watched.map_or_else(Load::default, |it| load_of(&it, connections_max, &mut sent))
     };
-    member.begin(ports, cores, Box::new(load));
+    let member = ClusterMember::new(cluster.clone());
+    member.begin(ports, watched.engines.len(), Box::new(load));
+    drop(watched.statistics.cluster.set(member));
 }
 
 /// What a server has to do. `sent` is when its bytes were counted, how many they were, and the rate
