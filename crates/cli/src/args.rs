@@ -4,6 +4,7 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::cluster_command::ClusterCommand;
 use crate::configuration::{Check, Config};
 use crate::ctl::{Ctl, Reload};
 use crate::doctor::Doctor;
@@ -25,6 +26,8 @@ use crate::user::UserCommand;
         after that a client costs a timer tick and a few descriptors. Linux only.",
     after_help = "Begin with `onrush serve`; if anything is odd, ask `onrush doctor`.",
     after_long_help = EXAMPLES,
+    // As it is by default, but for an empty line: a screen has no room for it.
+    help_template = "{about-with-newline}{usage-heading} {usage}\n\n{all-args}{after-help}",
     max_term_width = 79,
     disable_help_subcommand = true,
     infer_long_args = false
@@ -48,6 +51,7 @@ pub(crate) enum Command {
     Config(Config),
     Ctl(Ctl),
     Reload(Reload),
+    Cluster(ClusterCommand),
     /// Write the manual pages into a folder
     ///
     /// One for the program and one for each command, to be read with man(1). They say what --help

@@ -42,7 +42,7 @@ pub(crate) struct Reload {
 }
 
 #[derive(Args, Debug)]
-struct ServerArg {
+pub(crate) struct ServerArg {
     /// The server's metrics address
     ///
     /// An URL, HOST:PORT, or a port of this machine. Where there are users,
@@ -120,17 +120,7 @@ pub(crate) fn run(arguments: &Ctl, out: &mut dyn Write) -> anyhow::Result<ExitCo
             server.tell("DELETE", &server.url(&path), out)
         }
         What::Limits => server.tell("GET", &server.url(&["limits"]), out),
-        What::Drain { stop: true, .. } => server.tell("DELETE", &server.url(&["drain"]), out),
-        What::Drain { wait, to, .. } => {
-            let mut url = server.url(&["drain"]);
-            if let Some(to) = to {
-                url.query_pairs_mut().append_pair("to", &to.to_string());
-            }
-            match wait {
-                false => server.tell("PUT", &url, out),
-                true => server.drain(&url, out),
-            }
-        }
+        What::Drain { stop, wait, to } => server.drain_command(*stop, *wait, to.as_ref(), out),
         What::Reload => server.tell("POST", &server.url(&["reload"]), out),
         What::Api => server.tell("GET", &server.url(&[]), out),
     }
@@ -142,7 +132,7 @@ pub(crate) fn reload(arguments: &Reload, out: &mut dyn Write) -> anyhow::Result<
 }
 
 impl ServerArg {
-    fn url(&self, path: &[&str]) -> Url {
+    pub(crate) fn url(&self, path: &[&str]) -> Url {
         let mut url = self.at.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.clear().extend(["api", "v1"]).extend(path);
@@ -151,7 +141,12 @@ impl ServerArg {
     }
 
     /// Asks, and prints the answer.
-    fn tell(&self, method: &str, url: &Url, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    pub(crate) fn tell(
+        &self,
+        method: &str,
+        url: &Url,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode> {
         match self.ask(method, url)? {
             Ok(answer) if answer.is_null() => {}
             Ok(answer) => writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?,
@@ -161,6 +156,25 @@ impl ServerArg {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Begins to drain, and waits for the end of it if that is asked, or ends it.
+    pub(crate) fn drain_command(
+        &self,
+        stop: bool,
+        wait: bool,
+        to: Option<&RedirectTarget>,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode> {
+        let mut url = self.url(&["drain"]);
+        if let Some(to) = to {
+            url.query_pairs_mut().append_pair("to", &to.to_string());
+        }
+        match (stop, wait) {
+            (true, _) => self.tell("DELETE", &url, out),
+            (false, true) => self.drain(&url, out),
+            (false, false) => self.tell("PUT", &url, out),
+        }
     }
 
     /// Begins to drain, and waits until nobody is left.
@@ -182,7 +196,7 @@ impl ServerArg {
     }
 
     /// What the server answers: null if nothing is to be said; the inner error is what it refuses.
-    fn ask(&self, method: &str, url: &Url) -> anyhow::Result<Result<Value, String>> {
+    pub(crate) fn ask(&self, method: &str, url: &Url) -> anyhow::Result<Result<Value, String>> {
         let mut plain = url.clone();
         // Neither is told to anybody who reads what is printed; both can be left out of such a URL.
         let (Ok(()), Ok(())) = (plain.set_username(""), plain.set_password(None)) else {

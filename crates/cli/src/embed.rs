@@ -31,7 +31,11 @@ pub fn config_of(text: &str) -> anyhow::Result<Config> {
         "library.folder: nothing says what is to be served; write folder = \"FOLDER\" under \
          [library]",
     )?;
-    serve.config(media_root)
+    let config = serve.config(media_root)?;
+    if config.cluster.is_some() {
+        bail!("cluster.name: a server in a program is of no cluster; leave [cluster] out");
+    }
+    Ok(config)
 }
 
 /// Has what is logged written to stderr, a line each, from `levels` on: `warn`, or levels of parts,

@@ -11,6 +11,9 @@
 mod addresses;
 mod args;
 mod channels;
+mod cluster;
+mod cluster_command;
+mod cluster_options;
 mod configuration;
 mod cores;
 mod ctl;
@@ -80,6 +83,7 @@ fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
         Command::Check(arguments) => configuration::check(arguments, &mut out)?,
         Command::Config(arguments) => configuration::print(arguments, &mut out)?,
         Command::Ctl(arguments) => ctl::run(arguments, &mut out)?,
+        Command::Cluster(arguments) => cluster_command::run(arguments, &mut out)?,
         Command::Reload(arguments) => ctl::reload(arguments, &mut out)?,
         Command::LaunchSuccessors { arguments } => successor::launch(arguments)?,
         Command::Manual { folder } => manual::write(folder)?,

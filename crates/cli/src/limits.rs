@@ -15,7 +15,7 @@ use onrush_server::hls_live::LiveHlsConfig;
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
-    admin, channel_api,
+    admin, channel_api, cluster,
     downloads::ftp as session,
     engine, library, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
@@ -27,6 +27,7 @@ use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments};
 use onrush_wire::pace::adaptive;
+use onrush_wire::route::entry;
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
@@ -342,7 +343,20 @@ fn fixed() -> Vec<Limit> {
     limits.extend(of_channels());
     limits.extend(beside());
     limits.extend(of_users());
+    limits.extend(of_clusters());
     limits
+}
+
+/// Of a node of a cluster.
+fn of_clusters() -> Vec<Limit> {
+    fixed! {
+        entry::NODES_MAX as count, "other nodes of a cluster";
+        entry::ENTRY_BYTES_MAX as bytes, "what a node tells of itself";
+        entry::ENTRY_FILMS_MAX as count, "films that it names";
+        entry::NODE_NAME_BYTES_MAX as bytes, "the name of a node or a cluster";
+        cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
+        cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
+    }
 }
 
 /// From the file to the wire.

@@ -21,6 +21,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::addresses::{PLAYER, metrics_lines, reached_at};
 use crate::channels;
+use crate::cluster;
 use crate::configuration::Reloads;
 use crate::downloads;
 use crate::remedy::with_remedy;
@@ -63,9 +64,11 @@ pub(crate) fn run(
         Some((predecessor, sockets)) => (sockets, Some(predecessor)),
         None => (inherited, None),
     };
+    let registry = cluster::prepare(config.cluster.as_ref(), arguments.cluster.discovery())?;
     // There is one thread: those to come have no more than it.
     let given_up = sandbox::enter(arguments.sandbox.sandbox, &config, &OwnFiles::of(arguments))?;
     let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
+    let registry = cluster::join(&server, registry)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, &given_up, out) {
         tracing::debug!("cannot print how to play: {error}");
@@ -79,7 +82,11 @@ pub(crate) fn run(
     let drain = config.drain.clone();
     let mut reloads = Reloads::new(words, config, given_up, &mut server)?;
     let asked = (&mut signals, &mut reloads);
-    if let Some(name) = until_the_end(&mut server, asked, &launcher, &drain) {
+    // What it has registered goes as soon as its place is another's, or nobody's.
+    let leave = move || {
+        let _gone = registry;
+    };
+    if let Some(name) = until_the_end(&mut server, asked, &launcher, (&drain, leave)) {
         tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     }
     thread::spawn(move || signals.exit_at_next());
@@ -97,7 +104,7 @@ fn until_the_end(
     server: &mut Server,
     (signals, reloads): (&mut Signals, &mut Reloads),
     launcher: &Launcher,
-    drain: &DrainConfig,
+    (drain, leave): (&DrainConfig, impl FnOnce()),
 ) -> Option<SignalName> {
     loop {
         match reloads.next(signals, server) {
@@ -123,6 +130,7 @@ fn until_the_end(
             Err(error) => tracing::warn!("this process goes on serving: {error:#}"),
         }
     }
+    leave();
     server.drain();
     until_nobody_is_left(server, signals, drain.time_max)
 }

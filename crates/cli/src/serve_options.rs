@@ -15,6 +15,7 @@ use onrush_server::experiments::Experiments;
 use onrush_sys::path::PathName;
 
 use crate::channels::{ChannelArg, ChannelOptions, channel_or_pull};
+use crate::cluster_options::ClusterOptions;
 use crate::cores::{Cores, cores};
 use crate::downloads::DownloadOptions;
 use crate::drain_options::DrainOptions;
@@ -254,6 +255,9 @@ pub(crate) struct Serve {
     #[command(flatten, next_help_heading = "Multicast")]
     pub(crate) multicast: MulticastOptions,
 
+    #[command(flatten, next_help_heading = "Cluster")]
+    pub(crate) cluster: ClusterOptions,
+
     #[command(
         flatten,
         next_help_heading = "Limits (what peers and files can make the server hold)"
@@ -298,6 +302,7 @@ impl Serve {
                 .map(Into::into),
             users: self.users.settings(),
             drain: self.drain.settings(),
+            cluster: self.cluster.settings()?,
             limits: self.limits.settings(self.session_timeout.0),
             downloads: Downloads {
                 https_addresses,

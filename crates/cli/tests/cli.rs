@@ -29,6 +29,7 @@ const PROGRAM: Program = Program {
         "config",
         "ctl",
         "reload",
+        "cluster",
         "completions",
     ],
 };

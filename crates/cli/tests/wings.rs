@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PRODUCT: [&str; 7] = [
+const PRODUCT: [&str; 8] = [
     "onrush",
     "onrush-capi",
+    "onrush-cluster",
     "onrush-group",
     "onrush-lock",
     "onrush-server",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onrush_sys::path::PathName;
 
 use crate::channels::config::ChannelsConfig;
+pub use crate::cluster::ClusterConfig;
 use crate::downloads::config::Downloads;
 pub use crate::drain::DrainConfig;
 use crate::engine::numbering::RtpHeaders;
@@ -69,6 +70,9 @@ pub struct Config {
     /// which is made if there is none, a film that was indexed once is not read again after a
     /// restart. Servers may share it.
     pub state: Option<PathBuf>,
+    /// Of which cluster it is a node: by default of none. The server alone hears of nobody; see
+    /// [`Server::cluster_member`](crate::server::Server::cluster_member).
+    pub cluster: Option<ClusterConfig>,
     /// What becomes of clients when the server drains: by default they play to their end.
     pub drain: DrainConfig,
     /// What peers may ask for at the most.
@@ -219,6 +223,7 @@ impl Default for Config {
             cores: Vec::new(),
             users: UsersConfig::default(),
             state: None,
+            cluster: None,
             drain: DrainConfig::default(),
             limits: Limits::default(),
             downloads: Downloads::default(),

@@ -11,6 +11,7 @@ pub mod admin;
 mod byte_stream;
 pub mod channel_api;
 pub mod channels;
+pub mod cluster;
 pub mod config;
 pub mod data;
 pub mod downloads;

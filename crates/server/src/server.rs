@@ -3,6 +3,7 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every
 //! address listening, or leaves nothing behind.
 
+mod clustered;
 mod observe;
 mod reload;
 
@@ -184,6 +185,7 @@ impl Server {
         let running = downloads.as_ref();
         let running = (running, &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
+        clustered::join(&config, [&addresses, &tls_addresses], &watched, running.0);
         let (office, wished, reloads) = Office::new(&authorizer);
         let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));

@@ -1,10 +1,11 @@
 //! What there is at the moment, as all services count it and the admin pages show it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use onrush_wire::rtsp::StatusCode;
 
+use crate::cluster::ClusterMember;
 use crate::config::Limits;
 use crate::drain::Drain;
 use crate::hls_live::HlsStats;
@@ -38,6 +39,8 @@ pub(crate) struct Statistics {
     pub(crate) bounds: Bounds,
     /// Whether sessions are taken, and where clients are sent on to.
     pub(crate) drain: Drain,
+    /// Its part in a cluster, if it is in one. Set once, at the start.
+    pub(crate) cluster: OnceLock<Arc<ClusterMember>>,
 }
 
 /// Limits that may change while the server runs, by the names that they have in [`Limits`].
@@ -65,6 +68,12 @@ impl Bounds {
 }
 
 impl Statistics {
+    /// The server's part in a cluster, if it is in one with others.
+    pub(crate) fn cluster_of_many(&self) -> Option<&ClusterMember> {
+        let member = self.cluster.get()?;
+        member.has_others().then_some(member)
+    }
+
     /// A request was answered with this status.
     pub(crate) fn count_answer(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, 5);

@@ -106,6 +106,13 @@ const RULES: &[Rule] = &[
         options: &[],
     },
     Rule {
+        section: "cluster",
+        about: "Other servers of the same files, and how they are found.",
+        heading: "Cluster",
+        prefix: "cluster_",
+        options: &[],
+    },
+    Rule {
         section: "log",
         about: "What is written of what happens.",
         heading: "-",
@@ -132,6 +139,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("users", "file"),
     ("tls", "mode"),
     ("multicast", "groups"),
+    ("cluster", "name"),
     ("access_log", "access"),
     ("access_log_format", "access_format"),
     ("channels", "input"),

@@ -388,6 +388,7 @@ mod tests {
             },
             engines: vec![engine],
             stream_cpu_ratio: None,
+            cluster: None,
             cache: Some(Cache {
                 bytes: 1 << 30,
                 bytes_ready: 1 << 30,

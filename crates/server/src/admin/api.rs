@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::Site;
+use super::cluster;
 use super::dashboard::{Which, end_session, guard, list_sessions};
 use super::reload::{busy, fault, reload};
 
@@ -113,6 +114,22 @@ const OPERATIONS: &[Operation] = &[
         parameters: &[],
         answer: Some("Drain"),
         route: || remove(end_drain),
+    },
+    Operation {
+        method: "get",
+        path: "/api/v1/cluster",
+        summary: "All nodes of the cluster",
+        parameters: &[],
+        answer: Some("Cluster"),
+        route: || get(cluster::nodes),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/cluster/{node}",
+        summary: "Have the registry forget a node; one that is alive registers again",
+        parameters: &[],
+        answer: None,
+        route: || remove(cluster::forget),
     },
     Operation {
         method: "post",
@@ -213,6 +230,53 @@ const SCHEMAS: &[Schema] = &[
             ("sessions", "integer", "Sessions that there are"),
             ("transfers", "integer", "Downloads that run"),
             ("is_empty", "boolean", "Whether there is neither"),
+        ],
+    ),
+    (
+        "Cluster",
+        &[
+            ("cluster", "string", "The cluster's name"),
+            ("node", "string", "The name of this node"),
+            (
+                "is_registered",
+                "boolean",
+                "Whether the registry is reached",
+            ),
+            ("error", "string?", "Why it is not"),
+            ("nodes", "[Node]", "All that are known, this one among them"),
+            (
+                "ignored",
+                "[IgnoredEntry]",
+                "What the registry holds and is no entry",
+            ),
+        ],
+    ),
+    (
+        "Node",
+        &[
+            ("node", "string", "Its name"),
+            ("is_this", "boolean", "Whether it is this one"),
+            ("accepts", "boolean", "Whether it takes viewers"),
+            ("version", "string", "Of its program"),
+            ("sessions", "integer", "Sessions of RTSP"),
+            (
+                "load_bps",
+                "integer",
+                "What it plays, by its own account, in bits a second",
+            ),
+            ("capacity_bps", "integer", "What it can play"),
+            ("rtsp", "string?", "HOST:PORT, if it serves that"),
+            ("rtsps", "string?", "HOST:PORT, if it serves that"),
+            ("http", "string?", "HOST:PORT, if it serves that"),
+            ("https", "string?", "HOST:PORT, if it serves that"),
+            ("films", "integer", "Films that it plays much of"),
+        ],
+    ),
+    (
+        "IgnoredEntry",
+        &[
+            ("key", "string", "Its key"),
+            ("reason", "string", "Why it is ignored"),
         ],
     ),
     (

@@ -8,8 +8,8 @@
 use std::fmt::{Display, Write};
 
 use super::status::{
-    Admission, Cache, Channel, Downloads, Engine, Handshakes, Histogram, Hls, Indexes, Locked,
-    Process, Received, Sent, Sessions, Status, Users,
+    Admission, Cache, Channel, Cluster, Downloads, Engine, Handshakes, Histogram, Hls, Indexes,
+    Locked, Process, Received, Sent, Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -58,6 +58,7 @@ pub fn metrics() -> Vec<Metric> {
         cache: Some(Cache::default()),
         indexes: Some(Indexes::default()),
         downloads: Some(Downloads::default()),
+        cluster: Some(Cluster::default()),
         ..Status::default()
     };
     Page::of(&all).metrics
@@ -101,6 +102,9 @@ impl Page {
         }
         page.group(Hls::ROWS, &[(None, &status.hls)]);
         page.group(Users::ROWS, &[(None, &status.users)]);
+        if let Some(cluster) = &status.cluster {
+            page.group(Cluster::ROWS, &[(None, cluster)]);
+        }
         page.group(Handshakes::ROWS, &[(None, &status.tls)]);
         page.group(Process::ROWS, &[(None, &status.process)]);
         page

@@ -14,6 +14,7 @@
 
 mod api;
 mod channel;
+mod cluster;
 pub(crate) mod dashboard;
 pub mod exposition;
 mod histogram;

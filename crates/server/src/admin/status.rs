@@ -17,6 +17,7 @@ use onrush_sys::thread::open_files_limit;
 use serde::{Deserialize, Serialize};
 
 pub use super::channel::{Channel, Received, Sent};
+pub use super::cluster::Cluster;
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 pub use super::hls::Hls;
@@ -69,6 +70,9 @@ table! {
         hls: Hls = Hls::now(&watched.statistics.hls), Counter;
         /// Who was allowed and refused what; where there are no users, nobody is asked.
         users: Users = Users::of(&watched.statistics.users), Counter;
+        /// Its part in a cluster; absent where it is in none.
+        cluster: Option<Cluster> = watched.statistics.cluster.get().map(|it| Cluster::now(it)),
+            Counter;
         /// Handshakes of TLS.
         tls: Handshakes = Handshakes::of(&watched.statistics.tls), Counter;
         /// The process.

@@ -132,7 +132,9 @@ impl ConnectionSlot {
 /// told where else to ask.
 fn is_taken(site: &Site, protocol: Protocol) -> bool {
     let drain = &site.statistics.drain;
-    let is_told = || matches!(protocol, Protocol::Http) && drain.redirection().is_some();
+    let has_others = || site.statistics.cluster_of_many().is_some();
+    let is_told =
+        || matches!(protocol, Protocol::Http) && (drain.redirection().is_some() || has_others());
     !drain.is_on() || is_told()
 }
 

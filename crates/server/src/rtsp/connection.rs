@@ -54,6 +54,9 @@ pub(super) struct Connection {
     granted: GrantedPath,
     /// What it publishes.
     publisher: Option<Box<Publisher>>,
+    /// Its client was described a film that is played here: that it is set up elsewhere is not
+    /// what it has been told.
+    is_described: bool,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -94,6 +97,7 @@ impl Connection {
             sessions: Box::default(),
             granted: None,
             publisher: None,
+            is_described: false,
         })
     }
 
@@ -252,7 +256,11 @@ impl Connection {
         match intent {
             Intent::Options { session } => Ok(self.of_any(Reply::options(), session)),
             Intent::KeepAlive { session } => Ok(self.of_any(Reply::ok(), session)),
-            Intent::Describe { path, srtp } => self.describe(request, &path, srtp).await,
+            Intent::Describe { path, srtp } => {
+                let described = self.describe(request, &path, srtp).await;
+                self.is_described |= described.is_ok();
+                described
+            }
             Intent::Setup {
                 path,
                 srtp,

@@ -48,7 +48,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
-use onrush_wire::rtsp::{SessionId, State};
+use onrush_wire::route::{Film, Key};
+use onrush_wire::rtsp::{ELEMENTARY, SessionId, State};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
@@ -294,6 +295,7 @@ impl Control {
             }
             self.log_overload(&mut last);
             self.balance();
+            self.tell_cluster();
             let files: Vec<Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());
@@ -400,6 +402,41 @@ impl Control {
         let cseq = self.cseq.get().wrapping_add(1);
         self.cseq.set(cseq);
         cseq
+    }
+
+    /// Whether somebody publishes under that path here.
+    fn is_published(&self, path: &str) -> bool {
+        self.content
+            .published
+            .all()
+            .iter()
+            .any(|it| it.path() == path)
+    }
+
+    /// Tells the cluster what is played here, by film.
+    fn tell_cluster(&self) {
+        let Some(cluster) = self.statistics.cluster.get() else {
+            return;
+        };
+        let mut by_film: HashMap<*const Media, (Arc<Media>, u64)> = HashMap::new();
+        for session in self.sessions.borrow().values() {
+            if let Some(media) = session.media() {
+                let film = by_film.entry(Arc::as_ptr(media));
+                film.or_insert_with(|| (Arc::clone(media), 0)).1 += 1;
+            }
+        }
+        let films = by_film.into_values().map(|(media, sessions)| {
+            let bits = media.identity().file_bytes.saturating_mul(8);
+            let millis = (media.duration_ns() / 1_000_000).max(1);
+            let name = media.name();
+            Film {
+                key: Key::of(name.strip_suffix(ELEMENTARY).unwrap_or(name)),
+                demand_bps: (bits / millis)
+                    .saturating_mul(1000)
+                    .saturating_mul(sessions),
+            }
+        });
+        cluster.plays(films.collect());
     }
 
     /// Why there can be no session more, if so.

@@ -168,7 +168,7 @@ impl Answer {
     /// ASCII in it is encoded.
     #[must_use]
     pub fn elsewhere(location: &str, context: &Context<'_>) -> Self {
-        let note = "this server takes nobody more; another one has it";
+        let note = "another server has it; ask there";
         let location = utf8_percent_encode(location, CONTROLS).to_string();
         Self::with_note(Status::TemporaryRedirect, note, context, |head| {
             head.field("Location", location);

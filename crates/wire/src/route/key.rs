@@ -18,6 +18,18 @@ impl Key {
         Self(mixed(hash))
     }
 
+    /// The number that other nodes are told.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The key that another node has told so.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// How much `self`, a node of that weight, wants `what`: of all nodes the one with the highest
     /// score is the one.
     ///

@@ -5,14 +5,18 @@
 //! are the hash that all agree on; [`Cluster`] stands on them and sends viewers where their film is
 //! warm, and no node gets much more than its part; [`relaying_tree`] says from whom a node takes a
 //! channel that another one receives; [`Lease`] and [`Fence`], which stand alone, see to it that
-//! one node receives it.
+//! one node receives it. What nodes tell each other of themselves is an [`Entry`].
 
 mod cluster;
+pub mod entry;
+mod hops;
 mod key;
 mod lease;
 mod tree;
 
 pub use cluster::{Asked, Bounds, Cluster, Decision, Film, Node, Ranking};
+pub use entry::{Addresses, Entry, EntryError, Scheme, WarmFilm, is_node_name};
+pub use hops::{redirects_of, with_redirects};
 pub use key::Key;
 pub use lease::{Fence, Lease, LeaseTimes, Stale, Token};
 pub use tree::{Link, relaying_tree};

@@ -72,7 +72,7 @@ impl Reply {
     /// 302: what is asked for is had there for now. `location` holds no line end.
     #[must_use]
     pub fn moved(location: &str) -> Self {
-        let note = "this server takes no session more";
+        let note = "another server has it; ask there";
         Self::refusal(StatusCode::Found, note).with(headers::LOCATION, location)
     }
 

@@ -5,10 +5,13 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use onrush_wire::auth::Action;
+use onrush_wire::hls::{self, Resource};
 use onrush_wire::http::{Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url};
+use onrush_wire::route::{Scheme, redirects_of, with_redirects};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster;
 use crate::downloads::Site;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
@@ -120,14 +123,19 @@ impl Responder {
         }
     }
 
-    /// Where to ask instead, while the server drains and sends its clients on.
+    /// Where to ask instead: while the server drains and sends its clients on, or in a cluster
+    /// where another node is the film's home.
     fn elsewhere(&self, request: &Request<'_>, keeps_alive: bool) -> Option<Answer> {
         let (Method::Get | Method::Head, Target::Path { name, is_folder }) =
             (request.method, &request.target)
         else {
             return None;
         };
-        let redirection = self.site.statistics.drain.redirection()?;
+        let Some(redirection) = self.site.statistics.drain.redirection() else {
+            let location = self.home(request, name, *is_folder)?;
+            let answer = |c: &Context<'_>| Answer::elsewhere(&location, c);
+            return Some(self.with_context(request, keeps_alive, answer));
+        };
         let slash = if *is_folder && !name.is_empty() {
             "/"
         } else {
@@ -142,6 +150,37 @@ impl Responder {
             None => Answer::refusal(Status::ServiceUnavailable, DRAINS, c),
         };
         Some(self.with_context(request, keeps_alive, answer))
+    }
+
+    /// The URL at the node whose film it is, if that is another than this one. What a playlist or a
+    /// manifest names is served where that was.
+    fn home(&self, request: &Request<'_>, name: &str, is_folder: bool) -> Option<String> {
+        let cluster = self.site.statistics.cluster_of_many()?;
+        let film = match hls::parse(name) {
+            Some((film, Resource::Main | Resource::Manifest)) => film,
+            Some(_) => return None,
+            None => name,
+        };
+        let is_film = !film.is_empty() && !is_folder && !film.starts_with("live/");
+        if !is_film || assets::find(name).is_some() {
+            return None;
+        }
+        let scheme = match self.is_encrypted {
+            true => Scheme::Https,
+            false => Scheme::Http,
+        };
+        let query = request.query.map(|query| format!("?{query}"));
+        let path = format!("/{}{}", in_url(name), query.unwrap_or_default());
+        let redirects = redirects_of(&path);
+        let there = cluster.elsewhere(cluster::Request {
+            film,
+            scheme,
+            peer: self.peer,
+            user_agent: request.user_agent,
+            redirects,
+        })?;
+        let path = with_redirects(&path, redirects.saturating_add(1));
+        Some(format!("{}://{there}{path}", scheme.as_str()))
     }
 
     /// Whether the request may be answered, before it is known whether there is such a file.

@@ -1,5 +1,6 @@
-//! Sending clients on to another server while this one drains: who comes is answered 302, and each
-//! session is told once, by a request of the server's (RFC 2326, section 10.10).
+//! Sending clients on to another server: while this one drains who comes is answered 302, and each
+//! session is told once, by a request of the server's (RFC 2326, section 10.10). In a cluster who
+//! comes is answered 302 where another node is the film's home.
 //!
 //! Nothing waits for the client's answer, and most do not understand REDIRECT: a session ends when
 //! its client tears it down, or when the drain has lasted for too long.
@@ -10,11 +11,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::http::in_url;
-use onrush_wire::rtsp::{ClientAnswer, Method, Redirect, Reply, Request, State};
+use onrush_wire::route::{Scheme, redirects_of, with_redirects};
+use onrush_wire::rtsp::{
+    ClientAnswer, ELEMENTARY, Method, Redirect, RedirectTarget, Reply, Request, State, Target,
+    take_srtp, track,
+};
 use tracing::debug;
 
 use super::super::session::Session;
 use super::{Connection, Received};
+use crate::cluster;
 use crate::drain::Redirection;
 
 impl Connection {
@@ -64,9 +70,46 @@ impl Connection {
         if !begins || !is_first_of_publisher || request.version != (1, 0) {
             return None;
         }
-        let to = self.redirection()?;
-        let location = to.to.of_rtsp(&request.uri, self.is_encrypted())?;
-        Some(Reply::moved(&location))
+        let location = match self.redirection() {
+            Some(to) => to.to.of_rtsp(&request.uri, self.is_encrypted()),
+            None => self.home(request),
+        };
+        location.map(|location| Reply::moved(&location))
+    }
+
+    /// The URL at the node whose film it is, if that is another than this one.
+    fn home(&self, request: &Request) -> Option<String> {
+        let cluster = self.control().statistics.cluster_of_many()?;
+        // Whoever has it described here sets it up here; and no client is known to take another
+        // server's URL through a tunnel.
+        if self.is_described && request.method == Method::Setup || self.tunnel.is_some() {
+            return None;
+        }
+        let Ok(Target::Path(path)) = Target::parse(&request.uri) else {
+            return None;
+        };
+        let (path, _) = take_srtp(&path);
+        let film = track(&path).map_or(&*path, |(film, _)| film);
+        let film = film.strip_suffix(ELEMENTARY).unwrap_or(film);
+        // A channel is where its packets come.
+        if film.is_empty() || film.starts_with("live/") || self.control().is_published(film) {
+            return None;
+        }
+        let redirects = redirects_of(&request.uri);
+        let scheme = match self.is_encrypted() {
+            true => Scheme::Rtsps,
+            false => Scheme::Rtsp,
+        };
+        let there = cluster.elsewhere(cluster::Request {
+            film,
+            scheme,
+            peer: self.peer_ip(),
+            user_agent: request.header("User-Agent").unwrap_or_default().as_bytes(),
+            redirects,
+        })?;
+        let to: RedirectTarget = format!("{}://{there}/", scheme.as_str()).parse().ok()?;
+        let uri = with_redirects(&request.uri, redirects.saturating_add(1));
+        to.of_rtsp(&uri, self.is_encrypted())
     }
 
     /// Tells all who use this connection where they find what they play, once in each round.

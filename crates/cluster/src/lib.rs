@@ -1,0 +1,160 @@
+//! Onrush's nodes in a registry: each tells there what it is and has, and hears it of the others.
+//!
+//! The registry is a bucket of NATS JetStream's key-value store, `onrush-CLUSTER`, with a key for
+//! each node. Entries live for as long as the bucket says; a node writes its own three times in
+//! that time, and watches all others: nothing is asked for again and again. A thread of its own
+//! does it, and tells the [`Member`] what has changed: whoever decides about a viewer reads what it
+//! was told last, and never waits for the network.
+//!
+//! Nobody is lost with the registry: a node that cannot reach it says so, forgets the others when
+//! their time is over, serves whoever comes, and registers again when the registry is back. What
+//! the entries say is [`onrush_wire::route::Entry`]; which node serves what is not decided here.
+
+#![warn(clippy::missing_errors_doc)]
+
+mod session;
+mod table;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onrush_wire::route::Entry;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+use zeroize::Zeroizing;
+
+/// Keys that wait to be removed; one more is refused.
+const FORGETS_MAX: usize = 4;
+
+/// Where the registry is, and how long its entries live.
+#[derive(Clone)]
+pub struct RegistryConfig {
+    /// The cluster's name: letters, digits, `-` and `_`.
+    pub cluster: String,
+    /// This node's name, as in its entry.
+    pub node: String,
+    /// The servers of NATS: `nats://HOST:PORT`, or `tls://HOST:PORT`. One that answers is enough.
+    pub servers: Vec<String>,
+    /// What is in a file of credentials (a JWT and a seed), for servers that want any. The seed
+    /// stays here: it signs what a server sends.
+    pub credentials: Option<Zeroizing<String>>,
+    /// How long an entry lives that is not written again, where the bucket is not there yet: a
+    /// bucket keeps what it was made with.
+    pub time_to_live: Duration,
+}
+
+impl fmt::Debug for RegistryConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryConfig")
+            .field("cluster", &self.cluster)
+            .field("node", &self.node)
+            .field("servers", &self.servers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What stands in the registry and is not taken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ignored {
+    /// Its key.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The node whose entry is kept. All of it is called on the registry's thread, several times a
+/// second, and returns at once.
+pub trait Member: Send + Sync {
+    /// What is told of it now.
+    fn entry(&self) -> Entry;
+
+    /// What all other nodes told last, in the order of their names, and what is not taken.
+    fn told(&self, others: Vec<Arc<Entry>>, ignored: Vec<Ignored>);
+
+    /// Whether the registry is reached; if not, why.
+    fn reached(&self, reached: Result<(), String>);
+}
+
+/// A node's part in the registry. Dropping it takes the entry out, if the registry can be reached
+/// within a second.
+#[derive(Debug)]
+pub struct Registry {
+    stop: Option<oneshot::Sender<()>>,
+    forgets: Forgets,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What removes entries. Clones do the same.
+#[derive(Clone, Debug)]
+pub struct Forgets(mpsc::Sender<Forget>);
+
+/// A key to be removed, and where is said what came of it: whether there was one.
+pub(crate) type Forget = (String, oneshot::Sender<Result<bool, String>>);
+
+impl Forgets {
+    /// Has the registry forget `key`, whatever stands there: whether anything did. A node that is
+    /// alive writes its entry again.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be done.
+    pub async fn forget(&self, key: &str) -> Result<bool, String> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.0.try_send((key.to_owned(), answer));
+        asked.map_err(|_| "the registry cannot be reached now; try again".to_owned())?;
+        answered
+            .await
+            .unwrap_or_else(|_| Err("the registry went away meanwhile; try again".to_owned()))
+    }
+}
+
+impl Registry {
+    /// Starts the thread, off `data_cores` where there are others. That the registry cannot be
+    /// reached is no error: it is tried again until it can.
+    ///
+    /// # Errors
+    ///
+    /// If there is no thread to be had.
+    pub fn start(
+        config: RegistryConfig,
+        member: Arc<dyn Member>,
+        on_thread: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let (forgets, to_forget) = mpsc::channel(FORGETS_MAX);
+        let run = move || {
+            on_thread();
+            runtime.block_on(session::run(config, member, to_forget, stopped));
+            // Only a name that is being looked up can be left.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name("onrush-cluster".to_owned());
+        Ok(Self {
+            stop: Some(stop),
+            forgets: Forgets(forgets),
+            thread: Some(thread.spawn(run)?),
+        })
+    }
+
+    /// What removes entries.
+    #[must_use]
+    pub fn forgets(&self) -> Forgets {
+        self.forgets.clone()
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            // What the thread died of is not lost, and not thrown over another panic.
+            if !thread::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Talking to the registry: from one time that it can be reached to the next.
+//!
+//! What goes wrong ends a session, and the next one begins from the start: it opens the bucket,
+//! makes it if it is gone, and is told all that stands there. So there is one way to come back,
+//! whatever has happened meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::kv::{self, Operation, Store};
+use async_nats::jetstream::stream::{self, DiscardPolicy, StorageType};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions};
+use futures_util::StreamExt;
+use onrush_wire::route::Entry;
+use onrush_wire::route::entry::ENTRY_BYTES_MAX;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tracing::{info, warn};
+
+use crate::table::Table;
+use crate::{Forget, Member, RegistryConfig};
+
+/// How long a server of NATS may take to be connected to, and to answer a request.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long a node waits before it tries again, and before it connects again.
+const RETRY_TIME: Duration = Duration::from_millis(500);
+
+/// How often a session looks whether an entry's time is over, its own or another's, and how much
+/// later than it came a change is told.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long taking the entry out may take at the end.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// An entry is written so often in its time, so that two writes may be lost.
+const WRITES: u32 = 3;
+
+/// Why a session ended.
+#[derive(Debug, Error)]
+enum SessionError {
+    #[error("cannot read the credentials: {0}")]
+    Credentials(String),
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    #[error("cannot open the bucket {bucket}: {reason}; is JetStream on (nats-server -js)?")]
+    Bucket { bucket: String, reason: String },
+    #[error("cannot watch the bucket: {0}")]
+    Watch(String),
+    #[error("cannot write this node's entry: {0}")]
+    Write(String),
+    #[error("entries come no more")]
+    Silent,
+}
+
+/// What a node keeps while the registry goes and comes.
+struct Node {
+    config: RegistryConfig,
+    member: Arc<dyn Member>,
+    table: Table,
+    time_to_live: Duration,
+    /// What the entry that stands there said, and its revision.
+    written: Option<(Entry, u64)>,
+    /// Another node calls itself the same; it was said.
+    is_double: bool,
+}
+
+/// Keeps the node's entry, and hears of the others, until `stopped`.
+pub(crate) async fn run(
+    config: RegistryConfig,
+    member: Arc<dyn Member>,
+    mut forgets: mpsc::Receiver<Forget>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let mut node = Node {
+        time_to_live: config.time_to_live,
+        config,
+        member,
+        table: Table::default(),
+        written: None,
+        is_double: false,
+    };
+    let mut told = None;
+    loop {
+        let ended = tokio::select! {
+            ended = node.session(&mut forgets) => ended,
+            // A sender that was dropped asks for the same as one that sent.
+            _ = &mut stopped => break,
+        };
+        let reason = ended.to_string();
+        if told.as_ref() != Some(&reason) {
+            let cluster = &node.config.cluster;
+            warn!("cluster {cluster}: the registry is not reached, serving goes on: {reason}");
+        }
+        node.member.reached(Err(reason.clone()));
+        told = Some(reason);
+        // Whoever asks to have something forgotten meanwhile is told at once.
+        while let Ok((_, answer)) = forgets.try_recv() {
+            drop(answer.send(Err("the registry cannot be reached".to_owned())));
+        }
+        node.look();
+        tokio::select! {
+            () = sleep(RETRY_TIME) => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(timeout(LEAVE_TIME_MAX, node.leave()).await);
+}
+
+impl Node {
+    /// From connecting to what goes wrong first.
+    async fn session(&mut self, forgets: &mut mpsc::Receiver<Forget>) -> SessionError {
+        match self.talk(forgets).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn talk(
+        &mut self,
+        forgets: &mut mpsc::Receiver<Forget>,
+    ) -> Result<std::convert::Infallible, SessionError> {
+        let client = self.connect().await?;
+        let store = self.open(&context(client)).await?;
+        let watch = store.watch_with_history(">").await;
+        let mut watch = watch.map_err(|error| SessionError::Watch(chain(&error)))?;
+        self.write(&store).await?;
+        let (cluster, life) = (&self.config.cluster, self.time_to_live);
+        info!("cluster {cluster}: registered; an entry lives for {life:?}");
+        self.member.reached(Ok(()));
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut wrote, mut heard) = (Instant::now(), Instant::now());
+        loop {
+            tokio::select! {
+                came = watch.next() => {
+                    let came = came.ok_or(SessionError::Silent)?;
+                    let came = came.map_err(|error| SessionError::Watch(chain(&error)))?;
+                    if came.key == self.config.node {
+                        heard = Instant::now();
+                    }
+                    if self.take(&came) {
+                        self.write(&store).await?;
+                        wrote = Instant::now();
+                    }
+                }
+                _ = ticks.tick() => {
+                    if wrote.elapsed() >= self.time_to_live / WRITES || self.has_turned() {
+                        self.write(&store).await?;
+                        wrote = Instant::now();
+                    }
+                    // What is written comes back, or the watch is dead.
+                    if heard.elapsed() > self.time_to_live {
+                        return Err(SessionError::Silent);
+                    }
+                    self.look();
+                }
+                Some((key, answer)) = forgets.recv() => {
+                    let had = self.table.has(&key) || key == self.config.node;
+                    let removed = store.purge(&key).await.map(|()| had);
+                    drop(answer.send(removed.map_err(|error| chain(&error))));
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Client, SessionError> {
+        let options = match &self.config.credentials {
+            None => ConnectOptions::new(),
+            Some(text) => ConnectOptions::with_credentials(text)
+                .map_err(|error| SessionError::Credentials(error.to_string()))?,
+        };
+        let options = options
+            .name(format!("onrush {}", self.config.node))
+            .connection_timeout(ANSWER_TIME_MAX)
+            .request_timeout(Some(ANSWER_TIME_MAX))
+            .ping_interval(Duration::from_secs(5))
+            // What becomes of the session is said, and so is all that matters of these.
+            .event_callback(async |_| {})
+            .reconnect_delay_callback(|_| RETRY_TIME)
+            // Whoever cannot be reached again is connected to anew, by the next session.
+            .max_reconnects(Some(2));
+        let connected = options.connect(self.config.servers.as_slice());
+        match timeout(2 * ANSWER_TIME_MAX, connected).await {
+            Ok(client) => client.map_err(|error| SessionError::Connect(chain(&error))),
+            Err(_) => Err(SessionError::Connect("no server answers".to_owned())),
+        }
+    }
+
+    /// Opens the bucket, or makes it.
+    async fn open(&mut self, context: &Context) -> Result<Store, SessionError> {
+        let bucket = format!("onrush-{}", self.config.cluster);
+        let store = match context.get_key_value(&bucket).await {
+            Ok(store) => Ok(store),
+            Err(_) => {
+                let made = context.create_stream(self.stream(&bucket)).await;
+                // Another node may have made it meanwhile, too.
+                let found = context.get_key_value(&bucket).await;
+                found.map_err(|error| match made {
+                    Ok(_) => chain(&error),
+                    Err(refused) => chain(&refused),
+                })
+            }
+        };
+        let reason = |reason| SessionError::Bucket {
+            bucket: bucket.clone(),
+            reason,
+        };
+        let store = store.map_err(reason)?;
+        let status = store.status().await;
+        let max_age = status.map_err(|error| reason(chain(&error)))?.max_age();
+        // One that somebody made by hand may keep its entries for ever.
+        if !max_age.is_zero() {
+            self.time_to_live = max_age;
+        }
+        Ok(store)
+    }
+
+    /// The stream that a bucket is. Not made by `create_key_value`, which asks for what servers of
+    /// NATS before 2.10 do not tell of an account.
+    fn stream(&self, bucket: &str) -> stream::Config {
+        stream::Config {
+            name: format!("KV_{bucket}"),
+            description: Some("Nodes of Onrush".to_owned()),
+            subjects: vec![format!("$KV.{bucket}.>")],
+            max_messages_per_subject: 1,
+            max_age: self.config.time_to_live,
+            max_message_size: i32::try_from(ENTRY_BYTES_MAX).unwrap_or(i32::MAX),
+            // What it holds is written anew before it is old.
+            storage: StorageType::Memory,
+            num_replicas: 1,
+            discard: DiscardPolicy::New,
+            allow_rollup: true,
+            deny_delete: true,
+            allow_direct: true,
+            ..stream::Config::default()
+        }
+    }
+
+    /// Writes this node's entry.
+    async fn write(&mut self, store: &Store) -> Result<(), SessionError> {
+        let entry = self.member.entry();
+        let written = timeout(
+            2 * ANSWER_TIME_MAX,
+            store.put(&self.config.node, entry.to_bytes().into()),
+        );
+        let revision = match written.await {
+            Ok(Ok(revision)) => revision,
+            Ok(Err(error)) => return Err(SessionError::Write(chain(&error))),
+            Err(_) => return Err(SessionError::Write("no answer".to_owned())),
+        };
+        self.written = Some((entry, revision));
+        // The node itself is among those that it decides by.
+        self.table.renew();
+        Ok(())
+    }
+
+    /// Whether this node takes viewers again, or no more: that is told at once.
+    fn has_turned(&self) -> bool {
+        let told = self.written.as_ref().map(|(entry, _)| entry.accepts);
+        told.is_some_and(|accepts| accepts != self.member.entry().accepts)
+    }
+
+    /// Takes what came; whether this node's entry is to be written again.
+    fn take(&mut self, came: &kv::Entry) -> bool {
+        let is_own = came.key == self.config.node;
+        let is_put = matches!(came.operation, Operation::Put);
+        match (is_own, is_put) {
+            (false, true) => self.table.put(&came.key, &came.value, Instant::now()),
+            (false, false) => self.table.remove(&came.key),
+            (true, false) => return true,
+            (true, true) => self.compare(came),
+        }
+        false
+    }
+
+    /// Says if another node calls itself the same. The successor of this one does, for a moment.
+    fn compare(&mut self, came: &kv::Entry) {
+        let own = self.written.as_ref().map(|(entry, _)| entry.instance);
+        let is_newer = self.written.as_ref().is_some_and(|it| came.revision > it.1);
+        let other = Entry::parse(&came.key, &came.value);
+        let is_other = other.is_ok_and(|it| Some(it.instance) != own);
+        if is_newer && is_other && !std::mem::replace(&mut self.is_double, true) {
+            let node = &came.key;
+            warn!(
+                "cluster: another node calls itself {node}, too, and viewers are sent now to this \
+                 one and now to that: give each a name of its own"
+            );
+        }
+    }
+
+    /// Forgets whose time is over, and tells what is new.
+    fn look(&mut self) {
+        self.table.expire(Instant::now(), self.time_to_live);
+        if let Some((others, ignored)) = self.table.news() {
+            self.member.told(others, ignored);
+        }
+    }
+
+    /// Takes the entry out, unless a successor has written it since.
+    async fn leave(&mut self) -> Result<(), SessionError> {
+        let Some((_, revision)) = self.written else {
+            return Ok(());
+        };
+        let store = {
+            let context = context(self.connect().await?);
+            self.open(&context).await?
+        };
+        let left = store.delete_expect_revision(&self.config.node, Some(revision));
+        left.await
+            .map_err(|error| SessionError::Write(chain(&error)))
+    }
+}
+
+fn context(client: Client) -> Context {
+    let mut context = jetstream::new(client);
+    context.set_timeout(ANSWER_TIME_MAX);
+    context
+}
+
+/// An error with what it comes from, in a line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = error.source();
+    }
+    text.replace('\n', " ")
+}

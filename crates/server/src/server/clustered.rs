@@ -1,0 +1,100 @@
+//! A server's part in a cluster: made at the start, and handed to what speaks with the registry.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Server;
+use crate::admin::status::Watched;
+use crate::cluster::{ClusterMember, Load};
+use crate::config::Config;
+use crate::downloads::Running;
+use crate::engine::admission::LOAD_UNLIMITED;
+
+/// Over at least so long the rate is taken at which a server sends.
+const RATE_TIME: Duration = Duration::from_secs(1);
+
+impl Server {
+    /// Its part in the cluster that [`Config::cluster`] names: what tells it of other nodes tells
+    /// this. The server alone hears of nobody.
+    #[must_use]
+    pub fn cluster_member(&self) -> Option<Arc<ClusterMember>> {
+        self.statistics.cluster.get().cloned()
+    }
+}
+
+/// Becomes a node, if it is to be one, and tells it where the server listens and how to find out
+/// what it has to do. What comes before that is served here.
+pub(super) fn join(
+    config: &Config,
+    [rtsp, rtsps]: [&[SocketAddr]; 2],
+    watched: &Arc<Watched>,
+    downloads: Option<&Running>,
+) {
+    let Some(cluster) = &config.cluster else {
+        return;
+    };
+    let port = |addresses: &[SocketAddr]| addresses.first().map(SocketAddr::port);
+    let by_http = |of: fn(&Running) -> &[SocketAddr]| port(downloads.map_or(&[], of));
+    let ports = [
+        port(rtsp),
+        port(rtsps),
+        by_http(|it| &it.http_addresses),
+        by_http(|it| &it.https_addresses),
+    ];
+    let sent = Mutex::new((Instant::now(), 0, 0));
+    let connections_max = config.limits.connections_max;
+    // It is reached from there: with a share in it the server's memory would never be let go.
+    let there = Arc::downgrade(watched);
+    let load = move || {
+        let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = there.upgrade();
+        watched.map_or_else(Load::default, |it| load_of(&it, connections_max, &mut sent))
+    };
+    let member = ClusterMember::new(cluster.clone());
+    member.begin(ports, watched.engines.len(), Box::new(load));
+    drop(watched.statistics.cluster.set(member));
+}
+
+/// What a server has to do. `sent` is when its bytes were counted, how many they were, and the rate
+/// since the time before, in bits a second.
+fn load_of(watched: &Watched, connections_max: usize, sent: &mut (Instant, u64, u64)) -> Load {
+    let (statistics, read) = (&watched.statistics, |it: &AtomicU64| {
+        it.load(Ordering::Relaxed)
+    });
+    let of_processor = watched.engines.iter().map(|(_, engine)| {
+        let most = match engine.load_max_permille {
+            LOAD_UNLIMITED => 1000,
+            most => most.max(1),
+        };
+        engine.shared.admission.load_promised() * 1000 / most
+    });
+    let engines = watched.engines.len().max(1) as u64;
+    let of_processors = of_processor.sum::<u64>() / engines;
+    let sessions = statistics.sessions.load(Ordering::Relaxed) as u64;
+    let sessions_max = statistics
+        .bounds
+        .sessions_max
+        .load(Ordering::Relaxed)
+        .max(1) as u64;
+    let connections = statistics.connections.load(Ordering::Relaxed) as u64;
+    let of_connections = connections * 1000 / connections_max.max(1) as u64;
+    let of_sessions = sessions * 1000 / sessions_max;
+    let elapsed = sent.0.elapsed();
+    if elapsed >= RATE_TIME {
+        let by_rtp = watched.engines.iter().map(|(_, it)| read(&it.shared.bytes));
+        let by_http = watched.downloads.as_ref();
+        let by_http = by_http.map_or(0, |it| it.transfers.counters().sent_bytes);
+        let bytes = by_rtp.sum::<u64>() + by_http;
+        let bits = u128::from(bytes.saturating_sub(sent.1)) * 8 * 1000;
+        let bps = u64::try_from(bits / elapsed.as_millis().max(1)).unwrap_or(u64::MAX);
+        *sent = (Instant::now(), bytes, bps);
+    }
+    Load {
+        permille: of_processors.max(of_sessions).max(of_connections),
+        sent_bps: sent.2,
+        sessions,
+        accepts: !statistics.drain.is_on(),
+    }
+}

@@ -1,0 +1,548 @@
+//! Servers that are nodes of one cluster: three of them, and a server of NATS, in a namespace of
+//! their own. What real players make of being sent on, and what follows when something is killed.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use onrush_testkit::http_client;
+use onrush_testkit::interleaved::InterleavedClient;
+use onrush_testkit::netns::Netns;
+use onrush_testkit::process::Process;
+use onrush_testkit::rtsp_client::Client;
+use onrush_testkit::{require_programs, require_root};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use common::{LONG, ONRUSH, clip, wait_until};
+
+mod common;
+
+const NATS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4222);
+const FILMS: u8 = 8;
+/// In one cluster, for tests in which nobody is to be missed; longer than any test takes to notice.
+const LONG_LIFE: &str = "60s";
+const SHORT_LIFE: &str = "3s";
+
+/// A server of NATS with JetStream.
+struct Nats {
+    process: Process,
+    _folder: TempDir,
+}
+
+/// A node, at an address of its own.
+struct Node {
+    process: Process,
+    host: Ipv4Addr,
+}
+
+struct Cluster {
+    namespace: Netns,
+    films: TempDir,
+    nats: Option<Nats>,
+    nodes: Vec<Node>,
+    life: &'static str,
+    /// Whoever asks is another viewer each time.
+    viewers: Cell<u32>,
+}
+
+impl Cluster {
+    /// Three nodes that know each other.
+    fn start(life: &'static str) -> Self {
+        let films = TempDir::with_prefix("onrush-cluster-").unwrap();
+        let bytes = clip(6.0);
+        for film in 0..FILMS {
+            let film = films.path().join(format!("film-{film}.ts"));
+            fs::write(&film, &bytes).unwrap();
+            onrush_testkit::media::age(&film).unwrap();
+        }
+        let mut cluster = Self {
+            namespace: Netns::new().unwrap(),
+            films,
+            nats: None,
+            nodes: Vec::new(),
+            life,
+            viewers: Cell::new(0),
+        };
+        cluster.nats = Some(cluster.start_nats());
+        for number in 1..=3 {
+            let node = cluster.start_node(number);
+            cluster.nodes.push(node);
+        }
+        cluster.wait_for_nodes(3);
+        cluster
+    }
+
+    fn start_nats(&self) -> Nats {
+        let folder = TempDir::with_prefix("onrush-nats-").unwrap();
+        let mut command = self.namespace.command("nats-server");
+        command.args(["-js", "-a", "127.0.0.1", "-p", "4222", "-sd"]);
+        command.arg(folder.path());
+        let process = Process::start(&mut command).unwrap();
+        let ready = process.wait_for_line("Server is ready", LONG);
+        assert!(ready.is_some(), "{}", process.log());
+        Nats {
+            process,
+            _folder: folder,
+        }
+    }
+
+    fn start_node(&self, number: u8) -> Node {
+        let host = Ipv4Addr::new(127, 0, 0, 10 + number);
+        let mut command = self.namespace.command(ONRUSH);
+        command.arg("serve").arg(self.films.path());
+        for (service, port) in [("rtsp", 8554), ("http", 8080), ("metrics", 9554)] {
+            command.arg(format!("--{service}={host}:{port}"));
+        }
+        command.args(["--state=off", "--cache=8MiB", "--cluster=films"]);
+        command.args([
+            format!("--cluster-node=node-{number}"),
+            format!("--cluster-host={host}"),
+            format!("--cluster-nats=nats://{NATS}"),
+            format!("--cluster-life={}", self.life),
+        ]);
+        let process = Process::start(&mut command).unwrap();
+        let ready = process.wait_for_line("stopping", LONG);
+        assert!(ready.is_some(), "{}", process.log());
+        Node { process, host }
+    }
+
+    /// Until all nodes that run know of so many.
+    fn wait_for_nodes(&self, count: u64) {
+        for node in 0..self.nodes.len() {
+            let what = format!("node {} knows of {count}", node + 1);
+            wait_until(&what, || self.of_cluster(node, "nodes") == count);
+        }
+    }
+
+    fn status(&self, node: usize) -> Value {
+        let address = SocketAddr::from((self.nodes[node].host, 9554));
+        let text = self.namespace.run(|| {
+            let client = http_client::Client::connect(address).unwrap();
+            client.get("/status").unwrap()
+        });
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// A number of a node's part in the cluster.
+    fn of_cluster(&self, node: usize, name: &str) -> u64 {
+        let status = self.status(node);
+        let value = &status["cluster"][name];
+        let number = value.as_bool().map(u64::from).or(value.as_u64());
+        number.unwrap_or_else(|| panic!("{name}: {status}"))
+    }
+
+    fn is_registered(&self, node: usize) -> bool {
+        self.of_cluster(node, "is_registered") == 1
+    }
+
+    /// `onrush cluster` at a node: its exit code, and what it says.
+    fn command(&self, node: usize, words: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.namespace.command(ONRUSH);
+        let at = format!("{}:9554", self.nodes[node].host);
+        command.args(["cluster", "--at", &at]).args(words);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    }
+
+    fn rtsp_url(&self, node: usize, film: u8) -> String {
+        format!("rtsp://{}:8554/film-{film}.ts", self.nodes[node].host)
+    }
+
+    fn http_url(&self, node: usize, film: u8) -> String {
+        format!("http://{}:8080/film-{film}.ts", self.nodes[node].host)
+    }
+
+    /// What a viewer that never came before is answered who asks for a film by RTSP.
+    fn describe(&self, node: usize, url: &str) -> (u16, Option<String>) {
+        self.viewers.set(self.viewers.get() + 1);
+        let viewer = format!("viewer {}", self.viewers.get());
+        let mut client = self.connect(node);
+        let answer = client.request("DESCRIBE", url, &[("User-Agent", &viewer)]);
+        let answer = answer.unwrap();
+        let location = answer.header("Location").map(str::to_owned);
+        (answer.status, location)
+    }
+
+    fn connect(&self, node: usize) -> Client {
+        let address = SocketAddr::from((self.nodes[node].host, 8554));
+        self.namespace.run(|| Client::connect(address)).unwrap()
+    }
+
+    /// The same by HTTP.
+    fn get(&self, node: usize, target: &str, viewer: &str) -> (u16, Option<String>) {
+        let host = self.nodes[node].host;
+        let address = SocketAddr::from((host, 8080));
+        let connect = || http_client::Client::connect(address);
+        let mut client = self.namespace.run(connect).unwrap();
+        let more = format!("User-Agent: {viewer}\r\n");
+        let answer = client.request("GET", target, &more).unwrap();
+        let location = answer.header("Location").map(str::to_owned);
+        (answer.status, location)
+    }
+
+    /// The node that has the film at home, as all say who are asked.
+    fn home(&self, film: u8) -> usize {
+        let mut homes = Vec::new();
+        for node in 0..self.nodes.len() {
+            homes.push(match self.describe(node, &self.rtsp_url(node, film)) {
+                (200, _) => node,
+                (302, Some(location)) => self.node_of(&location),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert!(homes.iter().all(|home| *home == homes[0]), "{homes:?}");
+        homes[0]
+    }
+
+    fn node_of(&self, location: &str) -> usize {
+        let is_there = |node: &Node| location.contains(&format!("//{}:", node.host));
+        let node = self.nodes.iter().position(is_there);
+        node.unwrap_or_else(|| panic!("{location}"))
+    }
+
+    /// A film of that node, as all know.
+    fn film_of(&self, node: usize) -> u8 {
+        let film = (0..FILMS).find(|film| self.home(*film) == node);
+        film.unwrap_or_else(|| panic!("of {FILMS} films none is at node {}", node + 1))
+    }
+
+    /// Writes to the registry what no node would.
+    fn publish(&self, key: &str, value: &[u8]) {
+        let mut stream = self.namespace.run(|| TcpStream::connect(NATS)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let head = format!("PUB $KV.onrush-films.{key} {}\r\n", value.len());
+        let connect = b"CONNECT {\"verbose\":false}\r\n";
+        let text = [connect, head.as_bytes(), value, b"\r\nPING\r\n"].concat();
+        stream.write_all(&text).unwrap();
+        let mut said = Vec::new();
+        while !said.ends_with(b"PONG\r\n") {
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "{}", String::from_utf8_lossy(&said));
+            said.extend_from_slice(&bytes[..count]);
+        }
+        assert!(!said.windows(4).any(|it| it == b"-ERR"));
+    }
+}
+
+/// `ffmpeg` counts the pictures that it gets from there.
+fn ffmpeg(namespace: &Netns, url: &str) -> u64 {
+    let mut command = namespace.command("ffmpeg");
+    command.args(["-nostdin", "-v", "error"]);
+    if url.starts_with("rtsp") {
+        command.args(["-rtsp_transport", "tcp"]);
+    }
+    command.args(["-i", url, "-map", "0:v", "-c", "copy"]);
+    command.args(["-progress", "-", "-f", "null", "-"]);
+    let (status, log) = Process::run(&mut command, LONG).unwrap();
+    let last = log.lines().rev().find_map(|it| it.strip_prefix("frame="));
+    let pictures = last.and_then(|count| count.trim().parse().ok());
+    match pictures {
+        Some(pictures) if status.success() => pictures,
+        _ => panic!("{url}: {log}"),
+    }
+}
+
+fn gstreamer(namespace: &Netns, url: &str) -> Command {
+    let mut command = namespace.command("gst-launch-1.0");
+    command.args(["-q", "rtspsrc", "protocols=tcp"]);
+    command.arg(format!("location={url}"));
+    command.args(["!", "rtpmp2tdepay", "!", "fakesink"]);
+    command
+}
+
+/// Each plays to the end, and is sent on once at the most: at the film's home not at all.
+#[test]
+fn players_find_the_home_of_a_film_from_each_node() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg", "gst-launch-1.0");
+    let cluster = Cluster::start(LONG_LIFE);
+    let home = cluster.home(0);
+    let asked = |node| cluster.of_cluster(node, "rtsp_sent_on");
+    let before: Vec<_> = (0..3).map(asked).collect();
+    let mut pictures = Vec::new();
+    for node in 0..3 {
+        let url = cluster.rtsp_url(node, 0);
+        pictures.push(ffmpeg(&cluster.namespace, &url));
+        let list = format!("{}/hls/index.m3u8", cluster.http_url(node, 0));
+        pictures.push(ffmpeg(&cluster.namespace, &list));
+        let mut gst = gstreamer(&cluster.namespace, &url);
+        let (status, log) = Process::run(&mut gst, LONG).unwrap();
+        assert!(status.success(), "{log}");
+    }
+    // Six seconds of 25 a second; the last one is what players leave behind.
+    assert!(pictures.iter().all(|it| *it >= 140), "{pictures:?}");
+    for node in 0..3 {
+        let is_home = node == home;
+        let status = cluster.status(node);
+        let sessions = &status["sessions"]["total"];
+        assert_eq!(*sessions, if is_home { 6 } else { 0 }, "node {node}");
+        let sent_on = if is_home { 0 } else { 2 };
+        assert_eq!(asked(node) - before[node], sent_on, "node {node}");
+        let by_http = cluster.of_cluster(node, "http_sent_on");
+        assert_eq!(by_http, if is_home { 0 } else { 1 }, "node {node}");
+        assert_eq!(cluster.of_cluster(node, "not_following"), 0);
+    }
+}
+
+#[test]
+fn who_does_not_follow_is_served_where_it_asks() {
+    require_root!();
+    require_programs!("nats-server");
+    let cluster = Cluster::start(LONG_LIFE);
+    let home = cluster.home(0);
+    let other = (home + 1) % 3;
+    let there = cluster.rtsp_url(home, 0);
+    let url = cluster.rtsp_url(other, 0);
+    // The rest of the query stays.
+    let (status, location) = cluster.describe(other, &format!("{url}?x=y"));
+    assert_eq!(status, 302);
+    assert_eq!(location, Some(format!("{there}?x=y&redirects=1")));
+    // Twice is the most, whoever the home is.
+    assert_eq!(
+        cluster.describe(other, &format!("{url}?redirects=1")).0,
+        302
+    );
+    assert_eq!(
+        cluster.describe(other, &format!("{url}?redirects=2")).0,
+        200
+    );
+
+    // A player of no name asks, is sent on, asks again, and plays here: SETUP, too.
+    let address = SocketAddr::from((cluster.nodes[other].host, 8554));
+    let connect = || InterleavedClient::connect(address);
+    let mut player = cluster.namespace.run(connect).unwrap();
+    let answer = player.request("DESCRIBE", &url, &[]).unwrap();
+    assert_eq!(answer.status, 302);
+    let answer = player.request("DESCRIBE", &url, &[]).unwrap();
+    assert_eq!(answer.status, 200);
+    let transport = "RTP/AVP/TCP;unicast;interleaved=0-1";
+    player.set_up(&format!("{url}/track1"), transport).unwrap();
+    assert_eq!(player.request("PLAY", &url, &[]).unwrap().status, 200);
+    player.frame().unwrap();
+
+    // A file and its playlist are one film: other viewers for each.
+    let playlist = "/film-0.ts/hls/index.m3u8";
+    for (target, viewer, another) in [("/film-0.ts", "a", "b"), (playlist, "c", "d")] {
+        let host = cluster.nodes[home].host;
+        let location = format!("http://{host}:8080{target}?redirects=1");
+        assert_eq!(cluster.get(other, target, viewer), (307, Some(location)));
+        assert_eq!(cluster.get(other, target, another).0, 307);
+        assert_eq!(cluster.get(other, target, viewer), (200, None));
+        assert_eq!(cluster.get(home, target, viewer), (200, None));
+    }
+    // What a playlist names, folders and pages are had where they are asked for.
+    assert_eq!(
+        cluster.get(other, "/film-0.ts/hls/main/index.m3u8", "c").1,
+        None
+    );
+    assert_eq!(cluster.get(other, "/", "c"), (200, None));
+    assert!(cluster.of_cluster(other, "not_following") >= 3);
+}
+
+#[test]
+fn without_the_registry_serving_goes_on() {
+    require_root!();
+    require_programs!("nats-server");
+    let mut cluster = Cluster::start(SHORT_LIFE);
+    let mut nats = cluster.nats.take().unwrap();
+    nats.process.signal(Signal::KILL).unwrap();
+    nats.process.wait(LONG).unwrap();
+    for node in 0..3 {
+        wait_until("it is noticed", || !cluster.is_registered(node));
+        let said = "the registry is not reached, serving goes on";
+        assert!(
+            cluster.nodes[node]
+                .process
+                .wait_for_line(said, LONG)
+                .is_some()
+        );
+        let (code, said) = cluster.command(node, &["status"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("registry   not reached: "), "{said}");
+        // Nobody is known to be alive any more, so nobody is sent there.
+        wait_until("it serves all by itself", || {
+            cluster.of_cluster(node, "nodes") == 1
+        });
+        for film in 0..FILMS {
+            let url = cluster.rtsp_url(node, film);
+            assert_eq!(cluster.describe(node, &url).0, 200);
+        }
+    }
+    cluster.nats = Some(cluster.start_nats());
+    cluster.wait_for_nodes(3);
+    for node in 0..3 {
+        assert!(cluster.is_registered(node));
+        assert!(cluster.of_cluster(node, "disconnects") >= 1);
+        let (code, said) = cluster.command(node, &["status"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("registry   reached"), "{said}");
+        assert_eq!(said.matches("\nnode  ").count(), 3, "{said}");
+    }
+}
+
+#[test]
+fn a_killed_node_is_forgotten_and_its_films_have_homes() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::start(SHORT_LIFE);
+    let film = cluster.film_of(2);
+    let mut killed = cluster.nodes.pop().unwrap();
+    killed.process.signal(Signal::KILL).unwrap();
+    killed.process.wait(LONG).unwrap();
+    cluster.wait_for_nodes(2);
+    let home = cluster.home(film);
+    for node in 0..2 {
+        let pictures = ffmpeg(&cluster.namespace, &cluster.rtsp_url(node, film));
+        assert!(pictures >= 140, "{pictures}");
+        let gone = "nothing was heard of node node-3";
+        assert!(
+            cluster.nodes[node]
+                .process
+                .wait_for_line(gone, LONG)
+                .is_some()
+        );
+    }
+    // It comes back as another process, and has its film again.
+    cluster.nodes.push(cluster.start_node(3));
+    cluster.wait_for_nodes(3);
+    assert_ne!(home, cluster.home(film));
+    // One that ends says so: nobody waits for its time to be over.
+    let mut leaving = cluster.nodes.pop().unwrap();
+    assert_eq!(leaving.process.interrupt(LONG).unwrap().code(), Some(0));
+    cluster.wait_for_nodes(2);
+    let said = "node node-3 has left";
+    assert!(cluster.nodes[0].process.wait_for_line(said, LONG).is_some());
+}
+
+#[test]
+fn entries_that_are_none_are_ignored_and_told() {
+    require_root!();
+    require_programs!("nats-server");
+    let cluster = Cluster::start(LONG_LIFE);
+    let homes: Vec<_> = (0..FILMS).map(|film| cluster.home(film)).collect();
+    cluster.publish("evil", b"\0 no JSON at all");
+    cluster.publish(
+        "future",
+        br#"{"format":2,"node":"future","capacity_bps":9}"#,
+    );
+    let address = r#"{"format":1,"node":"inject","accepts":true,"capacity_bps":900000000000000,
+        "addresses":{"rtsp":"evil:1\r\nLocation: rtsp://evil/","http":"evil:1/x"}}"#;
+    cluster.publish("inject", address.as_bytes());
+    // A node of another version, which says more than this one knows: it is one.
+    let tomorrow = br#"{"format":1,"node":"tomorrow","capacity_bps":1,"accepts":false,"x":[]}"#;
+    cluster.publish("tomorrow", tomorrow);
+    for node in 0..3 {
+        wait_until("all are seen", || {
+            (
+                cluster.of_cluster(node, "ignored"),
+                cluster.of_cluster(node, "nodes"),
+            ) == (3, 4)
+        });
+        for (key, reason) in [
+            ("evil", "no entry of a node"),
+            ("future", "an entry of form 2"),
+            ("inject", "is no address"),
+        ] {
+            let said = format!("the registry's entry \"{key}\" is ignored: ");
+            let line = cluster.nodes[node].process.wait_for_line(&said, LONG);
+            assert!(line.is_some_and(|line| line.contains(reason)), "{key}");
+        }
+    }
+    let now: Vec<_> = (0..FILMS).map(|film| cluster.home(film)).collect();
+    assert_eq!(now, homes);
+
+    let (code, said) = cluster.command(0, &["status"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("ignored    future: an entry of form 2"),
+        "{said}"
+    );
+    assert!(said.contains("node       tomorrow, drains: "), "{said}");
+    for key in ["evil", "future", "inject", "tomorrow"] {
+        assert_eq!(
+            cluster.command(1, &["forget", key]),
+            (Some(0), String::new())
+        );
+    }
+    for node in 0..3 {
+        wait_until("all are forgotten", || {
+            (
+                cluster.of_cluster(node, "ignored"),
+                cluster.of_cluster(node, "nodes"),
+            ) == (0, 3)
+        });
+    }
+    let (code, said) = cluster.command(2, &["forget", "evil"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("the registry has no such node"), "{said}");
+    // One that is alive is there again.
+    assert_eq!(cluster.command(0, &["forget", "node-2"]).0, Some(0));
+    cluster.wait_for_nodes(3);
+}
+
+#[test]
+fn a_node_that_drains_sends_who_comes_to_the_others() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let cluster = Cluster::start(LONG_LIFE);
+    let film = cluster.film_of(0);
+    let (code, said) = cluster.command(0, &["drain"]);
+    assert_eq!(code, Some(0), "{said}");
+    let drains = |said: &str| said.contains("node       node-1, drains: ");
+    wait_until("it is told", || drains(&cluster.command(1, &["status"]).1));
+    let drains = |said: &str| said.contains("node       node-1, this one, drains: ");
+    assert!(drains(&cluster.command(0, &["status"]).1));
+    let home = |node| match cluster.describe(node, &cluster.rtsp_url(node, film)) {
+        (302, Some(location)) => cluster.node_of(&location),
+        (status, _) => {
+            assert_eq!(status, 200);
+            node
+        }
+    };
+    wait_until("its films are elsewhere", || home(0) != 0);
+    assert!(home(1) != 0 && home(1) == home(2));
+    assert_eq!(cluster.get(0, &format!("/film-{film}.ts"), "a").0, 307);
+    let pictures = ffmpeg(&cluster.namespace, &cluster.rtsp_url(0, film));
+    assert!(pictures >= 140, "{pictures}");
+    assert_eq!(cluster.command(0, &["drain", "--stop"]).0, Some(0));
+    wait_until("it takes them again", || home(1) == 0 && home(2) == 0);
+    assert_eq!(cluster.home(film), 0);
+}
+
+/// Each is told what to write instead.
+#[test]
+fn a_cluster_is_refused_that_cannot_be() {
+    for (words, reason) in [
+        (&["--cluster=a b"][..], "write up to 64 letters"),
+        (&["--cluster=films"], "--cluster-nats"),
+        (&["--cluster-node=a"], "--cluster"),
+        (
+            &["--cluster-nats=nats://u:secret@a"],
+            "no password stands here",
+        ),
+        (&["--cluster-nats=http://a"], "write nats://HOST:PORT"),
+    ] {
+        let mut command = Command::new(ONRUSH);
+        command.args(["serve", "--rtsp=127.0.0.1:0"]).args(words);
+        let (status, log) = Process::run(&mut command, Duration::from_secs(60)).unwrap();
+        assert_eq!(status.code(), Some(2), "{words:?}: {log}");
+        assert!(log.contains(reason), "{words:?}: {log}");
+    }
+    let missing = ["--cluster=c", "--cluster-nats=nats://a", "--cluster-host=a"];
+    let mut command = Command::new(ONRUSH);
+    command.args(["serve", "--rtsp=127.0.0.1:0"]).args(missing);
+    command.args(["--cluster-node=a", "--cluster-credentials=/nowhere"]);
+    let (status, log) = Process::run(&mut command, LONG).unwrap();
+    assert_eq!(status.code(), Some(2), "{log}");
+    assert!(
+        log.contains("cannot read the credentials in /nowhere"),
+        "{log}"
+    );
+}
