@@ -8,7 +8,7 @@
 //!
 //! Sent on are DESCRIBE and the first SETUP of RTSP, and of HTTP playlists and manifests that name
 //! all others, and files. Segments are the same bytes everywhere and are served where they are
-//! asked for, and so is who does not follow: [`followers`].
+//! asked for, and so is who does not follow (`followers`).
 
 mod followers;
 

@@ -8,13 +8,13 @@ const REDIRECTS: &str = "redirects";
 #[must_use]
 pub fn redirects_of(uri: &str) -> u8 {
     let (_, query) = uri.split_once('?').unwrap_or((uri, ""));
-    let counts = query.split('&').filter_map(|it| {
+    let count_of = |it: &str| {
         let count = it.strip_prefix(REDIRECTS)?.strip_prefix('=')?;
         // A player may have put the name of a track behind it.
         let end = count.find(|c: char| !c.is_ascii_digit());
         count[..end.unwrap_or(count.len())].parse().ok()
-    });
-    counts.last().unwrap_or(0)
+    };
+    query.split('&').rev().find_map(count_of).unwrap_or(0)
 }
 
 /// The URL, or the end of one, with so many.
