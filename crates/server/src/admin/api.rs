@@ -534,6 +534,12 @@ mod tests {
             ("Channel", serde_json::to_value(ChannelRow::default())),
             ("Limits", serde_json::to_value(Limits::default())),
             ("Drain", serde_json::to_value(Drain::default())),
+            ("Cluster", serde_json::to_value(cluster::Nodes::default())),
+            ("Node", serde_json::to_value(cluster::Node::default())),
+            (
+                "IgnoredEntry",
+                serde_json::to_value(cluster::Ignored::default()),
+            ),
             ("Reload", serde_json::to_value(Reload::default())),
             ("Error", Ok(json!({ "error": "" }))),
             ("Description", Ok(json!({}))),

@@ -63,7 +63,7 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 /// All nodes.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Nodes {
     cluster: String,
     node: String,
@@ -74,8 +74,8 @@ pub(super) struct Nodes {
     ignored: Vec<Ignored>,
 }
 
-#[derive(Serialize)]
-struct Node {
+#[derive(Default, Serialize)]
+pub(super) struct Node {
     node: String,
     is_this: bool,
     accepts: bool,
@@ -90,8 +90,8 @@ struct Node {
     films: usize,
 }
 
-#[derive(Serialize)]
-struct Ignored {
+#[derive(Default, Serialize)]
+pub(super) struct Ignored {
     key: String,
     reason: String,
 }
