@@ -90,6 +90,12 @@ async function byDash(context, name) {
 
 async function byPage(context) {
   const page = await open(context, "/live/cam/hls/index.html");
+  const asked = new Map();
+  page.on("request", (request) => {
+    if (request.url().includes("_HLS_msn=")) {
+      asked.set(request.url(), 1 + (asked.get(request.url()) ?? 0));
+    }
+  });
   await until(page, "the page has pictures", () =>
     document.querySelector("#film").readyState >= 3
       || document.querySelector("#state").textContent !== "");
@@ -108,6 +114,10 @@ async function byPage(context) {
   console.log(`the page: ${latency}`);
   await page.click("#edge");
   await until(page, "it goes on from the edge", () => document.querySelector("#film").readyState >= 3);
+  // Each answer has what was waited for, and so the next question is another one.
+  assert(asked.size > 0, "the page asked for nothing that comes next");
+  const most = Math.max(...asked.values());
+  assert(most <= 3, `the page asked ${most} times for the same`);
   await close(page);
 }
 

@@ -303,7 +303,12 @@ fn reloads_wait_for_what_is_next_and_no_further() {
         "the segment has ended"
     );
     assert_eq!(part_of(&window, 1002, 0), Found::Awaited);
-    assert_eq!(has(&window, "_HLS_msn=1001&_HLS_part=7"), Ok(true));
+    // A part beyond the last of a segment is the first of the next.
+    let beyond = ["_HLS_msn=1001&_HLS_part=2", "_HLS_msn=1001&_HLS_part=7"];
+    assert_eq!(has(&window, "_HLS_msn=1001&_HLS_part=1"), Ok(true));
+    assert_eq!(beyond.map(|query| has(&window, query)), [Ok(false); 2]);
+    part(&mut window, 0, 10);
+    assert_eq!(beyond.map(|query| has(&window, query)), [Ok(true); 2]);
 }
 
 #[test]

@@ -328,13 +328,17 @@ impl Window {
         if segment > newest.saturating_add(2) {
             return Err(BadReload::TooFar);
         }
-        Ok(match (kept.segments.back(), part) {
-            _ if segment < newest => true,
-            (Some(last), None) => segment == newest && last.is_complete,
-            (Some(last), Some(part)) => {
-                segment == newest && (last.is_complete || part < last.parts.len() as u64)
+        let (open, parts) = kept.hint();
+        Ok(match part {
+            _ if segment > open => false,
+            None => segment < open,
+            Some(part) if segment == open => part < parts,
+            // What is beyond a segment's last part is the first of the next one (section 6.2.5.2).
+            Some(part) if segment + 1 == open => {
+                let of = kept.find(segment).map_or(0, |it| it.parts.len() as u64);
+                part < of || parts > 0
             }
-            (None, _) => false,
+            Some(_) => true,
         })
     }
 

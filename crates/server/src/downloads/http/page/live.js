@@ -7,6 +7,7 @@ import { get } from "./track.js";
 // Seconds that are kept behind what is shown, and how far behind the newest is too far.
 const BEHIND = 60;
 const LATE = 3;
+const TOO_SOON_MS = 100;
 
 // A track: its buffer, and the parts that go to it.
 class LiveTrack {
@@ -34,7 +35,8 @@ class LiveTrack {
       url.searchParams.set("_HLS_msn", this.next.segment);
       url.searchParams.set("_HLS_part", this.next.part);
     }
-    const text = await (await get(url)).text();
+    // What was waited for may be kept by caches on the way, and is of no more use to this one.
+    const text = await (await get(url, { cache: "no-store" })).text();
     return livePlaylist(text, this.url);
   }
 
@@ -47,6 +49,10 @@ class LiveTrack {
         || (it.segment === this.next.segment && it.part >= this.next.part)));
       if (!this.next) {
         first = parts.findLastIndex((it) => it.isIndependent && it.part === 0);
+      }
+      if (this.next && first < 0) {
+        // A server that answers too soon is not asked again at once.
+        await new Promise((next) => setTimeout(next, TOO_SOON_MS));
       }
       for (const part of first < 0 ? [] : parts.slice(first)) {
         if (part.init !== this.init) {

@@ -10,8 +10,8 @@ const AHEAD = 30;
 const AHEAD_LEAST = 8;
 const BEHIND = 30;
 
-export async function get(url, signal) {
-  const response = await fetch(url, { signal });
+export async function get(url, options) {
+  const response = await fetch(url, options);
   if (!response.ok) {
     throw new Error(`${new URL(url).pathname}: ${response.status} ${response.statusText}`);
   }
