@@ -10,6 +10,7 @@ use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Settings};
 use onrush_measure::film_kind::FilmKind;
 use onrush_measure::load::{self, Transport};
 use onrush_server::engine::phase::Phase;
+use onrush_sys::path::PathName;
 
 use crate::frame::{Modes, Output, VERSION, bar};
 use crate::server_program::server_program;
@@ -39,6 +40,18 @@ pub(crate) struct Capacity {
     /// Length of a burst; repeatable
     #[arg(long, value_name = "TIME", default_values_t = [Time(Duration::from_millis(20))])]
     burst: Vec<Time>,
+
+    /// Search with each of these data paths of our server: uring_registered_zc, sendmmsg_gso,
+    /// sendmmsg, sendto [default: the server's own choice]
+    ///
+    /// Of a path that cannot be had here no viewers are held, and the table says so.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "NAMES",
+        value_delimiter = ','
+    )]
+    paths: Vec<PathName>,
 
     /// When bursts leave: as-they-come, aligned or spread; repeatable
     #[arg(long, hide_short_help = true, value_name = "PHASE",
@@ -199,6 +212,7 @@ impl Capacity {
         let mut settings = Settings {
             rate_bps: self.rate.0,
             bursts_ns: self.burst.iter().map(Time::nanos).collect(),
+            paths: self.paths.iter().map(ToString::to_string).collect(),
             phases: self.phase.clone(),
             jumping_percents: [0].into_iter().chain(self.jumping).collect(),
             jump_every_ns: self.jump_every.nanos(),

@@ -26,6 +26,9 @@ pub struct Run {
     pub mode: Mode,
     /// Length of a burst; 0 for a peer.
     pub burst_ns: u64,
+    /// The data path that our server was asked for; `None`: its own choice, or a peer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// When within a burst's time streams began.
     #[serde(default)]
     pub phase: Phase,

@@ -92,7 +92,7 @@ impl CapacityRecord {
     pub(super) fn rows(&self) -> Vec<Row<'_>> {
         let key = |run: &Run| (run.mode, run.burst_ns, run.phase, run.jumping_percent);
         let runs = self.runs.iter();
-        let runs = runs.map(|run| ((&run.server, run.media, key(run)), run));
+        let runs = runs.map(|run| ((&run.server, &run.path, run.media, key(run)), run));
         let rows = gather(runs).into_iter();
         rows.map(|(_, runs)| Row::of(runs)).collect()
     }
@@ -256,7 +256,10 @@ impl CapacityRecord {
             )
         });
         let jumping = rows.iter().filter(|row| row.of.jumping_percent > 0);
-        let key = |run: &Run| (run.server.clone(), run.mode, run.burst_ns, run.phase);
+        let key = |run: &Run| {
+            let path = run.path.clone();
+            (run.server.clone(), path, run.mode, run.burst_ns, run.phase)
+        };
         let jumping = jumping.filter_map(|row| {
             let is_still = |other: &&Row<'_>| {
                 let (run, of) = (other.of, row.of);
@@ -439,10 +442,16 @@ impl CapacityRecord {
             .x("ms of a stream in a burst", Unit::Count)
             .y("ns a packet", Unit::Count);
         let rows = self.rows();
-        for &mode in &self.settings.modes {
+        let modes = self.settings.modes.iter();
+        let lines = modes.flat_map(|&mode| {
+            let paths = self.settings.each_path().into_iter();
+            paths.map(move |path| (mode, path))
+        });
+        for (mode, path) in lines {
             let ours = rows.iter().filter(|row| {
                 let is_alone = row.of.jumping_percent == 0 && row.of.media == FilmKind::Ts;
-                row.of.mode == mode && row.of.burst_ns > 0 && is_alone
+                let is_it = row.of.mode == mode && row.of.path == path;
+                is_it && row.of.burst_ns > 0 && is_alone
             });
             let point = |row: &Row<'_>| {
                 let packet_ns = self.cost(row.held?).packet_ns;
@@ -450,7 +459,8 @@ impl CapacityRecord {
             };
             let mut points: Vec<_> = ours.filter_map(point).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            chart = chart.series(mode.name(), points);
+            let by = path.map_or_else(String::new, |path| format!(", {path}"));
+            chart = chart.series(&format!("{}{by}", mode.name()), points);
         }
         chart
     }
@@ -478,6 +488,7 @@ impl Run {
             _ => self.server.clone(),
         };
         name += &format!(", {}", self.mode.name());
+        name.extend(self.path.iter().map(|path| format!(", {path}")));
         if self.burst_ns > 0 {
             name += &format!(", bursts of {} ms", self.burst_ns / 1_000_000);
         }
@@ -531,6 +542,7 @@ pub(super) mod tests {
             server: "onrush".to_owned(),
             mode: Mode::Uso,
             burst_ns: 20_000_000,
+            path: None,
             phase: Phase::default(),
             clients,
             jumping_percent: 0,
@@ -623,6 +635,32 @@ pub(super) mod tests {
         assert_eq!(outcomes(true, 200_000), [Outcome::Kept]);
         assert_eq!(outcomes(true, 200_001), [Outcome::Missed]);
         assert_eq!(outcomes(false, 200_001), []);
+    }
+
+    #[test]
+    fn each_path_has_a_row_and_a_limit_of_its_own() {
+        let by = |path: &str, clients, missed: &[&str]| Run {
+            path: Some(path.to_owned()),
+            ..run(clients, missed, None)
+        };
+        let mut record = record(vec![
+            by("sendmmsg", 100, &[]),
+            by("sendmmsg", 200, &["late"]),
+            by("sendto", 50, &[]),
+            by("sendto", 100, &["late"]),
+        ]);
+        let rows = record.rows();
+        let held: Vec<_> = rows
+            .iter()
+            .map(|row| (row.of.name(), row.held.map(|run| run.clients)))
+            .collect();
+        let name = |path| format!("onrush, uso, {path}, bursts of 20 ms");
+        let expected = [(name("sendmmsg"), Some(100)), (name("sendto"), Some(50))];
+        assert_eq!(held, expected);
+        record.settings.aim = Some(75);
+        let outcomes = record.aim_verdicts();
+        let outcomes: Vec<_> = outcomes.iter().map(|verdict| verdict.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Kept, Outcome::Missed]);
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) mode: Mode,
     pub(super) burst_ns: u64,
+    /// Its data path; `None`: its own choice.
+    pub(super) path: Option<String>,
     pub(super) phase: Phase,
     /// Of a hundred of its viewers, so many jump.
     pub(super) jumping_percent: u32,
@@ -86,6 +88,7 @@ impl Candidate {
             name: "onrush".to_owned(),
             mode,
             burst_ns,
+            path: None,
             phase: Phase::default(),
             jumping_percent: 0,
             media: FilmKind::default(),
@@ -95,7 +98,8 @@ impl Candidate {
 
     /// What is tried, for people.
     fn told(&self, clients: u32, (held, missed): (u32, Option<u32>), again: u32) -> String {
-        let (name, mode) = (&self.name, self.mode.name());
+        let (mut name, mode) = (self.name.clone(), self.mode.name());
+        name.extend(self.path.iter().map(|path| format!(" by {path}")));
         let upper = missed.map_or_else(|| "?".to_owned(), |clients| clients.to_string());
         let unless = |is_usual: bool, words: String| if is_usual { String::new() } else { words };
         let media = unless(self.media == FilmKind::Ts, format!(" of {}", self.media));
@@ -165,8 +169,15 @@ impl<P: FnMut(&str)> Search<'_, P> {
             let ours =
                 phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
             for (phase, burst_ns) in ours {
-                let onrush = Candidate::onrush(mode, burst_ns);
-                self.add_each(Candidate { phase, ..onrush }, &mut candidates);
+                for path in settings.each_path() {
+                    let onrush = Candidate::onrush(mode, burst_ns);
+                    let onrush = Candidate {
+                        phase,
+                        path,
+                        ..onrush
+                    };
+                    self.add_each(onrush, &mut candidates);
+                }
             }
             for peer in &settings.peers {
                 let peer = Candidate {
@@ -266,6 +277,8 @@ impl<P: FnMut(&str)> Search<'_, P> {
             .judge(missed, candidate.burst_ns, &seen, of_ours);
         missed
             .extend(last_words.map(|said| format!("the server ended by itself; it said: {said}")));
+        let asked = candidate.path.as_deref();
+        missed.extend(of_ours.and_then(|counted| status::other_path(counted, asked)));
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
@@ -279,6 +292,7 @@ impl<P: FnMut(&str)> Search<'_, P> {
             server: candidate.name.clone(),
             mode: candidate.mode,
             burst_ns: candidate.burst_ns,
+            path: candidate.path.clone(),
             phase: candidate.phase,
             clients,
             jumping_percent: candidate.jumping_percent,
@@ -376,6 +390,9 @@ impl<P: FnMut(&str)> Search<'_, P> {
         command.args(["serve", folder, "--rtsp", address, "--state", "off"]);
         command.args(["--cores", &self.core.to_string()]);
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
+        if let Some(path) = &candidate.path {
+            command.args(["--path", path]);
+        }
         // A server as it is sold has no such option.
         if candidate.phase != Phase::default() {
             command.args(["--phase", candidate.phase.as_str()]);
@@ -423,11 +440,12 @@ impl<P: FnMut(&str)> Search<'_, P> {
 /// the least that it did not; `None` if they say no such thing.
 fn limit(runs: &[Run], candidate: &Candidate) -> Option<f64> {
     let is_it = |run: &&Run| {
-        let of = (&run.server, run.mode, run.burst_ns, run.phase);
+        let of = (&run.server, run.mode, run.burst_ns, &run.path, run.phase);
         let it = (
             &candidate.name,
             candidate.mode,
             candidate.burst_ns,
+            &candidate.path,
             candidate.phase,
         );
         let is_such = run.jumping_percent == candidate.jumping_percent;

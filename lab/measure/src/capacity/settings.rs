@@ -1,6 +1,7 @@
 //! What the experiment is asked for, and what it refuses.
 
 use onrush_server::engine::phase::Phase;
+use onrush_sys::path::PathName;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,10 @@ pub struct Settings {
     pub rate_bps: u64,
     /// Lengths of a burst, for our server; each is tried.
     pub bursts_ns: Vec<u64>,
+    /// Data paths of our server, by name; each is tried, and one that cannot be had is held by
+    /// nobody. Empty: the server's own choice.
+    #[serde(default)]
+    pub paths: Vec<String>,
     /// When within a burst's time our server's streams begin; each is tried.
     #[serde(default = "as_they_come")]
     pub phases: Vec<Phase>,
@@ -126,6 +131,14 @@ pub struct Peer {
 }
 
 impl Settings {
+    /// Each data path that is tried; a single `None` where the server chooses.
+    pub(super) fn each_path(&self) -> Vec<Option<String>> {
+        match self.paths.is_empty() {
+            true => vec![None],
+            false => self.paths.iter().cloned().map(Some).collect(),
+        }
+    }
+
     /// How long `clients` viewers take to come.
     pub(super) fn ramp_ns(&self, clients: u32) -> u64 {
         u64::from(clients) * 1_000_000_000 / u64::from(self.arrivals_per_second.max(1))
@@ -243,7 +256,12 @@ impl Settings {
 
     fn check_transport(&self) -> Result<(), ExperimentError> {
         let is_interleaved = self.transport.is_interleaved();
+        let unknown = |path: &String| path.parse::<PathName>().err();
+        let unknown = self.paths.iter().find_map(unknown);
         refuse! { ExperimentError::Settings;
+            unknown.is_some() => "{}", unknown.unwrap_or_default();
+            is_interleaved && !self.paths.is_empty()
+                => "what comes on connections takes no data path: ask for udp, or for no path";
             self.transport == Transport::Multicast
                 => "a group is sent to once, however many hear it: ask for another transport";
             is_interleaved && self.inspected == 0
@@ -331,6 +349,7 @@ impl Default for Settings {
         Self {
             rate_bps: 4_000_000,
             bursts_ns: vec![20_000_000],
+            paths: Vec::new(),
             phases: as_they_come(),
             jumping_percents: nobody_jumps(),
             jump_every_ns: jump_every_ns(),
@@ -407,6 +426,26 @@ mod tests {
         for refused in [of(Transport::Multicast, 0), of(Transport::Tcp, 1)] {
             assert!(refused.check().is_err(), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn paths_are_known_and_of_datagrams() {
+        let of = |path: &str, transport| {
+            let settings = Settings {
+                paths: vec![path.to_owned()],
+                transport,
+                ..Settings::default()
+            };
+            settings.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(of("sendmmsg_gso", Transport::Udp), Ok(()));
+        let unknown = of("sendfile", Transport::Udp).unwrap_err();
+        assert!(
+            unknown.starts_with("no path is named \"sendfile\"; there are uring"),
+            "{unknown}"
+        );
+        let interleaved = of("sendmmsg", Transport::Tcp).unwrap_err();
+        assert!(interleaved.contains("takes no data path"), "{interleaved}");
     }
 
     #[test]

@@ -2,10 +2,15 @@
 //! go.
 //!
 //! The server runs in the testbed of the capacity experiment, below its limit. Asked is what only
-//! time shows: whether its memory grows, whether it gets later, and whether every packet that it
-//! says it has sent was counted at the other end.
+//! time shows: whether its memory grows, whether viewers come to need deeper buffers, and whether
+//! every packet that it says it has sent was counted at the other end.
+//!
+//! Judged is what each visit would have had to buffer, all its jumps and pauses included. How late
+//! packets are against the first of their track is told beside it, and judged in records from
+//! before: after a jump that first packet may itself be early.
 
 use std::fs;
+use std::mem;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -26,6 +31,7 @@ use crate::load::report::Figures;
 use crate::load::{self, Behaviour, Receive, Slice};
 use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
+use crate::table::Verdict;
 use crate::trend::Trend;
 
 /// Its name on the command line and in files.
@@ -81,7 +87,8 @@ pub struct Settings {
     pub burst_ns: u64,
     /// How long a slice is that is looked at alone.
     pub slice_ns: u64,
-    /// A packet later than this is late; of 1000 one may be.
+    /// So much of a viewer's buffer is for what is late; in records from before, a packet later
+    /// than this is late, and of 1000 one may be.
     pub lateness_ns_max: i64,
     /// What choices are drawn from.
     pub seed: u64,
@@ -90,8 +97,11 @@ pub struct Settings {
 /// What was seen.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
-    /// By the viewers, without the streams one by one.
+    /// By the viewers, without the streams one by one, and without start-up and who waited for it.
     pub load: load::Run,
+    /// How long viewers waited for their first packets.
+    #[serde(default)]
+    pub start_up: Option<StartUp>,
     /// Packets that the server says it has sent.
     pub packets_sent: Option<u64>,
     /// Of its bursts, the part that left with the one before because it was behind.
@@ -102,6 +112,19 @@ pub struct Run {
     pub films_removed: u32,
     /// Films that were put in their places.
     pub films_replaced: u32,
+}
+
+/// How long viewers waited for their first packets: hundreds of thousands of them.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct StartUp {
+    /// Visits that saw a first packet.
+    pub visits: u64,
+    /// Of those, the ones that waited longer than they may.
+    pub slow: u64,
+    /// Viewers that had waited for longer than they may when all was over, and saw none.
+    pub unserved: u64,
+    /// So long, in ns, waited half of the visits, 99 of 100, and the slowest.
+    pub waited_ns: Option<[u64; 3]>,
 }
 
 /// What only time shows, from the slices after warm-up.
@@ -121,6 +144,17 @@ pub struct Trends {
     pub late_ns: f64,
     /// By how much that grew, in ns a second.
     pub lateness: Trend,
+    /// What 99 viewers in 100 had enough with, where that was followed in every slice.
+    pub needed: Option<NeededTrend>,
+}
+
+/// What 99 viewers in 100 had enough with, in the slices that their visits ended in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NeededTrend {
+    /// The median of the slices, in ns.
+    pub median_ns: f64,
+    /// By how much it grew, in ns a second.
+    pub trend: Trend,
 }
 
 /// Carries it out. `onrush` is the program to measure.
@@ -189,14 +223,14 @@ fn soak<P: FnMut(&str)>(
     drop(server.interrupt(STOP_TIME_MAX));
     let mut seen = seen?;
     seen.streams.clear();
-    // By the hundred thousand.
-    seen.start_up_ns.clear();
+    let start_up = StartUp::take_from(&mut seen, load.start_up_ns_max);
     let counted = status::read(&films.status());
     Ok(Run {
         packets_sent: counted.as_ref().map(|counted| counted.packets),
         joined: counted.as_ref().map(status::joined),
         films_removed,
         films_replaced,
+        start_up: Some(start_up),
         load: seen,
     })
 }
@@ -236,27 +270,73 @@ fn replace_films(films: &Films, is_over: &AtomicBool) -> (u32, u32) {
     (removed, added)
 }
 
+impl StartUp {
+    /// Takes what `seen` has of it, where viewers may wait for so long.
+    fn take_from(seen: &mut load::Run, ns_max: u64) -> Self {
+        let mut waited_ns = mem::take(&mut seen.start_up_ns);
+        waited_ns.sort_unstable();
+        let last = waited_ns.len().checked_sub(1);
+        Self {
+            visits: waited_ns.len() as u64,
+            slow: waited_ns.iter().filter(|&&ns| ns > ns_max).count() as u64,
+            unserved: mem::take(&mut seen.unserved),
+            waited_ns: last.map(|last| [last / 2, last * 99 / 100, last].map(|at| waited_ns[at])),
+        }
+    }
+
+    /// What is wrong with it: one visit of 1000 may be slow.
+    fn missed(&self, ns_max: u64) -> Option<String> {
+        let (late, all) = (self.slow + self.unserved, self.visits + self.unserved);
+        let seconds = ns_max / 1_000_000_000;
+        (late * 1000 > all).then(|| {
+            format!(
+                "{late} of {all} visits waited more than {seconds} s for a first packet, {} of \
+                 them to the end",
+                self.unserved
+            )
+        })
+    }
+}
+
 impl Run {
+    /// Whether all was as `settings` want it. What came late or not at all proves nothing if the
+    /// load generator was late itself; memory that grows and packets that are not accounted for
+    /// are the server's.
+    #[must_use]
+    pub fn verdict(&self, settings: &Settings) -> Verdict {
+        let what = "sent is what was sunk, nothing grows, nothing gets later";
+        let (by_viewers, by_server) = self.missed_by(settings);
+        let void = Figures::of(&settings.load(Vec::new(), 0), &self.load).void;
+        if by_server.is_empty() && !by_viewers.is_empty() && !void.is_empty() {
+            let (missed, void) = (by_viewers.join("; "), void.join("; "));
+            return Verdict::void(what, format!("{missed}; but {void}"));
+        }
+        Verdict::unless(what, &[by_viewers, by_server].concat())
+    }
+
     /// What was not as `settings` want it: what is lost, late or refused, and what only time shows.
     #[must_use]
     pub fn missed(&self, settings: &Settings) -> Vec<String> {
-        let mut missed = Figures::of(&settings.load(Vec::new(), 0), &self.load).missed;
-        let is_excused = |reason: &str| EXPECTED_FAILURES.iter().any(|part| reason.contains(part));
-        let failures = self.load.failures.iter().map(|(reason, _)| reason);
-        let excused: Vec<_> = failures.filter(|reason| is_excused(reason)).collect();
-        missed.retain(|missed| !excused.iter().any(|reason| missed.ends_with(*reason)));
+        let (by_viewers, by_server) = self.missed_by(settings);
+        [by_viewers, by_server].concat()
+    }
+
+    /// What viewers missed, and what the server's own account says against it.
+    fn missed_by(&self, settings: &Settings) -> (Vec<String>, Vec<String>) {
+        let mut missed = self.missed_by_viewers(settings);
+        let mut by_server = Vec::new();
         if self.packets_sent != self.load.packets_sunk {
-            missed.push(format!(
+            by_server.push(format!(
                 "sent {:?} packets, sunk {:?}",
                 self.packets_sent, self.load.packets_sunk
             ));
         }
         let Some(trends) = self.trends() else {
-            missed.push("too short to say whether anything grows".to_owned());
-            return missed;
+            by_server.push("too short to say whether anything grows".to_owned());
+            return (missed, by_server);
         };
         if trends.memory_leaks() {
-            missed.push(format!("memory grows: {}", trends.memory_in_words()));
+            by_server.push(format!("memory grows: {}", trends.memory_in_words()));
         }
         if trends.gets_later() {
             let host = Host::of(&self.load.slices).map(|host| format!("; {}", host.in_words()));
@@ -266,6 +346,19 @@ impl Run {
                 host.unwrap_or_default()
             ));
         }
+        (missed, by_server)
+    }
+
+    /// What is lost, late or refused.
+    fn missed_by_viewers(&self, settings: &Settings) -> Vec<String> {
+        let load = settings.load(Vec::new(), 0);
+        let mut missed = Figures::of(&load, &self.load).missed;
+        let is_excused = |reason: &str| EXPECTED_FAILURES.iter().any(|part| reason.contains(part));
+        let failures = self.load.failures.iter().map(|(reason, _)| reason);
+        let excused: Vec<_> = failures.filter(|reason| is_excused(reason)).collect();
+        missed.retain(|missed| !excused.iter().any(|reason| missed.ends_with(*reason)));
+        let start_up = self.start_up.as_ref();
+        missed.extend(start_up.and_then(|start_up| start_up.missed(load.start_up_ns_max)));
         missed
     }
 
@@ -282,15 +375,22 @@ impl Run {
             samples.collect::<Vec<_>>()
         };
         let (memory, lateness) = (over_time(memory_bytes), over_time(late_ns));
-        let mut late: Vec<_> = lateness.iter().map(|&(_, ns)| ns).collect();
-        late.sort_unstable_by(f64::total_cmp);
+        let needed = over_time(|slice| Some(ratio(slice.needed?.p99_ns, 1)));
+        // Never half by the one and half by the other.
+        let needed = (needed.len() == after.len()).then_some(needed);
         Some(Trends {
+            needed: needed.and_then(|samples| {
+                Some(NeededTrend {
+                    median_ns: middle(&samples)?,
+                    trend: Trend::of(&samples)?,
+                })
+            }),
             from_ns: first.end_ns,
             time_ns: last.end_ns - first.end_ns,
             visits: last.visits.saturating_sub(first.visits),
             memory_bytes: memory.last()?.1,
             memory: Trend::of(&memory)?,
-            late_ns: *late.get(late.len() / 2)?,
+            late_ns: middle(&lateness)?,
             lateness: Trend::of(&lateness)?,
         })
     }
@@ -306,14 +406,20 @@ impl Trends {
     /// Whether packets get later, by however little.
     #[must_use]
     pub fn lateness_grows(&self) -> bool {
-        self.lateness.grows()
+        self.judged().grows()
+    }
+
+    /// What viewers need, or in records from before how late packets are.
+    fn judged(&self) -> &Trend {
+        let needed = self.needed.as_ref();
+        needed.map_or(&self.lateness, |needed| &needed.trend)
     }
 
     /// Whether packets get later, and by more than does no harm.
     #[must_use]
     pub fn gets_later(&self) -> bool {
         self.lateness_grows()
-            && self.lateness.slope * seconds(self.time_ns) > LATENESS_GROWTH_NS_MAX
+            && self.judged().slope * seconds(self.time_ns) > LATENESS_GROWTH_NS_MAX
     }
 
     /// For people.
@@ -336,11 +442,17 @@ impl Trends {
     #[must_use]
     pub fn lateness_in_words(&self) -> String {
         let us_a_minute = |slope: f64| slope * 60.0 / 1e3;
-        let (low, high) = self.lateness.interval;
+        let (low, high) = self.judged().interval;
+        let of = match &self.needed {
+            Some(needed) => format!(
+                "99 of 100 viewers need buffers of {:.1} ms",
+                needed.median_ns / 1e6
+            ),
+            None => format!("p99.9 of {:.1} ms", self.late_ns / 1e6),
+        };
         format!(
-            "p99.9 of {:.1} ms, {:+.0} us a minute ({:+.0} to {:+.0}, 99 %)",
-            self.late_ns / 1e6,
-            us_a_minute(self.lateness.slope),
+            "{of}, {:+.0} us a minute ({:+.0} to {:+.0}, 99 %)",
+            us_a_minute(self.judged().slope),
             us_a_minute(low),
             us_a_minute(high),
         )
@@ -349,6 +461,13 @@ impl Trends {
     fn bytes_per_visit(&self, bytes_a_second: f64) -> f64 {
         bytes_a_second * seconds(self.time_ns) / ratio(self.visits.max(1), 1)
     }
+}
+
+/// The middle of samples over time; `None` without any.
+fn middle(samples: &[(f64, f64)]) -> Option<f64> {
+    let mut sorted: Vec<_> = samples.iter().map(|&(_, value)| value).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }
 
 /// What the server held beside packets, at the end of the slice.
@@ -388,7 +507,15 @@ impl Settings {
         }
     }
 
-    fn load(&self, urls: Vec<String>, server: u32) -> load::Settings {
+    /// What a player buffers: of films of several kinds, what the kind needs that needs most.
+    fn buffer_ns(&self) -> u64 {
+        let capacity = self.capacity();
+        let of_each = self.media.iter().map(|&kind| capacity.buffer_ns(kind));
+        of_each.fold(capacity.buffer_ns(FilmKind::Ts), u64::max)
+    }
+
+    /// What viewers do of those URLs, whom the process `server` serves.
+    pub(super) fn load(&self, urls: Vec<String>, server: u32) -> load::Settings {
         load::Settings {
             ramp_ns: self.capacity().ramp_ns(self.clients),
             time_ns: self.time_ns,
@@ -399,8 +526,7 @@ impl Settings {
                 bursts: false,
             },
             lateness_ns_max: self.lateness_ns_max,
-            // Slices are judged, one after the other, by how late packets are in each.
-            buffer_ns: None,
+            buffer_ns: Some(self.buffer_ns()),
             pid: Some(server),
             seed: self.seed,
             slice_ns: self.slice_ns,
@@ -436,7 +562,9 @@ impl Default for Settings {
 mod tests {
     use super::*;
     use crate::histogram::{FIRST_NS, Histogram, Quantiles, SLOTS, STEP_NS};
-    use crate::load::Memory;
+    use crate::load::{Generator, Memory, Needed};
+    use crate::table::Outcome;
+    use onrush_testkit::playout::{Played, Playouts};
 
     /// Slices of ten seconds, a hundred visits in each.
     fn slices(memory_bytes: impl Fn(u64) -> u64, late_ns: impl Fn(u64) -> i64) -> Vec<Slice> {
@@ -447,6 +575,7 @@ mod tests {
                 lateness.count(0, 500);
                 lateness.count(late_ns(i), 1);
                 Slice {
+                    needed: None,
                     lateness: Quantiles::from(&lateness),
                     end_ns: i * 10_000_000_000,
                     packets: 1,
@@ -525,6 +654,151 @@ mod tests {
         assert!(missed(slices(flat, on_time)[..7].to_vec(), 5).contains("too short"));
     }
 
+    /// A soak of two kinds of films in which each of a thousand visits needed so much.
+    fn thousand(needed_ns: u64) -> (Settings, Run) {
+        let settings = Settings {
+            clients: 10,
+            media: vec![FilmKind::Ts, FilmKind::Mp4],
+            ..Settings::default()
+        };
+        let of_slice = |i: u64| Needed {
+            viewers: 100,
+            missing: 0,
+            p50_ns: needed_ns / 2,
+            p99_ns: needed_ns + i,
+            max_ns: needed_ns + i,
+        };
+        // By the first packets of tracks all is late, and ever later.
+        let late_ns = |i| 58_600_000 + i64::try_from(i).unwrap() * 20_000_000;
+        let slices = (1..).zip(slices(|_| 1000, late_ns));
+        let slices = slices.map(|(i, slice)| Slice {
+            needed: Some(of_slice(i)),
+            ..slice
+        });
+        let mut run = run(slices.collect(), 5);
+        run.load.lateness.count(58_600_000, 1000);
+        let mut playouts = Playouts::default();
+        for _ in 0..1000 {
+            playouts.add(Played {
+                packets: 1000,
+                needed_ns,
+                ..Played::default()
+            });
+        }
+        run.load.playouts = Some(playouts);
+        run.load.generator = Some(Generator::default());
+        run.start_up = Some(StartUp {
+            visits: 1000,
+            ..StartUp::default()
+        });
+        (settings, run)
+    }
+
+    #[test]
+    fn judged_is_what_viewers_need_and_not_first_packets() {
+        // Sound leaves up to 160 ms early: of its viewers 180 ms are enough.
+        let (settings, mut run) = thousand(170_000_000);
+        assert_eq!(run.missed(&settings), [""; 0]);
+        let words = run.trends().unwrap().lateness_in_words();
+        assert!(
+            words.starts_with("99 of 100 viewers need buffers of 170.0 ms"),
+            "{words}"
+        );
+        let ts_alone = Settings {
+            media: vec![FilmKind::Ts],
+            ..settings.clone()
+        };
+        assert!(run.missed(&ts_alone)[0].contains("buffer more than 60 ms"));
+        // A record from before is judged by its packets.
+        run.load.playouts = None;
+        run.load
+            .slices
+            .iter_mut()
+            .for_each(|slice| slice.needed = None);
+        let missed = run.missed(&settings).join(";");
+        assert!(missed.contains("later than 20 ms") && missed.contains("get later"));
+    }
+
+    #[test]
+    fn each_planted_unfairness_turns_the_verdict_of_a_soak() {
+        let (settings, fair) = thousand(20_000_000);
+        assert_eq!(fair.verdict(&settings).outcome, Outcome::Kept);
+        let starve = |run: &mut Run| {
+            let playouts = run.load.playouts.as_mut().unwrap();
+            playouts.add(Played::starved(3_000_000_000));
+        };
+        let need_more = |run: &mut Run| {
+            let playouts = run.load.playouts.as_mut().unwrap();
+            (0..2).for_each(|_| playouts.add(Played::starved(181_000_000)));
+            playouts.missing = 0;
+        };
+        let get_later = |run: &mut Run| {
+            for (i, slice) in (0_u64..).zip(&mut run.load.slices) {
+                slice.needed.as_mut().unwrap().p99_ns += i * 1_000_000;
+            }
+        };
+        type Change = fn(&mut Run);
+        let planted: [(Change, &str); 7] = [
+            (starve, "1 packets were due and did not come"),
+            (need_more, "2 of 1002 viewers would have had to buffer more"),
+            (get_later, "packets get later: 99 of 100 viewers"),
+            (|run| run.load.totals.lost = 1, "1 packets were lost"),
+            (|run| run.load.packets_sunk = Some(4), "sunk Some(4)"),
+            (
+                |run| run.start_up.as_mut().unwrap().slow = 2,
+                "2 of 1000 visits waited more than 5 s",
+            ),
+            // Refused, tried again, and refused to the end.
+            (
+                |run| run.start_up.as_mut().unwrap().unserved = 2,
+                "2 of 1002 visits waited more than 5 s for a first packet, 2 of them to the end",
+            ),
+        ];
+        for (change, said) in planted {
+            let mut run = fair.clone();
+            change(&mut run);
+            let verdict = run.verdict(&settings);
+            assert_eq!(verdict.outcome, Outcome::Missed, "{said}");
+            assert!(verdict.found.contains(said), "{}", verdict.found);
+        }
+    }
+
+    #[test]
+    fn a_late_generator_voids_what_viewers_missed_and_no_leak() {
+        let (settings, mut run) = thousand(20_000_000);
+        run.load.generator.as_mut().unwrap().late_ns_max = 3_000_000_000;
+        assert_eq!(run.verdict(&settings).outcome, Outcome::Kept);
+        run.load.totals.lost = 1;
+        let verdict = run.verdict(&settings);
+        assert_eq!(verdict.outcome, Outcome::Void);
+        assert!(
+            verdict.found.contains("were lost; but the load generator"),
+            "{}",
+            verdict.found
+        );
+        run.packets_sent = Some(6);
+        assert_eq!(run.verdict(&settings).outcome, Outcome::Missed);
+    }
+
+    #[test]
+    fn waits_are_taken_from_the_load_and_summed_up() {
+        let mut seen = load::Run {
+            start_up_ns: vec![9, 1, 5],
+            unserved: 2,
+            ..load::Run::default()
+        };
+        let start_up = StartUp::take_from(&mut seen, 8);
+        let expected = StartUp {
+            visits: 3,
+            slow: 1,
+            unserved: 2,
+            waited_ns: Some([5, 5, 9]),
+        };
+        assert_eq!((start_up, seen), (expected, load::Run::default()));
+        let none = StartUp::take_from(&mut load::Run::default(), 8);
+        assert_eq!((none.waited_ns, none.missed(8)), (None, None));
+    }
+
     #[test]
     fn what_the_host_did_is_told_beside_a_miss_and_excuses_none() {
         let later = |i: u64| 2_000_000 * i64::try_from(i).unwrap();
@@ -563,6 +837,13 @@ mod tests {
             end_ns: settings.time_ns,
             packets: 1 << 40,
             lateness: Quantiles::from(&everywhere),
+            needed: Some(Needed {
+                viewers: 1 << 20,
+                missing: u64::MAX,
+                p50_ns: u64::MAX,
+                p99_ns: u64::MAX,
+                max_ns: u64::MAX,
+            }),
             server: Some(load::Usage::default()),
             memory: Some(Memory {
                 resident_bytes: 1 << 40,

@@ -2,10 +2,10 @@
 
 use super::host::{Host, packet_ns, stolen_part};
 use super::soak::{Run, SoakRecord};
-use crate::load::Slice;
+use crate::load::{Slice, report as load_report};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{ratio, to_f64};
-use crate::table::{Block, Column, Report, Table, Verdict, table};
+use crate::table::{Block, Column, Report, Table, table};
 
 /// What a record says.
 #[must_use]
@@ -14,14 +14,16 @@ pub fn soak_report(record: &SoakRecord) -> Report {
     for run in &record.runs {
         report.add(drawings(run));
         report.add([slices_told(run)]);
+        report.add(needed_told(run));
         report.add([Block::Folded(
             "Figures".to_owned(),
             vec![compared(run).into()],
         )]);
         report.add(words(run).into_iter().map(Block::Text));
-        let missed = run.missed(&record.settings);
-        let what = "sent is what was sunk, nothing grows, nothing gets later";
-        report.add([Verdict::unless(what, &missed)]);
+        let load = record.settings.load(Vec::new(), 0);
+        let buffer = load_report::buffer(&load, &run.load);
+        report.add(buffer.map(|words| Block::Text(format!("buffers {words}"))));
+        report.add([run.verdict(&record.settings)]);
     }
     report
 }
@@ -51,6 +53,24 @@ fn slices_told(run: &Run) -> Table {
         Column::ns("a packet", 0) => packet_ns(slice),
         Column::percent("host took", 1) => stolen_part(slice),
     }
+}
+
+/// A row for each slice: what viewers would have had to buffer whose visits ended in it. `None` if
+/// that was not followed.
+fn needed_told(run: &Run) -> Option<Table> {
+    let slices = run.load.slices.iter();
+    let known = slices.filter_map(|slice| Some((slice.end_ns, slice.needed?)));
+    let table = table! {
+        "What viewers would have had to buffer whose visits ended in a slice",
+        for (end_ns, needed) in known;
+        Column::count("s", 0) => end_ns / 1_000_000_000,
+        Column::count("viewers", 0) => needed.viewers,
+        Column::ms("half", 1) => needed.p50_ns,
+        Column::ms("99 of 100", 1) => needed.p99_ns,
+        Column::ms("all", 1) => needed.max_ns,
+        Column::count("due and not come", 0) => needed.missing,
+    };
+    (!table.rows.is_empty()).then_some(table)
 }
 
 /// What a comparison takes: a slice is a sample.
@@ -106,6 +126,11 @@ fn words(run: &Run) -> Vec<String> {
         let lateness = trends.lateness_in_words();
         words.push(format!("lateness, after {from_s} s: {steady}{lateness}"));
     }
+    let waited = run.start_up.and_then(|start_up| start_up.waited_ns);
+    words.extend(waited.map(|[p50, p99, max]| {
+        let [p50, p99, max] = [p50, p99, max].map(|ns| ratio(ns, 1_000_000));
+        format!("start-up: p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms to the first packet")
+    }));
     let host = Host::of(&run.load.slices);
     words.extend(host.map(|host| format!("processor: {}", host.in_words())));
     let failures = run.load.failures.iter();

@@ -8,11 +8,25 @@ use onrush_server::admin::status::{Engine, Status};
 use crate::error::what_is;
 use crate::stats::ratio;
 
-/// The counters of all engines together; `None` if there is no status in `file`.
+/// The counters of all engines together, and the data path of the first; `None` if there is no
+/// status in `file`.
 pub(super) fn read(file: &Path) -> Option<Engine> {
     let status: Status = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
     let engines = status.engines.iter();
-    Some(engines.fold(Engine::default(), |all, engine| all.and(engine)))
+    let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
+    let path = status.engines.first().map(|engine| engine.path.clone());
+    Some(Engine {
+        path: path.unwrap_or_default(),
+        ..all
+    })
+}
+
+/// What is wrong if the server was `asked` for a data path, and sends by another.
+pub(super) fn other_path(engine: &Engine, asked: Option<&str>) -> Option<String> {
+    let (asked, path) = (asked?, &engine.path);
+    (path != asked).then(|| {
+        format!("{asked} cannot be had here, and the server took {path}; onrush doctor says why")
+    })
 }
 
 /// Of the bursts, the part that left with the one before, because the engine was behind.
@@ -66,13 +80,20 @@ mod tests {
         }
     }
 
+    fn by_path(packets: u64) -> Engine {
+        Engine {
+            path: "sendmmsg".to_owned(),
+            ..engine(packets)
+        }
+    }
+
     #[test]
     fn all_engines_of_a_status_count() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("status.json");
         assert_eq!(read(&file), None);
         let status = Status {
-            engines: vec![engine(1000), engine(234)],
+            engines: vec![by_path(1000), engine(234)],
             ..Status::default()
         };
         fs::write(&file, serde_json::to_vec(&status).unwrap()).unwrap();
@@ -81,6 +102,10 @@ mod tests {
             (all.packets, all.bursts_joined, all.lateness.count()),
             (1234, 6, 214)
         );
+        assert_eq!(other_path(&all, Some("sendmmsg")), None);
+        assert_eq!(other_path(&all, None), None);
+        let other = other_path(&all, Some("sendto")).unwrap();
+        assert!(other.contains("the server took sendmmsg"), "{other}");
         fs::write(&file, "sessions served: 7; 1234 packets").unwrap();
         assert_eq!(read(&file), None);
     }

@@ -25,8 +25,8 @@ use super::server::{Memory, Usage, memory, usage};
 use super::shared::{AGAIN, PAUSE, arrivals, nanos, report, resolve};
 use super::transport::Transport;
 use super::{
-    Acts, Connections, Generator, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings,
-    Slice, Stream,
+    Acts, Connections, Generator, LoadError, Needed, Progress, Receive, Run, STREAMS_KEPT_MAX,
+    Settings, Slice, Stream,
 };
 use crate::histogram::{Histogram, Quantiles};
 use crate::tls_peer;
@@ -76,6 +76,8 @@ struct Seen {
     start_up_ns: Vec<u64>,
     unserved: u64,
     playouts: Playouts,
+    /// Of visits that ended in this slice.
+    playouts_of_slice: Playouts,
     streams: Vec<Stream>,
 }
 
@@ -136,10 +138,15 @@ pub(super) async fn all(
     let from = shared.moment(Look::Full)?;
     let mut slices = Vec::new();
     let mut before = from.clone();
+    // Who left while others came belongs to no slice.
+    shared.needed_of_slice();
     while let Some(slice_end) = shared.slice_end() {
         sleep_until(slice_end).await;
         let now = shared.moment(Look::Full)?;
-        slices.push(now.slice_since(&before, from.at_ns, settings.core));
+        slices.push(Slice {
+            needed: shared.needed_of_slice(),
+            ..now.slice_since(&before, from.at_ns, settings.core)
+        });
         before = now;
     }
     sleep_until(shared.end).await;
@@ -208,6 +215,7 @@ impl Moment {
             end_ns: self.at_ns - begin_ns,
             packets: self.packets.saturating_sub(before.packets),
             lateness: Quantiles::from(&self.lateness.since(&before.lateness)),
+            needed: None,
             server: usage.map(|(now, before)| Usage {
                 memory_bytes: now.memory_bytes,
                 ..now.since(before)
@@ -392,11 +400,12 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         actor.is_interrupted = false;
         let visit = visit(&shared, (url, place), &mut streams, &mut actor).await;
         let ended_ns = actor.ended_ns.take().unwrap_or_else(monotonic_ns);
-        let ended = shared.ended(ended_ns);
+        // Who was sent away is a failure, and has nothing more to come.
+        let ended = shared.ended(ended_ns).filter(|_| visit.is_ok());
         let put_down = |stream| shared.put_down(stream, (url, begin_ns), ended);
         let all = streams.into_iter().map(put_down);
         let seen = all.fold(SeenOfStream::default(), SeenOfStream::and);
-        shared.count_viewer(&seen, &actor, ended_ns);
+        shared.count_viewer(&seen, &actor, ended);
         // The viewer waits for the first packet of any of its streams.
         is_waiting = seen.first_ns.is_none();
         if let Some(first_ns) = seen.first_ns {
@@ -416,7 +425,10 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
             wanted_ns = monotonic_ns();
         }
     }
-    shared.seen.borrow_mut().unserved += u64::from(is_waiting);
+    // Who has not waited for so long might still be served in time.
+    let waited_ns = monotonic_ns().saturating_sub(wanted_ns);
+    let is_unserved = is_waiting && waited_ns > shared.settings.start_up_ns_max;
+    shared.seen.borrow_mut().unserved += u64::from(is_unserved);
 }
 
 /// Someone comes, watches, and goes.
@@ -547,18 +559,28 @@ impl Shared {
     }
 
     /// Counts what a viewer would have had to buffer, if somebody looked at what came to it.
-    fn count_viewer(&self, seen: &SeenOfStream, actor: &Actor, ended_ns: u64) {
+    fn count_viewer(&self, seen: &SeenOfStream, actor: &Actor, ended: Option<Ended>) {
         let Some((played, first_ns)) = seen.played.zip(seen.first_ns) else {
             return;
         };
-        let watched_ns = ended_ns.saturating_sub(first_ns);
+        let watched_ns = ended.map_or(0, |ended| ended.at_ns.saturating_sub(first_ns));
         // Nothing has come since its warm-up.
         let is_starved = played.packets == 0 && !actor.is_interrupted;
         let played = match is_starved && watched_ns > 2 * WARM_UP_NS {
             true => Played::starved(watched_ns),
             false => played,
         };
-        self.seen.borrow_mut().playouts.add(played);
+        let mut seen = self.seen.borrow_mut();
+        seen.playouts.add(played);
+        if self.settings.slice_ns > 0 {
+            seen.playouts_of_slice.add(played);
+        }
+    }
+
+    /// What those needed whose visits ended since this was last asked.
+    fn needed_of_slice(&self) -> Option<Needed> {
+        let ended = mem::take(&mut self.seen.borrow_mut().playouts_of_slice);
+        self.settings.buffer_ns.and_then(|_| Needed::of(&ended))
     }
 
     /// Pauses; what is played then is measured from its own first packet. Numbers go on.

@@ -188,7 +188,7 @@ pub struct Run {
     /// From when the viewer was to come to the first packet, of each visit that saw one: who was
     /// refused before has waited all the while. In older records from the first request.
     pub start_up_ns: Vec<u64>,
-    /// Viewers that still waited for a first packet at the end, refused or for too long.
+    /// Viewers that still waited for a first packet at the end, and had for longer than they may.
     #[serde(default)]
     pub unserved: u64,
     /// What viewers would have had to buffer, of those who look at what comes.
@@ -260,6 +260,9 @@ pub struct Slice {
     /// How late they were; all by lateness are in [`Run::lateness`], once.
     #[serde(deserialize_with = "crate::histogram::quantiles")]
     pub lateness: Quantiles,
+    /// What viewers would have had to buffer whose visits ended in it; `None` without any.
+    #[serde(default)]
+    pub needed: Option<Needed>,
     /// What the server used in it, and its memory at its end.
     pub server: Option<Usage>,
     /// What that memory is.
@@ -271,6 +274,35 @@ pub struct Slice {
     /// Visits that had begun by its end, from the very first.
     #[serde(default)]
     pub visits: u64,
+}
+
+/// What some viewers would have had to buffer, each for 999 of 1000 of its packets.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Needed {
+    /// How many viewers; not 0.
+    pub viewers: u64,
+    /// Packets that were due to them and had not come.
+    pub missing: u64,
+    /// Half of them had enough with this, in ns.
+    pub p50_ns: u64,
+    /// 99 of 100.
+    pub p99_ns: u64,
+    /// All.
+    pub max_ns: u64,
+}
+
+impl Needed {
+    /// What these needed; `None` if there are none.
+    #[must_use]
+    pub fn of(playouts: &Playouts) -> Option<Self> {
+        Some(Self {
+            viewers: playouts.viewers,
+            missing: playouts.missing,
+            p50_ns: playouts.needed_ns(0.5)?,
+            p99_ns: playouts.needed_ns(0.99)?,
+            max_ns: playouts.needed_ns(1.0)?,
+        })
+    }
 }
 
 /// What one viewer saw of one stream.

@@ -183,8 +183,8 @@ fn rows(
     ])
 }
 
-/// What players would have had to buffer.
-fn buffer(settings: &Settings, run: &Run) -> Option<String> {
+/// What players would have had to buffer; `None` if nobody followed that.
+pub(crate) fn buffer(settings: &Settings, run: &Run) -> Option<String> {
     let (playouts, buffer_ns) = run.playouts.as_ref().zip(settings.buffer_ns)?;
     let [p50, p99, p999, worst] =
         [0.5, 0.99, 0.999, 1.0].map(|part| playouts.needed_ns(part).map_or(0.0, millis));
