@@ -44,7 +44,9 @@ fn rows_told(record: &GameRecord) -> Table {
         "Table 1, of a server that runs: N' = N x tick / (send' + tick - send)",
         for ((rate_hz, players), send_ns, sends_ns, other_ns, state_bytes) in rows,
         let tick_ns = 1e9 / f64::from(rate_hz),
-        let factor = tick_ns / (sends_ns + tick_ns - send_ns);
+        // Where the loop takes longer than a tick there is no such server.
+        let rest_ns = (send_ns < tick_ns).then_some(tick_ns - send_ns),
+        let factor = rest_ns.map(|rest_ns| tick_ns / (sends_ns + rest_ns));
         Column::key("ticks a second") => rate_hz.to_string(),
         Column::key("N") => players.to_string(),
         Column::count("bytes told each", 0) => state_bytes,
@@ -52,7 +54,7 @@ fn rows_told(record: &GameRecord) -> Table {
         Column::ms("send, loop", 3) => send_ns,
         Column::ms("send', kernel", 3) => sends_ns,
         Column::count("factor", 3) => factor,
-        Column::count("N'", 0) => f64::from(players) * factor,
+        Column::count("N'", 0) => factor.map(|factor| f64::from(players) * factor),
         Column::count("paper's factor", 2)
             => PAPER.iter().find(|paper| paper.0 == players).map(|paper| paper.1),
     }
