@@ -87,7 +87,8 @@ impl Lane {
         }
     }
 
-    /// Appends members that differ from the last one in address and port alone, and their positions.
+    /// Appends members that differ from the last one in address and port alone, and their
+    /// positions.
     pub(super) fn append_like_last(
         &mut self,
         addresses: impl Iterator<Item = SocketAddrV4>,

@@ -79,8 +79,8 @@ named! {
         Pinned = "pinned",
         /// `mlock` and `munlock`, by the bare system call.
         Mlock = "bare mlock",
-        /// SHM_LOCK and SHM_UNLOCK of the whole segment, by the bare system call: pages that are not
-        /// there yet are not brought in.
+        /// SHM_LOCK and SHM_UNLOCK of the whole segment, by the bare system call: pages that are
+        /// not there yet are not brought in.
         ShmLock = "bare SHM_LOCK",
         /// By the manager, resident.
         Resident = "resident",

@@ -59,7 +59,8 @@ fn ways(record: &LockRecord, memory: Memory) -> Vec<Way> {
     Way::ALL.into_iter().filter(is_there).collect()
 }
 
-/// The ratio of figures 7 and 8: how many times as long a registration takes with the extra `mlock`.
+/// The ratio of figures 7 and 8: how many times as long a registration takes with the extra
+/// `mlock`.
 fn with_mlock(record: &LockRecord) -> Table {
     let rows = memories(record).flat_map(|memory| {
         let sizes = record.settings.sizes_bytes.iter();
