@@ -5,9 +5,10 @@
 //
 // The sender says in its `pass` which members the next packet is for, and then sends that packet to one of
 // them. It comes here in the same system call, with route, source address, checksum and length as the stack
-// made them. It is cloned for all but the last member, and becomes the last one's itself: dropped here
-// instead, it would be an error of the socket's (UdpSndbufErrors). Clones come here again; they have no
-// socket, and pass. What is not the announced packet of a group's socket passes too.
+// made them. It is cloned for each member, so that each refusal is seen: what the packet itself would meet on
+// its way, nobody is told of. Then it is redirected to a device that cannot be, which frees it: the socket
+// takes that for sent, where a drop would be an error of its own (UdpSndbufErrors). Clones come here again;
+// they have no socket, and pass. What is not the announced packet of a group's socket passes too.
 //
 // One program serves all groups of a device, whoever's they are: what a group shares with it is found by its
 // socket's cookie, so that foreign packets pay for one look-up however many groups there are. It is attached,
@@ -148,7 +149,7 @@ int fan(struct __sk_buff *skb)
 	if (!array)
 		return TC_ACT_UNSPEC;
 	struct context context = { .skb = skb, .pass = pass, .members = array, .first = pass->first };
-	__u32 clones = pass->count - 1;
+	__u32 clones = pass->count;
 	_Bool is_ipv6 = pass->is_ipv6;
 	if (!(is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame)))
 		return TC_ACT_UNSPEC;
@@ -161,13 +162,9 @@ int fan(struct __sk_buff *skb)
 	else
 		bpf_loop(clones, one_ipv4, &context, 0);
 	pass->clones += clones;
-	__u32 slot = context.first + clones;
-	struct member *member = bpf_map_lookup_elem(array, &slot);
-	if (!member || context.error ||
-	    !(is_ipv6 ? frame_write_ipv6(skb, &context.frame, member)
-		      : frame_write_ipv4(skb, &context.frame, member)))
-		return TC_ACT_SHOT;
-	return TC_ACT_UNSPEC;
+	// skb_do_redirect (net/core/filter.c) frees what is for a device that is not there, and no
+	// device has the number 0.
+	return context.error ? TC_ACT_SHOT : bpf_redirect(0, 0);
 }
 
 // Apart from `fan`, because a program that writes to packets makes each packet's head its own first: clones

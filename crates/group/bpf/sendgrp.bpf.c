@@ -11,7 +11,7 @@
 // leaves with a MAC that is nobody's, comes here again, and is handed to the stack for its next hop: dearer,
 // and exact.
 //
-// The packet itself becomes the last member's. It may pass devices below with its socket, so it is tagged.
+// Every member gets a clone, so that each refusal is seen, and the packet itself is freed (as in group.bpf.c).
 
 #include "fan.h"
 
@@ -48,8 +48,6 @@
 // How long a next hop is believed: 2^25 ns, 34 ms.
 #define MOMENT_SHIFT 25
 #define SECOND_NS 1000000000ull
-// In tc_index, of what was made many.
-#define TAG 0x4f4e
 
 // Set by the loader.
 const volatile __u32 needs_consent = 0;
@@ -616,22 +614,13 @@ int sendgrp_fan(struct __sk_buff *skb)
 	}
 	// Never 0, which says that nothing was found yet.
 	context.moment = (__u32)(bpf_ktime_get_ns() >> MOMENT_SHIFT) | 1U << 31;
-	skb->tc_index = TAG;
 	bpf_set_hash_invalid(skb);
-	bpf_loop(count - 1, send_one, &context, 0);
-	struct peer *last = &context.list->peers[(count - 1) & (MEMBERS_MAX - 1)];
-	_Bool is_addressed = address_to(&context, last), is_here = last->member.ifindex == skb->ifindex;
-	if (is_addressed && !is_here)
-		context.refused += frame_clone(skb, &context.frame, &last->member, last->member.ifindex);
+	bpf_loop(count, send_one, &context, 0);
 	__sync_fetch_and_add(&group->sends, 1);
 	__sync_fetch_and_add(&group->packets, (__u64)packets * count - context.refused);
 	__sync_fetch_and_add(&group->refused, context.refused);
-	if (!is_addressed || !is_here)
-		return TC_ACT_SHOT;
-	return last->member.mac[0] == nobody[0] && last->member.mac[1] == nobody[1] &&
-			       last->member.mac[2] == nobody[2]
-		       ? bpf_redirect_neigh(skb->ifindex, NULL, 0, 0)
-		       : TC_ACT_UNSPEC;
+	// As in group.bpf.c: freed, and sent as far as the socket knows.
+	return bpf_redirect(0, 0);
 }
 
 // A clone whose next hop is not known goes to the stack, which finds it.
@@ -652,7 +641,7 @@ int onrush_sendgrp(struct __sk_buff *skb)
 	if (!skb->sk)
 		return pass(skb);
 	struct bpf_sock *sk = bpf_sk_fullsock(skb->sk);
-	if (!sk || skb->tc_index == TAG)
+	if (!sk)
 		return TC_ACT_UNSPEC;
 	struct group *group = bpf_sk_storage_get(&groups, sk, 0, 0);
 	if (group && group->count)

@@ -7,7 +7,8 @@
 //! What would not be exact that way is sent directly, member by member: to members whose next hop
 //! is not known at the moment (the kernel then finds it out, and the news of it brings them into
 //! their lane), whose device frames otherwise than Ethernet or has an MTU that the packet exceeds,
-//! and to the only member of a lane.
+//! and to the only member of a lane. A group has no lanes before it has two members: no program is
+//! at a device for a group of one, whose send is a `sendto`.
 //!
 //! A pass that its packet did not reach stays armed, which is seen at once: the packet waits for an
 //! address to be resolved, or somebody's rule has taken it. Then all but its member are sent to
@@ -102,13 +103,14 @@ impl Kernel {
         let all = members.all();
         while let Some(&address) = all.get(self.positions.len()) {
             let slot = self.positions.len();
-            let hop = self.network.hop(address);
+            let hop = self.hop(members, address);
             let place = self.place_at(socket, address, hop, slot);
             self.positions.push(place);
             if let (MemberPosition::Lane { lane, .. }, SocketAddr::V4(first)) = (place, address) {
-                // Neighbours in the list often share what lies before the port.
+                // Neighbours in the list are often reached by the same next hop.
+                let mut like_first = self.network.ipv4_like(*first.ip());
                 let rest = all[slot + 1..].iter().map_while(|next| match next {
-                    SocketAddr::V4(next) if next.ip() == first.ip() => Some(next.port()),
+                    SocketAddr::V4(next) if like_first(*next.ip()) => Some(*next),
                     _ => None,
                 });
                 self.lanes[lane as usize].append_like_last(rest, &mut self.positions, lane);
@@ -122,6 +124,9 @@ impl Kernel {
 
     /// Takes the member that was added last.
     pub(super) fn add(&mut self, socket: &UdpSocket, members: &Members) {
+        if self.lanes.is_empty() && members.len() == LANE_MEMBERS_MIN {
+            return self.replace(socket, members);
+        }
         self.network.lift_budget();
         self.join(socket, members, members.len() - 1);
     }
@@ -190,7 +195,7 @@ impl Kernel {
         // A device may have made room, or come back.
         self.refused.clear();
         for slot in 0..members.len() {
-            let hop = self.network.hop(members.address(slot));
+            let hop = self.hop(members, members.address(slot));
             let stays = match self.positions[slot] {
                 MemberPosition::Outside { .. } => hop.is_none(),
                 MemberPosition::Lane { lane, position } => {
@@ -278,9 +283,17 @@ impl Kernel {
 
     fn join(&mut self, socket: &UdpSocket, members: &Members, slot: usize) {
         let address = members.address(slot);
-        let hop = self.network.hop(address);
+        let hop = self.hop(members, address);
         let place = self.place_at(socket, address, hop, slot);
         self.positions.push(place);
+    }
+
+    /// The hop to a member; `None` if it is sent to directly.
+    fn hop(&mut self, members: &Members, address: SocketAddr) -> Option<Hop> {
+        if self.lanes.is_empty() && members.len() < LANE_MEMBERS_MIN {
+            return None;
+        }
+        self.network.hop(address)
     }
 
     fn place_at(
@@ -425,6 +438,8 @@ pub(super) fn backlog_packets_max() -> u32 {
         .unwrap_or(1000)
 }
 
+/// Members of a group that may have lanes.
+const LANE_MEMBERS_MIN: usize = 2;
 /// How often news are heard, at most. A syscall at each send would cost a small group a tenth.
 const POLL_NS: u64 = 10_000_000;
 /// Longer than the kernel tries to resolve an address (3 s: mcast_solicit times retrans_time).

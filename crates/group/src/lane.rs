@@ -4,7 +4,7 @@
 //! sees that packet in the same system call and makes it one for each. Who is in which lane, and
 //! what goes past lanes, is the [sender's](super::kernel) to say.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::RawFd;
 
@@ -87,17 +87,18 @@ impl Lane {
         }
     }
 
-    /// Appends members that differ from the last one in their ports alone, and their positions.
+    /// Appends members that differ from the last one in address and port alone, and their
+    /// positions.
     pub(super) fn append_like_last(
         &mut self,
-        ports: impl Iterator<Item = u16>,
+        addresses: impl Iterator<Item = SocketAddrV4>,
         positions: &mut Vec<MemberPosition>,
         lane: u32,
     ) {
         let like = self.slots.read(self.members.len() - 1);
-        for port in ports {
+        for address in addresses {
             let (slot, position) = (positions.len(), self.members.len());
-            self.slots.write(position, like.at_port(port));
+            self.slots.write(position, like.at_ipv4(address));
             self.members.push(narrow(slot));
             positions.push(MemberPosition::Lane {
                 lane,

@@ -53,6 +53,11 @@ pub(super) struct Network {
     control: UdpSocket,
     /// What the tables below say of a member, until one of them says otherwise.
     hops: Table<Target, Option<Hop>>,
+    /// The same for IPv4 addresses, shorter: as numbers of `known_hops`, because a group that is
+    /// replaced asks for each of its members.
+    ipv4_hops: Table<u32, u32>,
+    /// Those that were given out, each once.
+    known_hops: Vec<Hop>,
     routes: Table<Target, Option<Route>>,
     /// Targets in the order in which they are asked for again.
     round: VecDeque<Target>,
@@ -103,6 +108,8 @@ impl Network {
             news,
             control,
             hops: Table::default(),
+            ipv4_hops: Table::default(),
+            known_hops: Vec::new(),
             routes: Table::default(),
             round: VecDeque::new(),
             neighbours: Table::default(),
@@ -119,9 +126,15 @@ impl Network {
     pub(super) fn poll(&mut self) -> bool {
         let changed = self.hear();
         if changed {
-            self.hops.clear();
+            self.forget_hops();
         }
         changed
+    }
+
+    fn forget_hops(&mut self) {
+        self.hops.clear();
+        self.ipv4_hops.clear();
+        self.known_hops.clear();
     }
 
     fn hear(&mut self) -> bool {
@@ -181,8 +194,38 @@ impl Network {
         // Who could not be asked for is asked for again.
         if self.routes.contains_key(&target) {
             self.hops.insert(target, hop);
+            if let ((IpAddr::V4(ip), 0), Some(hop)) = (target, hop) {
+                self.remember_ipv4(ip, hop);
+            }
         }
         hop
+    }
+
+    fn remember_ipv4(&mut self, ip: Ipv4Addr, hop: Hop) {
+        let known = self.known_hops.iter().position(|known| *known == hop);
+        let number = match known {
+            Some(number) => number,
+            // Who has a next hop of its own is seldom like its neighbours.
+            None if self.known_hops.len() == KNOWN_HOPS_MAX => return,
+            None => {
+                self.known_hops.push(hop);
+                self.known_hops.len() - 1
+            }
+        };
+        let number = u32::try_from(number).expect("at most KNOWN_HOPS_MAX");
+        self.ipv4_hops.insert(ip.to_bits(), number);
+    }
+
+    /// Whether an address is known to have the same hop as `first`, which has one.
+    pub(super) fn ipv4_like(&self, first: Ipv4Addr) -> impl FnMut(Ipv4Addr) -> bool + '_ {
+        let number = self.ipv4_hops.get(&first.to_bits());
+        let mut last = first;
+        move |next| {
+            let is_like =
+                next == last || number.is_some() && self.ipv4_hops.get(&next.to_bits()) == number;
+            last = next;
+            is_like
+        }
     }
 
     fn find_hop(&mut self, target: Target) -> Option<Hop> {
@@ -221,7 +264,7 @@ impl Network {
         self.budget -= 1;
         if self.routes.len() == ROUTES_MAX {
             // Of members that have left, for the most part.
-            self.hops.clear();
+            self.forget_hops();
             self.routes.clear();
             self.round.clear();
             self.neighbours.clear();
@@ -404,6 +447,8 @@ pub(super) const QUEUE_PART: u32 = 4;
 
 /// Addresses that are remembered, at most.
 const ROUTES_MAX: usize = 2 * super::MEMBERS_MAX;
+/// Next hops that are told apart by number, at most.
+const KNOWN_HOPS_MAX: usize = 64;
 /// Routes asked for at a poll, at most, about a microsecond or two each. Who waits is sent to
 /// directly.
 const ROUTES_AT_A_POLL_MAX: usize = 256;

@@ -6,7 +6,7 @@
 //! write.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 
@@ -148,11 +148,15 @@ impl Slot {
         }
     }
 
-    /// The same member at another port, to whom nothing was refused yet.
-    pub(super) fn at_port(self, port: u16) -> Self {
-        let port = port.to_be_bytes();
+    /// The same member at another IPv4 address and port, to whom nothing was refused yet.
+    pub(super) fn at_ipv4(self, to: SocketAddrV4) -> Self {
+        let (ip, port) = (to.ip().octets(), to.port().to_be_bytes());
+        let mut address = [0; 16];
+        address[..4].copy_from_slice(&ip);
         Self {
+            address,
             port,
+            sum_address: sum_of(&ip),
             sum_port: u16::from_ne_bytes(port),
             refused: 0,
             error: 0,

@@ -16,6 +16,7 @@ pub mod cue;
 pub mod error;
 pub mod experiment;
 pub mod film_kind;
+pub mod game;
 pub mod group;
 pub mod histogram;
 pub mod http;

@@ -1,23 +1,42 @@
 //! The lock experiment, small: that it runs, counts, and survives its file. Nothing here looks at
 //! times.
 
+use std::process::Command;
+
 use onrush_measure::experiment::Record;
+use onrush_measure::lock::reliability::{self, Task};
 use onrush_measure::lock::{self, LockRecord, Memory, Run, Settings, Way};
+
+/// Says that this is the other process, and what it attaches.
+const WORKER: &str = "ONRUSH_BENCH_LOCK_WORKER";
 
 #[test]
 fn every_way_and_memory_has_its_turn() {
+    if let Ok(address) = std::env::var(WORKER) {
+        return reliability::work(&address, Task::Hold, 0, || ()).unwrap();
+    }
+    let program = std::env::current_exe().unwrap();
+    let worker = |address: &str, task: Task, _seed: u64| {
+        assert_eq!(task, Task::Hold);
+        let mut command = Command::new(&program);
+        command.args(["--exact", "every_way_and_memory_has_its_turn"]);
+        command.env(WORKER, address);
+        command
+    };
     let settings = Settings {
         sizes_bytes: vec![4 << 10, 64 << 10],
         repeats: 2,
         areas: vec![10, 100],
+        apart: vec![10],
         kept: vec![10],
         left_out: Vec::new(),
     };
     let mut reported = Vec::new();
-    let record = lock::run(&settings, "test", "onrush-lab bench lock", |p| {
-        reported.push(p)
-    })
-    .unwrap();
+    let command = "onrush-lab bench lock";
+    let record = lock::run(&settings, "test", command, Some(&worker), |p| {
+        reported.push(p);
+    });
+    let record = record.unwrap();
     assert_eq!(reported, [0.5, 1.0]);
     for memory in Memory::ALL {
         for way in Way::ALL {
@@ -25,7 +44,12 @@ fn every_way_and_memory_has_its_turn() {
                 matches!(run, Run::Cost { memory: m, way: w, lock_ns, unlock_ns, .. }
                     if (*m, *w) == (memory, way) && *lock_ns > 0.0 && *unlock_ns > 0.0)
             };
-            let is_asked = way != Way::Miss || memory == Memory::PrivateAgain;
+            let is_sysv = !matches!(memory, Memory::PrivateFirst | Memory::PrivateAgain);
+            let is_asked = match way {
+                Way::Miss => memory == Memory::PrivateAgain,
+                Way::ShmLock => is_sysv,
+                _ => true,
+            };
             let turns = if is_asked { 4 } else { 0 };
             let name = (memory.name(), way.name());
             assert_eq!(record.runs.iter().filter(of).count(), turns, "{name:?}");
@@ -34,6 +58,8 @@ fn every_way_and_memory_has_its_turn() {
     let count = |of: fn(&&Run) -> bool| record.runs.iter().filter(of).count();
     assert_eq!(count(|run| matches!(run, Run::Many { .. })), 8);
     assert_eq!(count(|run| matches!(run, Run::Hit { .. })), 2);
+    // First and again.
+    assert_eq!(count(|run| matches!(run, Run::Apart { .. })), 4);
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lock.json");
@@ -46,7 +72,7 @@ fn every_way_and_memory_has_its_turn() {
     );
     // Two bounds for each memory, four for the crowd, one for the hits.
     let report = lock::report(&back);
-    assert_eq!(report.verdicts().count(), 8 + 4 + 1);
+    assert_eq!(report.verdicts().count(), 10 + 4 + 1);
     let mut figures = report
         .drawings()
         .filter(|it| it.file.starts_with("figure-"));

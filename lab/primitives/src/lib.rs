@@ -80,4 +80,5 @@ pub mod map;
 pub mod packet;
 pub mod process;
 pub mod reader;
+pub mod segment;
 pub mod switch;

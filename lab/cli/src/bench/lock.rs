@@ -1,6 +1,7 @@
 //! `onrush-lab bench lock`, on a terminal.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -12,7 +13,8 @@ use crate::frame::{Output, VERSION, bar_of_part, settings};
 /// What locking memory costs, and whether it stays in place
 ///
 /// Locks and unlocks private and SysV memory of 4 KiB to 16 MiB by the bare system calls and by the
-/// manager, for the first time and again, and asks the cache of registrations. The manager is to
+/// manager, for the first time, again, and after another process has pinned it; beside 100,000
+/// areas that do not touch; and asks the cache of registrations. The manager is to
 /// add at most 1 us to the registration of less than 64 KiB and 10 % to others, a cache hit is to
 /// take at most 60 ns, and 100,000 areas are to make no call more than three times slower than 100
 /// do. An account that may lock little gets what fits, and is told what was left out.
@@ -50,7 +52,10 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
         return output.of(reliability::NAME, prove, reliability::report, out);
     }
     let settings = settings(arguments.quick, Settings::quick, Settings::full);
-    let measure = |command: &str| lock::run(&settings, VERSION, command, bar_of_part());
+    let program = std::env::current_exe()?;
+    let worker = worker_of(&program);
+    let measure =
+        |command: &str| lock::run(&settings, VERSION, command, Some(&worker), bar_of_part());
     output.of(lock::NAME, measure, lock::report, out)
 }
 
@@ -58,13 +63,7 @@ fn prove(arguments: &Lock, command_line: &str) -> anyhow::Result<ReliabilityReco
     use reliability::Settings;
     let settings = settings(arguments.quick, Settings::quick, Settings::full);
     let program = std::env::current_exe()?;
-    let worker = |address: &str, task: Task, seed: u64| {
-        let task = if task == Task::Hold { "hold" } else { "wander" };
-        let mut command = Command::new(&program);
-        command.args(["bench", "lock", "--worker", address, task]);
-        command.arg(seed.to_string());
-        command
-    };
+    let worker = worker_of(&program);
     let bar = bar_of_part();
     Ok(reliability::run(
         &settings,
@@ -73,6 +72,17 @@ fn prove(arguments: &Lock, command_line: &str) -> anyhow::Result<ReliabilityReco
         &worker,
         bar,
     )?)
+}
+
+/// How another process is started that does a task.
+fn worker_of(program: &Path) -> impl Fn(&str, Task, u64) -> Command + '_ {
+    move |address, task, seed| {
+        let task = if task == Task::Hold { "hold" } else { "wander" };
+        let mut command = Command::new(program);
+        command.args(["bench", "lock", "--worker", address, task]);
+        command.arg(seed.to_string());
+        command
+    }
 }
 
 fn work(worker: &[String], out: &mut dyn Write) -> anyhow::Result<ExitCode> {

@@ -5,6 +5,7 @@
 
 mod capacity;
 mod cue;
+mod game;
 mod group;
 mod http;
 mod lock;
@@ -20,6 +21,7 @@ use clap::{Args, Subcommand};
 
 use capacity::Capacity;
 use cue::Cue;
+use game::Game;
 use group::Group;
 use http::Http;
 use lock::Lock;
@@ -48,6 +50,7 @@ enum Experiment {
     Relay(RelayBench),
     Cue(Cue),
     Group(Group),
+    Game(Game),
     Http(Http),
     Paths(Paths),
 }
@@ -66,6 +69,7 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Relay(arguments) => relay::run(arguments, out),
         Experiment::Cue(arguments) => cue::run(arguments, out),
         Experiment::Group(arguments) => group::run(arguments, out),
+        Experiment::Game(arguments) => game::run(arguments, out),
         Experiment::Http(arguments) => http::run(arguments, out),
         Experiment::Paths(arguments) => paths::run(arguments, out),
     }

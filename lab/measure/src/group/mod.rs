@@ -3,9 +3,10 @@
 //! The paper's experiments (Karsten, Song, Kwok, Brecht: *Efficient Operating System Support for
 //! Group Unicast*): figures 3 and 4, the time of a send over the size of the group, with the group
 //! replaced before every send and not; figure 5, where that time goes, by [`slicing`]; and table 1,
-//! the players that a game server could add. Runs of all ways take turns, and a run is void unless
-//! the sink counted exactly what was to be sent.
+//! the players that a game server could add. Beside the paper, [many groups](many) at once. Runs of
+//! all ways take turns, and a run is void unless the sink counted exactly what was to be sent.
 
+pub mod many;
 mod report;
 mod run;
 pub mod slicing;
@@ -17,8 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
+use many::{ForeignRun, Many, ManyRun};
+pub(crate) use report::PAPER;
 pub use report::report;
 use run::Bench;
+pub(crate) use run::settle;
 use slicing::Point;
 
 /// Its name on the command line and in files.
@@ -50,6 +54,9 @@ pub struct Settings {
     pub repeats: u32,
     /// Bytes of the datagrams that are sliced; none for no slicing.
     pub sliced_bytes: Vec<usize>,
+    /// Many groups at once; records of before have none.
+    #[serde(default)]
+    pub many: Vec<Many>,
 }
 
 named! {
@@ -81,6 +88,10 @@ pub struct Load {
 pub enum Run {
     /// Sends to a group.
     Group(GroupRun),
+    /// Sends to many groups.
+    Many(ManyRun),
+    /// Sends past the groups of others.
+    Foreign(ForeignRun),
     /// Sends of single datagrams that are dropped somewhere on their way.
     Slice {
         /// Where.
@@ -125,6 +136,18 @@ pub struct GroupRun {
     pub clones: u64,
     /// Why it does not count; empty if it does.
     pub void: String,
+}
+
+impl Run {
+    /// Whether it does not count.
+    fn is_void(&self) -> bool {
+        match self {
+            Self::Group(run) => !run.void.is_empty(),
+            Self::Many(run) => !run.void.is_empty(),
+            Self::Foreign(run) => !run.void.is_empty(),
+            Self::Slice { .. } => false,
+        }
+    }
 }
 
 impl Settings {
@@ -175,6 +198,7 @@ impl Default for Settings {
             packets_max: 480_000,
             repeats: 10,
             sliced_bytes: vec![0, 100, 250, 500, 750, 1000, 1250, 1472],
+            many: Many::ALL.to_vec(),
         }
     }
 }
@@ -218,6 +242,7 @@ pub fn run(
             "a group of the experiment has 1 to 8000 members".to_owned(),
         ));
     }
+    many::check(settings)?;
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
     let slices = if settings.sliced_bytes.is_empty() {
@@ -225,10 +250,19 @@ pub fn run(
     } else {
         0.1
     };
+    let many = match (settings.members.is_empty(), settings.many.is_empty()) {
+        (_, true) => 0.0,
+        (true, false) => 1.0 - slices,
+        (false, false) => 0.2,
+    };
+    let groups = 1.0 - slices - many;
     let mut bench = Bench::set_up(settings, ways)?;
     record.environment.network = bench.network()?;
-    bench.run_all(&mut record.runs, |part| progress(part * (1.0 - slices)))?;
+    bench.run_all(&mut record.runs, |part| progress(part * groups))?;
     drop(bench);
+    many::run_all(settings, &mut record.runs, |part| {
+        progress(groups + part * many)
+    })?;
     slicing::run_all(settings, &mut record.runs, |part| {
         progress(1.0 - slices + part * slices)
     })?;

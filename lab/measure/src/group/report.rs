@@ -2,6 +2,7 @@
 
 use onrush_testkit::testbed::Mode;
 
+use super::many;
 use super::slicing::Point;
 use super::{Change, GroupRecord, Load, PLAIN, Run};
 use crate::plot::{Chart, Drawing, Unit, Value};
@@ -22,7 +23,7 @@ const FRAME_MS: f64 = 1000.0 / 30.0;
 
 /// Table 1 of the paper: members, and the factor by which a server could have more (400 MHz Pentium
 /// II, FreeBSD 5.2.1).
-const PAPER: [(u16, f64); 5] = [
+pub(crate) const PAPER: [(u16, f64); 5] = [
     (40, 1.06),
     (120, 1.24),
     (240, 1.63),
@@ -35,10 +36,10 @@ const PAPER: [(u16, f64); 5] = [
 pub fn report(record: &GroupRecord) -> Report {
     let groups = record.runs.iter().filter_map(|run| match run {
         Run::Group(run) => Some(run),
-        Run::Slice { .. } => None,
+        _ => None,
     });
-    let counting = groups.clone().filter(|run| run.void.is_empty());
-    let void = groups.count() - counting.clone().count();
+    let counting = groups.filter(|run| run.void.is_empty());
+    let void = record.runs.iter().filter(|run| run.is_void()).count();
     let sends: Sends = gather(counting.map(|run| {
         let case = (run.mode, run.load, run.members, run.change);
         ((case, run.way.clone()), run.send_ns)
@@ -50,15 +51,19 @@ pub fn report(record: &GroupRecord) -> Report {
             send_ns,
             ..
         } => Some(((*bytes, *point), *send_ns)),
-        Run::Group(_) => None,
+        _ => None,
     }));
     let mut report = Report::new("What sends to groups cost");
     report.add(charts(record, &sends));
     report.add([sends_told(&sends)]);
     report.add(slices_chart(&slices));
     report.add([slices_told(&slices), players_told(&sends)]);
+    report.add([many::groups_told(record), many::foreign_told(record)]);
     report.void_runs(void, record.runs.len());
-    report.add(verdicts(&sends));
+    if !record.settings.members.is_empty() {
+        report.add(verdicts(&sends));
+    }
+    report.add(many::verdicts(record));
     report
 }
 

@@ -1,15 +1,15 @@
 //! One round of all that is timed.
 
 use std::hint::black_box;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use onrush_lock::bare::{self, BareRing, Private};
 use onrush_lock::{Budget, Cache, Keep, Kind, Manager, Segment};
+use onrush_primitives::segment::shm_unlock;
 
-use super::reliability::Mapped;
-use super::{Memory, Run, Settings, Way};
+use super::reliability::{Mapped, Task, Worker};
+use super::{Memory, Run, Settings, StartWorker, Way};
 use crate::error::ExperimentError;
 use crate::random::Random;
 use crate::setup::{in_turn, system};
@@ -28,6 +28,8 @@ pub(super) const KEPT_BYTES: usize = PAGE_BYTES;
 /// Calls that one sample of the crowded measurement and of the hits is the median or mean of.
 const CALLS: usize = 1001;
 const HITS: usize = 100_000;
+/// Pages of the measurement of areas apart, each locked twice.
+const CALLS_APART: usize = 500;
 
 /// What the ways need.
 struct Tools {
@@ -40,6 +42,7 @@ struct Tools {
 pub(super) fn round(
     settings: &Settings,
     repeat: u32,
+    worker: Option<StartWorker<'_>>,
     runs: &mut Vec<Run>,
 ) -> Result<(), ExperimentError> {
     let mut tools = Tools {
@@ -49,10 +52,10 @@ pub(super) fn round(
     for &bytes in &settings.sizes_bytes {
         for memory in Memory::ALL {
             for way in in_turn(&Way::ALL, repeat) {
-                if way == Way::Miss && memory != Memory::PrivateAgain {
+                if !memory.is_locked_by(way, worker.is_some()) {
                     continue;
                 }
-                let (lock_ns, unlock_ns) = cost(&mut tools, memory, way, bytes)?;
+                let (lock_ns, unlock_ns) = cost(&mut tools, memory, way, bytes, worker)?;
                 runs.push(Run::Cost {
                     memory,
                     way,
@@ -68,6 +71,9 @@ pub(super) fn round(
     drop(tools);
     for &areas in &settings.areas {
         crowd(areas, repeat, runs)?;
+    }
+    for &areas in &settings.apart {
+        apart(areas, repeat, runs)?;
     }
     for &kept in &settings.kept {
         let hit_ns = hits(kept)?;
@@ -86,32 +92,65 @@ fn cost(
     memory: Memory,
     way: Way,
     bytes: usize,
+    worker: Option<StartWorker<'_>>,
 ) -> Result<(f64, f64), ExperimentError> {
-    let is_first = matches!(memory, Memory::PrivateFirst | Memory::SysvFirst);
+    let is_first = !matches!(memory, Memory::PrivateAgain | Memory::SysvAgain);
     let calls = ((4 << 20) / bytes).clamp(3, if is_first { 33 } else { 101 });
-    let mut mapped = memory.map(bytes)?;
-    let mut other = memory.map(bytes)?;
+    let elsewhere = match worker {
+        Some(worker) if memory == Memory::SysvElsewhere => Some(Elsewhere::pin(bytes, worker)?),
+        _ => None,
+    };
+    let map = || match &elsewhere {
+        Some(elsewhere) => Ok(Mapped::Segment(Segment::attach_sysv(elsewhere.id)?)),
+        None => memory.map(bytes),
+    };
+    let mut mapped = map()?;
+    let mut other = map()?;
     let mut times = Vec::with_capacity(calls);
     // The first warms up.
     for call in 0..=calls {
         if is_first {
-            mapped = memory.map(bytes)?;
+            mapped = map()?;
         } else {
             // The cache keeps one of the two, and is asked for the other.
             std::mem::swap(&mut mapped, &mut other);
         }
-        let time = tools.once(way, mapped.bytes())?;
+        let time = tools.once(way, &mapped)?;
         if call > 0 {
             times.push(time);
         }
     }
+    if let Some(elsewhere) = elsewhere {
+        elsewhere.worker.end()?;
+    }
     Ok(medians(&times))
+}
+
+/// A segment that another process has attached and pinned.
+struct Elsewhere {
+    id: i32,
+    worker: Worker,
+    /// Goes with its last attachment.
+    _segment: Segment,
+}
+
+impl Elsewhere {
+    fn pin(bytes: usize, worker: StartWorker<'_>) -> Result<Self, ExperimentError> {
+        let segment = Segment::sysv(bytes)?;
+        let id = segment.sysv_id().expect("it is a SysV segment");
+        let worker = Worker::start(worker(&format!("sysv:{id}"), Task::Hold, 0))?;
+        Ok(Self {
+            id,
+            worker,
+            _segment: segment,
+        })
+    }
 }
 
 impl Tools {
     /// Locks and unlocks once, and says how long each took.
-    fn once(&mut self, way: Way, bytes: Range<usize>) -> Result<(f64, f64), ExperimentError> {
-        let manager = Manager::of_process();
+    fn once(&mut self, way: Way, mapped: &Mapped) -> Result<(f64, f64), ExperimentError> {
+        let (manager, bytes) = (Manager::of_process(), mapped.bytes());
         let begin = Instant::now();
         Ok(match way {
             Way::Ring => {
@@ -128,6 +167,13 @@ impl Tools {
                 bare::mlock(&bytes).map_err(system("mlock"))?;
                 let locked = Instant::now();
                 bare::munlock(&bytes).map_err(system("munlock"))?;
+                since(begin, locked)
+            }
+            Way::ShmLock => {
+                let id = mapped.sysv_id().expect("it is a SysV segment");
+                bare::shm_lock(id).map_err(system("SHM_LOCK"))?;
+                let locked = Instant::now();
+                shm_unlock(id).map_err(system("SHM_UNLOCK"))?;
                 since(begin, locked)
             }
             Way::Pinned | Way::Resident => {
@@ -197,6 +243,46 @@ fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), Experimen
     Ok(())
 }
 
+/// One page beside so many that are pinned, none of which touches another: first when nobody has
+/// used it, and then again.
+fn apart(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), ExperimentError> {
+    let all = areas + CALLS_APART;
+    let memory = Private::map(all * 2 * PAGE_BYTES).map_err(system("map memory"))?;
+    let page = |number: usize| {
+        let start = memory.bytes().start + number * 2 * PAGE_BYTES;
+        start..start + PAGE_BYTES
+    };
+    let manager = Manager::of_process();
+    // Those that are measured lie among the others.
+    let every = all / CALLS_APART;
+    let is_measured = |number: usize| number.is_multiple_of(every) && number / every < CALLS_APART;
+    let others = (0..all).filter(|&number| !is_measured(number));
+    let held: Result<Vec<_>, _> = others
+        .map(|number| manager.lock(page(number), Kind::Pinned))
+        .collect();
+    let held = held?;
+    for is_first in [true, false] {
+        let mut times = Vec::with_capacity(CALLS_APART);
+        for number in (0..all).filter(|&number| is_measured(number)) {
+            let begin = Instant::now();
+            let area = manager.lock(page(number), Kind::Pinned)?;
+            let locked = Instant::now();
+            drop(area);
+            times.push(since(begin, locked));
+        }
+        let (lock_ns, unlock_ns) = medians(&times);
+        runs.push(Run::Apart {
+            areas,
+            is_first,
+            repeat,
+            lock_ns,
+            unlock_ns,
+        });
+    }
+    drop(held);
+    Ok(())
+}
+
 /// The mean time of a hit and its return, over all that is kept in no order.
 fn hits(kept: usize) -> Result<f64, ExperimentError> {
     let mut memory = Private::map(kept * 2 * PAGE_BYTES).map_err(system("map memory"))?;
@@ -227,12 +313,27 @@ fn hits(kept: usize) -> Result<f64, ExperimentError> {
 }
 
 impl Memory {
+    /// Whether that way is tried on it.
+    pub(super) fn is_locked_by(self, way: Way, has_worker: bool) -> bool {
+        let is_sysv = matches!(
+            self,
+            Self::SysvFirst | Self::SysvAgain | Self::SysvElsewhere
+        );
+        let is_there = self != Self::SysvElsewhere || has_worker;
+        is_there
+            && match way {
+                Way::Miss => self == Self::PrivateAgain,
+                Way::ShmLock => is_sysv,
+                _ => true,
+            }
+    }
+
     fn map(self, bytes: usize) -> Result<Mapped, ExperimentError> {
         let mut mapped = match self {
             Self::PrivateFirst | Self::PrivateAgain => {
                 Mapped::Private(Private::map(bytes).map_err(system("map memory"))?)
             }
-            Self::SysvFirst | Self::SysvAgain => Mapped::Segment(Segment::sysv(bytes)?),
+            _ => Mapped::Segment(Segment::sysv(bytes)?),
         };
         match &mut mapped {
             Mapped::Private(private) if self == Self::PrivateAgain => private.write(1),

@@ -8,6 +8,8 @@ mod cost;
 pub mod reliability;
 mod report;
 
+use std::process::Command;
+
 use onrush_lock::LockError;
 use onrush_lock::memory::{lockable_bytes, page_bytes};
 use onrush_primitives::named;
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
+use reliability::Task;
 pub use report::report;
 
 /// Its name on the command line and in files.
@@ -22,6 +25,10 @@ pub const NAME: &str = "lock";
 
 /// What is measured.
 pub type LockRecord = Record<Settings, Run>;
+
+/// The command of a process that attaches the memory of that address and does that task, with a
+/// seed.
+pub type StartWorker<'a> = &'a dyn Fn(&str, Task, u64) -> Command;
 
 /// How the experiment is carried out.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -32,6 +39,10 @@ pub struct Settings {
     pub repeats: u32,
     /// Areas that are locked while another is locked and unlocked.
     pub areas: Vec<usize>,
+    /// Areas that are locked so that none touches another, while one more is locked and unlocked;
+    /// records of before have none.
+    #[serde(default)]
+    pub apart: Vec<usize>,
     /// Registrations that are kept while one of them is looked for.
     pub kept: Vec<usize>,
     /// What was left out of these, and why: nothing, if the account may lock any amount.
@@ -52,6 +63,8 @@ named! {
         SysvFirst = "SysV, first",
         /// A SysV segment that was used before: table 1.
         SysvAgain = "SysV, again",
+        /// A SysV segment that another process has pinned, attached anew for each lock.
+        SysvElsewhere = "SysV, pinned by another process",
     }
 }
 
@@ -66,6 +79,9 @@ named! {
         Pinned = "pinned",
         /// `mlock` and `munlock`, by the bare system call.
         Mlock = "bare mlock",
+        /// SHM_LOCK and SHM_UNLOCK of the whole segment, by the bare system call: pages that are
+        /// not there yet are not brought in.
+        ShmLock = "bare SHM_LOCK",
         /// By the manager, resident.
         Resident = "resident",
         /// By the manager, resident and then pinned: the paper's extra `mlock`.
@@ -107,6 +123,20 @@ pub enum Run {
         /// To unlock it.
         unlock_ns: f64,
     },
+    /// Pinning and unpinning one page beside areas of a page each that touch none of each other, so
+    /// that each is an interval of its own.
+    Apart {
+        /// The areas that are pinned.
+        areas: usize,
+        /// Whether nobody has used the page before.
+        is_first: bool,
+        /// Which repeat.
+        repeat: u32,
+        /// To lock it.
+        lock_ns: f64,
+        /// To unlock it.
+        unlock_ns: f64,
+    },
     /// Finding a registration again, and giving it back.
     Hit {
         /// Registrations that are kept.
@@ -126,6 +156,7 @@ impl Settings {
             sizes_bytes: (12..=24).map(|shift| 1 << shift).collect(),
             repeats: 15,
             areas: vec![100, 100_000],
+            apart: vec![100, 100_000],
             kept: vec![10, 10_000],
             left_out: Vec::new(),
         }
@@ -160,6 +191,7 @@ impl Settings {
         // The cache keeps another range of the same size meanwhile.
         keep("sizes of", &mut self.sizes_bytes, 2);
         keep("areas:", &mut self.areas, cost::AREA_BYTES_MAX);
+        keep("areas apart:", &mut self.apart, cost::KEPT_BYTES);
         keep("kept registrations:", &mut self.kept, cost::KEPT_BYTES);
         self
     }
@@ -170,11 +202,13 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// If memory cannot be had, or none be locked.
+/// If memory cannot be had, or none be locked. `worker` starts this program as the other process,
+/// which is to call [`reliability::work`]; without it that memory is left out.
 pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
+    worker: Option<StartWorker<'_>>,
     mut progress: impl FnMut(f64),
 ) -> Result<LockRecord, ExperimentError> {
     let environment = Environment::here(version, command);
@@ -192,7 +226,7 @@ pub fn run(
     let mut record = Record::new(NAME, environment, settings.clone());
     let rounds = f64::from(settings.repeats);
     for repeat in 0..settings.repeats {
-        cost::round(&settings, repeat, &mut record.runs)?;
+        cost::round(&settings, repeat, worker, &mut record.runs)?;
         progress(f64::from(repeat + 1) / rounds);
     }
     Ok(record)
@@ -209,7 +243,8 @@ mod tests {
         let little = full.clone().within(8 << 20);
         assert_eq!(little.sizes_bytes.last(), Some(&(4 << 20)));
         assert_eq!((&*little.areas, &*little.kept), (&[100][..], &[10][..]));
-        assert_eq!(little.left_out.len(), 3);
+        assert_eq!(little.apart, [100]);
+        assert_eq!(little.left_out.len(), 4);
         assert!(
             little.left_out[0].starts_with("sizes of 8388608, 16777216: more than RLIMIT_MEMLOCK"),
             "{little:?}"

@@ -21,14 +21,17 @@ const CROWDED_MAX: f64 = 3.0;
 pub fn report(record: &LockRecord) -> Report {
     let mut report = Report::new("What locking costs");
     report.add(charts(record));
-    report.add(Memory::ALL.map(|memory| table(record, memory)));
+    report.add(memories(record).map(|memory| table(record, memory)));
+    if !record.settings.apart.is_empty() {
+        report.add([with_mlock(record), apart(record)]);
+    }
     let left_out = record.settings.left_out.iter();
     report.warn(left_out.map(|what| format!("left out: {what}")));
     report.warn(hits(record).iter().flat_map(|(kept, ns)| {
         let summary = Summary::of(ns).expect("a hit has a sample");
         summary.warnings(&format!("hits among {kept}"))
     }));
-    for memory in Memory::ALL {
+    for memory in memories(record) {
         report.add(cost_verdicts(record, memory));
     }
     report.add(crowd_verdicts(record));
@@ -40,9 +43,75 @@ pub fn report(record: &LockRecord) -> Report {
     report
 }
 
+/// What was measured: records of before have less.
+fn memories(record: &LockRecord) -> impl Iterator<Item = Memory> + '_ {
+    let is_there = |memory: &Memory| !ways(record, *memory).is_empty();
+    Memory::ALL.into_iter().filter(is_there)
+}
+
+fn ways(record: &LockRecord, memory: Memory) -> Vec<Way> {
+    let is_there = |way: &Way| {
+        *way != Way::ShmLock && memory != Memory::SysvElsewhere
+            || record.runs.iter().any(|run| {
+                matches!(run, Run::Cost { memory: m, way: w, .. } if (*m, *w) == (memory, *way))
+            })
+    };
+    Way::ALL.into_iter().filter(is_there).collect()
+}
+
+/// The ratio of figures 7 and 8: how many times as long a registration takes with the extra
+/// `mlock`.
+fn with_mlock(record: &LockRecord) -> Table {
+    let rows = memories(record).flat_map(|memory| {
+        let sizes = record.settings.sizes_bytes.iter();
+        sizes.map(move |&bytes| (memory, bytes))
+    });
+    let lock_ns = |memory, way, bytes| {
+        let calls = calls(record, memory, way, bytes);
+        median(calls.iter().map(|call| call.0))
+    };
+    table! {
+        "To register: with the extra mlock (figures 7 and 8), medians",
+        for (memory, bytes) in rows,
+        let pinned_ns = lock_ns(memory, Way::Pinned, bytes),
+        let both_ns = lock_ns(memory, Way::ResidentAndPinned, bytes);
+        Column::key("memory") => memory.name(),
+        Column::key("size") => size(bytes),
+        Column::us("without", 2) => pinned_ns,
+        Column::us("with", 2) => both_ns,
+        Column::count("times", 2) => both_ns.zip(pinned_ns).map(|(both, one)| both / one),
+    }
+}
+
+/// A page among areas that do not touch.
+fn apart(record: &LockRecord) -> Table {
+    let calls = gather(record.runs.iter().filter_map(|run| match *run {
+        Run::Apart {
+            areas,
+            is_first,
+            lock_ns,
+            unlock_ns,
+            ..
+        } => Some(((areas, is_first), (lock_ns, unlock_ns))),
+        _ => None,
+    }));
+    table! {
+        "A page pinned beside areas that touch none of each other: medians",
+        for ((areas, is_first), calls) in calls,
+        let (lock, unlock) = calls.into_iter().unzip::<_, _, Vec<f64>, Vec<f64>>();
+        Column::key("intervals") => areas.to_string(),
+        Column::key("the page") => if is_first { "first" } else { "again" },
+        Column::us("lock", 2).with_range().less() => lock,
+        Column::us("unlock", 2).with_range().less() => unlock,
+    }
+}
+
 /// To lock and to unlock: a row for each size, a column for each way.
 fn table(record: &LockRecord, memory: Memory) -> Table {
-    let ways = Way::ALL.map(|way| Column::number(way.name(), Unit::Nanoseconds));
+    let all = ways(record, memory);
+    let ways = all
+        .iter()
+        .map(|way| Column::number(way.name(), Unit::Nanoseconds));
     let columns: Vec<_> = [Column::key("size")].into_iter().chain(ways).collect();
     let caption = format!("{}: us to lock + to unlock, medians", memory.name());
     let mut table = Table::new(caption, columns);
@@ -53,7 +122,7 @@ fn table(record: &LockRecord, memory: Memory) -> Table {
             let (lock, unlock) = of(|call| call.0).zip(of(|call| call.1))?;
             Some(format!("{lock:.2} + {unlock:.2}"))
         };
-        let cells = Way::ALL.into_iter().map(|way| cell(way).into());
+        let cells = all.iter().map(|&way| cell(way).into());
         let cells = [size(bytes).into()].into_iter().chain(cells);
         table.row(cells.collect::<Vec<Cell>>());
     }
@@ -81,7 +150,7 @@ fn all_calls(record: &LockRecord) -> Vec<Block> {
             ("a page", format!("among {areas} areas"), way),
             (lock_ns, unlock_ns),
         )),
-        Run::Hit { .. } => None,
+        Run::Hit { .. } | Run::Apart { .. } => None,
     }));
     let each = table! {
         "Medians", for ((memory, size, way), calls) in calls,
@@ -230,13 +299,24 @@ fn charts(record: &LockRecord) -> Vec<Drawing> {
             let mlock = format!("{}: with mlock", memory.name());
             [pinned, (memory, Way::ResidentAndPinned, mlock)]
         });
+        // The baseline: the system call for whole segments.
+        let baseline = memories
+            .into_iter()
+            .filter(|memory| number == 7 && ways(record, *memory).contains(&Way::ShmLock));
+        let baseline = baseline.map(|memory| {
+            let name = format!("{}: SHM_LOCK alone", memory.name());
+            (memory, Way::ShmLock, name)
+        });
+        let series = series.chain(baseline);
         let (file, series) = (format!("figure-{number}.svg"), series.collect::<Vec<_>>());
         draw(&file, &title, "time to register", &series, 0.0)
     };
     let sysv = figure(7, "SysV", [Memory::SysvFirst, Memory::SysvAgain]);
     let private = figure(8, "private", [Memory::PrivateFirst, Memory::PrivateAgain]);
-    let all = Memory::ALL.map(|memory| {
-        let series = Way::ALL.map(|way| (memory, way, way.name().to_owned()));
+    let all = memories(record).map(|memory| {
+        let series = ways(record, memory).into_iter();
+        let series = series.map(|way| (memory, way, way.name().to_owned()));
+        let series: Vec<_> = series.collect();
         let title = format!("To lock and unlock: {}", memory.name());
         let file = format!(
             "both-{}.svg",
@@ -266,6 +346,7 @@ mod tests {
             sizes_bytes: vec![4096, 1 << 20],
             repeats: 1,
             areas: vec![100, 100_000],
+            apart: Vec::new(),
             kept: vec![10],
             left_out: Vec::new(),
         };

@@ -80,7 +80,8 @@ fn in_kernel(record: &RelayRecord) -> Vec<Verdict> {
     let busy_ns = |receivers, way: Option<&str>| {
         let of_case = |run: &&Run| {
             let case = &cases[run.case];
-            (case.receivers, case.delay_ns, case.way.as_deref()) == (receivers, 0, way)
+            let is_steady = case.delay_ns == 0 && case.changes_per_s == 0;
+            is_steady && (case.receivers, case.way.as_deref()) == (receivers, way)
         };
         median(
             record
@@ -105,7 +106,7 @@ fn in_kernel(record: &RelayRecord) -> Vec<Verdict> {
     };
     let judged = cases
         .iter()
-        .filter(|case| case.is_judged && case.way.is_none());
+        .filter(|case| case.is_judged && case.way.is_none() && case.changes_per_s == 0);
     judged.filter_map(verdict).collect()
 }
 

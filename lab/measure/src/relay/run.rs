@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub(super) fn run(
     let last = u16::try_from(last).expect("checked against RECEIVERS_MAX");
     let sink = Sink::attach_by_clock(&testbed.rcv, RCV_DEVICE, PORT_FIRST..=last, LOOK_EVERY)?;
     take_in_on(&testbed, core)?;
+    gather_arrivals(&testbed, case)?;
     let relay = testbed.snd.run(|| start(case, core))?;
     let channel = &relay.channels()[0];
     let receivers: Vec<_> = (PORT_FIRST..=last)
@@ -65,12 +67,19 @@ pub(super) fn run(
     let packets = warm_up_packets + settings.measured_ns / gap_ns;
     wait_until(|| channel.stats().members == receivers.len());
     let source = source(&testbed)?;
+    // At a port that the sink does not count; nobody reads what it gets.
+    let guest = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
+    let guest = guest.map_err(system("open a receiver's socket"))?;
+    let is_over = AtomicBool::new(false);
     let (before, after) = thread::scope(|scope| {
         let source = scope.spawn(|| feed(&source, packets, gap_ns));
+        let changes = scope.spawn(|| change(channel, &guest, case.changes_per_s, &is_over));
         thread::sleep(Duration::from_nanos(settings.warm_up_ns));
         let before = Snapshot::take(&sink, core, awake);
         let sent = source.join().expect("the source does not panic");
         let after = Snapshot::take(&sink, core, awake);
+        is_over.store(true, Ordering::Relaxed);
+        changes.join().expect("joining does not panic")?;
         sent.map_err(system("send as the source"))?;
         Ok::<_, ExperimentError>((before?, after?))
     })?;
@@ -156,6 +165,32 @@ fn feed(socket: &UdpSocket, packets: u64, gap_ns: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Has a guest join and leave by turns, so many times a second, until it is over.
+fn change(
+    channel: &Channel,
+    guest: &UdpSocket,
+    changes_per_s: u32,
+    is_over: &AtomicBool,
+) -> Result<(), ExperimentError> {
+    let guest = guest.local_addr().map_err(system("ask for an address"))?;
+    let Some(gap_ns) = 1_000_000_000_u64.checked_div(changes_per_s.into()) else {
+        return Ok(());
+    };
+    let begin_ns = monotonic_ns();
+    for number in 0_u64.. {
+        sleep_until_ns(begin_ns + number * gap_ns);
+        if is_over.load(Ordering::Relaxed) && number.is_multiple_of(2) {
+            break;
+        }
+        let changed = match number % 2 {
+            0 => channel.add(&[guest]),
+            _ => channel.remove(&[guest]),
+        };
+        changed.map_err(|error| ExperimentError::Settings(error.to_string()))?;
+    }
+    Ok(())
+}
+
 /// Everything that counts up, at one moment.
 struct Snapshot {
     at_ns: u64,
@@ -198,6 +233,25 @@ fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), ExperimentError> {
         }
     }
     Ok(())
+}
+
+/// Has the device keep what arrives for half of the delay at a time, where the kernel relays: what
+/// came meanwhile is joined to a train (GRO) once it has been kept twice.
+fn gather_arrivals(testbed: &Testbed, case: &Case) -> Result<(), ExperimentError> {
+    if !case.is_in_kernel() || case.delay_ns == 0 {
+        return Ok(());
+    }
+    let device = format!("/sys/class/net/{SND_DEVICE}");
+    let command = format!(
+        "mount -t sysfs sysfs /sys && echo {} > {device}/gro_flush_timeout && echo 1 > \
+         {device}/napi_defer_hard_irqs",
+        case.delay_ns / 2
+    );
+    let done = testbed
+        .snd
+        .tool("unshare", ["--mount", "sh", "-c", &command]);
+    done.map(drop)
+        .map_err(|error| TestbedError::from(error).into())
 }
 
 /// Threads of that name, the kernel's among them.

@@ -10,7 +10,7 @@ use crate::load::http_report::http_report;
 use crate::lock::reliability;
 use crate::table::Report;
 use crate::{
-    capacity, cue, group, http, load, lock, model, paths, primitives, relay, serve, simulate,
+    capacity, cue, game, group, http, load, lock, model, paths, primitives, relay, serve, simulate,
 };
 
 /// What a record says.
@@ -22,6 +22,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
     let told = match record.experiment.as_str() {
         capacity::NAME => told(record, capacity::report),
         cue::NAME => told(record, cue::report),
+        game::NAME => told(record, game::report),
         group::NAME => told(record, group::report),
         http::NAME => told(record, http::report),
         load::NAME => told(record, load::report::report),

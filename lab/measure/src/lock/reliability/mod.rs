@@ -30,6 +30,7 @@ use pressure::{Swap, compact, push_out, remove_swap};
 pub use report::report;
 pub(super) use subject::Mapped;
 use subject::Subject;
+pub(super) use worker::Worker;
 pub use worker::{Task, work};
 
 /// Its name in files.

@@ -81,6 +81,14 @@ impl Mapped {
             Self::Segment(segment) => segment.bytes(),
         }
     }
+
+    /// Its number, if it is a SysV segment.
+    pub(in crate::lock) fn sysv_id(&self) -> Option<i32> {
+        match self {
+            Self::Private(_) => None,
+            Self::Segment(segment) => segment.sysv_id(),
+        }
+    }
 }
 
 impl Memory {

@@ -26,10 +26,10 @@ pub enum Task {
 }
 
 /// Another process.
-pub(super) struct Worker(Child);
+pub(in crate::lock) struct Worker(Child);
 
 impl Worker {
-    pub(super) fn start(mut command: Command) -> Result<Self, ExperimentError> {
+    pub(in crate::lock) fn start(mut command: Command) -> Result<Self, ExperimentError> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut worker = Self(child.map_err(system("start another process"))?);
         let mut line = String::new();
@@ -45,7 +45,7 @@ impl Worker {
     }
 
     /// Lets it come to its end; an error if that is not a good one.
-    pub(super) fn end(mut self) -> Result<(), ExperimentError> {
+    pub(in crate::lock) fn end(mut self) -> Result<(), ExperimentError> {
         drop(self.0.stdin.take());
         let status = self.0.wait().map_err(system("wait for another process"))?;
         if status.success() {
