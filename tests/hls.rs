@@ -5,7 +5,10 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use onrush_testkit::http_client::{Client, Response};
 use onrush_testkit::media::{age, film};
@@ -54,7 +57,11 @@ const PICTURES: usize = 500;
 
 /// A server of these films, none of which is written any more.
 fn cinema(names: &[&str]) -> Site {
-    Site::new(&["--metrics=127.0.0.1:0"], |root| {
+    cinema_with(&[], names)
+}
+
+fn cinema_with(options: &[&str], names: &[&str]) -> Site {
+    Site::new(&[&["--metrics=127.0.0.1:0"], options].concat(), |root| {
         for name in names {
             copy(name, &root.join(name));
         }
@@ -409,13 +416,22 @@ fn names_of_all_kinds_have_playlists() {
     }
 }
 
-fn transferred(metrics: SocketAddr) -> u64 {
+fn metrics(site: &Site) -> SocketAddr {
+    let line = site.server.wait_for_line("metrics ", LONG).unwrap();
+    let address = line.trim_end_matches("/metrics").rsplit("//").next();
+    address.unwrap().parse().unwrap()
+}
+
+fn metric(metrics: SocketAddr, name: &str) -> u64 {
     let page = Client::connect(metrics).unwrap().get("/metrics").unwrap();
     let page = String::from_utf8(page).unwrap();
-    let mut lines = page
-        .lines()
-        .filter_map(|it| it.strip_prefix("onrush_transfer_bytes_total "));
-    lines.next().unwrap().parse().unwrap()
+    let mut lines = page.lines().filter_map(|it| it.split_once(' '));
+    let (_, value) = lines.find(|(it, _)| *it == name).expect(name);
+    value.parse().unwrap()
+}
+
+fn transferred(metrics: SocketAddr) -> u64 {
+    metric(metrics, "onrush_transfer_bytes_total")
 }
 
 /// All of the pictures that segments carry, the kernel has taken from the file; and of the sound,
@@ -424,9 +440,7 @@ fn transferred(metrics: SocketAddr) -> u64 {
 fn pictures_leave_within_the_kernel() {
     require_programs!("ffmpeg");
     let site = cinema(&["large.mp4"]);
-    let line = site.server.wait_for_line("metrics ", LONG).unwrap();
-    let address = line.trim_end_matches("/metrics").rsplit("//").next();
-    let metrics = address.unwrap().parse().unwrap();
+    let metrics = metrics(&site);
     let mut raw = site.connect();
     for (rendition, is_sent) in [("video", true), ("audio", false)] {
         let folder = format!("/large.mp4/hls/{rendition}");
@@ -446,11 +460,11 @@ fn pictures_leave_within_the_kernel() {
     }
 }
 
-/// Pictures that lie between sound are neither read nor sent one by one.
+/// Pictures that lie between sound are neither read nor sent one by one, where nothing is kept.
 #[test]
 fn pictures_between_sound_are_sent_many_at_once() {
     require_programs!("ffmpeg", "strace");
-    let site = cinema(&["large.mp4"]);
+    let site = cinema_with(&["--download-segments-max=0B"], &["large.mp4"]);
     let folder = "/large.mp4/hls/video";
     let mut raw = site.connect();
     let playlist = text(&raw.request("GET", &format!("{folder}/index.m3u8"), ""));
@@ -478,6 +492,142 @@ fn pictures_between_sound_are_sent_many_at_once() {
         "{most}: {bytes} bytes by {calls:?}"
     );
     assert!(most < PICTURES as u64 / 2, "too large to tell: {bytes}");
+    assert_eq!(metric(metrics(&site), "onrush_segments_gathered_total"), 0);
+}
+
+/// Segments of pictures, as they come when nothing of them is kept yet.
+struct Segments {
+    targets: Vec<String>,
+    bodies: Vec<Vec<u8>>,
+}
+
+impl Segments {
+    fn of(raw: &mut Raw, film: &str) -> Self {
+        let folder = format!("/{film}/hls/video");
+        let playlist = text(&raw.request("GET", &format!("{folder}/index.m3u8"), ""));
+        let targets = uris(&folder, &playlist);
+        let bodies = targets.iter().map(|it| raw.request("GET", it, "").body);
+        Self {
+            bodies: bodies.collect(),
+            targets,
+        }
+    }
+
+    /// Asks for all until so many were put into memory since the start.
+    fn are_gathered(&self, raw: &mut Raw, metrics: SocketAddr, total: u64) {
+        let deadline = Instant::now() + LONG;
+        while metric(metrics, "onrush_segments_gathered_total") < total {
+            let failed = metric(metrics, "onrush_segments_failed_total");
+            let no_room = metric(metrics, "onrush_segments_no_room_total");
+            assert!(
+                Instant::now() < deadline,
+                "{total} are never gathered; {failed} failed, {no_room} had no room"
+            );
+            self.come_again(raw);
+            // A connection has a bound on its requests.
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn come_again(&self, raw: &mut Raw) {
+        for (target, body) in self.targets.iter().zip(&self.bodies) {
+            let again = raw.request("GET", target, "");
+            assert!(again.status == 200 && again.body == *body, "{target}");
+        }
+    }
+}
+
+/// What was gathered once is sent as a file is, and nothing is read, copied or held back for it.
+#[test]
+fn segments_that_are_asked_for_again_are_sent_as_files() {
+    require_programs!("ffmpeg", "strace");
+    let site = cinema(&["large.mp4"]);
+    let (metrics, mut raw) = (metrics(&site), site.connect());
+    let segments = Segments::of(&mut raw, "large.mp4");
+    let count = segments.targets.len() as u64;
+    let hits = || metric(metrics, "onrush_segment_hits_total");
+    assert_eq!(hits(), 0, "nobody has asked twice");
+    assert_eq!(metric(metrics, "onrush_segment_misses_total"), count);
+    segments.are_gathered(&mut raw, metrics, count);
+    let bytes: usize = segments.bodies.iter().map(Vec::len).sum();
+    let kept = metric(metrics, "onrush_segments_kept_bytes");
+    assert_eq!(kept, bytes as u64);
+    let before = hits();
+    let calls = site
+        .server
+        .count_system_calls_while(|| segments.come_again(&mut raw));
+    let calls = calls.unwrap();
+    assert_eq!(hits() - before, count);
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    // A socket that is full takes the rest later: how often, its client decides.
+    let most = count + bytes as u64 / (128 << 10);
+    assert!(
+        (count..=most).contains(&of("sendfile")),
+        "{most}: {calls:?}"
+    );
+    for none in ["sendmsg", "pread64", "setsockopt", "mmap"] {
+        assert_eq!(of(none), 0, "{none}: {calls:?}");
+    }
+    for target in &segments.targets {
+        let whole = raw.request("GET", target, "");
+        answers_parts_of(&mut raw, target, &whole);
+    }
+}
+
+#[test]
+fn a_changed_film_is_not_sent_from_memory() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["large.mp4"]);
+    let (metrics, mut raw) = (metrics(&site), site.connect());
+    let old = Segments::of(&mut raw, "large.mp4");
+    let count = old.targets.len() as u64;
+    old.are_gathered(&mut raw, metrics, count);
+    // What is there is written over in its middle, where only pictures are.
+    let path = site.path("large.mp4");
+    let middle = fs::metadata(&path).unwrap().len() / 2;
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&bytes(5000), middle).unwrap();
+    drop(file);
+    age(&path).unwrap();
+    for target in &old.targets {
+        assert_eq!(raw.request("GET", target, "").status, 404, "{target}");
+    }
+    let new = Segments::of(&mut raw, "large.mp4");
+    assert!(new.targets[0] != old.targets[0] && new.bodies != old.bodies);
+    for _ in 0..3 {
+        new.come_again(&mut raw);
+    }
+}
+
+/// One segment takes an eighth of the memory at the most; a longer one is sent all the same.
+#[test]
+fn segments_that_are_too_long_for_memory_are_sent() {
+    require_programs!("ffmpeg");
+    let lengths = |segments: &Segments| -> Vec<u64> {
+        let bodies = segments.bodies.iter();
+        bodies.map(|it| it.len() as u64).collect()
+    };
+    let site = cinema(&["large.mp4"]);
+    let of_all = lengths(&Segments::of(&mut site.connect(), "large.mp4"));
+    let longest = of_all.iter().max().unwrap();
+    let max_kib = 8 * longest / 1024 - 1;
+    let is_short = |it: &&u64| **it <= max_kib * 1024 / 8;
+    let option = format!("--download-segments-max={max_kib}KiB");
+    let site = cinema_with(&[&option], &["large.mp4"]);
+    let (metrics, mut raw) = (metrics(&site), site.connect());
+    let segments = Segments::of(&mut raw, "large.mp4");
+    assert_eq!(lengths(&segments), of_all);
+    let short: Vec<_> = of_all.iter().filter(is_short).collect();
+    assert!(
+        !short.is_empty() && short.len() < of_all.len(),
+        "{of_all:?}"
+    );
+    segments.are_gathered(&mut raw, metrics, short.len() as u64);
+    for _ in 0..3 {
+        segments.come_again(&mut raw);
+    }
+    let kept = metric(metrics, "onrush_segments_kept_bytes");
+    assert_eq!(kept, short.into_iter().sum::<u64>());
 }
 
 #[test]
@@ -497,7 +647,7 @@ fn a_film_that_is_written_still_says_that_more_follows() {
     file.write_all(&whole[whole.len() * 2 / 3..]).unwrap();
     // It is looked at twice a second.
     let more = (0..200).map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
         uris(
             "/grows.mp4/hls/video",
             &text(&raw.request("GET", target, "")),

@@ -17,7 +17,7 @@ use onrush_wire::pace::schedule::{Fixed, Schedule};
 
 use crate::hls_options::HlsOptions;
 use crate::values::{DAY, Listen, count, listening_address, or_off};
-use onrush_cli::units::{Rate, Time, within};
+use onrush_cli::units::{Rate, Size, Time, within};
 
 /// The options of downloads.
 #[derive(Args, Debug)]
@@ -96,6 +96,16 @@ pub(crate) struct DownloadOptions {
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = limits().download_files_max, value_parser = count)]
     pub(crate) download_files_max: usize,
+
+    /// Size of computed HLS and DASH segments that are kept in memory; 0B: none
+    ///
+    /// Segments of MP4 and Matroska that are asked for again are gathered once and sent to all from
+    /// there, in one call and without a copy. It is memory of the server itself, beside --cache.
+    /// What nobody uses for a minute goes.
+    #[arg(long, hide_short_help = true, value_name = "SIZE",
+          default_value_t = Size(limits().download_segments_bytes_max),
+          value_parser = within(Size(0), Size(1 << 40)))]
+    pub(crate) download_segments_max: Size,
 
     /// Requests on one HTTP connection
     #[arg(long, hide_short_help = true, value_name = "N",
@@ -186,6 +196,7 @@ impl DownloadOptions {
                 download_connections_max: self.download_connections_max,
                 download_connections_per_address_max: self.download_connections_per_address_max,
                 download_files_max: self.download_files_max,
+                download_segments_bytes_max: self.download_segments_max.0,
                 download_requests_max: self.download_requests_max,
                 download_streams_max: self.download_streams_max,
                 download_head_time_max: self.download_head_time_max.0,
@@ -339,7 +350,7 @@ mod tests {
     fn every_limit_can_be_set() {
         let options = "--download-connections-max=1 --download-connections-per-address-max=2 \
             --download-files-max=3 --download-requests-max=4 --download-head-time-max=5s \
-            --download-streams-max=9 \
+            --download-streams-max=9 --download-segments-max=8MiB \
             --download-idle-time-max=6s --download-stall-time-max=7s --download-rate=8Mbit/s \
             --download-rate-per-client=80kbit/s --ftp-ports=1024-65535";
         let options: Vec<_> = options.split_whitespace().collect();
@@ -348,6 +359,7 @@ mod tests {
             download_connections_max: 1,
             download_connections_per_address_max: 2,
             download_files_max: 3,
+            download_segments_bytes_max: 8 << 20,
             download_requests_max: 4,
             download_streams_max: 9,
             download_head_time_max: Duration::from_secs(5),

@@ -190,11 +190,12 @@ fn over_tcp() -> [Limit; 2] {
 }
 
 /// Those of downloads.
-fn of_downloads() -> [Limit; 8] {
+fn of_downloads() -> [Limit; 9] {
     let DownloadLimits {
         download_connections_max,
         download_connections_per_address_max,
         download_files_max,
+        download_segments_bytes_max,
         download_requests_max,
         download_streams_max,
         download_head_time_max,
@@ -216,6 +217,11 @@ fn of_downloads() -> [Limit; 8] {
             "download_files_max",
             count(download_files_max),
             "names remembered for a moment",
+        ),
+        limit(
+            "download_segments_bytes_max",
+            bytes(download_segments_bytes_max),
+            "computed segments in memory",
         ),
         limit(
             "download_requests_max",
@@ -487,6 +493,8 @@ fn beside() -> Vec<Limit> {
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";
         downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
+        downloads::KEPT_SEGMENTS_MAX as count, "of them in memory whole";
+        downloads::GATHERED_AT_ONCE_MAX as count, "of those put there at once";
         transfer::MAPPED_BYTES_MAX as bytes, "mapped of files with short pieces";
         mapped::MAPPED_PIECES_MAX as count, "such pieces sent by one call";
         channel::CHANNEL_KEYS_MAX as count, "keys of a channel that viewers share";

@@ -418,6 +418,7 @@ mod tests {
                 steps: 0,
                 full: 0,
                 cold: 0,
+                ..Downloads::default()
             }),
             users: Users::default(),
             hls: Hls::default(),

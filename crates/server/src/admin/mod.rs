@@ -16,6 +16,7 @@ mod api;
 mod channel;
 mod cluster;
 pub(crate) mod dashboard;
+mod downloads;
 pub mod exposition;
 mod histogram;
 mod hls;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::channel::{Channel, Received, Sent};
 pub use super::cluster::Cluster;
+pub use super::downloads::Downloads;
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 pub use super::hls::Hls;
@@ -30,7 +31,7 @@ use crate::engine::shared::WorkerShared;
 use crate::hls_live::LiveHls;
 use crate::statistics::Statistics;
 use crate::tls::TlsStats;
-use crate::{channels, library, store, transfer, users};
+use crate::{channels, library, store, users};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -305,45 +306,6 @@ table! {
 }
 
 table! {
-    /// HTTP and FTP.
-    pub struct Downloads from (stats: &downloads::Stats, transfers: transfer::Counters) {
-        /// Connections of HTTP that are open.
-        http_connections: u64 = read(&stats.http_connections), Gauge;
-        /// Those of FTP.
-        ftp_connections: u64 = read(&stats.ftp_connections), Gauge;
-        /// Connections of HTTP and FTP that found no place.
-        refused: u64 = read(&stats.refused), Counter "onrush_download_connections_refused_total";
-        /// HTTP requests that were answered, by the class of the status.
-        http_answers: [u64; 5] = stats.http_answers.each_ref().map(read),
-            Counter "onrush_http_requests_total" by "code";
-        /// Transfers of files that run.
-        active: u64 = stats.transfers.active(), Gauge "onrush_transfers_running";
-        /// Transfers of files that were begun.
-        transfers: u64 = transfers.transfers, Counter "onrush_transfers_total";
-        /// Bytes of files that the kernel took for HTTP and FTP.
-        bytes: u64 = transfers.sent_bytes, Counter "onrush_transfer_bytes_total";
-        /// sendfile calls that moved them.
-        steps: u64 = transfers.steps, Counter "onrush_transfer_steps_total";
-        /// Waits for a client.
-        full: u64 = transfers.full, Counter;
-        /// Waits for the disk.
-        cold: u64 = transfers.cold, Counter;
-    }
-    metrics {
-        /// Connections of HTTP and FTP that are open.
-        Gauge "onrush_download_connections" by "protocol" = |downloads| vec![
-            ("http", downloads.http_connections),
-            ("ftp", downloads.ftp_connections),
-        ];
-        /// How often a transfer waited: for its client (socket) or for the disk.
-        Counter "onrush_transfer_waits_total" by "for" = |downloads| vec![
-            ("socket", downloads.full),
-            ("disk", downloads.cold),
-        ];
-    }
-}
-
-table! {
     /// Users.
     #[derive(Copy)]
     #[serde(default)]
@@ -481,7 +443,7 @@ impl Watched {
 
     fn downloads(&self) -> Option<Downloads> {
         let stats = self.downloads.as_deref()?;
-        Some(Downloads::of(stats, stats.transfers.counters()))
+        Some(Downloads::now(stats))
     }
 
     /// Once a second: what there is now.

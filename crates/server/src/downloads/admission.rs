@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -161,25 +162,27 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// A place among the files that are open, of a request beside others on its connection.
+/// A place among the files that are open: of a request beside others on its connection, or of a
+/// file that is kept.
 #[derive(Debug)]
-pub(crate) struct StreamSlot(Rc<Site>);
+pub(crate) struct FileSlot(Arc<Statistics>);
 
-impl StreamSlot {
+impl FileSlot {
     /// A place, if there is one left.
-    pub(crate) fn take(site: &Rc<Site>) -> Option<Self> {
-        site.has_files(1).then(|| {
-            let held = &site.statistics.download_files;
-            held.fetch_add(1, Ordering::Relaxed);
-            Self(Rc::clone(site))
-        })
+    pub(crate) fn take(site: &Site) -> Option<Self> {
+        site.has_files(1).then(|| Self::of(&site.statistics))
+    }
+
+    /// A place, whether one is left or not.
+    pub(crate) fn of(statistics: &Arc<Statistics>) -> Self {
+        statistics.download_files.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(statistics))
     }
 }
 
-impl Drop for StreamSlot {
+impl Drop for FileSlot {
     fn drop(&mut self) {
-        let held = &self.0.statistics.download_files;
-        held.fetch_sub(1, Ordering::Relaxed);
+        self.0.download_files.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

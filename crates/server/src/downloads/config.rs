@@ -65,6 +65,10 @@ pub struct DownloadLimits {
     pub download_connections_per_address_max: usize,
     /// Files that are kept open though nobody reads them just now.
     pub download_files_max: usize,
+    /// Bytes of computed segments that are kept in memory for whoever asks next, 256 MiB by
+    /// default; 0 keeps none. It is memory of the process like any other, which the kernel cannot
+    /// take back; what nobody uses for a minute goes.
+    pub download_segments_bytes_max: u64,
     /// Requests on one HTTP connection; the last one closes it.
     pub download_requests_max: usize,
     /// Requests at once on one connection of HTTP/2; others wait for one to be answered.
@@ -104,6 +108,7 @@ impl Default for DownloadLimits {
             download_connections_max: 16_384,
             download_connections_per_address_max: 16_384,
             download_files_max: 1024,
+            download_segments_bytes_max: 256 << 20,
             download_requests_max: 10_000,
             download_streams_max: 100,
             download_head_time_max: Duration::from_secs(10),

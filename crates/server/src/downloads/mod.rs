@@ -39,8 +39,9 @@ use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
-    FIRST_SEGMENT_WAIT_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
-    INDEX_WAIT_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
+    FIRST_SEGMENT_WAIT_MAX, GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX,
+    HTTP2_RESETS_MAX, INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX,
+    SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
 use crate::engine::shared::bump;
@@ -65,6 +66,8 @@ pub(crate) struct Site {
     pub(crate) transfers: Rc<Transfers>,
     /// Segments of films that were computed lately.
     pub(crate) segments: http::SegmentCache,
+    /// Those that were asked for again, whole.
+    pub(crate) segment_files: Rc<http::SegmentFiles>,
     pub(crate) admission: Admission,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
@@ -98,6 +101,7 @@ pub(crate) struct Stats {
     /// Answered requests of HTTP by the first digit of their status, from 1 to 5.
     pub(crate) http_answers: [AtomicU64; 5],
     pub(crate) transfers: Arc<transfer::Stats>,
+    pub(crate) segments: Arc<http::SegmentStats>,
 }
 
 /// The thread, and where it listens. Dropping it stops it.
@@ -221,6 +225,8 @@ impl Site {
             stall_time_max: settings.limits.download_stall_time_max,
         };
         let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
+        let segments_max = settings.limits.download_segments_bytes_max;
+        let segment_files = http::SegmentFiles::new(segments_max, Arc::clone(&stats.segments));
         let root = library.root_shared();
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), kept_max),
@@ -228,6 +234,7 @@ impl Site {
             library,
             transfers,
             segments: http::SegmentCache::default(),
+            segment_files,
             admission: Admission::default(),
             authorizer,
             stats,
@@ -254,6 +261,7 @@ impl Site {
             self.files.sweep();
             self.admission.sweep();
             self.transfers.sweep();
+            self.segment_files.sweep();
             if self.live.is_always() {
                 self.live.start_all();
             }

@@ -24,8 +24,9 @@ pub struct LiveHlsConfig {
     /// Whether channels are cut before anybody asks, and always: then there is something to go
     /// back to. Not by default.
     pub is_always: bool,
-    /// Requests for one channel that wait for what comes next, 8192 by default; one more is
-    /// answered 503. Each has its connection, and nothing else.
+    /// Requests for one channel that wait for what comes next, 16,384 by default, as many as there
+    /// may be connections; one more is answered 503. A viewer of pictures and sound has two. Each
+    /// has its connection, and nothing else.
     pub hls_waiting_max: usize,
 }
 
@@ -38,7 +39,7 @@ impl Default for LiveHlsConfig {
             hls_stored_max: 8 << 30,
             hls_idle_time_max: Duration::from_secs(30),
             is_always: false,
-            hls_waiting_max: 8192,
+            hls_waiting_max: 16_384,
         }
     }
 }

@@ -32,7 +32,7 @@ const UNUSED_NS_MAX: u64 = 10_000_000_000;
 
 /// Pieces that are shorter are copied if there are several. For longer ones a `sendfile` each,
 /// which copies nothing, is as good.
-const PIECE_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const PIECE_BYTES_MAX: u64 = 64 << 10;
 
 /// Windows of files, those that were used last behind the others.
 #[derive(Debug, Default)]

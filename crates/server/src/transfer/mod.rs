@@ -44,6 +44,7 @@ pub use control::Control;
 pub use limit::Limit;
 pub use mapping::MAPPED_BYTES_MAX;
 use mapping::Mappings;
+pub(crate) use mapping::PIECE_BYTES_MAX;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use reader::Reader;
 use resident::Resident;

@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_sys::path::cue;
 use onrush_wire::auth::carried_query;
 use onrush_wire::dash;
 use onrush_wire::hls::{self, Presentation, Resource as Asked, Text};
@@ -24,6 +23,7 @@ use onrush_wire::name::shown;
 use tracing::warn;
 
 use super::made::{ASK_AGAIN, FOR_EVER, Made};
+use super::segment_files::{gather, warm};
 use super::several;
 use super::texts::Texts;
 use crate::downloads::Site;
@@ -42,9 +42,6 @@ const PIECE_BYTES_MIN: u64 = 4096;
 
 /// Bytes of a segment that are copied at the most; of what is larger, pieces go as they are.
 const COPIED_BYTES_MAX: u64 = 4 << 20;
-
-/// Bytes of the file that are brought into memory for that at once.
-const WARMED_BYTES_MAX: u64 = 64 << 20;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const SUBTITLES: &str = "text/vtt; charset=utf-8";
@@ -180,8 +177,22 @@ async fn make(
         return Err(none());
     }
     let (etag, media_type) = described(media, listed.of, asked);
+    let cache_control = match asked {
+        Asked::Poster => ASK_AGAIN,
+        _ => FOR_EVER,
+    };
+    if let Some(kept) = site.segment_files.get(&etag, media.identity()) {
+        return Ok(Made::of_file(
+            media,
+            kept,
+            (etag, media_type, cache_control),
+        ));
+    }
     let segment = match site.segments.get(&etag) {
-        Some(kept) => kept,
+        Some(lately) => {
+            gather(site, media, &etag, &lately);
+            lately
+        }
         None => {
             let segment = segment(cut, listed.of, asked).await?;
             let segment = Rc::new(as_sent(media, segment.ok_or_else(none)?).await?);
@@ -189,10 +200,7 @@ async fn make(
             segment
         }
     };
-    let cache_control = match asked {
-        Asked::Poster => ASK_AGAIN,
-        _ => FOR_EVER,
-    };
+    site.segment_files.missed(&segment);
     Ok(Made::new(media, segment, etag, media_type, cache_control))
 }
 
@@ -385,12 +393,7 @@ fn is_scattered(segment: &Segment) -> bool {
 /// The same segment, all of it in memory. Blocks.
 fn copied(file: &File, segment: Segment) -> io::Result<Segment> {
     let Segment { mut head, pieces } = segment;
-    let start = pieces.iter().map(|it| it.start).min().unwrap_or(0);
-    let end = pieces.iter().map(|it| it.end).max().unwrap_or(0);
-    // What lies between is read, too, where that is less than to wait for each.
-    if end - start <= WARMED_BYTES_MAX && !cue::is_resident(file, start, end - start) {
-        cue::warm(file, start, end - start)?;
-    }
+    warm(file, &pieces)?;
     let bytes = pieces.iter().map(|it| it.end - it.start).sum::<u64>();
     head.reserve_exact(usize::try_from(bytes).unwrap_or(0));
     for piece in pieces {

@@ -32,7 +32,7 @@ use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
 use super::live::Waits;
 use super::responder::{Decided, Responder};
 use crate::byte_stream::ByteStream;
-use crate::downloads::admission::StreamSlot;
+use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::send::To;
 use crate::transfer::{Control, StreamBody, StreamBudget};
@@ -156,7 +156,7 @@ async fn answer(
     let (parts, content) = request.into_parts();
     let head = message::head(&parts);
     let line = message::line(&parts);
-    let place = StreamSlot::take(site);
+    let place = FileSlot::take(site);
     let received = discard(content, site.settings.limits.download_head_time_max).await;
     let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
     let parsed = has_place.and_then(|_| Request::parse(&head));

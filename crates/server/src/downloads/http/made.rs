@@ -109,6 +109,23 @@ impl Made {
         }
     }
 
+    /// A segment of which all is in a file of its own, so many bytes; with its tag, its type, and
+    /// how long it holds.
+    pub(super) fn of_file(
+        media: &Media,
+        (file, bytes): (Arc<File>, u64),
+        (etag, media_type, cache_control): (String, &'static str, &'static str),
+    ) -> Self {
+        let whole = 0..bytes;
+        let content = Rc::new(Segment {
+            head: Vec::new(),
+            pieces: vec![whole],
+        });
+        let mut made = Self::new(media, content, etag, media_type, cache_control);
+        made.file = Some(file);
+        made
+    }
+
     /// A file of the pages, which is as old as the server's run.
     pub(super) fn asset(asset: Asset, started_s: i64) -> Self {
         Self {

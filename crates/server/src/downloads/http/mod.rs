@@ -9,6 +9,7 @@ mod live;
 mod made;
 mod responder;
 mod segment_cache;
+mod segment_files;
 mod several;
 mod texts;
 
@@ -17,6 +18,8 @@ pub use http2::{HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX};
 pub use live::FIRST_SEGMENT_WAIT_MAX;
 pub use segment_cache::SEGMENT_CACHE_BYTES_MAX;
 pub(super) use segment_cache::SegmentCache;
+pub use segment_files::{GATHERED_AT_ONCE_MAX, KEPT_SEGMENTS_MAX};
+pub(crate) use segment_files::{SegmentFiles, SegmentStats};
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
 pub use texts::TEXTS_MAX;
 
