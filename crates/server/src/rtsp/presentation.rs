@@ -263,6 +263,10 @@ fn status(error: &OpenError) -> StatusCode {
         }
         OpenError::NotMedia { .. } => StatusCode::UnsupportedMediaType,
         OpenError::TooMany { .. } => StatusCode::ServiceUnavailable,
+        // What an object store does not tell now, it may later.
+        OpenError::Read { source, .. } if source.kind() == io::ErrorKind::HostUnreachable => {
+            StatusCode::ServiceUnavailable
+        }
         OpenError::Read { .. } => StatusCode::InternalServerError,
     }
 }

@@ -6,7 +6,6 @@
 //! than copying it, they are read and sent as bytes of our own. What may take long, or wait for a
 //! disk, is done on another thread.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -28,6 +27,7 @@ use super::several;
 use super::texts::Texts;
 use crate::downloads::Site;
 use crate::library::{Media, OpenError, blocking};
+use crate::remote::FilmFile;
 
 /// How long a playlist of a film waits that is not read to its end. After that it has what is
 /// known, and says that more follows.
@@ -193,7 +193,13 @@ async fn make(
         Asked::Poster => ASK_AGAIN,
         _ => FOR_EVER,
     };
-    Ok(Made::new(media, segment, etag, media_type, cache_control))
+    let held = media.file().hold(&segment.pieces).await.map_err(|error| {
+        warn!("{}: {error}", shown(media.name()));
+        let note = "the film cannot be read now; try again in a few seconds";
+        (Status::ServiceUnavailable, note.to_owned())
+    })?;
+    let made = Made::new(media, segment, etag, media_type, cache_control);
+    Ok(made.that_holds(held))
 }
 
 /// The entity tag and the media type of what is asked of a rendition.
@@ -383,11 +389,13 @@ fn is_scattered(segment: &Segment) -> bool {
 }
 
 /// The same segment, all of it in memory. Blocks.
-fn copied(file: &File, segment: Segment) -> io::Result<Segment> {
+fn copied(file: &FilmFile, segment: Segment) -> io::Result<Segment> {
     let Segment { mut head, pieces } = segment;
     let start = pieces.iter().map(|it| it.start).min().unwrap_or(0);
     let end = pieces.iter().map(|it| it.end).max().unwrap_or(0);
     // What lies between is read, too, where that is less than to wait for each.
+    let _held = file.hold_blocking(start..end)?;
+    let file = &*file.file;
     if end - start <= WARMED_BYTES_MAX && !cue::is_resident(file, start, end - start) {
         cue::warm(file, start, end - start)?;
     }
