@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tokio::sync::oneshot;
 
@@ -45,6 +46,47 @@ pub trait RemoteFiles: Debug + Send + Sync {
     ///
     /// If the list cannot be had.
     fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)>;
+
+    /// The first files and folders, so many at the most, in the folder at `name`, and whether there
+    /// are more. An error of [`io::ErrorKind::NotFound`] says that there is no such folder.
+    fn list(&self, name: &str, entries_max: usize, then: Then<(Vec<RemoteEntry>, bool)>);
+
+    /// What has been done so far.
+    fn stats(&self) -> &RemoteStats;
+}
+
+/// A file or a folder that lies elsewhere.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RemoteEntry {
+    /// Its name in its folder.
+    pub name: String,
+    /// Whether others are in it; it has no length and no time then.
+    pub is_folder: bool,
+    /// How long it is.
+    pub file_bytes: u64,
+    /// When it was stored, in seconds since 1970.
+    pub modified_s: i64,
+}
+
+/// What has been asked of a store that lies elsewhere, as it is counted.
+#[derive(Debug, Default)]
+pub struct RemoteStats {
+    /// Requests of all kinds, those that were asked again or twice among them.
+    pub requests: AtomicU64,
+    /// Those that are under way.
+    pub in_flight: AtomicU64,
+    /// Bytes of films that came.
+    pub bytes: AtomicU64,
+    /// Requests that were asked again because they had failed.
+    pub retries: AtomicU64,
+    /// Requests that were asked a second time because they took long.
+    pub hedges: AtomicU64,
+    /// Those of which the second answer came first.
+    pub hedges_won: AtomicU64,
+    /// Blocks that could not be had.
+    pub failures: AtomicU64,
+    /// Bytes of films that are on this machine.
+    pub cached_bytes: AtomicU64,
 }
 
 /// The bytes of one film, which never change: another film under its name is another of these.
@@ -115,6 +157,13 @@ impl FilmFile {
     pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let _held = self.hold_blocking(offset..offset + bytes.len() as u64)?;
         self.file.read_exact_at(bytes, offset)
+    }
+}
+
+impl From<RemoteFile> for FilmFile {
+    fn from(of: RemoteFile) -> Self {
+        let (file, remote) = (of.file, Some(of.bytes));
+        Self { file, remote }
     }
 }
 

@@ -223,7 +223,7 @@ impl Site {
         let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
         let root = library.root_shared();
         Rc::new(Self {
-            files: Files::new(Arc::clone(&root), kept_max),
+            files: Files::new(Arc::clone(&root), kept_max).or_remote(library.remote().cloned()),
             root,
             library,
             transfers,

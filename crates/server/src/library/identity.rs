@@ -37,7 +37,7 @@ impl Identity {
     }
 
     /// That of a film that lies elsewhere.
-    pub(super) fn remote(file: &RemoteFile) -> Self {
+    pub(crate) fn remote(file: &RemoteFile) -> Self {
         Self {
             // No file system has it: what is so numbered is not for a user's processes.
             device: u64::MAX,
@@ -81,8 +81,7 @@ pub(super) fn identify(file: File) -> io::Result<(FilmFile, Identity)> {
 /// The same of what lies elsewhere.
 pub(super) fn identified(of: RemoteFile) -> (FilmFile, Identity) {
     let identity = Identity::remote(&of);
-    let (file, remote) = (of.file, Some(of.bytes));
-    (FilmFile { file, remote }, identity)
+    (of.into(), identity)
 }
 
 /// From where to where a file is another by now than when it was indexed, as far as is seen at so

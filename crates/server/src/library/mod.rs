@@ -225,6 +225,11 @@ impl Library {
         self.root.path()
     }
 
+    /// Where the files are instead, if they lie elsewhere.
+    pub(crate) fn remote(&self) -> Option<&Arc<dyn RemoteFiles>> {
+        self.remote.as_ref()
+    }
+
     /// The same, for others who open files in it.
     pub(crate) fn root_shared(&self) -> Arc<Root> {
         Arc::clone(&self.root)

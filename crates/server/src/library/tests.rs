@@ -2,6 +2,7 @@
 //! change.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
