@@ -21,6 +21,7 @@ mod histogram;
 mod hls;
 pub(crate) mod listen;
 pub mod log_tail;
+mod objects;
 mod reload;
 pub mod status;
 mod table;
