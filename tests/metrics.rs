@@ -320,9 +320,11 @@ fn the_document_lists_every_metric_and_no_other() {
     assert_eq!(known.len(), all.len(), "each stands once");
     let exposed: BTreeSet<_> = page.types.iter().map(|(n, k)| (&**n, &**k)).collect();
     let missing: Vec<_> = known.difference(&exposed).collect();
-    // Absent while nothing plays; and where there is no cluster, of which see tests/cluster.rs.
+    // Absent while nothing plays; and where there is no cluster, of which see tests/cluster.rs, or
+    // no object store, of which see tests/objects.rs.
     let is_absent = |name: &str| {
         name.starts_with("onrush_cluster_")
+            || name.starts_with("onrush_objects_")
             || ["onrush_node_info", "onrush_stream_cpu_ratio"].contains(&name)
     };
     let absent: Vec<_> = known.iter().filter(|(name, _)| is_absent(name)).collect();

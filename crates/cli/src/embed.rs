@@ -14,6 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::configuration::{self, CONFIG_BYTES_MAX};
+use crate::objects;
 
 /// The settings that `text` makes, which is TOML as docs/configuration.md describes it.
 ///
@@ -31,6 +32,9 @@ pub fn config_of(text: &str) -> anyhow::Result<Config> {
         "library.folder: nothing says what is to be served; write folder = \"FOLDER\" under \
          [library]",
     )?;
+    if objects::is_remote(&media_root) {
+        bail!("library.folder: only the command serves object stores; name a folder");
+    }
     let config = serve.config(media_root)?;
     if config.cluster.is_some() {
         bail!("cluster.name: a server in a program is of no cluster; leave [cluster] out");

@@ -28,6 +28,7 @@ mod limit_options;
 mod limits;
 mod manual;
 mod multicast_options;
+mod objects;
 pub mod outcome;
 mod relay;
 mod remedy;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
+#[cfg(feature = "objects")]
+use onrush_objects as objects;
 use onrush_server::admin::log_tail;
 use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
@@ -350,6 +352,7 @@ fn fixed() -> Vec<Limit> {
     limits.extend(beside());
     limits.extend(of_users());
     limits.extend(of_clusters());
+    limits.extend(of_objects());
     limits
 }
 
@@ -363,6 +366,27 @@ fn of_clusters() -> Vec<Limit> {
         cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
         cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
     }
+}
+
+/// Those of object stores, where they are built in.
+#[cfg(feature = "objects")]
+fn of_objects() -> Vec<Limit> {
+    fixed! {
+        objects::REQUESTS_MAX as count, "requests to an object store at once";
+        objects::HEDGES_MAX as count, "of them asked twice because slow";
+        objects::LISTS_MAX as count, "lists of a bucket's folders at once";
+        objects::AHEAD_MAX as count, "blocks of a film asked for ahead";
+        objects::RETRY_TIME_MAX as time, "asking again for a block";
+        objects::REQUEST_TIME_MAX as time, "one request to an object store";
+        objects::OPEN_TIME_MAX as time, "looking for a film; more: 503";
+        objects::NAMES_MAX as count, "films of an object store known at once";
+        objects::LISTED_MAX as count, "objects looked at for a list";
+    }
+}
+
+#[cfg(not(feature = "objects"))]
+fn of_objects() -> Vec<Limit> {
+    Vec::new()
 }
 
 /// From the file to the wire.
@@ -400,6 +424,7 @@ fn to_the_wire() -> Vec<Limit> {
         receive::BATCH_MAX as count, "messages taken in one crossing";
         store::CHUNKS_MAX as count, "chunks of a file";
         store::REQUESTS_MAX as count, "chunks waiting to be built";
+        store::PARTS_MAX as count, "parts of an object that a chunk is made of";
         pool::PINS_MAX as count, "readers of a chunk";
         pool::SLOTS_MAX as count, "trains with own headers in the kernel";
         engine::STREAM_RATE_MAX as rate, "what one client is sent";

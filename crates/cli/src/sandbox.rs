@@ -14,6 +14,7 @@ use onrush_server::library::prepare_state;
 use onrush_server::users::JwtKeys;
 use onrush_sys::sandbox::{self, CapabilitySet, Needs, Part};
 
+use crate::objects::ObjectFiles;
 use crate::sandbox_options::SandboxOption;
 use crate::serve_options::Serve;
 
@@ -22,6 +23,8 @@ use crate::serve_options::Serve;
 pub(crate) struct OwnFiles {
     /// Those that it reads again when it is told to.
     pub(crate) read: Vec<PathBuf>,
+    /// Those of an object store.
+    pub(crate) objects: ObjectFiles,
     /// The status at its end.
     pub(crate) status_at_exit: Option<PathBuf>,
 }
@@ -97,6 +100,7 @@ impl OwnFiles {
         let status = arguments.status_at_exit.as_ref();
         Self {
             read: read.cloned().collect(),
+            objects: arguments.objects.files(arguments.media_dir.as_deref()),
             status_at_exit: status.filter(|file| file.as_os_str() != "-").cloned(),
         }
     }
@@ -168,7 +172,14 @@ fn needs(config: &Config, own: &OwnFiles) -> Needs {
         // They are replaced as a whole; a link leads elsewhere then, in the folder where it led.
         read.extend([folder_of(file), folder_of(&real(file))]);
     }
+    let token = own.objects.read.as_deref();
+    read.extend(
+        token
+            .into_iter()
+            .flat_map(|it| [folder_of(it), folder_of(&real(it))]),
+    );
     let mut write: BTreeSet<PathBuf> = BTreeSet::new();
+    write.extend(own.objects.write.clone());
     write.extend(config.state.clone());
     write.extend(config.downloads.hls.hls_store.clone());
     write.extend(access_log(config).map(Into::into));

@@ -41,7 +41,7 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format)?;
-    let media_root = match &arguments.media_dir {
+    let folder = match &arguments.media_dir {
         Some(folder) => folder.clone(),
         None => demo_folder(Path::new(""), &env::current_exe().unwrap_or_default()).context(
             "no demo clip (media/demo.ts) here or above the program; say what to serve: \
@@ -56,6 +56,7 @@ pub(crate) fn run(
     let mut signals =
         Signals::listen(arguments.config.is_some()).context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
+    let media_root = arguments.objects.media_root(folder.clone())?;
     let mut config = arguments.config(media_root)?;
     if arguments.state.is_none() {
         config.state = usable_default();
@@ -67,6 +68,7 @@ pub(crate) fn run(
     let registry = cluster::prepare(config.cluster.as_ref(), arguments.cluster.discovery())?;
     // There is one thread: those to come have no more than it.
     let given_up = sandbox::enter(arguments.sandbox.sandbox, &config, &OwnFiles::of(arguments))?;
+    arguments.objects.connect(&folder, &mut config)?;
     let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
     let registry = cluster::join(&server, registry)?;
     // The clients matter more than whoever read the first line and closed the pipe.
@@ -193,7 +195,10 @@ fn welcome(
     let http = http.map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
     watch_line(http, out)?;
-    let root = config.media_root.display();
+    let root = match &config.remote {
+        Some(remote) => format!("{remote:?}"),
+        None => config.media_root.display().to_string(),
+    };
     // To look for names: another has its indexes.
     let looked_through = Config {
         state: None,

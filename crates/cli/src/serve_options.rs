@@ -21,6 +21,7 @@ use crate::downloads::DownloadOptions;
 use crate::drain_options::DrainOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::multicast_options::MulticastOptions;
+use crate::objects::ObjectOptions;
 use crate::sandbox_options::SandboxOptions;
 use crate::state::StateOption;
 use crate::tls_options::TlsOptions;
@@ -53,8 +54,8 @@ use onrush_server::channels::ChannelsConfig;
 pub(crate) struct Serve {
     /// Where the files are [default: the demo clips' directory]
     ///
-    /// The demo clips are looked for in ./media, and in the media directory of every folder above
-    /// the program.
+    /// A folder, or s3://BUCKET/FOLDER (docs/objects.md). The demo clips are looked for in ./media,
+    /// and in the media directory of every folder above the program.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) media_dir: Option<PathBuf>,
 
@@ -132,6 +133,9 @@ pub(crate) struct Serve {
         value_parser = within(Size(CACHE_BYTES_MIN), Size(CACHE_BYTES_MAX))
     )]
     pub(crate) cache: Size,
+
+    #[command(flatten)]
+    pub(crate) objects: ObjectOptions,
 
     #[command(flatten)]
     pub(crate) drain: DrainOptions,
@@ -275,8 +279,11 @@ impl Serve {
     pub(crate) fn config(&self, media_root: PathBuf) -> anyhow::Result<Config> {
         let default = Config::default();
         let (tls, rtsps_addresses, https_addresses) = self.tls.settings()?;
+        let cores = self.cores.as_ref().map(|cores| cores.0.clone());
+        let state = self.state.as_ref().and_then(StateOption::directory);
         Ok(Config {
             media_root,
+            remote: None,
             rtsps_addresses,
             tls,
             rtsp_addresses: match self.rtsp.is_empty() {
@@ -291,15 +298,8 @@ impl Serve {
             burst: self.burst.0,
             rtp_headers: self.rtp_headers,
             cache_bytes: bytes(self.cache),
-            cores: self
-                .cores
-                .as_ref()
-                .map_or_else(Vec::new, |cores| cores.0.clone()),
-            state: self
-                .state
-                .as_ref()
-                .and_then(StateOption::directory)
-                .map(Into::into),
+            cores: cores.unwrap_or_default(),
+            state: state.map(Into::into),
             users: self.users.settings(),
             drain: self.drain.settings(),
             cluster: self.cluster.settings()?,

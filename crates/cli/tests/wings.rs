@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PRODUCT: [&str; 8] = [
+const PRODUCT: [&str; 9] = [
     "onrush",
     "onrush-capi",
     "onrush-cluster",
     "onrush-group",
     "onrush-lock",
+    "onrush-objects",
     "onrush-server",
     "onrush-sys",
     "onrush-wire",

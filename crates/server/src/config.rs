@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::path::PathName;
@@ -14,6 +15,7 @@ use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
 use crate::multicast::MulticastConfig;
+use crate::remote::RemoteFiles;
 use crate::tls::config::TlsConfig;
 use crate::users::UsersConfig;
 use crate::watching::SessionHook;
@@ -26,6 +28,9 @@ pub struct Config {
     /// by symbolic links; everything inside it is, to everybody unless there are
     /// [`Config::users`].
     pub media_root: PathBuf,
+    /// Where the films lie instead, if they lie in an object store: by default nowhere. Then
+    /// [`Config::media_root`] is an empty directory.
+    pub remote: Option<Arc<dyn RemoteFiles>>,
     /// Where RTSP listens: by default at port 8554 of every address, IPv4 and IPv6. Port 0 takes
     /// any free port; see [`Server::addresses`](crate::server::Server::addresses). Name single
     /// addresses where not every network of the machine is to be served. Without any, a server
@@ -212,6 +217,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             media_root: PathBuf::from("media"),
+            remote: None,
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
             rtsps_addresses: Vec::new(),
             tls: TlsConfig::default(),

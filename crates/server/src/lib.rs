@@ -25,6 +25,7 @@ mod listening;
 pub mod multicast;
 mod random;
 pub mod relay;
+pub mod remote;
 pub mod rtsp;
 pub mod server;
 mod statistics;

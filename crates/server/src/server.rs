@@ -162,7 +162,7 @@ impl Server {
     }
 
     fn listen_and_serve(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
-        let statistics = Arc::new(Statistics::default());
+        let statistics = Arc::new(Statistics::new(config.remote.as_ref()));
         let tls = open_tls(&config, &statistics)?;
         let (tunnels, tunnelled) = tunnels();
         let (drain, draining) = Draining::new();

@@ -9,6 +9,7 @@ use crate::cluster::ClusterMember;
 use crate::config::Limits;
 use crate::drain::Drain;
 use crate::hls_live::HlsStats;
+use crate::remote::RemoteFiles;
 use crate::tls::TlsStats;
 use crate::users;
 
@@ -41,6 +42,8 @@ pub(crate) struct Statistics {
     pub(crate) drain: Drain,
     /// Its part in a cluster, if it is in one. Set once, at the start.
     pub(crate) cluster: OnceLock<Arc<ClusterMember>>,
+    /// Where its films are, if not in a folder. Set once, at the start.
+    pub(crate) remote: OnceLock<Arc<dyn RemoteFiles>>,
 }
 
 /// Limits that may change while the server runs, by the names that they have in [`Limits`].
@@ -68,6 +71,15 @@ impl Bounds {
 }
 
 impl Statistics {
+    /// Of a server whose films are in `remote`, if not in a folder.
+    pub(crate) fn new(remote: Option<&Arc<dyn RemoteFiles>>) -> Self {
+        let statistics = Self::default();
+        if let Some(remote) = remote {
+            drop(statistics.remote.set(Arc::clone(remote)));
+        }
+        statistics
+    }
+
     /// The server's part in a cluster, if it is in one with others.
     pub(crate) fn cluster_of_many(&self) -> Option<&ClusterMember> {
         let member = self.cluster.get()?;

@@ -36,7 +36,13 @@ const RULES: &[Rule] = &[
         about: "What is served, and where is kept what is known of it.",
         heading: "-",
         prefix: "",
-        options: &["media_dir", "state"],
+        options: &[
+            "media_dir",
+            "state",
+            "object_cache",
+            "object_cache_size",
+            "object_endpoint",
+        ],
     },
     Rule {
         section: "listen",

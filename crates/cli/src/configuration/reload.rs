@@ -175,6 +175,7 @@ impl Told {
         let serve = Program::from_arg_matches(&now.matches)?.serve;
         let mut new = serve.config(config.media_root.clone())?;
         new.state.clone_from(&config.state);
+        new.remote.clone_from(&config.remote);
         if received(&new) != received(config) {
             bail!("nothing is changed: this needs a restart: channel.input of what comes by UDP");
         }

@@ -17,6 +17,7 @@ use onrush_sys::thread::allowed_cores;
 
 use super::keys::{Key, Keys, one_of};
 use super::read::{Mistake, Said, Value};
+use crate::objects;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
 use onrush_cli::units::ranges;
@@ -278,6 +279,11 @@ fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
 fn of_files(said: &Said<'_>, config: &Config) -> Vec<Mistake> {
     let mut found = Vec::new();
     let library = said.of("media_dir").next().and_then(|value| {
+        let folder = Path::new(&value.value);
+        if objects::is_remote(folder) {
+            let error = objects::check(folder).err()?;
+            return Some(mistake(value, format!("{error:#}")));
+        }
         let config = Config {
             state: None,
             ..config.clone()

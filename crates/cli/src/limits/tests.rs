@@ -25,7 +25,7 @@ fn every_setting_is_an_option_of_serve() {
 fn every_public_constant_that_bounds_something_is_listed() {
     let listed: Vec<_> = fixed().iter().map(|limit| limit.name).collect();
     let mut known = 0;
-    for part in ["wire", "lock", "sys", "group", "server"] {
+    for part in ["wire", "lock", "sys", "group", "server", "objects"] {
         let mut folders = vec![
             Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("..")

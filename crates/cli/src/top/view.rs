@@ -389,6 +389,7 @@ mod tests {
             engines: vec![engine],
             stream_cpu_ratio: None,
             cluster: None,
+            objects: None,
             cache: Some(Cache {
                 bytes: 1 << 30,
                 bytes_ready: 1 << 30,

@@ -9,7 +9,7 @@ use std::fmt::{Display, Write};
 
 use super::status::{
     Admission, Cache, Channel, Cluster, Downloads, Engine, Handshakes, Histogram, Hls, Indexes,
-    Locked, Process, Received, Sent, Sessions, Status, Users,
+    Locked, ObjectStore, Process, Received, Sent, Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -59,6 +59,7 @@ pub fn metrics() -> Vec<Metric> {
         indexes: Some(Indexes::default()),
         downloads: Some(Downloads::default()),
         cluster: Some(Cluster::default()),
+        objects: Some(ObjectStore::default()),
         ..Status::default()
     };
     Page::of(&all).metrics
@@ -104,6 +105,9 @@ impl Page {
         page.group(Users::ROWS, &[(None, &status.users)]);
         if let Some(cluster) = &status.cluster {
             page.group(Cluster::ROWS, &[(None, cluster)]);
+        }
+        if let Some(objects) = &status.objects {
+            page.group(ObjectStore::ROWS, &[(None, objects)]);
         }
         page.group(Handshakes::ROWS, &[(None, &status.tls)]);
         page.group(Process::ROWS, &[(None, &status.process)]);

@@ -22,6 +22,7 @@ mod histogram;
 mod hls;
 pub(crate) mod listen;
 pub mod log_tail;
+mod objects;
 mod reload;
 pub mod status;
 mod table;

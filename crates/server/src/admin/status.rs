@@ -22,6 +22,7 @@ pub use super::downloads::Downloads;
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 pub use super::hls::Hls;
+pub use super::objects::ObjectStore;
 use super::table::{Field, Kind, Row, Samples, table};
 use crate::channels::published::PublishedChannels;
 use crate::downloads;
@@ -74,6 +75,8 @@ table! {
         /// Its part in a cluster; absent where it is in none.
         cluster: Option<Cluster> = watched.statistics.cluster.get().map(|it| Cluster::now(it)),
             Counter;
+        /// The object store that films are in; absent where they are in a folder.
+        objects: Option<ObjectStore> = ObjectStore::now(&watched.statistics), Counter;
         /// Handshakes of TLS.
         tls: Handshakes = Handshakes::of(&watched.statistics.tls), Counter;
         /// The process.

@@ -4,7 +4,7 @@
 //! each. Each use asks the open file itself whether it is still what it was (`fstat`), so that a
 //! tag never stands beside other bytes than its own; what is behind a name is looked up again after
 //! [`OPEN_TIME_MAX`]. A name that the kernel has in its cache is opened at once, any other on a
-//! thread that may wait for a disk.
+//! thread that may wait for a disk. Where the library lies elsewhere, its store is asked instead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ use onrush_wire::http::{Coding, Codings, Resource, Validators, media_type};
 
 use super::clock::http_date;
 use crate::library::{Identity, blocking, names_nothing, safe};
+use crate::remote::{FilmFile, RemoteFile, RemoteFiles, asked};
 
 /// How long a name means what it meant when it was looked up last.
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ pub const OPEN_TIME_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Files {
     root: Arc<Root>,
+    /// Where files are, if not under the root.
+    remote: Option<Arc<dyn RemoteFiles>>,
     files_max: usize,
     known: RefCell<HashMap<String, Known>>,
     /// Look-ups so far, for a test to see that there are few.
@@ -54,7 +57,7 @@ pub(crate) enum Found {
 /// A file, open, with what is told of it.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: FilmFile,
     pub(crate) identity: Identity,
     pub(crate) modified_s: i64,
     etag: String,
@@ -71,10 +74,17 @@ impl Files {
     pub(crate) fn new(root: Arc<Root>, files_max: usize) -> Self {
         Self {
             root,
+            remote: None,
             files_max,
             known: RefCell::default(),
             lookups: Cell::new(0),
         }
+    }
+
+    /// The same of a store that lies elsewhere, if there is one.
+    pub(crate) fn or_remote(mut self, remote: Option<Arc<dyn RemoteFiles>>) -> Self {
+        self.remote = remote;
+        self
     }
 
     /// What is at `name`: decoded, relative to the root, `/` between folders.
@@ -90,9 +100,10 @@ impl Files {
         let Some(relative) = safe(name) else {
             return Ok(Found::Nothing);
         };
-        let found = match self.root.open_cached(&relative) {
-            Some(file) => look_at(file),
-            None => {
+        let found = match (&self.remote, self.root.open_cached(&relative)) {
+            (Some(remote), _) => elsewhere(&**remote, name).await,
+            (None, Some(file)) => look_at(file),
+            (None, None) => {
                 let root = Arc::clone(&self.root);
                 let opened = blocking(move || root.open_beneath(&relative)).await;
                 opened.and_then(look_at)
@@ -114,6 +125,10 @@ impl Files {
         file: &OpenFile,
         codings: Codings,
     ) -> Option<(Coding, Rc<OpenFile>)> {
+        // In a store each name that is looked for is a request.
+        if self.remote.is_some() {
+            return None;
+        }
         for coding in codings.wanted() {
             let name = format!("{name}{}", coding.ending());
             if let Ok(Found::File(neighbour)) = self.find(&name).await {
@@ -168,7 +183,19 @@ impl OpenFile {
         let identity = Identity::of(metadata);
         let modified_s = metadata.mtime();
         Self {
-            file: Arc::new(file),
+            file: file.into(),
+            identity,
+            modified_s,
+            etag: etag(identity),
+            last_modified: http_date(modified_s),
+        }
+    }
+
+    fn remote(of: RemoteFile) -> Self {
+        let identity = Identity::remote(&of);
+        let modified_s = i64::try_from(of.modified_ns.div_euclid(1_000_000_000)).unwrap_or(0);
+        Self {
+            file: of.into(),
             identity,
             modified_s,
             etag: etag(identity),
@@ -200,7 +227,10 @@ impl OpenFile {
     }
 
     fn is_unchanged(&self) -> bool {
-        let metadata = self.file.metadata();
+        if let Some(remote) = &self.file.remote {
+            return !remote.is_replaced();
+        }
+        let metadata = self.file.file.metadata();
         metadata.is_ok_and(|metadata| Identity::of(&metadata) == self.identity)
     }
 }
@@ -227,6 +257,20 @@ fn look_at(file: File) -> io::Result<Found> {
     } else {
         Found::Nothing
     })
+}
+
+/// What is at `name` of a store: a file, or a folder, which is there while something is in it.
+async fn elsewhere(remote: &dyn RemoteFiles, name: &str) -> io::Result<Found> {
+    let name = name.trim_matches('/');
+    if !name.is_empty() {
+        match asked(|then| remote.open(name, then)).await {
+            Ok(file) => return Ok(Found::File(Rc::new(OpenFile::remote(file)))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        asked(|then| remote.list(name, 1, then)).await?;
+    }
+    Ok(Found::Folder { modified_s: 0 })
 }
 
 /// What a client hears of an error: not more than that nothing is there, where more would tell

@@ -12,10 +12,45 @@ use onrush_sys::fs::Root;
 use onrush_wire::http::Entry;
 use onrush_wire::name::from_bytes;
 
+use crate::downloads::Site;
 use crate::library::{blocking, is_hidden, safe};
+use crate::remote::{RemoteEntry, asked};
 
 /// Entries of a folder that are looked at for a listing.
 pub const FOLDER_ENTRIES_MAX: usize = 10_000;
+
+/// As [`list`], of the library wherever it lies. What is in a folder of a store comes in the
+/// store's order, so that of a folder with more entries than are looked at, the first are shown.
+///
+/// # Errors
+///
+/// As [`list`]; [`io::ErrorKind::HostUnreachable`] if a store does not tell now.
+pub(crate) async fn list_of(site: &Site, name: &str) -> io::Result<(Vec<Entry>, bool)> {
+    let Some(remote) = site.library.remote() else {
+        return list(&site.root, name).await;
+    };
+    safe(name).ok_or(io::ErrorKind::NotFound)?;
+    let name = name.trim_matches('/');
+    let (found, is_cut) = asked(|then| remote.list(name, FOLDER_ENTRIES_MAX, then)).await?;
+    let mut entries: Vec<_> = found.into_iter().filter_map(told).collect();
+    Entry::sort(&mut entries);
+    Ok((entries, is_cut))
+}
+
+fn told(entry: RemoteEntry) -> Option<Entry> {
+    let RemoteEntry {
+        name,
+        is_folder,
+        file_bytes,
+        modified_s,
+    } = entry;
+    (!is_hidden(name.as_ref())).then_some(Entry {
+        name,
+        is_folder,
+        file_bytes,
+        modified_s,
+    })
+}
 
 /// The files and folders in the folder `name`, sorted, and whether there are more than were looked
 /// at. Hidden ones and what links lead out to are left out.

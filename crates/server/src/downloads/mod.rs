@@ -229,7 +229,7 @@ impl Site {
         let segment_files = http::SegmentFiles::new(segments_max, Arc::clone(&stats.segments));
         let root = library.root_shared();
         Rc::new(Self {
-            files: Files::new(Arc::clone(&root), kept_max),
+            files: Files::new(Arc::clone(&root), kept_max).or_remote(library.remote().cloned()),
             root,
             library,
             transfers,

@@ -1,11 +1,14 @@
 //! What makes a file the same file.
 
 use std::fs::{File, Metadata};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onrush_wire::media::Index;
+
+use crate::remote::{FilmFile, RemoteFile};
 
 /// What makes a file the same file as before.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -33,6 +36,25 @@ impl Identity {
         }
     }
 
+    /// That of a film that lies elsewhere.
+    pub(crate) fn remote(file: &RemoteFile) -> Self {
+        Self {
+            // No file system has it: what is so numbered is not for a user's processes.
+            device: u64::MAX,
+            inode: file.version,
+            file_bytes: file.file_bytes,
+            modified_ns: file.modified_ns,
+        }
+    }
+
+    /// That of an open file now, where `known` is what it was.
+    pub(super) fn now(file: &FilmFile, known: Self) -> io::Result<Self> {
+        match file.remote {
+            Some(_) => Ok(known),
+            None => file.file.metadata().map(|it| Self::of(&it)),
+        }
+    }
+
     /// How long ago its bytes last changed; not at all for a time that is still to come.
     pub(super) fn age(&self) -> Duration {
         let now = SystemTime::now()
@@ -42,6 +64,24 @@ impl Identity {
         let age_ns = u64::try_from(now_ns.saturating_sub(self.modified_ns)).unwrap_or(0);
         Duration::from_nanos(age_ns)
     }
+}
+
+/// What was opened, if that is a regular file.
+pub(super) fn identify(file: File) -> io::Result<(FilmFile, Identity)> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok((file.into(), Identity::of(&metadata)))
+}
+
+/// The same of what lies elsewhere.
+pub(super) fn identified(of: RemoteFile) -> (FilmFile, Identity) {
+    let identity = Identity::remote(&of);
+    (of.into(), identity)
 }
 
 /// From where to where a file is another by now than when it was indexed, as far as is seen at so

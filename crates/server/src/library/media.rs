@@ -27,6 +27,7 @@ use super::identity::{Identity, differing};
 use super::scan::{Read, Scanned, read};
 use super::settings::Settings;
 use super::tricks::Tricks;
+use crate::remote::{FilmFile, RemoteBytes};
 use crate::store::{Backing, Source};
 
 /// How often a file that grows is read on at the most.
@@ -72,7 +73,7 @@ type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) path: PathBuf,
-    pub(super) file: Arc<File>,
+    pub(super) file: FilmFile,
 }
 
 /// What is known of the file by now.
@@ -327,8 +328,12 @@ impl Media {
             return;
         }
         growth.looked = Instant::now();
+        // One that lies elsewhere never changes: another under its name is another film.
+        if self.opened.file.remote.is_some() {
+            return;
+        }
         // If the system does not tell, those who read it will be told why.
-        let Ok(metadata) = self.opened.file.metadata() else {
+        let Ok(metadata) = self.opened.file.file.metadata() else {
             return;
         };
         let there = Identity::of(&metadata);
@@ -342,7 +347,7 @@ impl Media {
         if there != known {
             let has_grown = there.file_bytes > known.file_bytes;
             let probes = if has_grown { PROBES_GROWN } else { PROBES_MAX };
-            if let Some(part) = differing(&self.opened.file, &self.index(), probes) {
+            if let Some(part) = differing(&self.opened.file.file, &self.index(), probes) {
                 let at = part.start;
                 let reason = format!("the file was overwritten: at byte {at} is another packet");
                 return self.change(part, &reason);
@@ -390,6 +395,9 @@ impl Media {
             }
         } else {
             growth.scanner = None;
+        }
+        if let Some(remote) = &self.opened.file.remote {
+            return self.is_outdated() || remote.is_replaced();
         }
         let is_cut = |file: &Metadata| file.size() < known.file_bytes;
         match fs::metadata(&self.opened.path) {
@@ -549,7 +557,11 @@ fn no_plans(tracks: usize) -> Box<[[Option<Arc<Plan>>; CUTS_MAX]]> {
 
 impl Backing for Opened {
     fn file(&self) -> &File {
-        &self.file
+        &self.file.file
+    }
+
+    fn remote(&self) -> Option<&Arc<dyn RemoteBytes>> {
+        self.file.remote.as_ref()
     }
 }
 

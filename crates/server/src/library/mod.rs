@@ -8,11 +8,12 @@
 //! opened.
 
 use std::collections::{BinaryHeap, HashMap};
-use std::fs::{self, File, FileType};
+use std::fs::{self, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use onrush_sys::fs::Root;
 use onrush_wire::media::{ScanOptions, has_media_ending};
@@ -24,6 +25,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tracing::{error, warn};
 
 use crate::config::Config;
+use crate::remote::{FilmFile, RemoteFiles, asked};
 
 mod film_keys;
 mod identity;
@@ -37,6 +39,7 @@ mod tricks;
 pub use film_keys::FilmKeys;
 pub(crate) use film_keys::{is_marked, marked};
 pub use identity::Identity;
+use identity::{identified, identify};
 pub use media::Media;
 use media::Opened;
 pub(crate) use media::segments::of_identity as version_of;
@@ -70,6 +73,8 @@ pub const ENTRIES_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Library {
     root: Arc<Root>,
+    /// Where the films are, if not under the root.
+    remote: Option<Arc<dyn RemoteFiles>>,
     files_max: usize,
     settings: Settings,
     indexing: Semaphore,
@@ -172,7 +177,9 @@ impl Library {
             source,
         })?;
         let reading = Reading::default();
-        let saved = config.state.as_ref().map(|path| {
+        // What a state directory has of a film it knows by its file.
+        let state = config.state.as_ref().filter(|_| config.remote.is_none());
+        let saved = state.map(|path| {
             let (bytes_max, bitrate) = (config.limits.state_bytes_max, config.fallback_bitrate);
             let counters = Arc::clone(&reading.counters.saved);
             SavedIndexes::open(path, bytes_max, bitrate, counters).map_err(|source| {
@@ -182,6 +189,7 @@ impl Library {
         });
         Ok(Self {
             root: Arc::new(root),
+            remote: config.remote.clone(),
             files_max: config.limits.files_max,
             settings: Settings {
                 options: ScanOptions {
@@ -191,7 +199,11 @@ impl Library {
                 burst_ns: u64::try_from(config.burst.as_nanos())
                     .unwrap_or(u64::MAX)
                     .max(1),
-                growth_time_max: config.limits.growth_time_max,
+                growth_time_max: match config.remote {
+                    None => config.limits.growth_time_max,
+                    // An object is whole from the moment that there is one.
+                    Some(_) => Duration::ZERO,
+                },
                 reading: Arc::new(reading),
                 saved: saved.transpose()?.map(Arc::new),
             },
@@ -211,6 +223,11 @@ impl Library {
     #[must_use]
     pub fn root(&self) -> &Path {
         self.root.path()
+    }
+
+    /// Where the files are instead, if they lie elsewhere.
+    pub(crate) fn remote(&self) -> Option<&Arc<dyn RemoteFiles>> {
+        self.remote.as_ref()
     }
 
     /// The same, for others who open files in it.
@@ -248,9 +265,13 @@ impl Library {
         };
         let (_, file_name) = self.settings.of(name);
         let relative = safe(file_name).ok_or_else(not_found)?;
-        let opened = match self.root.open_cached(&relative) {
-            Some(file) => identify(file),
-            None => {
+        let opened = match (&self.remote, self.root.open_cached(&relative)) {
+            (Some(remote), _) => {
+                let name = file_name.trim_matches('/');
+                asked(|then| remote.open(name, then)).await.map(identified)
+            }
+            (None, Some(file)) => identify(file),
+            (None, None) => {
                 let (root, path) = (Arc::clone(&self.root), relative.clone());
                 blocking(move || root.open_beneath(&path).and_then(identify)).await
             }
@@ -327,6 +348,9 @@ impl Library {
     ///
     /// If the root cannot be read; folders in it that cannot are left out.
     pub fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
+        if let Some(remote) = &self.remote {
+            return remote.names(names_max);
+        }
         self.walk(names_max, ENTRIES_MAX)
     }
 
@@ -411,14 +435,14 @@ impl Library {
         &self,
         name: String,
         relative: PathBuf,
-        file: File,
+        file: FilmFile,
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
         let (settings, _) = self.settings.of(&name);
         let of = name.clone();
         let read = move || {
-            if let Some(index) = restored(&shown(&of), &file, identity, &settings) {
+            if let Some(index) = restored(&shown(&of), &file.file, identity, &settings) {
                 return Ok((file, settings, true, Ok(index)));
             }
             let scanned = scan(&file, identity, &settings)?;
@@ -434,7 +458,6 @@ impl Library {
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
         let path = self.root.path().join(relative);
-        let file = Arc::new(file);
         let opened = Opened { path, file };
         let media = Media::new(name, opened, scanned, settings)?;
         let media = Arc::new(media);
@@ -518,18 +541,6 @@ pub(crate) async fn refreshed(media: Arc<Media>, bytes_max: Option<u64>) -> Arc<
         error!("looking at {:?}: {failure}", media.name());
     }
     media
-}
-
-/// What was opened, if that is a regular file.
-fn identify(file: File) -> io::Result<(File, Identity)> {
-    let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !metadata.is_file() {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok((file, Identity::of(&metadata)))
 }
 
 /// What a client is told when a file cannot be opened. Not more than that it is not there, where

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,6 +11,7 @@ use onrush_wire::media::{Index, ScanError, Scanner};
 
 use super::identity::Identity;
 use super::settings::{Reading, Settings};
+use crate::remote::FilmFile;
 
 /// What reading a file has told.
 #[derive(Debug)]
@@ -72,11 +72,11 @@ pub(super) enum Read {
 /// Reads so much of `file` that it can be played from its start, or all if it is short, and indexes
 /// that. One that was changed a moment ago, or is while it is read, counts as growing.
 pub(super) fn scan(
-    file: &File,
+    file: &FilmFile,
     identity: Identity,
     settings: &Settings,
 ) -> io::Result<Result<Scanned, String>> {
-    advise_sequential(file);
+    advise_sequential(&file.file);
     let mut scanner = Scanner::new(settings.options);
     let end = identity.file_bytes;
     let read = loop {
@@ -100,7 +100,7 @@ pub(super) fn scan(
             }));
         }
     };
-    let after = Identity::of(&file.metadata()?);
+    let after = Identity::now(file, identity)?;
     if after.file_bytes < end || read == Read::Ended {
         return Err(io::Error::other(
             "the file was truncated while it was read; try again when it is complete",
@@ -123,7 +123,7 @@ pub(super) fn scan(
 
 /// How long a file is of which only a part is known: as the container says, or as the clock at its
 /// end does, or as its rate so far lets expect.
-fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> u64 {
+fn estimated_ns(file: &FilmFile, scanner: &mut Scanner, index: &Index, end: u64) -> u64 {
     let (known_ns, told_ns) = (index.known_ns(), index.duration_ns());
     let is_stream = index.is_transport_stream();
     let Some(wanted) = scanner.wants(end).filter(|_| is_stream) else {
@@ -152,13 +152,19 @@ fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> 
 /// If the file cannot be read; inside, if it cannot be served.
 pub fn read_whole(file: &File, scanner: &mut Scanner) -> io::Result<Result<(), ScanError>> {
     let end = file.metadata()?.len();
-    let read = read(file, scanner, u64::MAX, end, &Reading::default())?;
+    let read = read(
+        &file.try_clone()?.into(),
+        scanner,
+        u64::MAX,
+        end,
+        &Reading::default(),
+    )?;
     Ok(read.map(|_| ()))
 }
 
 /// Gives `scanner` what it wants of a file that ends at `end`, but not more than `bytes_max` of it.
 pub(super) fn read(
-    file: &File,
+    file: &FilmFile,
     scanner: &mut Scanner,
     bytes_max: u64,
     end: u64,
@@ -205,7 +211,7 @@ pub(super) fn read(
             bytes_read.fetch_add(read as u64, Ordering::Relaxed);
             left = left.saturating_sub(read as u64);
             if held.start + KEPT_BYTES_MAX < end {
-                advise_done(file, held.start, read as u64);
+                advise_done(&file.file, held.start, read as u64);
             }
         }
         let from = usize::try_from(wanted.start - held.start).unwrap_or(usize::MAX);

@@ -2,6 +2,7 @@
 //! change.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
@@ -600,10 +601,7 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     let settings = fixture.library.settings.clone();
     let scanned = scan(&file, identity, &settings).unwrap().unwrap();
     let path = fixture.path("long.ts");
-    let opened = Opened {
-        path,
-        file: file.into(),
-    };
+    let opened = Opened { path, file };
     let media = Media::new("long.ts".to_owned(), opened, scanned, settings).unwrap();
     let whole_ns = 200_000 * 4061 * 1000 / 27;
     assert!(media.is_partial() && media.goes_on() && !media.grows());
@@ -646,10 +644,7 @@ fn how_long_fragments_last_is_told_at_once() {
     let (file, identity) = identify(File::open(&path).unwrap()).unwrap();
     let settings = fixture.library.settings.clone();
     let scanned = scan(&file, identity, &settings).unwrap().unwrap();
-    let opened = Opened {
-        path,
-        file: Arc::new(file),
-    };
+    let opened = Opened { path, file };
     let media = Media::new("long.mp4".to_owned(), opened, scanned, settings).unwrap();
     let minute_ns = 60_000_000_000;
     assert!(media.is_partial());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{ELEMENTARY, Group as GroupAddress, Reply, StatusCode, Units};
+use onrush_wire::rtsp::{ELEMENTARY, Group as GroupAddress, Reply, StatusCode, Units, headers};
 use onrush_wire::sdp::{Description, Extent};
 use onrush_wire::srtp::MikeyMessage;
 use tokio::time::{Instant, sleep};
@@ -76,7 +76,7 @@ impl Presentation {
         };
         match library.open(path).await {
             Ok(media) => Ok(Self::Stored(media)),
-            Err(error) => Err(Reply::refusal(status(&error), &error.to_string())),
+            Err(error) => Err(refused(&error)),
         }
     }
 
@@ -255,6 +255,16 @@ pub(super) fn playable(channel: &Channel) -> Result<Playable, Reply> {
     })
 }
 
+fn refused(error: &OpenError) -> Reply {
+    let reply = Reply::refusal(status(error), &error.to_string());
+    match error {
+        OpenError::Read { source, .. } if source.kind() == io::ErrorKind::HostUnreachable => {
+            reply.with(headers::RETRY_AFTER, RETRY_SECONDS)
+        }
+        _ => reply,
+    }
+}
+
 fn status(error: &OpenError) -> StatusCode {
     match error {
         OpenError::NotFound { .. } | OpenError::Directory { .. } => StatusCode::NotFound,
@@ -263,9 +273,16 @@ fn status(error: &OpenError) -> StatusCode {
         }
         OpenError::NotMedia { .. } => StatusCode::UnsupportedMediaType,
         OpenError::TooMany { .. } => StatusCode::ServiceUnavailable,
+        // What an object store does not tell now, it may later.
+        OpenError::Read { source, .. } if source.kind() == io::ErrorKind::HostUnreachable => {
+            StatusCode::ServiceUnavailable
+        }
         OpenError::Read { .. } => StatusCode::InternalServerError,
     }
 }
+
+/// When to ask again for what an object store does not tell now: as HTTP says.
+const RETRY_SECONDS: u32 = 5;
 
 /// Where live streams are, in URLs.
 const LIVE_FOLDER: &str = "live/";

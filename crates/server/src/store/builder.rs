@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use onrush_sys::pool::Pin;
 use onrush_wire::media::{Burst, FilePiece, Plan};
 use tracing::debug;
 
-use super::{ABSENT, FAILED, FOUND, NEEDED, Request, Shared, Source, layout};
+use super::{ABSENT, FAILED, FOUND, NEEDED, PARTS_MAX, Request, Shared, Source, layout};
 use crate::experiments::Fault;
 
 /// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
@@ -40,7 +41,7 @@ const POOL_FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A builder's own memory, taken once.
 struct Builder<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     /// Of whole pages, as O_DIRECT wants it.
     read: Buffer,
     bursts: Vec<Burst>,
@@ -52,12 +53,14 @@ struct Builder<'a> {
 enum BuildError {
     /// Every chunk of the pool is in use. The readers will ask again.
     PoolFull,
+    /// This part of a file with holes is not there yet.
+    Missing(Range<u64>),
     /// The file is no longer what it was.
     Media(String),
 }
 
 /// Serves requests until the store stops.
-pub(super) fn run(shared: &Shared, read: Buffer) {
+pub(super) fn run(shared: &Arc<Shared>, read: Buffer) {
     let mut builder = Builder {
         shared,
         read,
@@ -66,7 +69,7 @@ pub(super) fn run(shared: &Shared, read: Buffer) {
     };
     while !shared.stopping.load(Ordering::Relaxed) {
         match shared.next_request() {
-            Some(request) if request.is_open() => builder.serve(&request),
+            Some(request) if request.is_open() => builder.serve(request),
             Some(_) => {}
             None => std::thread::park(),
         }
@@ -75,7 +78,7 @@ pub(super) fn run(shared: &Shared, read: Buffer) {
 
 /// Serves one request without a rest, and gives the buffer back.
 #[cfg(test)]
-pub(super) fn serve_once(shared: &Shared, request: &Request, read: Buffer) -> Buffer {
+pub(super) fn serve_once(shared: &Arc<Shared>, request: Request, read: Buffer) -> Buffer {
     let mut builder = Builder {
         shared,
         read,
@@ -100,12 +103,13 @@ impl Request {
 }
 
 impl Builder<'_> {
-    fn serve(&mut self, request: &Request) {
+    fn serve(&mut self, request: Request) {
         let Request {
             source,
             chunk,
             urgency,
-        } = request;
+            ..
+        } = &request;
         // A panic is a bug of ours, which this file has shown. It shall neither leave its readers
         // waiting for ever nor take the thread from others. What it leaves behind is the claim,
         // which gives its chunk back, and the buffers, which hold nothing from one chunk to the
@@ -141,6 +145,7 @@ impl Builder<'_> {
                 }
                 ABSENT
             }
+            Err(BuildError::Missing(part)) => return bring(self.shared, request, part),
             Err(BuildError::Media(reason)) => {
                 source.fail(reason);
                 FAILED
@@ -289,13 +294,18 @@ fn read<'a>(
 ) -> Result<FilePiece<'a>, BuildError> {
     let offset = range.start / DIRECT_ALIGN as u64 * DIRECT_ALIGN as u64;
     let counters = &shared.counters;
+    let remote = source.backing.remote();
+    let held = remote.map(|remote| remote.try_hold(std::slice::from_ref(&range)));
+    if matches!(held, Some(None)) {
+        return Err(BuildError::Missing(range));
+    }
     // What has just been written is in the page cache, and reading past it would have it
     // written to the disk first.
     let direct = source
         .direct
         .get_or_init(|| open_direct(source.backing.file()))
         .as_ref()
-        .filter(|_| !source.grows());
+        .filter(|_| !source.grows() && remote.is_none());
     let read_direct = direct.map(|file| read_up_to(file, buffer, offset));
     let read = match read_direct {
         Some(Ok(bytes)) => {
@@ -322,6 +332,37 @@ fn read<'a>(
         offset,
         bytes: &buffer[..bytes],
     })
+}
+
+/// Has this part of a file with holes brought, and all else that is known to be needed for the
+/// chunk, and puts the request back behind that. No builder waits for it.
+fn bring(shared: &Arc<Shared>, mut request: Request, part: Range<u64>) {
+    let source = Arc::clone(&request.source);
+    let Some(remote) = source.backing.remote() else {
+        return;
+    };
+    if request.parts.is_empty() {
+        let packets = source.packets_of(request.chunk);
+        request.parts = source.plan().file_parts(packets, GAP_BYTES_MAX);
+        request.parts.truncate(PARTS_MAX / 2);
+    }
+    if request.parts.len() >= PARTS_MAX {
+        let reason = format!("a chunk of it lies in more than {PARTS_MAX} parts of the file");
+        return shared.fail(&request, reason);
+    }
+    request.parts.push(part);
+    let (shared, parts) = (Arc::clone(shared), request.parts.clone());
+    let then = move |held| match held {
+        Ok(held) => {
+            request.held = Some(held);
+            shared.put_back(request);
+        }
+        Err(error) => {
+            let error: io::Error = error;
+            shared.fail(&request, format!("cannot be read: {error}"));
+        }
+    };
+    remote.hold(&parts, Box::new(then));
 }
 
 fn write(

@@ -24,6 +24,7 @@ mod table;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -34,6 +35,7 @@ use onrush_sys::thread::keep_off;
 use tokio::sync::Notify;
 
 use crate::experiments::Faults;
+use crate::remote::{Held, RemoteBytes};
 pub use film_key::{FILM_KEY_USES_MAX, FilmKey, ImageCipher};
 pub use source::Source;
 
@@ -43,6 +45,9 @@ pub const REQUESTS_MAX: usize = 4096;
 
 /// Threads that read files and build chunks.
 pub const BUILDERS: usize = 2;
+
+/// Parts of a file with holes of which one chunk is made, at the most.
+pub const PARTS_MAX: usize = 1024;
 
 /// Chunks of one source: 2^31 less the two marks of its table.
 pub const CHUNKS_MAX: u64 = (1 << 31) - 2;
@@ -96,6 +101,10 @@ struct Request {
     /// [`AHEAD`] or [`NEEDED`]. When the chunk's entry says something else, this request is served,
     /// or another is in its place.
     urgency: u32,
+    /// Of a file with holes, what is held of it for this chunk.
+    held: Option<Held>,
+    /// Which parts these are.
+    parts: Vec<Range<u64>>,
 }
 
 /// What the store has done so far.
@@ -117,6 +126,11 @@ pub struct Counters {
 pub trait Backing: std::fmt::Debug + Send + Sync {
     /// The open file.
     fn file(&self) -> &File;
+
+    /// What fills the file's holes, if it has any: whoever reads it holds what it reads.
+    fn remote(&self) -> Option<&Arc<dyn RemoteBytes>> {
+        None
+    }
 
     /// What speaks against reading it, asked before each chunk. Of a file as such nothing does:
     /// whether its bytes are those that were indexed is seen when they are read.
@@ -359,6 +373,8 @@ impl Shared {
             source: Arc::clone(source),
             chunk,
             urgency,
+            held: None,
+            parts: Vec::new(),
         };
         let queue = match urgency {
             NEEDED => &self.needed,
@@ -370,6 +386,37 @@ impl Shared {
             return;
         }
         self.wake_builders();
+    }
+
+    /// Takes up a request again whose bytes are there by now.
+    fn put_back(&self, request: Request) {
+        let queue = match request.urgency {
+            NEEDED => &self.needed,
+            _ => &self.ahead,
+        };
+        if let Err(request) = queue.push(request) {
+            self.settle(&request, ABSENT);
+        }
+        self.wake_builders();
+    }
+
+    /// The chunk cannot be built.
+    fn fail(&self, request: &Request, reason: String) {
+        if request.is_open() {
+            request.source.fail(reason);
+            self.settle(request, FAILED);
+        }
+    }
+
+    /// Ends a request, unless another is in its place by now.
+    fn settle(&self, request: &Request, as_entry: u32) {
+        let entry = request.source.table.entry(request.chunk);
+        let (from, order) = (request.urgency, Ordering::Release);
+        // Of another the other will tell.
+        entry
+            .compare_exchange(from, as_entry, order, Ordering::Relaxed)
+            .ok();
+        self.built.notify_waiters();
     }
 
     fn wake_builders(&self) {

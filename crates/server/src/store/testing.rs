@@ -41,9 +41,9 @@ impl ManualBuilder {
     }
 
     /// Reads the file and builds the chunk, or says that it cannot be built.
-    pub(crate) fn finish(&mut self, reading: &Reading) {
+    pub(crate) fn finish(&mut self, reading: Reading) {
         let buffer = self.buffer.take().expect("one chunk at a time");
-        let buffer = builder::serve_once(&self.shared, &reading.0, buffer);
+        let buffer = builder::serve_once(&self.shared, reading.0, buffer);
         self.buffer = Some(buffer);
     }
 }

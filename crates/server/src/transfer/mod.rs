@@ -23,7 +23,6 @@ mod stream_body;
 mod tests;
 mod turns;
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -47,6 +46,7 @@ use mapping::Mappings;
 pub(crate) use mapping::PIECE_BYTES_MAX;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use reader::Reader;
+pub use reader::SentFile;
 use resident::Resident;
 use steps::NOTHING;
 pub use stream_body::{STREAM_BYTES_MAX, STREAMS_BYTES_MAX};
@@ -216,7 +216,7 @@ impl Transfers {
     /// See [`TransferError`]. How much was sent of a transfer that failed, `control` knows.
     pub async fn cue<'a>(
         &self,
-        file: &Arc<File>,
+        file: impl Into<SentFile<'a>>,
         range: Range<u64>,
         to: impl Into<Outlet<'a>>,
         policy: &Policy,
@@ -233,14 +233,14 @@ impl Transfers {
     /// As [`Self::cue`].
     pub async fn gather<'a>(
         &self,
-        file: &Arc<File>,
+        file: impl Into<SentFile<'a>>,
         pieces: &[Range<u64>],
         to: impl Into<Outlet<'a>>,
         policy: &Policy,
         control: &Control,
     ) -> Result<Sent, TransferError> {
         bump(&self.stats.transfers, 1);
-        let mut transfer = Transfer::new(self, file, pieces, to.into(), policy, control);
+        let mut transfer = Transfer::new(self, file.into(), pieces, to.into(), policy, control);
         let bytes = transfer.reader.left_bytes();
         while transfer.reader.left_bytes() > 0 {
             transfer.advance().await?;
@@ -320,7 +320,7 @@ impl Drop for Transfer<'_> {
 impl<'a> Transfer<'a> {
     fn new(
         transfers: &'a Transfers,
-        file: &'a Arc<File>,
+        file: SentFile<'a>,
         pieces: &'a [Range<u64>],
         outlet: Outlet<'a>,
         policy: &'a Policy,

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::TransferError;
 use super::resident::{Resident, STRETCH_BYTES};
+use crate::remote::{FilmFile, Held, RemoteBytes, asked};
 
 /// Bytes that are read from the disk at once, and again ahead of them, unless it is arranged
 /// otherwise.
@@ -25,9 +26,33 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// Between two pieces of a stretch there are no more bytes than these.
 const GAP_BYTES_MAX: u64 = 256 << 10;
 
+/// What is sent from: a file, whole or with holes.
+#[derive(Clone, Copy, Debug)]
+pub struct SentFile<'a> {
+    file: &'a Arc<File>,
+    remote: Option<&'a Arc<dyn RemoteBytes>>,
+}
+
+impl<'a> From<&'a Arc<File>> for SentFile<'a> {
+    fn from(file: &'a Arc<File>) -> Self {
+        Self { file, remote: None }
+    }
+}
+
+impl<'a> From<&'a FilmFile> for SentFile<'a> {
+    fn from(of: &'a FilmFile) -> Self {
+        let (file, remote) = (&of.file, of.remote.as_ref());
+        Self { file, remote }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     file: Arc<File>,
+    /// What fills the file's holes, if it has any.
+    remote: Option<&'a Arc<dyn RemoteBytes>>,
+    /// What is held of such a file, and to where.
+    held: Option<(Held, u64)>,
     /// The pieces that are not sent whole yet.
     pieces: &'a [Range<u64>],
     /// Bytes of them that are still to be sent.
@@ -59,10 +84,12 @@ struct Read {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file: &Arc<File>, pieces: &'a [Range<u64>]) -> Self {
+    pub(super) fn new(of: SentFile<'a>, pieces: &'a [Range<u64>]) -> Self {
         let lengths = pieces.iter().map(|it| it.end.saturating_sub(it.start));
         let mut reader = Self {
-            file: Arc::clone(file),
+            file: Arc::clone(of.file),
+            remote: of.remote,
+            held: None,
             pieces,
             left_bytes: lengths.sum(),
             last: pieces.iter().map(|it| it.end).max().unwrap_or(0),
@@ -93,6 +120,7 @@ impl<'a> Reader<'a> {
         self.end = self.pieces[more].end;
         self.ready_to = first.start;
         self.ahead_to = first.start;
+        self.held = None;
     }
 
     /// So many bytes were sent.
@@ -163,6 +191,9 @@ impl<'a> Reader<'a> {
         reads: &Arc<Semaphore>,
     ) -> bool {
         let to = self.reach(bytes);
+        if !self.is_held(to) {
+            return false;
+        }
         while to > self.ready_to {
             let from = self.ready_to.max(self.offset);
             // Of a whole stretch others of the same file may know, or can be told.
@@ -188,6 +219,38 @@ impl<'a> Reader<'a> {
         true
     }
 
+    /// Whether the file has no hole before `to`, and gets none.
+    fn is_held(&mut self, to: u64) -> bool {
+        let Some(remote) = self.remote else {
+            return true;
+        };
+        if self
+            .held
+            .as_ref()
+            .is_some_and(|(_, held_to)| *held_to >= to)
+        {
+            return true;
+        }
+        let held = remote.try_hold(std::slice::from_ref(&(self.offset..to)));
+        self.held = held.map(|held| (held, to));
+        self.held.is_some()
+    }
+
+    /// Waits until that is so.
+    async fn make_held(&mut self, to: u64) -> Result<(), TransferError> {
+        let Some(remote) = self.remote.filter(|_| !self.is_held(to)) else {
+            return Ok(());
+        };
+        let part = self.offset..to;
+        let held = asked(|then| remote.hold(std::slice::from_ref(&part), then)).await;
+        let held = held.map_err(|source| TransferError::File {
+            offset: part.start,
+            source,
+        })?;
+        self.held = Some((held, to));
+        Ok(())
+    }
+
     fn is_in_memory(&mut self, range: &Range<u64>) -> bool {
         self.asked += 1;
         cue::is_resident(&self.file, range.start, range.end - range.start)
@@ -204,11 +267,16 @@ impl<'a> Reader<'a> {
             cue::leave_reading_to_warm(&self.file);
         }
         let to = self.reach(bytes);
+        self.make_held(to).await?;
         if self.ahead.as_ref().is_none_or(|read| read.to < to) {
             let permit = Arc::clone(reads).acquire_owned().await;
             let permit = permit.expect("nobody closes it");
-            let window = self.offset..to.max(self.offset + self.window_bytes).min(self.end);
-            self.start(window, permit);
+            let window_end = match self.remote {
+                None => to.max(self.offset + self.window_bytes).min(self.end),
+                // What comes behind it may be a hole yet.
+                Some(_) => to,
+            };
+            self.start(self.offset..window_end, permit);
         }
         let Some(read) = &mut self.ahead else {
             return Ok(());
@@ -240,6 +308,10 @@ impl<'a> Reader<'a> {
         }
         // What it said is met again by who comes there.
         self.ahead = None;
+        if self.remote.is_some() {
+            // Whoever fills its holes does so ahead.
+            return;
+        }
         let begin = self.ahead_to.max(self.offset);
         let end = (begin + self.window_bytes).min(self.end);
         if begin >= end || begin > self.offset + self.window_bytes {

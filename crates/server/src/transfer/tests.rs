@@ -1,5 +1,6 @@
 //! Transfers over loopback: what arrives, in whose favour, and what a file in trouble does.
 
+use std::fs::File;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::TcpStream as Peer;

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use onrush_wire::auth::Action;
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
@@ -21,6 +20,7 @@ use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::send::{abort, send_all};
 use crate::listening::close;
+use crate::remote::FilmFile;
 use crate::transfer::{Control, Policy, TransferError};
 use crate::users::{Asked, Login, Protocol, Refusal};
 
@@ -74,7 +74,7 @@ struct Connection<'a> {
 enum Body {
     File {
         name: String,
-        file: Arc<std::fs::File>,
+        file: FilmFile,
         start: u64,
         end: u64,
     },
@@ -241,7 +241,7 @@ impl Connection<'_> {
         }
         Ok(Body::File {
             name,
-            file: Arc::clone(&file.file),
+            file: file.file.clone(),
             start,
             end,
         })
@@ -251,7 +251,7 @@ impl Connection<'_> {
         let is_folder = matches!(self.find(&name).await?, Found::Folder { .. });
         let entries = match style {
             _ if is_folder => {
-                let listed = folder::list(&self.site.root, &name).await;
+                let listed = folder::list_of(self.site, &name).await;
                 listed.map_err(|_| no_such(&name, "folder"))?.0
             }
             Style::Machine(_) => return Err(Reply::new(501, "that is no folder; use MLST")),

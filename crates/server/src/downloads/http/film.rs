@@ -6,7 +6,6 @@
 //! than copying it, they are read and sent as bytes of our own. What may take long, or wait for a
 //! disk, is done on another thread.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -28,6 +27,7 @@ use super::several;
 use super::texts::Texts;
 use crate::downloads::Site;
 use crate::library::{Media, OpenError, blocking};
+use crate::remote::FilmFile;
 
 /// How long a playlist of a film waits that is not read to its end. After that it has what is
 /// known, and says that more follows.
@@ -201,7 +201,13 @@ async fn make(
         }
     };
     site.segment_files.missed(&segment);
-    Ok(Made::new(media, segment, etag, media_type, cache_control))
+    let held = media.file().hold(&segment.pieces).await.map_err(|error| {
+        warn!("{}: {error}", shown(media.name()));
+        let note = "the film cannot be read now; try again in a few seconds";
+        (Status::ServiceUnavailable, note.to_owned())
+    })?;
+    let made = Made::new(media, segment, etag, media_type, cache_control);
+    Ok(made.that_holds(held))
 }
 
 /// The entity tag and the media type of what is asked of a rendition.
@@ -391,8 +397,12 @@ fn is_scattered(segment: &Segment) -> bool {
 }
 
 /// The same segment, all of it in memory. Blocks.
-fn copied(file: &File, segment: Segment) -> io::Result<Segment> {
+fn copied(file: &FilmFile, segment: Segment) -> io::Result<Segment> {
     let Segment { mut head, pieces } = segment;
+    let start = pieces.iter().map(|it| it.start).min().unwrap_or(0);
+    let end = pieces.iter().map(|it| it.end).max().unwrap_or(0);
+    let _held = file.hold_blocking(start..end)?;
+    let file = &*file.file;
     warm(file, &pieces)?;
     let bytes = pieces.iter().map(|it| it.end - it.start).sum::<u64>();
     head.reserve_exact(usize::try_from(bytes).unwrap_or(0));

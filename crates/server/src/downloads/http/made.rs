@@ -21,6 +21,7 @@ use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
 use crate::downloads::send::To;
 use crate::library::{Media, blocking};
+use crate::remote::Held;
 use crate::transfer::{Control, Policy, TransferError, Transfers};
 
 /// What is in URLs with a version never changes; all else is asked for again, and as a rule has not
@@ -42,6 +43,8 @@ pub(super) struct Made {
     shared: Vec<Arc<[u8]>>,
     /// Of which its pieces are, if it has any.
     file: Option<Arc<File>>,
+    /// What keeps them in the file, if that has holes.
+    held: Option<Held>,
     etag: String,
     modified_s: i64,
     last_modified: String,
@@ -97,7 +100,8 @@ impl Made {
         Self {
             content,
             shared: Vec::new(),
-            file: Some(media.file()),
+            file: Some(media.file().file),
+            held: None,
             etag,
             modified_s,
             last_modified: http_date(modified_s),
@@ -132,6 +136,7 @@ impl Made {
             content: in_memory(asset.text.to_vec()),
             shared: Vec::new(),
             file: None,
+            held: None,
             etag: format!("\"{:016x}\"", fnv(asset.text)),
             modified_s: clamped(started_s),
             last_modified: http_date(started_s),
@@ -154,6 +159,7 @@ impl Made {
             content: Rc::default(),
             shared,
             file: None,
+            held: None,
             etag,
             modified_s: clamped(modified_s),
             last_modified: http_date(modified_s),
@@ -163,6 +169,12 @@ impl Made {
             is_text: false,
             coding: None,
         }
+    }
+
+    /// The same with what keeps its pieces in their file.
+    pub(super) fn that_holds(mut self, held: Option<Held>) -> Self {
+        self.held = held;
+        self
     }
 
     /// A segment of one that lies in a part of a file.

@@ -1,6 +1,7 @@
 //! What requests get, whichever version of HTTP they come in: found, authorized, answered, and sent
 //! piece by piece. Reading requests is left to whoever has the connection.
 
+use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -112,10 +113,7 @@ impl Responder {
                     Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
                     Err(error) => {
                         warn!("{name:?}: {error}");
-                        refusal(
-                            Status::ServiceUnavailable,
-                            "the server is short of something",
-                        )
+                        refusal(Status::ServiceUnavailable, SHORT)
                     }
                 }
             }
@@ -259,7 +257,7 @@ impl Responder {
             let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
             return self.with_context(request, keeps_alive, answer);
         }
-        match folder::list(&self.site.root, name).await {
+        match folder::list_of(&self.site, name).await {
             Ok((entries, is_cut)) => {
                 let rtsp_host = self.rtsp_host(request.host);
                 let channels = live::listed(&self.site, name);
@@ -276,8 +274,11 @@ impl Responder {
             }
             Err(error) => {
                 debug!("folder {name:?}: {error}");
-                let note = "this folder cannot be read";
-                let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
+                let (status, note) = match error.kind() {
+                    io::ErrorKind::HostUnreachable => (Status::ServiceUnavailable, SHORT),
+                    _ => (Status::Forbidden, "this folder cannot be read"),
+                };
+                let answer = |c: &Context<'_>| Answer::refusal(status, note, c);
                 self.with_context(request, keeps_alive, answer)
             }
         }
@@ -372,4 +373,5 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
 }
 
 const DRAINS: &str = "the server takes nobody more; try another";
+const SHORT: &str = "the server is short of something";
 const NOTHING: &str = "there is nothing by this name";

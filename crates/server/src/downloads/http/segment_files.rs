@@ -150,8 +150,10 @@ impl SegmentFiles {
 /// Gathers a segment that was asked for again, if there is room for it and nobody is at it.
 pub(super) fn gather(site: &Site, media: &Media, etag: &str, segment: &Segment) {
     let files = &site.segment_files;
-    // What is written still has no version that its bytes could be told by.
-    if !files.suits(segment) || media.grows() {
+    let of = media.file();
+    // What is written still has no version that its bytes could be told by, and that of an object
+    // is not its file's.
+    if !files.suits(segment) || media.grows() || of.remote.is_some() {
         return;
     }
     let film = media.identity();
@@ -160,7 +162,7 @@ pub(super) fn gather(site: &Site, media: &Media, etag: &str, segment: &Segment) 
         return;
     }
     let (files, etag) = (Rc::clone(files), etag.to_owned());
-    let (of, segment) = (media.file(), segment.clone());
+    let (of, segment) = (of.file, segment.clone());
     drop(spawn_local(async move {
         let gathered = blocking(move || in_memory(&of, film, &segment)).await;
         files.finish(&etag, gathered);

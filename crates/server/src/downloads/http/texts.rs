@@ -6,7 +6,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use onrush_wire::hls::{Text, Version, text_stretch_ms};
@@ -117,7 +116,7 @@ async fn cues(site: &Site, source: Source, stretch_ms: Range<u64>) -> io::Result
                 return Err(io::ErrorKind::NotFound.into());
             };
             let bytes = file.identity.file_bytes.min(TEXT_BYTES_MAX);
-            let file = Arc::clone(&file.file);
+            let file = file.file.clone();
             let read = move || {
                 let mut text = vec![0; usize::try_from(bytes).unwrap_or(0)];
                 file.read_exact_at(&mut text, 0)?;

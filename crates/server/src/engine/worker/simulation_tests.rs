@@ -345,7 +345,7 @@ impl Simulation {
         let now_ns = self.now_ns();
         while let Some(at) = self.reads.iter().position(|read| read.0 <= now_ns) {
             let (_, reading) = self.reads.remove(at);
-            self.store.finish(&reading);
+            self.store.finish(reading);
         }
         while self.reads.len() < READS
             && let Some(reading) = self.store.begin()

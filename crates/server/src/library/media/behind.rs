@@ -72,8 +72,8 @@ impl Media {
     /// A file is read to where it ended when that began.
     fn all_is_read(&self, growth: &mut Growth) {
         let known = self.identity();
-        let there = self.opened.file.metadata();
-        let is_same = there.is_ok_and(|there| Identity::of(&there) == known);
+        let there = Identity::now(&self.opened.file, known);
+        let is_same = there.is_ok_and(|there| there == known);
         let grows = !is_same || known.age() < self.settings.growth_time_max;
         let index = growth.scanner.as_ref().map(|scanner| match grows {
             true => scanner.settled(),

@@ -1,8 +1,6 @@
 //! A film cut into segments, for HLS and DASH.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError};
 
 use onrush_wire::hls::Version;
@@ -11,6 +9,7 @@ use tracing::info;
 
 use super::Media;
 use crate::library::identity::Identity;
+use crate::remote::FilmFile;
 
 /// Changes where films are cut in another way: nobody then takes segments of the one for those of
 /// the other.
@@ -67,8 +66,8 @@ impl Media {
 
     /// The file, open.
     #[must_use]
-    pub fn file(&self) -> Arc<File> {
-        Arc::clone(&self.opened.file)
+    pub(crate) fn file(&self) -> FilmFile {
+        self.opened.file.clone()
     }
 
     /// What names the bytes of the file in the URLs of its segments. Of a file that grows it stays

@@ -1,0 +1,202 @@
+//! Films of Onrush that lie in an object store (S3 and what speaks like it).
+//!
+//! Each film that is played has a sparse file in a folder of this machine, as long as the object.
+//! Whoever reads a part of it has the blocks of that part brought first, by ranged requests that
+//! name the object's entity tag: each block once, however many want it, again after a failure for
+//! as long as [`RETRY_TIME_MAX`], and never of another version. Blocks that nobody reads go when
+//! the folder has as many as it may, those first that were not used for longest. A request that
+//! takes longer than nearly all before it is asked a second time, and the first answer taken.
+//!
+//! It does not write objects, and it does not list more of a bucket than people are shown.
+
+mod bucket;
+mod cache;
+mod failure;
+mod fetch;
+mod hedge;
+mod listing;
+mod object;
+mod store;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onrush_server::remote::{RemoteEntry, RemoteFile, RemoteFiles, RemoteStats, Then};
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+
+use bucket::Bucket;
+pub use bucket::Location;
+use store::Store;
+
+/// Bytes of a block: what one request brings, and what is kept or let go of as a whole.
+pub const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Requests to the store that are under way at once; others wait.
+pub const REQUESTS_MAX: usize = 64;
+
+/// Blocks that are brought ahead of somebody who reads one behind the other.
+pub const AHEAD_MAX: usize = 4;
+
+/// Requests that are asked a second time, beside the first, at once.
+pub const HEDGES_MAX: usize = 8;
+
+/// Lists of folders that are asked for at once; others wait.
+pub const LISTS_MAX: usize = 8;
+
+/// How long a block is asked for again before those who wait for it are told that it cannot be had.
+pub const RETRY_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How long one request may take.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a film is looked for before whoever asks is told to come again.
+pub const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Names that are known at once.
+pub const NAMES_MAX: usize = 4096;
+
+/// Objects that are looked at for the names that people are shown.
+pub const LISTED_MAX: usize = 2000;
+
+/// The least that a cache has, so that a few films are played at once.
+pub const CACHE_BYTES_MIN: u64 = 64 << 20;
+
+/// What there is to be told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the films are.
+    pub location: Location,
+    /// The folder of the blocks, which exists. Nothing in it has a name.
+    pub folder: PathBuf,
+    /// Bytes of blocks at the most, at least [`CACHE_BYTES_MIN`].
+    pub cache_bytes: u64,
+    /// Where the store answers, `http://HOST:PORT` or `https://HOST:PORT`; if it does not say,
+    /// the variable `AWS_ENDPOINT_URL` does, and else it is Amazon's.
+    pub endpoint: Option<String>,
+}
+
+/// Why films of an object store cannot be served.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ObjectsError {
+    /// It is no such URL.
+    #[error("{url}: {reason}; write s3://BUCKET or s3://BUCKET/FOLDER")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// What was said of the store does not suffice, or contradicts itself.
+    #[error("{location}: {source}; look at the variables AWS_... of the server")]
+    Settings {
+        /// Where the films are.
+        location: Location,
+        /// What is wrong.
+        source: object_store::Error,
+    },
+    /// The store lets nobody in.
+    #[error(
+        "{location}: {reason}; look at AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and \
+         AWS_ENDPOINT_URL"
+    )]
+    Refused {
+        /// Where the films are.
+        location: Location,
+        /// What the store said.
+        reason: String,
+    },
+    /// There can be no file in the folder.
+    #[error("{}: {source}; name a folder of a local disk with --object-cache", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There are no threads.
+    #[error("object store: {0}")]
+    Threads(#[source] io::Error),
+}
+
+/// The films of an object store.
+pub struct Objects {
+    store: Arc<Store>,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Objects {
+    /// Asks the store whether there is such a bucket, by credentials of the environment
+    /// (`AWS_ACCESS_KEY_ID` and so on, `AWS_ENDPOINT_URL` for one that is not Amazon's), a web
+    /// identity, or the machine's own. Blocks; not to be called in an asynchronous context.
+    ///
+    /// # Errors
+    ///
+    /// See [`ObjectsError`]. That the store does not answer is none: it may later.
+    pub fn connect(settings: Settings) -> Result<Self, ObjectsError> {
+        // If the process has one, that is as good.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(REQUESTS_MAX)
+            .thread_name("onrush-objects")
+            .enable_all()
+            .build()
+            .map_err(ObjectsError::Threads)?;
+        let store = {
+            let _inside = runtime.enter();
+            Store::new(Bucket::new(settings)?)
+        };
+        runtime.block_on(store.check())?;
+        Ok(Self {
+            store: Arc::new(store),
+            runtime: Some(runtime),
+        })
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("until it is dropped")
+    }
+}
+
+impl RemoteFiles for Objects {
+    fn open(&self, name: &str, then: Then<RemoteFile>) {
+        let (store, name) = (Arc::clone(&self.store), name.to_owned());
+        self.runtime()
+            .spawn(async move { then(store.open(&name).await) });
+    }
+
+    fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
+        self.runtime().block_on(self.store.bucket.names(names_max))
+    }
+
+    fn list(&self, name: &str, entries_max: usize, then: Then<(Vec<RemoteEntry>, bool)>) {
+        let (store, name) = (Arc::clone(&self.store), name.to_owned());
+        self.runtime()
+            .spawn(async move { then(store.bucket.list(&name, entries_max).await) });
+    }
+
+    fn stats(&self) -> &RemoteStats {
+        &self.store.bucket.cache.stats
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.store.bucket.location)
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // What is under way is of no use any more; whoever waits for it is told.
+            runtime.shutdown_background();
+        }
+    }
+}

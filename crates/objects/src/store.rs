@@ -1,0 +1,145 @@
+//! Names to versions of objects.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use onrush_server::remote::RemoteFile;
+use tracing::warn;
+
+use crate::bucket::Bucket;
+use crate::object::Object;
+use crate::{NAMES_MAX, ObjectsError};
+
+/// How long a name means what it meant when the store was asked last.
+const FRESH_TIME: Duration = Duration::from_secs(1);
+
+/// The same while the store does not answer.
+const STALE_TIME: Duration = Duration::from_secs(10);
+
+/// A name that no film has, because it is hidden.
+const NOBODYS: &str = ".onrush";
+
+/// The films of a bucket by their names.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) bucket: Arc<Bucket>,
+    names: Mutex<HashMap<String, Arc<Name>>>,
+}
+
+/// What a name stands for; locked while the store is asked, so that it is asked once.
+type Name = tokio::sync::Mutex<Option<Known>>;
+
+#[derive(Clone, Debug)]
+struct Known {
+    object: Arc<Object>,
+    /// Until then it is not asked for again.
+    until: Instant,
+}
+
+impl Store {
+    pub(crate) fn new(bucket: Bucket) -> Self {
+        Self {
+            bucket: Arc::new(bucket),
+            names: Mutex::default(),
+        }
+    }
+
+    /// Whether the store lets us in: it says so of an object that is not there.
+    pub(crate) async fn check(&self) -> Result<(), ObjectsError> {
+        let location = &self.bucket.location;
+        let error = match self.bucket.ask(NOBODYS).await {
+            Err(failure) if !failure.is_not_found() => io::Error::from(failure),
+            _ => return Ok(()),
+        };
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            return Err(ObjectsError::Refused {
+                location: location.clone(),
+                reason: error.to_string(),
+            });
+        }
+        warn!("{location}: its films cannot be played before it answers: {error}");
+        Ok(())
+    }
+
+    /// The film at `name`.
+    pub(crate) async fn open(&self, name: &str) -> io::Result<RemoteFile> {
+        let slot = self.slot(name)?;
+        let mut known = slot.lock().await;
+        if let Some(known) = known.as_ref()
+            && Instant::now() < known.until
+            && !known.object.is_replaced.load(Ordering::Relaxed)
+        {
+            return Ok(known.object.remote_file());
+        }
+        let asked = self.bucket.ask(name).await;
+        let (path, meta) = match asked {
+            Ok(found) => found,
+            Err(failure) => {
+                if failure.is_not_found() {
+                    replace(known.take());
+                } else if let Some(known) = known.as_mut() {
+                    // What was played a moment ago is as good as it was.
+                    warn!("object {name:?}: it is played as it was: {:?}", failure);
+                    known.until = Instant::now() + STALE_TIME;
+                    return Ok(known.object.remote_file());
+                }
+                return Err(failure.into());
+            }
+        };
+        let Some(etag) = meta.e_tag else {
+            let text = "the object store gives no entity tag, by which versions are told apart";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        };
+        let until = Instant::now() + FRESH_TIME;
+        let is_same = |known: &&mut Known| {
+            let of = &known.object;
+            of.etag == etag && of.file_bytes == meta.size && !of.is_replaced.load(Ordering::Relaxed)
+        };
+        if let Some(known) = known.as_mut().filter(is_same) {
+            known.until = until;
+            return Ok(known.object.remote_file());
+        }
+        let file = self.bucket.file(meta.size)?;
+        let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
+        let object = Object::new(&self.bucket, path, (etag, meta.size, modified_ns), file);
+        let opened = object.remote_file();
+        replace(known.replace(Known { object, until }));
+        Ok(opened)
+    }
+
+    fn slot(&self, name: &str) -> io::Result<Arc<Name>> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = names.get(name) {
+            return Ok(Arc::clone(slot));
+        }
+        if names.len() >= NAMES_MAX {
+            names.retain(|_, slot| is_in_use(slot));
+        }
+        if names.len() >= NAMES_MAX {
+            let text = format!("{NAMES_MAX} films are in use already");
+            return Err(io::Error::new(io::ErrorKind::HostUnreachable, text));
+        }
+        let slot = Arc::default();
+        names.insert(name.to_owned(), Arc::clone(&slot));
+        Ok(slot)
+    }
+}
+
+/// There is another object by the name of this one, or none.
+fn replace(known: Option<Known>) {
+    if let Some(known) = known {
+        known.object.is_replaced.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether somebody asks for the name, or has what it stands for.
+fn is_in_use(slot: &Arc<Name>) -> bool {
+    let known = slot.try_lock();
+    let has = |known: &Known| Arc::strong_count(&known.object) > 1;
+    Arc::strong_count(slot) > 1
+        || known.is_err()
+        || known.is_ok_and(|it| it.as_ref().is_some_and(has))
+}
