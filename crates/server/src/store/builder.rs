@@ -161,7 +161,8 @@ impl Builder<'_> {
         self.write_images(of, packets.clone(), claim.bytes_mut())?;
         if let Some(cipher) = &source.cipher {
             let (index, bursts) = (source.index_of(packets.start), &mut self.bursts);
-            let encrypted = cipher.encrypt(chunk, index, bursts, claim.bytes_mut());
+            let runs = source.runs_held(chunk, &plan, chunk_bytes, &packets);
+            let encrypted = cipher.encrypt(index, &runs, bursts, claim.bytes_mut());
             encrypted.map_err(BuildError::Media)?;
         }
         let last = packets.end.saturating_sub(1);
