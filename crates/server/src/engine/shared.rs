@@ -86,6 +86,7 @@ pub struct StreamShared {
     pub(crate) next_packet: AtomicU64,
     pub(crate) packets: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    pub(crate) padding_bytes: AtomicU64,
     pub(crate) packets_refused: AtomicU64,
     pub(crate) underruns: AtomicU32,
     pub(crate) bursts: AtomicU64,
@@ -220,6 +221,7 @@ impl StreamShared {
             next_packet: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            padding_bytes: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
             underruns: AtomicU32::new(0),
             bursts: AtomicU64::new(0),
@@ -260,6 +262,7 @@ impl StreamShared {
         for (counter, before) in [
             (&self.packets, &before.packets),
             (&self.bytes, &before.bytes),
+            (&self.padding_bytes, &before.padding_bytes),
             (&self.packets_refused, &before.packets_refused),
             (&self.bursts, &before.bursts),
         ] {
@@ -447,6 +450,7 @@ impl StreamShared {
         StreamSnapshot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            padding_bytes: self.padding_bytes.load(Ordering::Relaxed),
             packets_refused: self.packets_refused.load(Ordering::Relaxed),
             underruns: self.underruns.load(Ordering::Relaxed).into(),
             next_packet,

@@ -39,6 +39,8 @@ pub struct StreamSnapshot {
     pub packets: u64,
     /// Their bytes, RTP headers included.
     pub bytes: u64,
+    /// Of those bytes padding (RFC 3550, section 5.1).
+    pub padding_bytes: u64,
     /// Packets the kernel refused.
     pub packets_refused: u64,
     /// Bursts that waited for a chunk that was not built in time.
