@@ -85,8 +85,8 @@ pub struct StreamShared {
     pub(crate) clock: OnceLock<Arc<TrackClock>>,
     pub(crate) next_packet: AtomicU64,
     pub(crate) packets: AtomicU64,
+    /// Without padding.
     pub(crate) bytes: AtomicU64,
-    pub(crate) padding_bytes: AtomicU64,
     pub(crate) packets_refused: AtomicU64,
     pub(crate) underruns: AtomicU32,
     pub(crate) bursts: AtomicU64,
@@ -221,7 +221,6 @@ impl StreamShared {
             next_packet: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            padding_bytes: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
             underruns: AtomicU32::new(0),
             bursts: AtomicU64::new(0),
@@ -262,7 +261,6 @@ impl StreamShared {
         for (counter, before) in [
             (&self.packets, &before.packets),
             (&self.bytes, &before.bytes),
-            (&self.padding_bytes, &before.padding_bytes),
             (&self.packets_refused, &before.packets_refused),
             (&self.bursts, &before.bursts),
         ] {
@@ -450,7 +448,6 @@ impl StreamShared {
         StreamSnapshot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            padding_bytes: self.padding_bytes.load(Ordering::Relaxed),
             packets_refused: self.packets_refused.load(Ordering::Relaxed),
             underruns: self.underruns.load(Ordering::Relaxed).into(),
             next_packet,

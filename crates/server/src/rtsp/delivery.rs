@@ -327,12 +327,10 @@ impl StoredDelivery {
         let StreamSnapshot {
             packets,
             bytes,
-            padding_bytes,
             numbering,
             ..
         } = self.stream.snapshot();
-        // Neither is payload (RFC 3550, section 6.4.1).
-        let other_bytes = packets * rtp::HEADER_BYTES as u64 + padding_bytes;
+        let header_bytes = packets * rtp::HEADER_BYTES as u64;
         let position = numbering.position(Position {
             sequence: 0,
             timestamp: self.timestamp(at),
@@ -340,7 +338,7 @@ impl StoredDelivery {
         Sent {
             timestamp: position.timestamp,
             packets,
-            payload_bytes: bytes.saturating_sub(other_bytes),
+            payload_bytes: bytes.saturating_sub(header_bytes),
         }
     }
 

@@ -7,7 +7,7 @@ use onrush_sys::path::Path;
 
 use super::super::admission::LATE_NS;
 use super::super::flights::Taken;
-use super::super::shared::{State, bump};
+use super::super::shared::State;
 use super::entry::StreamEntry;
 use super::transmitter::Answer;
 use super::{Worker, signed};
@@ -82,8 +82,12 @@ impl Worker {
             return;
         };
         let its = &stream.shared;
+        // What a sender report says.
+        let taken = Taken {
+            bytes: taken.bytes - taken.padding_bytes,
+            ..taken
+        };
         taken.count([&its.packets, &its.bytes, &its.packets_refused]);
-        bump(&its.padding_bytes, u64::from(taken.padding_bytes));
         if taken.packets > 0 {
             stream.refused_since_ns = 0;
         }
