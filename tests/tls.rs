@@ -502,6 +502,31 @@ fn a_client_may_ask_for_new_keys_and_not_negotiate_anew() {
     assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
 }
 
+/// It would encrypt its packets itself, with a key in its description.
+#[test]
+fn a_publisher_of_srtp_is_told_what_is_taken() {
+    require_programs!("gst-launch-1.0");
+    let site = TlsSite::self_signed();
+    let location = format!("location={}", site.rtsps_url("live/cam"));
+    let publisher = |profile: &str| {
+        let mut command = Command::new("gst-launch-1.0");
+        command.args(["rtspclientsink", "name=out", &location]);
+        command.args(["tls-validation-flags=0", "protocols=tcp"]);
+        command.arg(format!("profiles={profile}"));
+        command.args(["audiotestsrc", "is-live=true", "!", "alawenc", "!", "out."]);
+        command
+    };
+    let (status, said) = Process::run(&mut publisher("savp"), LONG).unwrap();
+    assert!(!status.success() && said.contains("461"), "{said}");
+    assert!(said.contains("send RTP/AVP over TCP by rtsps"), "{said}");
+    let published = Process::start(&mut publisher("avp")).unwrap();
+    let line = site
+        .site
+        .server
+        .wait_for_line("live/cam is published", LONG);
+    assert!(line.is_some(), "{}", published.log_tail());
+}
+
 // SPECIFICATION.md: 47
 #[test]
 fn udp_is_refused_over_tls_unless_it_is_allowed() {

@@ -1,6 +1,8 @@
 """Plays a film with GStreamer, seeks in it, and says what is seen: a line for each place.
 
-usage: seek.py URI SECOND...
+usage: seek.py [--strict] URI SECOND...
+
+With --strict the first warning of any element ends it, with what the warning says.
 
 Each frame of the film says by eight bars in which second of it it is. A line is the second that was
 asked for, `start` for the beginning, and the seconds that were seen from then on, in order, until
@@ -9,6 +11,7 @@ SEEN of them were.
 
 import queue
 import sys
+import time
 
 import gi
 
@@ -18,6 +21,7 @@ from gi.repository import Gst
 SEEN = 3
 # Far more than a slow machine takes.
 PATIENCE_S = 40
+POLL_S = 0.1
 
 
 def second_of(frame):
@@ -27,7 +31,7 @@ def second_of(frame):
     return sum(1 << bit for bit in range(8) if line[bit * 8 + 4] > 128)
 
 
-def main(uri, places):
+def main(is_strict, uri, places):
     Gst.init(None)
     pipeline = Gst.parse_launch(
         f"uridecodebin name=film uri={uri} "
@@ -45,7 +49,7 @@ def main(uri, places):
 
     pipeline.get_by_name("picture").connect("handoff", handoff)
     pipeline.set_state(Gst.State.PLAYING)
-    watch("start", seconds, pipeline)
+    watch("start", seconds, pipeline, is_strict)
     for place in places:
         flags = Gst.SeekFlags.FLUSH | Gst.SeekFlags.KEY_UNIT
         # Returns when everything of the old place is flushed.
@@ -53,21 +57,37 @@ def main(uri, places):
             sys.exit(f"the seek to {place} was refused")
         while not seconds.empty():
             seconds.get()
-        watch(place, seconds, pipeline)
+        watch(place, seconds, pipeline, is_strict)
     pipeline.set_state(Gst.State.NULL)
 
 
-def watch(place, seconds, pipeline):
-    seen = []
-    try:
-        while len(seen) < SEEN:
-            second = seconds.get(timeout=PATIENCE_S)
-            if not seen or seen[-1] != second:
-                seen.append(second)
-    except queue.Empty:
-        message = pipeline.get_bus().pop_filtered(Gst.MessageType.ERROR)
-        print(message.parse_error() if message else "no error", flush=True)
+def watch(place, seconds, pipeline, is_strict):
+    seen, heard = [], time.monotonic()
+    while len(seen) < SEEN:
+        if is_strict:
+            end_at_warning(place, pipeline)
+        try:
+            second = seconds.get(timeout=POLL_S)
+        except queue.Empty:
+            if time.monotonic() - heard < PATIENCE_S:
+                continue
+            message = pipeline.get_bus().pop_filtered(Gst.MessageType.ERROR)
+            print(message.parse_error() if message else "no error", flush=True)
+            break
+        heard = time.monotonic()
+        if not seen or seen[-1] != second:
+            seen.append(second)
     print(place, *seen, flush=True)
 
 
-main(sys.argv[1], sys.argv[2:])
+def end_at_warning(place, pipeline):
+    message = pipeline.get_bus().pop_filtered(Gst.MessageType.WARNING)
+    if message:
+        error, detail = message.parse_warning()
+        sys.exit(f"at {place}: {message.src.get_name()} warns: {error.message} ({detail})")
+
+
+if sys.argv[1] == "--strict":
+    main(True, sys.argv[2], sys.argv[3:])
+else:
+    main(False, sys.argv[1], sys.argv[2:])

@@ -248,8 +248,13 @@ fn plan(bytes: &[u8], ts_packets: usize, is_elementary: bool, grows: bool) -> Ar
 
 /// A store of so many chunks.
 pub(crate) fn store(chunks: usize, faults: Faults) -> Store {
-    let area = Area::map(chunks * CHUNK_BYTES).expect("a little memory");
-    Store::start(Arc::new(Pool::new(area, CHUNK_BYTES)), &[], faults).expect("threads")
+    store_of(CHUNK_BYTES, chunks, faults)
+}
+
+/// A store of so many chunks of so many bytes.
+pub(crate) fn store_of(chunk_bytes: usize, chunks: usize, faults: Faults) -> Store {
+    let area = Area::map(chunks * chunk_bytes).expect("a little memory");
+    Store::start(Arc::new(Pool::new(area, chunk_bytes)), &[], faults).expect("threads")
 }
 
 /// A store of so many bytes in which so many engines have room for headers of sessions' own.

@@ -80,11 +80,18 @@ pub fn payload(packet: &[u8]) -> Option<&[u8]> {
         let length = packet.get(start + 2..start + 4)?;
         start += 4 + 4 * usize::from(u16::from_be_bytes([length[0], length[1]]));
     }
-    let padding = match packet[0] & PADDING_BIT {
-        0 => 0,
-        _ => usize::from(*packet.last()?),
-    };
-    packet.get(start..packet.len().checked_sub(padding)?)
+    let padding_bytes = usize::from(padding_bytes(packet));
+    packet.get(start..packet.len().checked_sub(padding_bytes)?)
+}
+
+/// Bytes of padding at the end of a packet (RFC 3550, section 5.1), with the one that says how many
+/// there are; 0 if its header says that it has none.
+#[must_use]
+pub fn padding_bytes(packet: &[u8]) -> u8 {
+    match packet {
+        [first, .., last] if first & PADDING_BIT != 0 => *last,
+        _ => 0,
+    }
 }
 
 /// How the numbers of one session differ from those in its source's packet images.

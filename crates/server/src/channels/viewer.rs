@@ -16,6 +16,7 @@ use onrush_wire::srtp::Arrival;
 
 use super::srtp::{ChannelKey, ViewerSrtp};
 use super::viewing::{Last, ViewerTrack, Viewing, Way};
+use sending::SealedTrain;
 
 /// Packets of a track, and their bytes, that are kept for those who join: some seconds of any
 /// picture. A track with more between two sync samples has none kept.
@@ -50,7 +51,7 @@ pub(super) struct Watched {
     backlog: VecDeque<RecentPacket>,
     backlog_bytes: usize,
     /// Encrypted for it alone, and not taken by its socket yet.
-    unsent: VecDeque<Vec<u8>>,
+    unsent: VecDeque<SealedTrain>,
     /// Packets that were encrypted for it alone, and those whose numbers were used.
     pub(super) encrypted: [u64; 2],
     /// What comes is of use only from the next sync sample on; since when it waits.

@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
 use onrush_wire::media::ts::synth::constant_rate;
+use onrush_wire::rtp;
 
 use super::numbering_tests::rig_of;
 use super::test_paths::{Refuses, refusing};
@@ -45,6 +46,38 @@ fn a_train_taken_in_part_counts_as_sent_in_part() {
             [after.packets, after.bytes, after.packets_refused]
         );
     }
+}
+
+/// Of a film whose every other picture is filled up.
+#[test]
+fn padding_is_counted_apart() {
+    let test = TestSource::film(40);
+    let images = test.images();
+    let padding_bytes = |images: &[Vec<u8>]| -> u64 {
+        let each = images
+            .iter()
+            .map(|image| u64::from(rtp::padding_bytes(image)));
+        each.sum()
+    };
+    assert!(padding_bytes(&images) > 0, "it has some");
+    let rig = rig_of(&config(), 8 << 20, 1);
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let after = stream.snapshot();
+    let all_bytes = |images: &[Vec<u8>]| images.iter().map(|it| it.len() as u64).sum::<u64>();
+    let bytes = all_bytes(&images);
+    assert_eq!(after.bytes, bytes - padding_bytes(&images));
+    let counted = rig.worker().bytes.load(Ordering::Relaxed);
+    assert_eq!(counted, bytes, "with padding");
+    // After a jump, with headers of its own.
+    let pictures = 20 * 4;
+    stream.play(pictures, None, Duration::ZERO).expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let twice = stream.snapshot().bytes - after.bytes;
+    let again = &images[usize::try_from(pictures).expect("few")..];
+    assert_eq!(twice, all_bytes(again) - padding_bytes(again));
 }
 
 /// An engine with so few slots for headers of a stream's own that a burst of [`fast`] leaves in

@@ -23,6 +23,8 @@ pub(super) struct Flight {
     pub(super) bytes: u32,
     /// Bytes of a packet; the last may be shorter.
     pub(super) stride: u16,
+    /// Of them padding, which is no payload (RFC 3550, section 6.4.1).
+    pub(super) padding_bytes: u32,
     /// Bytes that each packet is longer by as it leaves.
     pub(super) frame_bytes: u16,
     /// Gone before its time only by the fault that is named for it.
@@ -38,6 +40,8 @@ pub(super) struct Flight {
 pub(super) struct Taken {
     pub(super) packets: u32,
     pub(super) bytes: u32,
+    /// Of them padding. Of a train that was taken in part it is as much as its share of packets.
+    pub(super) padding_bytes: u32,
     pub(super) packets_refused: u32,
 }
 
@@ -47,9 +51,14 @@ impl Flight {
         let packets = sent.packets(wire_bytes, self.stride + self.frame_bytes);
         // Of a message, none.
         let packets = packets.min(self.packets);
+        let padding_bytes = match packets == self.packets {
+            true => self.padding_bytes,
+            false => self.padding_bytes / self.packets.max(1) * packets,
+        };
         Taken {
             packets,
             bytes: self.bytes.min(packets * u32::from(self.stride)),
+            padding_bytes,
             packets_refused: self.packets - packets,
         }
     }
@@ -123,6 +132,7 @@ mod tests {
             packets: 1,
             bytes: 1,
             stride: 1,
+            padding_bytes: 0,
             frame_bytes: 0,
             pin: None,
             headers: None,
@@ -136,15 +146,22 @@ mod tests {
             packets: 3,
             bytes: 2500,
             stride: 1000,
+            padding_bytes: 300,
             ..flight()
         };
         let taken = |bytes| {
             let taken = train.taken(Sent { bytes, errno: 0 });
-            (taken.packets, taken.bytes, taken.packets_refused)
+            let Taken {
+                packets,
+                bytes,
+                padding_bytes,
+                packets_refused,
+            } = taken;
+            (packets, bytes, padding_bytes, packets_refused)
         };
-        assert_eq!(taken(2500), (3, 2500, 0));
-        assert_eq!(taken(2499), (2, 2000, 1));
-        assert_eq!(taken(999), (0, 0, 3));
+        assert_eq!(taken(2500), (3, 2500, 300, 0));
+        assert_eq!(taken(2499), (2, 2000, 200, 1));
+        assert_eq!(taken(999), (0, 0, 0, 3));
         let framed = Flight {
             frame_bytes: 4,
             ..train

@@ -85,6 +85,7 @@ pub struct StreamShared {
     pub(crate) clock: OnceLock<Arc<TrackClock>>,
     pub(crate) next_packet: AtomicU64,
     pub(crate) packets: AtomicU64,
+    /// Without padding.
     pub(crate) bytes: AtomicU64,
     pub(crate) packets_refused: AtomicU64,
     pub(crate) underruns: AtomicU32,

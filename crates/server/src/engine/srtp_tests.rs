@@ -5,16 +5,23 @@ use std::net::UdpSocket;
 use onrush_wire::srtp::{RtpReceiver, Suite};
 
 use super::numbering_tests::rig_of;
+use super::reader::{NotReady, Reader};
 use super::tests::{config, make_room, receive, sockets};
 use super::*;
+use crate::data;
+use crate::experiments::Faults;
 use crate::store::{FilmKey, ImageCipher};
-use crate::testing::{CHUNK_BYTES, TestSource, block_on, wait_until};
+use crate::testing::{CHUNK_BYTES, TestSource, block_on, store_of, wait_until};
 
 /// The same film, encrypted with that key.
 fn encrypted(test: &TestSource, key: &Arc<FilmKey>) -> Arc<Source> {
+    encrypted_in(CHUNK_BYTES, test, key)
+}
+
+fn encrypted_in(chunk_bytes: usize, test: &TestSource, key: &Arc<FilmKey>) -> Arc<Source> {
     let backing = Arc::clone(&test.backing) as _;
     let of = (test.source.plan(), test.source.origin());
-    let source = Source::encrypted(of, backing, CHUNK_BYTES, ImageCipher::new(key));
+    let source = Source::encrypted(of, backing, chunk_bytes, ImageCipher::new(key));
     Arc::new(source.expect("it fits its chunks"))
 }
 
@@ -96,5 +103,47 @@ fn jump((stream, receiver): &(Stream, UdpSocket), test: &TestSource, key: &FilmK
             assert_eq!(header.sequence, foretold.sequence);
             assert!(header.sequence < 1 << 15, "it has not wrapped yet");
         }
+    }
+}
+
+/// What a reader of all of a source is given at once, in packets: a train each, as none is longer.
+/// Chunks are as long as the server's, so that their ends fall into bursts.
+fn trains_of(source: &Arc<Source>) -> Vec<u32> {
+    let store = store_of(data::CHUNK_BYTES, 8, Faults::default());
+    let (store, mut reader) = (store.shared(), Reader::default());
+    let demand = Demand::new(0);
+    let numbering = Numbering::default();
+    let shared = StreamShared::new(Arc::clone(source), 1400, numbering, demand, Arc::default());
+    reader.start(&shared, store, 0, u64::MAX, None);
+    let mut trains = Vec::new();
+    loop {
+        wait_until("the chunk is built", || {
+            !matches!(reader.burst(&shared, store), Err(NotReady::Yet))
+        });
+        let Some(burst) = reader.burst(&shared, store).expect("it is there") else {
+            break;
+        };
+        trains.push(burst.count);
+        reader.advance(burst.end());
+    }
+    reader.put_down(store);
+    trains
+}
+
+#[test]
+fn shared_images_leave_in_trains_as_long_as_plain_ones() {
+    for test in [TestSource::lasting(3000), TestSource::film(150)] {
+        let (plan, origin) = (test.source.plan(), test.source.origin());
+        let backing = Arc::clone(&test.backing) as _;
+        let plain = Source::new(Arc::clone(&plan), origin, backing, data::CHUNK_BYTES);
+        let plain = Arc::new(plain.expect("it has few chunks"));
+        let key = Arc::new(FilmKey::new(Suite::default()));
+        let encrypted = encrypted_in(data::CHUNK_BYTES, &test, &key);
+        assert!(plain.chunks() > 3 && encrypted.chunks() > 3);
+        let mut bursts = Vec::new();
+        plan.bursts(0..plan.rtp_packets(), &mut bursts);
+        let bursts: Vec<_> = bursts.iter().map(|burst| burst.packets).collect();
+        assert_eq!(trains_of(&plain), bursts);
+        assert_eq!(trains_of(&encrypted), bursts);
     }
 }

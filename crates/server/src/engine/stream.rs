@@ -37,7 +37,7 @@ pub enum EndReason {
 pub struct StreamSnapshot {
     /// RTP packets handed to the kernel.
     pub packets: u64,
-    /// Their bytes, RTP headers included.
+    /// Their bytes, RTP headers included, padding (RFC 3550, section 5.1) not.
     pub bytes: u64,
     /// Packets the kernel refused.
     pub packets_refused: u64,

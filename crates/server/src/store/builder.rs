@@ -45,6 +45,8 @@ struct Builder<'a> {
     /// Of whole pages, as O_DIRECT wants it.
     read: Buffer,
     bursts: Vec<Burst>,
+    /// Bytes of padding in each of them.
+    padding: Vec<u32>,
     /// How long it rests when it finds every chunk in use.
     pool_full_pause: Duration,
 }
@@ -65,6 +67,7 @@ pub(super) fn run(shared: &Arc<Shared>, read: Buffer) {
         shared,
         read,
         bursts: Vec::new(),
+        padding: Vec::new(),
         pool_full_pause: POOL_FULL_PAUSE,
     };
     while !shared.stopping.load(Ordering::Relaxed) {
@@ -83,6 +86,7 @@ pub(super) fn serve_once(shared: &Arc<Shared>, request: Request, read: Buffer) -
         shared,
         read,
         bursts: Vec::new(),
+        padding: Vec::new(),
         pool_full_pause: Duration::ZERO,
     };
     builder.serve(request);
@@ -164,9 +168,13 @@ impl Builder<'_> {
         let packets = source.held_in(chunk, &plan, chunk_bytes, &mut self.bursts);
         let of = (source, &*plan);
         self.write_images(of, packets.clone(), claim.bytes_mut())?;
+        self.padding.clear();
+        let padding = layout::padding(claim.bytes_mut(), &self.bursts);
+        self.padding.extend(padding);
         if let Some(cipher) = &source.cipher {
             let (index, bursts) = (source.index_of(packets.start), &mut self.bursts);
-            let encrypted = cipher.encrypt(chunk, index, bursts, claim.bytes_mut());
+            let runs = source.runs_held(chunk, &plan, chunk_bytes, &packets);
+            let encrypted = cipher.encrypt(index, &runs, bursts, claim.bytes_mut());
             encrypted.map_err(BuildError::Media)?;
         }
         let last = packets.end.saturating_sub(1);
@@ -177,7 +185,7 @@ impl Builder<'_> {
             is_last_partial: plan.is_partial(last),
             media_ns,
         };
-        layout::write_table(claim.bytes_mut(), part, &self.bursts);
+        layout::write_table(claim.bytes_mut(), part, &self.bursts, &self.padding);
         if self.shared.faults.has(Fault::WrongByte) {
             claim.bytes_mut()[plan.image_bytes(packets.start) / 2] ^= 1;
         }

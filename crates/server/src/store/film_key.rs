@@ -5,8 +5,9 @@
 //! random and one track's, as it was opened. Each source that is encrypted with it, and each
 //! session that has left the shared images, has an SSRC that the key gives to nobody else. Of a
 //! source, a packet's index is its number in the plan, so a packet that is built again, because the
-//! cache has given its chunk up, has the same index; [`ImageCipher`] keeps a digest of each chunk's
-//! plain bytes and refuses to encrypt others. Reports under the images' SSRC are numbered by the
+//! cache has given its chunk up, or because two chunks hold it, has the same index; [`ImageCipher`]
+//! keeps a digest of the plain bytes of each [run](HeldRun) of packets that chunks hold whole or
+//! not at all, and refuses to encrypt others. Reports under the images' SSRC are numbered by the
 //! key, whichever session they are of.
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use onrush_wire::srtp::{MasterKey, RtcpSender, RtpKeys, Suite};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use super::source::HeldRun;
 use crate::random::random;
 
 /// Uses of a key, as SSRCs or reports, after which new viewers are told another. It is half of what
@@ -41,8 +43,18 @@ pub struct FilmKey {
 pub struct ImageCipher {
     key: Arc<FilmKey>,
     keys: RtpKeys,
-    /// Of the plain bytes of each chunk that was encrypted: 32 bytes for a chunk of the file.
-    digests: Mutex<BTreeMap<u32, [u8; 32]>>,
+    /// What each run of packets that was encrypted was, by its first packet: two for a chunk of the
+    /// file, 48 bytes each.
+    contents: Mutex<BTreeMap<u64, RunContent>>,
+}
+
+/// What a run of packets was when it was encrypted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct RunContent {
+    /// The packet behind its last.
+    end: u64,
+    /// Of its images' plain bytes.
+    digest: [u8; 32],
 }
 
 impl FilmKey {
@@ -103,7 +115,7 @@ impl ImageCipher {
         Self {
             key: Arc::clone(key),
             keys: RtpKeys::new(key.master()),
-            digests: Mutex::default(),
+            contents: Mutex::default(),
         }
     }
 
@@ -120,30 +132,26 @@ impl ImageCipher {
     }
 
     /// Encrypts the images at the front of `out`, which lie one behind the other as `bursts` say,
-    /// and changes `bursts` to where they lie then. The first has that index.
+    /// and changes `bursts` to where they lie then. The first has that index. `runs` are all of
+    /// them, as each chunk that holds some of them has them.
     ///
     /// # Errors
     ///
-    /// In words, if that chunk was encrypted before with other bytes in it.
+    /// In words, if one of them was encrypted before with other bytes in it.
     ///
     /// # Panics
     ///
     /// If there is no room for the tags, or an image is no RTP packet.
     pub(super) fn encrypt(
         &self,
-        chunk: u32,
         first_index: u64,
+        runs: &[HeldRun],
         bursts: &mut [Burst],
         out: &mut [u8],
     ) -> Result<(), String> {
         let end = bursts.last().map_or(0, |burst| burst.offset + burst.bytes);
         let at = |offset: u64| usize::try_from(offset).expect("a chunk is in memory");
-        let digest = Sha256::digest(&out[..at(end)]).into();
-        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
-        if *digests.entry(chunk).or_insert(digest) != digest {
-            return Err("the file was overwritten: packets of it are others by now".to_owned());
-        }
-        drop(digests);
+        self.note(runs, &out[..at(end)])?;
         let tag_bytes = self.tag_bytes();
         let images: u32 = bursts.iter().map(|burst| burst.packets).sum();
         let mut before = u64::from(images);
@@ -167,6 +175,36 @@ impl ImageCipher {
         }
         Ok(())
     }
+
+    /// Notes what these runs are, whose images are all of `plain`, before anything of them is
+    /// encrypted. Two builders may have the same run at once: the first to come here decides.
+    fn note(&self, runs: &[HeldRun], plain: &[u8]) -> Result<(), String> {
+        let mut left = plain;
+        let contents = runs.iter().map(|run| {
+            let bytes = usize::try_from(run.images_bytes).expect("a chunk is in memory");
+            let (images, rest) = left.split_at(bytes);
+            left = rest;
+            let digest = Sha256::digest(images).into();
+            let end = run.packets.end;
+            (run.packets.start, RunContent { end, digest })
+        });
+        let contents: Vec<_> = contents.collect();
+        assert!(left.is_empty(), "every image is of a run");
+        let mut noted = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        for &(start, content) in &contents {
+            // Those that are noted do not overlap, so that the last of those that begin before this
+            // one ends is the only one that can.
+            let last = noted.range(..content.end).next_back();
+            let touches = |&(_, other): &(&u64, &RunContent)| other.end > start;
+            if let Some((&other_start, other)) = last.filter(touches)
+                && (other_start != start || *other != content)
+            {
+                return Err("the file was overwritten: packets of it are others by now".to_owned());
+            }
+        }
+        noted.extend(contents);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -178,8 +216,9 @@ mod tests {
 
     use super::super::{Backing, Source, layout};
     use super::*;
+    use crate::data;
     use crate::experiments::Faults;
-    use crate::testing::{CHUNK_BYTES, TestSource, block_on, store};
+    use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, store_of};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -217,10 +256,26 @@ mod tests {
 
     /// The same film, encrypted.
     fn encrypted(test: &TestSource, key: &Arc<FilmKey>) -> Arc<Source> {
+        encrypted_in(CHUNK_BYTES, test, key)
+    }
+
+    fn encrypted_in(chunk_bytes: usize, test: &TestSource, key: &Arc<FilmKey>) -> Arc<Source> {
         let of = (test.source.plan(), test.source.origin());
         let backing = Arc::clone(&test.backing) as _;
-        let source = Source::encrypted(of, backing, CHUNK_BYTES, ImageCipher::new(key));
+        let source = Source::encrypted(of, backing, chunk_bytes, ImageCipher::new(key));
         Arc::new(source.expect("it fits its chunks"))
+    }
+
+    /// All images of a chunk, by the number of their packet.
+    fn images_in(source: &Source, chunk: u32, bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
+        let mut images = BTreeMap::new();
+        for burst in (0..).map_while(|number| layout::burst(bytes, number)) {
+            let (from, len) = (burst.offset as usize, burst.bytes as usize);
+            let packets = bytes[from..from + len].chunks(burst.segment_bytes.into());
+            let first = source.first_of(chunk) + u64::from(burst.first);
+            images.extend((first..).zip(packets.map(<[u8]>::to_vec)));
+        }
+        images
     }
 
     /// Its sequence numbers wrap soon.
@@ -234,17 +289,14 @@ mod tests {
             let (shared, mut images) = (store.shared(), Vec::new());
             for chunk in 0..source.chunks() {
                 let pin = block_on(shared.fetch(&source, chunk, PATIENCE)).expect("built");
-                let bytes = shared.pool().bytes(&pin);
-                let bursts = (0..).map_while(|number| layout::burst(bytes, number));
-                for burst in bursts {
-                    let (from, len) = (burst.offset as usize, burst.bytes as usize);
-                    let sealed = bytes[from..from + len].chunks(burst.segment_bytes.into());
-                    assert_eq!(sealed.len(), burst.count as usize);
-                    for image in sealed {
-                        let mut image = image.to_vec();
-                        assert!(image.len() <= source.image_bytes_max());
-                        images.push(receiver.unprotect(&mut image).expect("ours").to_vec());
-                    }
+                let held = images_in(&source, chunk, shared.pool().bytes(&pin));
+                // Its own: what it holds beyond is in the next, too.
+                for (_, mut image) in held
+                    .into_iter()
+                    .take_while(|(packet, _)| source.packets_of(chunk).contains(packet))
+                {
+                    assert!(image.len() <= source.image_bytes_max());
+                    images.push(receiver.unprotect(&mut image).expect("ours").to_vec());
                 }
                 shared.pool().unpin(pin);
             }
@@ -276,5 +328,42 @@ mod tests {
         assert!(fetch(0).is_none());
         let failure = source.failure().expect("it says why");
         assert!(failure.contains("overwritten"), "{failure}");
+    }
+
+    /// One index never has two contents, whatever becomes of the file between two chunks.
+    #[test]
+    fn a_packet_of_two_chunks_has_one_content() {
+        let (test, store) = (
+            TestSource::lasting(2000),
+            store_of(data::CHUNK_BYTES, 4, Faults::default()),
+        );
+        let shared = store.shared();
+        for order in [[1, 2], [2, 1]] {
+            let key = Arc::new(FilmKey::new(Suite::default()));
+            let source = encrypted_in(data::CHUNK_BYTES, &test, &key);
+            let fetch = |chunk| block_on(shared.fetch(&source, chunk, PATIENCE));
+            let [one, two] = order.map(|chunk| {
+                let pin = fetch(chunk).expect("built");
+                let images = images_in(&source, chunk, shared.pool().bytes(&pin));
+                shared.pool().unpin(pin);
+                images
+            });
+            let both: Vec<_> = one.keys().filter(|&it| two.contains_key(it)).collect();
+            assert!(!both.is_empty(), "{:?} {:?}", one.keys(), two.keys());
+            assert!(both.iter().all(|it| one[it] == two[it]));
+            // The same with another key, and in between another byte of a packet of both.
+            let at = (**both.last().expect("some") * 7 + 3) * 188 + 100;
+            let key = Arc::new(FilmKey::new(Suite::default()));
+            let source = encrypted_in(data::CHUNK_BYTES, &test, &key);
+            let fetch = |chunk| block_on(shared.fetch(&source, chunk, PATIENCE));
+            shared.pool().unpin(fetch(order[0]).expect("built"));
+            let place = usize::try_from(at).expect("a short film");
+            let (file, byte) = (test.backing.file(), test.bytes[place]);
+            file.write_all_at(&[byte ^ 1], at).unwrap();
+            assert!(fetch(order[1]).is_none(), "{order:?}");
+            let failure = source.failure().expect("it says why");
+            assert!(failure.contains("overwritten"), "{failure}");
+            file.write_all_at(&[byte], at).unwrap();
+        }
     }
 }

@@ -6,13 +6,14 @@
 //! be shorter.
 
 use onrush_wire::media::Burst;
+use onrush_wire::rtp;
 
 /// Bytes of the table's head, which is the last of a chunk: numbers of bursts and images, bytes of
 /// the last image, whether it may become longer, and how long the media is.
 const HEAD_BYTES: usize = 24;
 
-/// Bytes of a table entry: where its images start, their bytes, the first image, due time, bytes of
-/// an image, number of images.
+/// Bytes of a table entry: where its images start, their bytes, the first image, padding in them,
+/// bytes of an image, number of images, due time.
 const ENTRY_BYTES: usize = 24;
 
 /// Images of one chunk that lie one behind the other, of one size but for the last, which may be
@@ -31,6 +32,9 @@ pub struct Images {
     pub segment_bytes: u16,
     /// When what they are due with is due, in ns since the start of the media.
     pub due_ns: u64,
+    /// Of those bytes padding (RFC 3550, section 5.1), which sender reports leave out. It is known
+    /// of a burst. Of a part of one it is as much as its share of the images: the parts add up.
+    pub padding_bytes: u32,
 }
 
 /// What a chunk holds.
@@ -65,11 +69,27 @@ pub fn room(chunk_bytes: usize) -> (usize, usize) {
     (chunk_bytes.saturating_sub(HEAD_BYTES), ENTRY_BYTES)
 }
 
-/// Writes the table of `bursts`, which are those of `part`, behind the images.
+/// Bytes of padding in each of `bursts`, whose images lie at the front of `chunk`, in the clear.
 ///
 /// # Panics
-/// If there is no room for them, or they are not of this chunk.
-pub fn write_table(chunk: &mut [u8], part: Part, bursts: &[Burst]) {
+/// If they are not there.
+pub(super) fn padding<'a>(chunk: &'a [u8], bursts: &'a [Burst]) -> impl Iterator<Item = u32> + 'a {
+    bursts.iter().map(|burst| {
+        let at = |offset: u64| usize::try_from(offset).expect("a chunk is in memory");
+        let images = &chunk[at(burst.offset)..at(burst.offset + burst.bytes)];
+        let images = images.chunks(burst.segment_bytes.into());
+        images
+            .map(|image| u32::from(rtp::padding_bytes(image)))
+            .sum()
+    })
+}
+
+/// Writes the table of `bursts`, which are those of `part`, behind the images; `padding` is what of
+/// each is padding.
+///
+/// # Panics
+/// If there is no room for them, they are not of this chunk, or `padding` is of fewer.
+pub fn write_table(chunk: &mut [u8], part: Part, bursts: &[Burst], padding: &[u32]) {
     let images_end = bursts.last().map_or(0, |burst| burst.offset + burst.bytes);
     let table = table_offset(chunk.len(), bursts.len()).filter(|&table| images_end <= table as u64);
     let table = table.expect("there is room for a burst an image");
@@ -82,12 +102,18 @@ pub fn write_table(chunk: &mut [u8], part: Part, bursts: &[Burst]) {
     head[8..12].copy_from_slice(&last_image_bytes.to_ne_bytes());
     head[12..16].copy_from_slice(&u32::from(part.is_last_partial).to_ne_bytes());
     head[16..].copy_from_slice(&part.media_ns.to_ne_bytes());
-    for (burst, entry) in bursts.iter().zip(entries.chunks_exact_mut(ENTRY_BYTES)) {
+    let entries = entries.chunks_exact_mut(ENTRY_BYTES);
+    for ((number, burst), entry) in bursts.iter().enumerate().zip(entries) {
         let of_chunk = |number: u64| u32::try_from(number).expect("the burst is of this chunk");
         let packets = u16::try_from(burst.packets).expect("a chunk has fewer than 2^16 images");
         entry[..4].copy_from_slice(&of_chunk(burst.offset).to_ne_bytes());
         entry[4..8].copy_from_slice(&of_chunk(burst.bytes).to_ne_bytes());
-        entry[8..12].copy_from_slice(&of_chunk(burst.first - part.first_packet).to_ne_bytes());
+        let first = u16::try_from(burst.first - part.first_packet);
+        let first = first.expect("a chunk has fewer than 2^16 images");
+        entry[8..10].copy_from_slice(&first.to_ne_bytes());
+        // One byte in fifty is the most that a plan fills packets up with.
+        let padding_bytes = u16::try_from(padding[number]).unwrap_or(u16::MAX);
+        entry[10..12].copy_from_slice(&padding_bytes.to_ne_bytes());
         entry[12..14].copy_from_slice(&burst.segment_bytes.to_ne_bytes());
         entry[14..16].copy_from_slice(&packets.to_ne_bytes());
         entry[16..].copy_from_slice(&burst.due_ns.to_ne_bytes());
@@ -104,14 +130,15 @@ pub fn burst(chunk: &[u8], number: u32) -> Option<Images> {
     }
     let table = table_offset(chunk.len(), count as usize)?;
     let entry = chunk[table + number as usize * ENTRY_BYTES..].first_chunk::<ENTRY_BYTES>()?;
-    let [.., s0, s1, n0, n1, d0, d1, d2, d3, d4, d5, d6, d7] = *entry;
+    let [.., d0, d1, d2, d3, d4, d5, d6, d7] = *entry;
     Some(Images {
         offset: u32_at(entry, 0),
         bytes: u32_at(entry, 4),
-        first: u32_at(entry, 8),
-        segment_bytes: u16::from_ne_bytes([s0, s1]),
-        count: u16::from_ne_bytes([n0, n1]).into(),
+        first: u16_at(entry, 8).into(),
+        segment_bytes: u16_at(entry, 12),
+        count: u16_at(entry, 14).into(),
         due_ns: u64::from_ne_bytes([d0, d1, d2, d3, d4, d5, d6, d7]),
+        padding_bytes: u16_at(entry, 10).into(),
     })
 }
 
@@ -149,6 +176,7 @@ impl Images {
         Self {
             count,
             bytes: count * u32::from(self.segment_bytes),
+            padding_bytes: self.padding_share(count),
             ..self
         }
     }
@@ -163,8 +191,16 @@ impl Images {
             count: self.count - count,
             offset: self.offset + bytes,
             bytes: self.bytes - bytes,
+            padding_bytes: self.padding_bytes - self.padding_share(count),
             ..self
         }
+    }
+
+    /// What of the padding is counted with the first `count` of them.
+    fn padding_share(&self, count: u32) -> u32 {
+        let share = u64::from(self.padding_bytes) * u64::from(count);
+        let share = share.checked_div(self.count.into()).unwrap_or(0);
+        u32::try_from(share).unwrap_or(u32::MAX)
     }
 
     /// These and `next`, which lie behind them, if all but the last are of one size.
@@ -175,6 +211,7 @@ impl Images {
         (is_full && (is_last || self.segment_bytes == next.segment_bytes)).then_some(Self {
             count: self.count + next.count,
             bytes: self.bytes + next.bytes,
+            padding_bytes: self.padding_bytes + next.padding_bytes,
             ..self
         })
     }
@@ -183,6 +220,13 @@ impl Images {
 /// Where the table of a chunk begins that has so many bursts, if there is room for it.
 fn table_offset(chunk_bytes: usize, bursts: usize) -> Option<usize> {
     chunk_bytes.checked_sub(HEAD_BYTES + bursts * ENTRY_BYTES)
+}
+
+/// The two bytes from `at` on, which are there.
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes[at..]
+        .first_chunk()
+        .map_or(0, |bytes| u16::from_ne_bytes(*bytes))
 }
 
 /// The four bytes from `at` on, which are there.
@@ -223,7 +267,8 @@ mod tests {
             }).collect();
             let images_bytes = usize::try_from(offset).unwrap();
             let mut chunk = vec![0xaa; images_bytes + bursts.len() * ENTRY_BYTES + HEAD_BYTES];
-            write_table(&mut chunk, part(1000), &bursts);
+            let padding: Vec<_> = (7..).take(bursts.len()).collect();
+            write_table(&mut chunk, part(1000), &bursts, &padding);
             let held = contents(&chunk);
             prop_assert_eq!((u64::from(held.images), held.last_image_bytes), (first, 77));
             prop_assert!(held.is_last_partial && held.media_ns == 1 << 50);
@@ -236,6 +281,7 @@ mod tests {
                 prop_assert_eq!(u64::from(read.bytes), expected.bytes);
                 prop_assert_eq!(read.segment_bytes, expected.segment_bytes);
                 prop_assert_eq!(read.due_ns, expected.due_ns);
+                prop_assert_eq!(read.padding_bytes, number + 7);
             }
             prop_assert_eq!(burst(&chunk, u32::try_from(bursts.len()).unwrap()), None);
         }
@@ -243,15 +289,16 @@ mod tests {
         /// Taking and skipping parts images without a gap, whatever the last one's size.
         #[test]
         fn parts_of_images_are_all_of_them(
-            count in 1_u32..50, last in 1_u32..=100, cut in 0_u32..60,
+            count in 1_u32..50, last in 1_u32..=100, cut in 0_u32..60, padding_bytes in 0_u32..9000,
         ) {
             let bytes = (count - 1) * 100 + last;
             let images = Images {
-                first: 7, count, offset: 3, bytes, segment_bytes: 100, due_ns: 1,
+                first: 7, count, offset: 3, bytes, segment_bytes: 100, due_ns: 1, padding_bytes,
             };
             let (front, back) = (images.take(cut), images.skip(cut));
             prop_assert_eq!(front.count + back.count, count);
             prop_assert_eq!(front.bytes + back.bytes, bytes);
+            prop_assert_eq!(front.padding_bytes + back.padding_bytes, padding_bytes);
             prop_assert_eq!((front.end(), front.offset + front.bytes), (back.first, back.offset));
             let whole = front.joined(back);
             prop_assert!(back.count == 0 || whole == Some(images), "{:?}", whole);
@@ -267,6 +314,7 @@ mod tests {
             bytes,
             segment_bytes,
             due_ns: 0,
+            padding_bytes: 0,
         };
         assert!(images(200, 100).joined(images(150, 100)).is_some());
         assert_eq!(images(199, 100).joined(images(200, 100)), None);
@@ -293,7 +341,7 @@ mod tests {
             bytes: 1328,
             segment_bytes: 1328,
         };
-        write_table(&mut chunk, part(0), &[burst]);
+        write_table(&mut chunk, part(0), &[burst], &[0]);
     }
 
     #[test]

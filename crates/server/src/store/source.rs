@@ -80,10 +80,7 @@ impl Source {
         let packets_per_chunk = plan.packets_per_chunk(room_bytes, entry_bytes + tag_bytes);
         // A table counts the images of a burst in 16 bits.
         let packets_per_chunk = packets_per_chunk.min(u16::MAX.into());
-        let packets_per_chunk = match cipher {
-            None => packets_per_chunk - overlap(packets_per_chunk),
-            Some(_) => packets_per_chunk,
-        };
+        let packets_per_chunk = packets_per_chunk - overlap(packets_per_chunk);
         if packets_per_chunk == 0 {
             return None;
         }
@@ -227,9 +224,8 @@ impl Source {
         let own = self.packets_of(chunk);
         let own = own.start..own.end.min(plan.rtp_packets());
         let most = own.end + HELD_BEYOND_MAX.min(self.packets_per_chunk);
-        let most = match self.grows() || self.cipher.is_some() {
-            // What is the end of a file now is none of a burst. And what is encrypted is so once
-            // alone: of two chunks one could be made of other bytes.
+        let most = match self.grows() {
+            // What is the end of a file now is none of a burst.
             true => own.end,
             false => most.min(plan.rtp_packets()),
         };
@@ -253,6 +249,34 @@ impl Source {
         bursts.clear();
         plan.bursts(own.clone(), bursts);
         own
+    }
+
+    /// The packets that a chunk holds, which are `held`, in runs: those that the chunk before holds
+    /// too, those that are in this one alone, and those that the next has, too. No two chunks of a
+    /// source share a part of a run, as long as its plan stays; that of encrypted images does.
+    pub(super) fn runs_held(
+        &self,
+        chunk: u32,
+        plan: &Plan,
+        chunk_bytes: usize,
+        held: &Range<u64>,
+    ) -> Vec<HeldRun> {
+        let before = chunk.checked_sub(1);
+        let before = before.map(|it| self.held_in(it, plan, chunk_bytes, &mut Vec::new()).end);
+        let own_end = self.packets_of(chunk).end.min(held.end);
+        let cuts = [
+            held.start,
+            before.unwrap_or(held.start).clamp(held.start, own_end),
+            own_end,
+            held.end,
+        ];
+        let runs = cuts.windows(2).map(|ends| ends[0]..ends[1]);
+        let runs = runs.filter(|packets| !packets.is_empty());
+        let run = |packets: Range<u64>| HeldRun {
+            images_bytes: plan.images_bytes(packets.clone()),
+            packets,
+        };
+        runs.map(run).collect()
     }
 
     /// RTP packets of a chunk, but for the last.
@@ -300,6 +324,14 @@ impl Source {
     pub(super) fn key(&self, chunk: u32) -> u64 {
         u64::from(self.id) << 32 | u64::from(chunk)
     }
+}
+
+/// Packets that lie one behind the other in each chunk that holds one of them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct HeldRun {
+    pub(super) packets: Range<u64>,
+    /// Bytes of their images before they are encrypted.
+    pub(super) images_bytes: u64,
 }
 
 /// How far a plan goes: packets, and in the lowest 16 bits bytes of the last one's image. In one
@@ -406,15 +438,59 @@ mod tests {
         assert!(held(&source).iter().all(|(own, held)| own == held));
     }
 
-    /// One index of SRTP never has two contents, whatever becomes of the file between two chunks.
-    #[test]
-    fn a_packet_is_encrypted_for_one_chunk_alone() {
-        let test = TestSource::lasting(3000);
+    /// The same, with images that are encrypted.
+    fn encrypted_in_chunks(test: &TestSource) -> Source {
         let key = Arc::new(FilmKey::new(Suite::default()));
         let of = (test.source.plan(), test.source.origin());
         let (backing, cipher) = (Arc::clone(&test.backing) as _, ImageCipher::new(&key));
         let source = Source::encrypted(of, backing, CHUNK_BYTES, cipher);
-        let source = source.expect("it has few chunks");
-        assert!(held(&source).iter().all(|(own, held)| own == held));
+        source.expect("it has few chunks")
+    }
+
+    #[test]
+    fn a_chunk_of_encrypted_images_holds_all_of_a_burst_too() {
+        for test in [TestSource::lasting(3000), TestSource::film(450)] {
+            let source = encrypted_in_chunks(&test);
+            let (plan, mut bursts) = (source.plan(), Vec::new());
+            plan.bursts(0..plan.rtp_packets(), &mut bursts);
+            let chunks = held(&source);
+            assert!(chunks.len() > 5, "{chunks:?}");
+            for (own, held) in chunks {
+                let whole = bursts.iter().map(end).find(|&end| end >= own.end);
+                assert_eq!(Some(held), whole.map(|end| own.start..end));
+            }
+        }
+    }
+
+    /// What two chunks hold both is a run of its own in each, so that each sees what the other did.
+    #[test]
+    fn chunks_hold_the_same_runs_or_none_of_them() {
+        for test in [TestSource::lasting(3000), TestSource::film(450)] {
+            let source = encrypted_in_chunks(&test);
+            let (plan, mut all) = (source.plan(), Vec::new());
+            let (chunks, mut twice) = (held(&source), 0);
+            for ((_, held), chunk) in chunks.iter().zip(0..) {
+                let runs = source.runs_held(chunk, &plan, CHUNK_BYTES, held);
+                let starts = runs.iter().map(|run| run.packets.start);
+                let ends = runs.iter().map(|run| run.packets.end);
+                let cuts: Vec<_> = starts.clone().skip(1).chain([held.end]).collect();
+                assert_eq!(starts.min(), Some(held.start));
+                assert_eq!(ends.collect::<Vec<_>>(), cuts, "one behind the other");
+                let bytes: u64 = runs.iter().map(|run| run.images_bytes).sum();
+                assert_eq!(bytes, plan.images_bytes(held.clone()));
+                for run in runs {
+                    match all.contains(&run) {
+                        true => twice += 1,
+                        false => all.push(run),
+                    }
+                }
+            }
+            // Each packet is of one run.
+            assert_eq!(all[0].packets.start, 0);
+            let touches = |two: &[HeldRun]| two[0].packets.end == two[1].packets.start;
+            assert!(all.windows(2).all(touches), "{all:?}");
+            assert_eq!(all.last().unwrap().packets.end, plan.rtp_packets());
+            assert!(twice > 3, "{twice} of {}", all.len());
+        }
     }
 }

@@ -10,6 +10,7 @@ pub mod cue;
 mod options;
 pub mod ring;
 mod segment_control;
+mod single_train;
 mod stream;
 mod stream_queue;
 mod uring_registered_zc;
@@ -31,6 +32,7 @@ pub use options::{
     SEND_BUFFER_BYTES, abort_stream, prepare_copied_stream, prepare_socket, prepare_stream,
     probe_udp_segment, send_buffer_bytes, set_option, widen_send_buffer,
 };
+pub use single_train::send_train_to;
 pub use stream::{FramedPackets, STREAM_PACKETS_MAX, StreamData, StreamSend};
 use uring_registered_zc::UringRegisteredZc;
 

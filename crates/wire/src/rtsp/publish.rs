@@ -11,7 +11,7 @@ use rtsp_types::{Method, StatusCode, headers};
 
 use super::intent::{check_protocol, no_session, no_target, no_transport};
 use super::{Reply, Request, SessionId, Target, Transport};
-use crate::sdp::{AnnouncedTrack, announced};
+use crate::sdp::{AnnouncedError, AnnouncedTrack, announced};
 
 /// A request of a publisher that may be carried out.
 #[derive(Debug)]
@@ -108,9 +108,13 @@ fn announce(request: &Request, publication: Option<Publication<'_>>) -> Result<P
         Target::Path(path) if !path.is_empty() => path,
         _ => return Err(Reply::refusal(StatusCode::BadRequest, "name a channel")),
     };
-    let tracks = announced(&request.body);
-    let tracks =
-        tracks.map_err(|error| Reply::refusal(StatusCode::BadRequest, &error.to_string()))?;
+    let tracks = announced(&request.body).map_err(|error| {
+        let status = match error {
+            AnnouncedError::Encrypted(_) => StatusCode::UnsupportedTransport,
+            _ => StatusCode::BadRequest,
+        };
+        Reply::refusal(status, &error.to_string())
+    })?;
     Ok(Publish::Announce { path, tracks })
 }
 
@@ -231,6 +235,7 @@ mod tests {
         for (head, body, state, status) in [
             (url, "", None, 400),
             (url, "m=video", None, 400),
+            (url, &SDP.replace("/AVP", "/SAVP"), None, 461),
             (url, SDP, Some((0, false)), 455),
             ("ANNOUNCE rtsp://h/ RTSP/1.0\nCSeq: 1", SDP, None, 400),
             ("ANNOUNCE * RTSP/1.0\nCSeq: 1", SDP, None, 400),

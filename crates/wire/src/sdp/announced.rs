@@ -44,6 +44,9 @@ pub enum AnnouncedError {
     /// A medium is not carried by plain RTP.
     #[error("track {0} is not RTP/AVP")]
     Protocol(usize),
+    /// A medium is carried by SRTP (RFC 3711).
+    #[error("track {0} is SRTP, which is not taken: send RTP/AVP over TCP by rtsps, inside of TLS")]
+    Encrypted(usize),
     /// The payload type is no number below 128.
     #[error("track {0}: one payload type below 128 is to be given")]
     PayloadType(usize),
@@ -88,8 +91,10 @@ pub fn announced(description: &[u8]) -> Result<Vec<AnnouncedTrack>, AnnouncedErr
 
 fn track(media: &Media, number: usize) -> Result<AnnouncedTrack, AnnouncedError> {
     // Some say AVPF, whose feedback they do not depend on (RFC 4585, section 4.1).
-    if !["RTP/AVP", "RTP/AVPF", "RTP/AVP/TCP"].contains(&media.proto.as_str()) {
-        return Err(AnnouncedError::Protocol(number));
+    match media.proto.as_str() {
+        "RTP/AVP" | "RTP/AVPF" | "RTP/AVP/TCP" => {}
+        "RTP/SAVP" | "RTP/SAVPF" => return Err(AnnouncedError::Encrypted(number)),
+        _ => return Err(AnnouncedError::Protocol(number)),
     }
     // The first is the one that is meant to be used (RFC 8866, section 5.14).
     let format = media.fmt.split_whitespace().next().unwrap_or("");
@@ -241,10 +246,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_the_track() {
-        use AnnouncedError::{Control, Map, Parameters, PayloadType, Protocol};
+        use AnnouncedError::{Control, Encrypted, Map, Parameters, PayloadType, Protocol};
         let long = "x".repeat(FORMAT_PARAMETERS_BYTES_MAX + 1);
         for (media, error) in [
-            ("m=video 0 RTP/SAVP 33\r\n", Protocol(1)),
+            ("m=video 0 RTP/SAVP 33\r\n", Encrypted(1)),
+            ("m=video 0 RTP/SAVPF 33\r\n", Encrypted(1)),
+            ("m=video 0 UDP/TLS/RTP/SAVP 33\r\n", Protocol(1)),
             ("m=video 0 UDP 33\r\n", Protocol(1)),
             ("m=video 0 RTP/AVP 128\r\n", PayloadType(1)),
             ("m=video 0 RTP/AVP x\r\n", PayloadType(1)),

@@ -82,6 +82,11 @@ impl Worker {
             return;
         };
         let its = &stream.shared;
+        // What a sender report says.
+        let taken = Taken {
+            bytes: taken.bytes - taken.padding_bytes,
+            ..taken
+        };
         taken.count([&its.packets, &its.bytes, &its.packets_refused]);
         if taken.packets > 0 {
             stream.refused_since_ns = 0;

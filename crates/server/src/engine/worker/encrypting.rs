@@ -56,6 +56,7 @@ impl Transmitter {
             packets: images.count,
             bytes: span.bytes,
             stride: images.segment_bytes,
+            padding_bytes: images.padding_bytes,
             frame_bytes: tag_bytes,
             pin: None,
             headers: None,

@@ -60,6 +60,7 @@ impl Transmitter {
                     packets: 0,
                     bytes: u32::try_from(bytes).expect("a message is below 4 GiB"),
                     stride: 1,
+                    padding_bytes: 0,
                     frame_bytes: 0,
                     pin: None,
                     headers: None,

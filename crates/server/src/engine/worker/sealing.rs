@@ -50,6 +50,7 @@ impl Transmitter {
             packets: images.count,
             bytes,
             stride: images.segment_bytes,
+            padding_bytes: images.padding_bytes,
             frame_bytes: PREFIX_BYTES,
             pin: None,
             headers: None,
