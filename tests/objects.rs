@@ -258,7 +258,8 @@ fn slow_answers_are_asked_for_twice_and_the_first_taken() {
 fn a_replaced_film_ends_with_the_reason_and_never_mixes() {
     require_root!();
     require_programs!("curl", "ffmpeg");
-    let mp4 = film(Container::Mp4, 8_000_000, 30).unwrap();
+    // So long that a busy machine has not read all of it before it is replaced.
+    let mp4 = film(Container::Mp4, 8_000_000, 60).unwrap();
     let (clip, ts) = clip_file(4.0);
     let (store, site) = serve(&[("film.mp4", &mp4)], &[]);
     let mut viewer = Viewer::setup(&site.testbed, "film.mp4");
@@ -273,7 +274,7 @@ fn a_replaced_film_ends_with_the_reason_and_never_mixes() {
     });
     let came = viewer.finish();
     let bytes: usize = came.rtp.iter().map(|it| it.bytes.len()).sum();
-    assert!(bytes < 25_000_000, "{bytes}: not all of it");
+    assert!(bytes < 50_000_000, "{bytes}: not all of it");
     // Whoever comes now gets the other.
     watch(&site.testbed, "film.mp4", &ts, None);
     site.stop();

@@ -72,18 +72,10 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
     }
     let (set, fixed): (Vec<_>, Vec<_>) = limits.iter().partition(|limit| limit.option.is_some());
     writeln!(out, "Options of `onrush serve`, with their defaults:\n")?;
-    for Limit {
-        option,
-        default,
-        bounds,
-        ..
-    } in set
-    {
-        writeln!(
-            out,
-            "  {:<29} {default:>8}  {bounds}",
-            option.as_deref().unwrap_or_default()
-        )?;
+    for limit in set {
+        let option = limit.option.as_deref().unwrap_or_default();
+        let (default, bounds) = (&limit.default, limit.bounds);
+        writeln!(out, "  {option:<29} {default:>8}  {bounds}")?;
     }
     writeln!(out, "\nFixed, by their names in the code:\n")?;
     for Limit {

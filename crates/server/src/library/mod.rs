@@ -265,16 +265,20 @@ impl Library {
         };
         let (_, file_name) = self.settings.of(name);
         let relative = safe(file_name).ok_or_else(not_found)?;
-        let opened = match (&self.remote, self.root.open_cached(&relative)) {
-            (Some(remote), _) => {
+        let opened = match &self.remote {
+            Some(remote) => {
                 let name = file_name.trim_matches('/');
-                asked(|then| remote.open(name, then)).await.map(identified)
+                let asked = asked(|then| remote.open(name, then));
+                // Apart, so that whoever asks for a file keeps no room for it.
+                Box::pin(asked).await.map(identified)
             }
-            (None, Some(file)) => identify(file),
-            (None, None) => {
-                let (root, path) = (Arc::clone(&self.root), relative.clone());
-                blocking(move || root.open_beneath(&path).and_then(identify)).await
-            }
+            None => match self.root.open_cached(&relative) {
+                Some(file) => identify(file),
+                None => {
+                    let (root, path) = (Arc::clone(&self.root), relative.clone());
+                    blocking(move || root.open_beneath(&path).and_then(identify)).await
+                }
+            },
         };
         let (file, identity) = opened.map_err(|source| open_error(name, source))?;
         let slot = self.slot(name, identity)?;

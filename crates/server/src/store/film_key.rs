@@ -11,6 +11,7 @@
 //! key, whichever session they are of.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +20,6 @@ use onrush_wire::srtp::{MasterKey, RtcpSender, RtpKeys, Suite};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::source::HeldRun;
 use crate::random::random;
 
 /// Uses of a key, as SSRCs or reports, after which new viewers are told another. It is half of what
@@ -55,6 +55,14 @@ struct RunContent {
     end: u64,
     /// Of its images' plain bytes.
     digest: [u8; 32],
+}
+
+/// Packets that lie one behind the other in each chunk that holds one of them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct HeldRun {
+    pub(super) packets: Range<u64>,
+    /// Bytes of their images before they are encrypted.
+    pub(super) images_bytes: u64,
 }
 
 impl FilmKey {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use onrush_wire::media::{Burst, Plan, RtpOrigin};
 
-use super::film_key::{FilmKey, ImageCipher};
+use super::film_key::{FilmKey, HeldRun, ImageCipher};
 use super::table::Table;
 use super::{Backing, CHUNKS_MAX, layout};
 
@@ -324,14 +324,6 @@ impl Source {
     pub(super) fn key(&self, chunk: u32) -> u64 {
         u64::from(self.id) << 32 | u64::from(chunk)
     }
-}
-
-/// Packets that lie one behind the other in each chunk that holds one of them.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct HeldRun {
-    pub(super) packets: Range<u64>,
-    /// Bytes of their images before they are encrypted.
-    pub(super) images_bytes: u64,
 }
 
 /// How far a plan goes: packets, and in the lowest 16 bits bytes of the last one's image. In one
