@@ -38,7 +38,7 @@ pub(crate) struct ObjectOptions {
 
     /// Where the object store answers, if it is not Amazon's
     ///
-    /// For example https://minio.example:9000. Without it AWS_ENDPOINT_URL says so.
+    /// Without it AWS_ENDPOINT_URL says so.
     #[arg(
         long,
         value_name = "URL",
