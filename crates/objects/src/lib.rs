@@ -18,15 +18,18 @@ mod listing;
 mod object;
 mod store;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use onrush_server::remote::{RemoteEntry, RemoteFile, RemoteFiles, RemoteStats, Then};
 use thiserror::Error;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 
 use bucket::Bucket;
 pub use bucket::Location;
@@ -126,8 +129,10 @@ pub enum ObjectsError {
 /// The films of an object store.
 pub struct Objects {
     store: Arc<Store>,
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    runtime: Handle,
+    /// Ends the thread that drives the runtime when it is dropped. What is under way is of no use
+    /// any more then; whoever waits for it is told.
+    _stop: oneshot::Sender<Infallible>,
 }
 
 impl Objects {
@@ -141,8 +146,9 @@ impl Objects {
     pub fn connect(settings: Settings) -> Result<Self, ObjectsError> {
         // If the process has one, that is as good.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
+        // Of one thread: with a scheduler of several every socket and timer of the whole program
+        // would be larger.
+        let runtime = Builder::new_current_thread()
             .max_blocking_threads(REQUESTS_MAX)
             .thread_name("onrush-objects")
             .enable_all()
@@ -153,31 +159,38 @@ impl Objects {
             Store::new(Bucket::new(settings)?)
         };
         runtime.block_on(store.check())?;
+        let (stop, stopped) = oneshot::channel();
+        let handle = runtime.handle().clone();
+        thread::Builder::new()
+            .name("onrush-objects".to_owned())
+            .spawn(move || {
+                // Nothing is ever sent.
+                let _over: Result<Infallible, _> = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })
+            .map_err(ObjectsError::Threads)?;
         Ok(Self {
             store: Arc::new(store),
-            runtime: Some(runtime),
+            runtime: handle,
+            _stop: stop,
         })
-    }
-
-    fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("until it is dropped")
     }
 }
 
 impl RemoteFiles for Objects {
     fn open(&self, name: &str, then: Then<RemoteFile>) {
         let (store, name) = (Arc::clone(&self.store), name.to_owned());
-        self.runtime()
+        self.runtime
             .spawn(async move { then(store.open(&name).await) });
     }
 
     fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
-        self.runtime().block_on(self.store.bucket.names(names_max))
+        self.runtime.block_on(self.store.bucket.names(names_max))
     }
 
     fn list(&self, name: &str, entries_max: usize, then: Then<(Vec<RemoteEntry>, bool)>) {
         let (store, name) = (Arc::clone(&self.store), name.to_owned());
-        self.runtime()
+        self.runtime
             .spawn(async move { then(store.bucket.list(&name, entries_max).await) });
     }
 
@@ -189,14 +202,5 @@ impl RemoteFiles for Objects {
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.store.bucket.location)
-    }
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // What is under way is of no use any more; whoever waits for it is told.
-            runtime.shutdown_background();
-        }
     }
 }

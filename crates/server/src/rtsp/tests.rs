@@ -173,5 +173,5 @@ fn of_two_kilobytes_a_viewer_takes_his_parts_take_so_much() {
         ("engine", engine::BYTES_PER_STREAM),
     ];
     let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
-    assert!(total <= 1288, "{total} of {parts:?}");
+    assert!(total <= 1280, "{total} of {parts:?}");
 }
