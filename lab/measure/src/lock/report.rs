@@ -320,7 +320,11 @@ fn charts(record: &LockRecord) -> Vec<Drawing> {
         let title = format!("To lock and unlock: {}", memory.name());
         let file = format!(
             "both-{}.svg",
-            memory.name().replace(", ", "-").to_lowercase()
+            memory
+                .name()
+                .replace([',', ' '], "-")
+                .replace("--", "-")
+                .to_lowercase()
         );
         draw(&file, &title, "both calls", &series, 1.0)
     });
