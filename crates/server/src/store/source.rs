@@ -400,15 +400,16 @@ mod tests {
     #[test]
     fn a_chunk_holds_all_of_the_burst_at_its_end() {
         for test in [TestSource::lasting(3000), TestSource::film(450)] {
-            let source = in_chunks(&test);
-            let (plan, mut bursts) = (source.plan(), Vec::new());
-            plan.bursts(0..plan.rtp_packets(), &mut bursts);
-            let chunks = held(&source);
-            assert!(chunks.len() > 5, "{chunks:?}");
-            for (own, held) in chunks {
-                // And no packet more.
-                let whole = bursts.iter().map(end).find(|&end| end >= own.end);
-                assert_eq!(Some(held), whole.map(|end| own.start..end));
+            for source in [in_chunks(&test), encrypted_in_chunks(&test)] {
+                let (plan, mut bursts) = (source.plan(), Vec::new());
+                plan.bursts(0..plan.rtp_packets(), &mut bursts);
+                let chunks = held(&source);
+                assert!(chunks.len() > 5, "{chunks:?}");
+                for (own, held) in chunks {
+                    // And no packet more.
+                    let whole = bursts.iter().map(end).find(|&end| end >= own.end);
+                    assert_eq!(Some(held), whole.map(|end| own.start..end));
+                }
             }
         }
     }
@@ -437,21 +438,6 @@ mod tests {
         let (backing, cipher) = (Arc::clone(&test.backing) as _, ImageCipher::new(&key));
         let source = Source::encrypted(of, backing, CHUNK_BYTES, cipher);
         source.expect("it has few chunks")
-    }
-
-    #[test]
-    fn a_chunk_of_encrypted_images_holds_all_of_a_burst_too() {
-        for test in [TestSource::lasting(3000), TestSource::film(450)] {
-            let source = encrypted_in_chunks(&test);
-            let (plan, mut bursts) = (source.plan(), Vec::new());
-            plan.bursts(0..plan.rtp_packets(), &mut bursts);
-            let chunks = held(&source);
-            assert!(chunks.len() > 5, "{chunks:?}");
-            for (own, held) in chunks {
-                let whole = bursts.iter().map(end).find(|&end| end >= own.end);
-                assert_eq!(Some(held), whole.map(|end| own.start..end));
-            }
-        }
     }
 
     /// What two chunks hold both is a run of its own in each, so that each sees what the other did.
