@@ -33,11 +33,17 @@ const LANES_OF_GROUPS_MAX: u32 = 2 * GROUPS_MAX;
 
 /// What a group shares with the programs of all devices that it sends by.
 pub(super) struct GroupPass {
-    cookie: u64,
     pub(super) pass: Mapped<Pass>,
-    array: Array<MapData, Pass>,
+    entry: PassEntry,
     #[expect(dead_code, reason = "held until the group's entries are gone")]
     life_sign: LifeSign,
+}
+
+/// The same, to be entered at devices.
+#[derive(Clone)]
+pub(super) struct PassEntry {
+    cookie: u64,
+    array: Arc<Array<MapData, Pass>>,
 }
 
 /// A group at a device. Its entries there go with it.
@@ -97,16 +103,24 @@ impl GroupPass {
         let life_sign = LifeSign::give(cookie).map_err(KernelError::LifeSign)?;
         let array = Array::create(1, ARRAY_FLAGS)?;
         Ok(Self {
-            cookie,
             pass: mapped(&array)?,
-            array,
+            entry: PassEntry {
+                cookie,
+                array: Arc::new(array),
+            },
             life_sign,
         })
     }
 
+    pub(super) fn entry(&self) -> PassEntry {
+        self.entry.clone()
+    }
+}
+
+impl PassEntry {
     /// Enters the group at a device of the calling thread's network namespace.
     pub(super) fn enter(
-        &mut self,
+        &self,
         netns: Option<u64>,
         (ifindex, device): (u32, &str),
     ) -> Result<AtDevice, KernelError> {
@@ -114,7 +128,7 @@ impl GroupPass {
         program
             .tables()
             .passes
-            .insert(self.cookie, &self.array, 0)?;
+            .insert(self.cookie, &*self.array, 0)?;
         Ok(AtDevice {
             program,
             ifindex,

@@ -7,7 +7,8 @@
 //! What would not be exact that way is sent directly, member by member: to members whose next hop
 //! is not known at the moment (the kernel then finds it out, and the news of it brings them into
 //! their lane), whose device frames otherwise than Ethernet or has an MTU that the packet exceeds,
-//! and to the only member of a lane. A group has no lanes before it has two members: no program is
+//! and to the only member of a lane. A lane is [made beside the sender](super::making), unless the
+//! whole group is set. A group has no lanes before it has two members: no program is
 //! at a device for a group of one, whose send is a `sendto`.
 //!
 //! A pass that its packet did not reach stays armed, which is seen at once: the packet waits for an
@@ -30,6 +31,7 @@ use super::device::{GroupPass, try_it};
 use super::direct::{Direct, Slots};
 use super::error::KernelError;
 use super::lane::{Lane, MemberPosition, ReplicationResult};
+use super::making::{LaneMaking, LaneOrder};
 use super::members::Members;
 use super::network::{Hop, LaneKey, Network, netns_cookie, option};
 use super::table::narrow;
@@ -50,6 +52,8 @@ pub(super) struct Kernel {
     outside: Vec<u32>,
     /// Lanes that could not be made.
     refused: Vec<LaneKey>,
+    /// The one that is being made. Its members are outside until it is there.
+    making: Option<LaneMaking>,
     pass: GroupPass,
     members_max: u32,
     backlog_packets_max: u32,
@@ -81,6 +85,7 @@ impl Kernel {
             positions: Vec::new(),
             outside: Vec::new(),
             refused: Vec::new(),
+            making: None,
             pass,
             members_max,
             backlog_packets_max: backlog_packets_max(),
@@ -91,8 +96,12 @@ impl Kernel {
         })
     }
 
-    /// Takes all members anew.
+    /// Takes all members anew, and makes their lanes before it returns.
     pub(super) fn replace(&mut self, socket: &UdpSocket, members: &Members) {
+        if let Some(making) = self.making.take() {
+            let (key, device) = (making.key, making.device.clone());
+            self.made(key, &device, making.wait());
+        }
         for lane in &mut self.lanes {
             lane.members.clear();
             lane.joined.clear();
@@ -104,7 +113,7 @@ impl Kernel {
         while let Some(&address) = all.get(self.positions.len()) {
             let slot = self.positions.len();
             let hop = self.hop(members, address);
-            let place = self.place_at(socket, address, hop, slot);
+            let place = self.place_at(socket, address, hop, slot, Making::Here);
             self.positions.push(place);
             if let (MemberPosition::Lane { lane, .. }, SocketAddr::V4(first)) = (place, address) {
                 // Neighbours in the list are often reached by the same next hop.
@@ -122,11 +131,8 @@ impl Kernel {
         }
     }
 
-    /// Takes the member that was added last.
+    /// Takes the member that was added last. A lane that it needs is made beside the sender.
     pub(super) fn add(&mut self, socket: &UdpSocket, members: &Members) {
-        if self.lanes.is_empty() && members.len() == LANE_MEMBERS_MIN {
-            return self.replace(socket, members);
-        }
         self.network.lift_budget();
         self.join(socket, members, members.len() - 1);
     }
@@ -156,6 +162,9 @@ impl Kernel {
         if now_ns >= self.polled_ns + POLL_NS {
             self.polled_ns = now_ns;
             self.refresh(socket, members);
+        }
+        if self.making.is_some() {
+            self.take_made(socket, members);
         }
         let mut sent = Sent::default();
         for lane in 0..self.lanes.len() {
@@ -194,10 +203,30 @@ impl Kernel {
         }
         // A device may have made room, or come back.
         self.refused.clear();
+        self.place_anew(socket, members);
+    }
+
+    /// Takes the lane that was being made, if it is there.
+    fn take_made(&mut self, socket: &UdpSocket, members: &mut Members) {
+        let Some(result) = self.making.as_ref().and_then(LaneMaking::poll) else {
+            return;
+        };
+        if let Some(LaneMaking { key, device, .. }) = self.making.take() {
+            self.made(key, &device, result);
+        }
+        self.network.lift_budget();
+        self.place_anew(socket, members);
+    }
+
+    /// Moves the members whose place is another by now.
+    fn place_anew(&mut self, socket: &UdpSocket, members: &mut Members) {
         for slot in 0..members.len() {
             let hop = self.hop(members, members.address(slot));
             let stays = match self.positions[slot] {
-                MemberPosition::Outside { .. } => hop.is_none(),
+                MemberPosition::Outside { .. } => {
+                    let making = self.making.as_ref().map(|making| making.key);
+                    hop.is_none_or(|hop| Some(hop.lane) == making)
+                }
                 MemberPosition::Lane { lane, position } => {
                     let lane = &self.lanes[lane as usize];
                     let mac = lane.slots.read(position as usize).mac;
@@ -209,7 +238,8 @@ impl Kernel {
             };
             if !stays {
                 self.leave(members, slot);
-                let place = self.place_at(socket, members.address(slot), hop, slot);
+                let address = members.address(slot);
+                let place = self.place_at(socket, address, hop, slot, Making::Beside);
                 self.positions[slot] = place;
             }
         }
@@ -284,7 +314,7 @@ impl Kernel {
     fn join(&mut self, socket: &UdpSocket, members: &Members, slot: usize) {
         let address = members.address(slot);
         let hop = self.hop(members, address);
-        let place = self.place_at(socket, address, hop, slot);
+        let place = self.place_at(socket, address, hop, slot, Making::Beside);
         self.positions.push(place);
     }
 
@@ -302,9 +332,10 @@ impl Kernel {
         address: SocketAddr,
         hop: Option<Hop>,
         slot: usize,
+        making: Making,
     ) -> MemberPosition {
         if let Some(hop) = hop
-            && let Some(lane) = self.lane(socket, hop.lane)
+            && let Some(lane) = self.lane(socket, hop.lane, making)
         {
             return self.lanes[lane].push(address, hop, slot, lane);
         }
@@ -340,16 +371,38 @@ impl Kernel {
         }
     }
 
-    /// The lane of that key, made if need be and possible.
-    fn lane(&mut self, socket: &UdpSocket, key: LaneKey) -> Option<usize> {
+    /// The lane of that key, made if need be and possible. `None` as long as it is being made.
+    fn lane(&mut self, socket: &UdpSocket, key: LaneKey, making: Making) -> Option<usize> {
         if let Some(index) = self.lanes.iter().position(|lane| lane.key == key) {
             return Some(index);
         }
-        if self.refused.contains(&key) {
+        if self.refused.contains(&key) || self.making.is_some() {
             return None;
         }
         let device = self.network.link(key.ifindex)?.name.clone();
-        match self.make_lane(socket, key, &device) {
+        let order = match self.order(socket, key, &device) {
+            Ok(order) => order,
+            Err(error) => return self.made(key, &device, Err(error)),
+        };
+        if let Making::Beside = making {
+            match order.begin() {
+                Ok(making) => self.making = Some(making),
+                Err(error) => _ = self.made(key, &device, Err(KernelError::Network(error))),
+            }
+            return None;
+        }
+        let made = order.make();
+        self.made(key, &device, made)
+    }
+
+    /// Takes a lane that was made, or writes down that it cannot be.
+    fn made(
+        &mut self,
+        key: LaneKey,
+        device: &str,
+        made: Result<Lane, KernelError>,
+    ) -> Option<usize> {
+        match made {
             Ok(lane) if self.lanes.len() < LANES_MAX => {
                 self.lanes.push(lane);
                 Some(self.lanes.len() - 1)
@@ -367,22 +420,14 @@ impl Kernel {
         }
     }
 
-    fn make_lane(
-        &mut self,
+    fn order(
+        &self,
         socket: &UdpSocket,
         key: LaneKey,
         device: &str,
-    ) -> Result<Lane, KernelError> {
+    ) -> Result<LaneOrder, KernelError> {
         let of_device = |lane: &&Lane| lane.key.ifindex == key.ifindex;
         let known = self.lanes.iter().find(of_device);
-        let at = match known.map(|lane| lane.slots.at()) {
-            Some(at) => Arc::clone(at),
-            None => {
-                let pass = &mut self.pass;
-                let enter = || pass.enter(netns_cookie(socket), (key.ifindex, device));
-                Arc::new(in_netns_of(socket, enter)?)
-            }
-        };
         let is_free = |number: &u16| {
             self.lanes
                 .iter()
@@ -391,8 +436,25 @@ impl Kernel {
         let number = (0..=u16::MAX)
             .find(is_free)
             .expect("there are at most LANES_MAX");
-        Ok(Lane::new(key, at.lane(number, self.members_max)?))
+        Ok(LaneOrder {
+            socket: socket.try_clone().map_err(KernelError::Network)?,
+            key,
+            device: device.to_owned(),
+            known: known.map(|lane| Arc::clone(lane.slots.at())),
+            pass: self.pass.entry(),
+            number,
+            members_max: self.members_max,
+        })
     }
+}
+
+/// Who makes a lane that a member needs.
+#[derive(Clone, Copy)]
+enum Making {
+    /// The caller, who waits for it.
+    Here,
+    /// Another thread, while the member is sent to directly.
+    Beside,
 }
 
 /// Does something in the socket's network namespace: here, or if this thread is in another, on a

@@ -29,6 +29,7 @@ mod error;
 mod ingress;
 mod kernel;
 mod lane;
+mod making;
 mod members;
 mod netlink;
 mod network;
@@ -220,7 +221,8 @@ impl Group {
         Ok(())
     }
 
-    /// Adds a member; whether it was none before.
+    /// Adds a member; whether it was none before. By [`Way::Kernel`] it waits for nothing: where
+    /// the group is not at the member's device yet, it is entered there by another thread.
     ///
     /// # Errors
     ///

@@ -198,6 +198,77 @@ fn a_member_that_cannot_be_sent_to_keeps_nobody_waiting() {
     }
 }
 
+/// Who sends may be a member, and so may another group's socket: it gets what is sent, as anybody
+/// does, and sends nothing on.
+#[test]
+fn the_sender_and_other_groups_are_members_like_any() {
+    for way in ways() {
+        let (sockets, mut addresses) = receivers(LOOPBACKS[0], 1);
+        let [mut group, mut other] = [(); 2].map(|()| group(way, LOOPBACKS[0]));
+        addresses.extend([address_of(group.socket()), address_of(other.socket())]);
+        // The other one's members are the first one, and the receiver.
+        let others = [addresses[1], addresses[0]];
+        other.set_members(&others).expect("room");
+        group.set_members(&addresses).expect("room");
+        let sent = group.send(b"round").expect("a datagram");
+        assert_eq!((sent.packets, sent.refused), (3, 0), "{way}");
+        for socket in [&sockets[0], group.socket(), other.socket()] {
+            expect(socket, b"round", 5);
+            expect_nothing(socket);
+        }
+    }
+}
+
+/// A group of hosts is one member: its packet is sent once, and they all get it.
+#[test]
+fn a_multicast_address_is_one_member() {
+    let to: SocketAddr = "239.77.0.1:0".parse().expect("an address");
+    for way in ways() {
+        let (sockets, mut addresses) = receivers(LOOPBACKS[0], 1);
+        let here = std::net::Ipv4Addr::LOCALHOST;
+        let host = bind("0.0.0.0:0");
+        let SocketAddr::V4(hosts) = to else {
+            unreachable!("it is written above");
+        };
+        host.join_multicast_v4(hosts.ip(), &here).expect("loopback");
+        addresses.push(SocketAddr::new(to.ip(), address_of(&host).port()));
+        let socket = bind(LOOPBACKS[0]);
+        let raw = socket2::SockRef::from(&socket);
+        raw.set_multicast_if_v4(&here).expect("loopback");
+        let options = Options {
+            way: Some(way),
+            ..Options::default()
+        };
+        let mut group = Group::open(socket, &options).expect("it opened before");
+        group.set_members(&addresses).expect("room");
+        let sent = group.send(b"to hosts").expect("a datagram");
+        assert_eq!((sent.packets, sent.refused), (2, 0), "{way}");
+        for socket in [&sockets[0], &host] {
+            expect(socket, b"to hosts", 8);
+            expect_nothing(socket);
+        }
+    }
+}
+
+#[test]
+fn a_million_adds_end_at_the_limit() {
+    let ways = ways();
+    let each = 1_000_000 / u32::try_from(ways.len()).expect("a few");
+    for way in ways {
+        let mut group = group(way, LOOPBACKS[0]);
+        let mut added = 0;
+        for number in 0..each {
+            let ip = std::net::Ipv4Addr::from_bits(0x7f00_0001 + number);
+            match group.add(SocketAddr::from((ip, 9))) {
+                Ok(is_new) => added += u32::from(is_new),
+                Err(GroupError::MembersMax { members_max: 64 }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!((added, group.len()), (64, 64), "{way}");
+    }
+}
+
 #[test]
 fn a_socket_of_ipv6_reaches_both_families() {
     for way in ways() {

@@ -368,6 +368,64 @@ fn the_network_may_change_between_two_sends() {
     rig.exchange(&mut group, &[0, 1, 2, 3], "after");
 }
 
+/// The device is renamed, goes to another namespace and comes back, and is taken away at last:
+/// members get all while there is a way to them, and are counted as refused while there is none.
+#[test]
+fn a_device_may_be_renamed_moved_and_removed() {
+    onrush_testkit::require_root!();
+    // So that what was sent last comes last.
+    testbed::stay_on_one_processor();
+    let rig = rig(&[RCV_IPV4.into()], 3);
+    let snd = &rig.testbed.snd;
+    let elsewhere = Netns::new().unwrap();
+    let mut group = rig.group(Way::Kernel, Ipv4Addr::UNSPECIFIED.into());
+    group.set_members(&rig.addresses).unwrap();
+    let all = [0, 1, 2];
+    rig.exchange(&mut group, &all, "before");
+    assert_eq!(group.counters().members_in_lanes, 3);
+    let until = |group: &mut Group, reached: bool, what: &str| {
+        let give_up = Instant::now() + LONG;
+        while (group.send(b"try").unwrap().refused == 0) != reached {
+            assert!(Instant::now() < give_up, "{what}");
+            // Not more than receivers have room for.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if reached {
+            assert_eq!(group.send(b"reached").unwrap().refused, 0, "{what}");
+            rig.receivers.iter().for_each(|receiver| {
+                let mut bytes = [0; 100];
+                while receiver.recv(&mut bytes).unwrap() != b"reached".len() {}
+            });
+        }
+    };
+    let come_back = |device: &str| {
+        let lladdr = format!("lladdr {RCV_MAC} dev {device} nud permanent");
+        tool(snd, &format!("link set {device} up"));
+        tool(snd, &format!("neigh replace {RCV_IPV4} {lladdr}"));
+    };
+    tool(snd, &format!("link set {SND_DEVICE} down"));
+    until(&mut group, false, "it is down");
+    tool(snd, &format!("link set {SND_DEVICE} name other0"));
+    come_back("other0");
+    until(&mut group, true, "it is renamed");
+    rig.exchange(&mut group, &all, "renamed");
+
+    let other = elsewhere.path().display().to_string();
+    tool(snd, &format!("link set other0 netns {other}"));
+    until(&mut group, false, "it is elsewhere");
+    let here = snd.path().display().to_string();
+    tool(&elsewhere, &format!("link set other0 netns {here}"));
+    tool(snd, &format!("addr add {SND_IPV4}/24 dev other0"));
+    come_back("other0");
+    until(&mut group, true, "it is here again");
+    rig.exchange(&mut group, &all, "here again");
+
+    tool(snd, "link del other0");
+    until(&mut group, false, "it is gone");
+    let sent = group.send(b"nobody").unwrap();
+    assert_eq!((sent.packets, sent.refused), (0, 3));
+}
+
 /// More members than veth's far end queues packets in one pass, in both modes, and two groups on
 /// one device.
 #[test]
@@ -456,7 +514,7 @@ fn a_group_of_one_has_no_program_at_the_device() {
     group.set_members(&rig.addresses[..1]).unwrap();
     rig.exchange(&mut group, &[0], "one");
     assert_eq!(attached(&rig.testbed).len(), 0);
-    group.add(rig.addresses[1]).unwrap();
+    group.set_members(&rig.addresses[..2]).unwrap();
     rig.exchange(&mut group, &[0, 1], "two");
     assert_eq!(attached(&rig.testbed).len(), 1);
     assert_eq!(group.counters().passes, 2);
@@ -470,6 +528,50 @@ fn a_group_of_one_has_no_program_at_the_device() {
     assert_eq!(group.counters().packets, 5 * 4);
     let counters = group.member_counters(rig.addresses[2]).unwrap();
     assert_eq!((counters.packets, counters.refused), (4, 0));
+}
+
+/// Entering a group at a device takes the kernel some milliseconds, and a tick would be missed.
+/// It is done beside the sends, and they are whole before, meanwhile and after.
+#[test]
+fn who_joins_does_not_wait_for_the_device() {
+    onrush_testkit::require_root!();
+    let rig = rig(&[RCV_IPV4.into(), RCV_IPV6.into()], 2);
+    let mut group = rig.group(Way::Kernel, Ipv6Addr::UNSPECIFIED.into());
+    let all: Vec<_> = (0..rig.addresses.len()).collect();
+    for (number, &address) in rig.addresses.iter().enumerate() {
+        group.add(address).unwrap();
+        // What was being made is taken by a send.
+        assert_eq!(group.counters().members_in_lanes, 0, "{number}");
+    }
+    // A lane for each IP version, one after the other.
+    let give_up = Instant::now() + LONG;
+    while group.counters().members_in_lanes < all.len() {
+        assert!(Instant::now() < give_up, "{:?}", group.counters());
+        rig.exchange(&mut group, &all, "meanwhile");
+    }
+    let before = group.counters();
+    rig.exchange(&mut group, &all, "by lanes");
+    rig.expect_silence();
+    let after = group.counters();
+    assert_eq!((after.passes - before.passes, after.passes_missed), (4, 0));
+    for &address in &rig.addresses {
+        let counters = group.member_counters(address).unwrap();
+        assert_eq!(counters.packets, 2 * after.sends, "{address}");
+    }
+    // Whoever waits for one that is being made waits no more when the group goes.
+    let mut group = rig.group(Way::Kernel, SND_IPV4.into());
+    for &address in &rig.addresses[..2] {
+        group.add(address).unwrap();
+    }
+    group.set_members(&rig.addresses[..2]).unwrap();
+    assert_eq!(group.counters().members_in_lanes, 2);
+    drop(group);
+    let mut group = rig.group(Way::Kernel, SND_IPV4.into());
+    for &address in &rig.addresses[..2] {
+        group.add(address).unwrap();
+    }
+    drop(group);
+    assert!(comes(|| entries(&rig.testbed) == 1), "nobody waits for it");
 }
 
 /// Datagrams that have to be fragmented go another way, and arrive all the same.
