@@ -151,6 +151,20 @@ struct {
 	__type(value, struct hop);
 } hops SEC(".maps");
 
+// By its index, a device at which members are. Mirrored by `Device`.
+struct device {
+	__u8 mac[6];
+	__u16 pad;
+	__u32 mtu_bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct device);
+} devices SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 * 1024);
@@ -397,9 +411,9 @@ static __always_inline int change(struct reading *reading, struct bpf_sock *sk, 
 SEC("cgroup/setsockopt")
 int sendgrp_set(struct bpf_sockopt *ctx)
 {
-	// Below zero: the program of a control group further down has taken it.
+	// Below zero: the program of a control group further down has taken it. It may have refused it, too.
 	if (ctx->level != SOL_SOCKET || ctx->optname < SO_SETSENDGRP || ctx->optname > SO_STAGESENDGRP ||
-	    ctx->optlen < 0)
+	    ctx->optlen < 0 || bpf_get_retval())
 		return 1;
 	struct bpf_sock *sk = ctx->sk;
 	if (!sk)
@@ -437,7 +451,8 @@ struct info {
 SEC("cgroup/getsockopt")
 int sendgrp_get(struct bpf_sockopt *ctx)
 {
-	if (ctx->level != SOL_SOCKET || ctx->optname != SO_SENDGRPINFO || !ctx->sk)
+	// What the kernel refuses, and a control group further down has not answered.
+	if (ctx->level != SOL_SOCKET || ctx->optname != SO_SENDGRPINFO || !ctx->sk || !ctx->retval)
 		return 1;
 	struct info *info = ctx->optval;
 	if ((void *)(info + 1) > ctx->optval_end)
@@ -514,6 +529,9 @@ struct context {
 	__u32 is_ipv6;
 	__u32 moment;
 	__u32 ifindex; /* where the packet is */
+	__u32 from; /* the device whose address the packet has as its source */
+	__u32 fits; /* that device */
+	__u32 bytes; /* of each packet, from the IP header on */
 	__u32 refused; /* packets */
 };
 
@@ -543,11 +561,28 @@ static __always_inline void look_up(struct context *context, struct peer *peer)
 	}
 }
 
+// Whether the packet can leave by that device; it is its then. By the one where it is it can: the stack has seen to that.
+// A packet from this machine to itself is nobody else's: its source may be 127.0.0.1, and what comes to loopback from
+// elsewhere the stack drops.
+static __always_inline _Bool leave_by(struct context *context, __u32 ifindex)
+{
+	if (ifindex == context->from)
+		return context->fits;
+	struct device *device = bpf_map_lookup_elem(&devices, &ifindex);
+	struct ethhdr *eth = (void *)(long)context->skb->data;
+	if (!device || (void *)(eth + 1) > (void *)(long)context->skb->data_end)
+		return 0;
+	__builtin_memcpy(eth->h_source, device->mac, sizeof device->mac);
+	context->from = ifindex;
+	context->fits = ifindex == context->ifindex ||
+			((ifindex == LOOPBACK_IFINDEX) == (context->ifindex == LOOPBACK_IFINDEX) &&
+			 context->bytes <= device->mtu_bytes);
+	return context->fits;
+}
+
 // Addresses the packet to a member.
 static __always_inline _Bool address_to(struct context *context, struct peer *peer)
 {
-	if (peer->found != context->moment)
-		look_up(context, peer);
 	return context->is_ipv6 ? frame_write_ipv6(context->skb, &context->frame, &peer->member)
 				: frame_write_ipv4(context->skb, &context->frame, &peer->member);
 }
@@ -555,6 +590,12 @@ static __always_inline _Bool address_to(struct context *context, struct peer *pe
 static long send_one(__u32 i, struct context *context)
 {
 	struct peer *peer = &context->list->peers[i & (MEMBERS_MAX - 1)];
+	if (peer->found != context->moment)
+		look_up(context, peer);
+	if (!leave_by(context, peer->member.ifindex)) {
+		context->refused += context->frame.packets;
+		return 0;
+	}
 	if (!address_to(context, peer))
 		return 1;
 	context->refused += frame_clone(context->skb, &context->frame, &peer->member, peer->member.ifindex);
@@ -596,7 +637,9 @@ int sendgrp_fan(struct __sk_buff *skb)
 	struct group *group = bpf_sk_storage_get(&groups, sk, 0, 0);
 	if (!group)
 		return TC_ACT_UNSPEC;
-	struct context context = { .skb = skb, .ifindex = skb->ifindex };
+	struct context context = {
+		.skb = skb, .ifindex = skb->ifindex, .from = skb->ifindex, .fits = 1,
+	};
 	context.list = list_of(sk, group->half, 0);
 	__u32 count = group->count;
 	if (!context.list || !count || count > MEMBERS_MAX)
@@ -607,7 +650,8 @@ int sendgrp_fan(struct __sk_buff *skb)
 	// A fragment, say, is nobody's but whose it is.
 	if (!(context.is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame)))
 		return TC_ACT_UNSPEC;
-	__u32 packets = context.frame.packets;
+	__u32 packets = context.frame.packets, header = context.is_ipv6 ? 40 + 8 : 20 + 8;
+	context.bytes = skb->gso_size ? skb->gso_size + header : skb->len - sizeof(struct ethhdr);
 	if (!may_send(group, (__u64)packets * count)) {
 		__sync_fetch_and_add(&group->over_quota, 1);
 		return TC_ACT_SHOT;

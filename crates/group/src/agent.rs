@@ -10,7 +10,7 @@
 //! Programs need no capability for it. So that nobody makes the machine flood others, a control
 //! group has [quotas](AgentOptions), and members can be asked for their consent.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -78,7 +78,10 @@ pub struct Agent {
     socket: UdpSocket,
     hops: BpfHashMap<MapData, Target, NextHop>,
     /// What `hops` has of whom was asked for.
-    targets: HashMap<IpAddr, Option<Hop>>,
+    targets: HashMap<IpAddr, Option<NextHop>>,
+    devices: BpfHashMap<MapData, u32, Device>,
+    /// What `devices` has.
+    told: HashMap<u32, Device>,
     looked_ns: u64,
     ebpf: Ebpf,
     #[expect(
@@ -184,6 +187,7 @@ impl Agent {
         attach_cgroup(&mut ebpf, &folder, options)?;
         let wanted = ebpf.take_map("wanted").expect("sendgrp.bpf.c defines it");
         let hops = ebpf.take_map("hops").expect("sendgrp.bpf.c defines it");
+        let devices = ebpf.take_map("devices").expect("sendgrp.bpf.c defines it");
         let any = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"));
         let socket = any.map_err(AgentError::Network)?;
         let mut agent = Self {
@@ -195,6 +199,8 @@ impl Agent {
             socket,
             hops: hops.try_into()?,
             targets: HashMap::new(),
+            devices: devices.try_into()?,
+            told: HashMap::new(),
             looked_ns: 0,
             ebpf,
             next,
@@ -216,6 +222,7 @@ impl Agent {
         self.wait(wait);
         // What has changed is heard first, so that what is asked for now is as it is now.
         if self.network.poll() {
+            self.tell_devices();
             let known: Vec<_> = self.targets.keys().copied().collect();
             for ip in known {
                 self.tell(ip);
@@ -256,17 +263,72 @@ impl Agent {
             }
         }
         self.network.lift_budget();
-        let hop = self.network.hop(SocketAddr::new(ip, 0));
-        if self.targets.insert(ip, hop) == Some(hop) {
+        let member = SocketAddr::new(ip, 0);
+        let next = match self.network.hop(member) {
+            Some(hop) => Some(NextHop::of(hop)),
+            None => self.unknown_at(self.network.device_to(member)),
+        };
+        if let Some(next) = next
+            && !self.told.contains_key(&next.ifindex)
+        {
+            self.tell_device(next.ifindex);
+        }
+        if self.targets.insert(ip, next) == Some(next) {
             return;
         }
-        let told = match hop {
-            Some(hop) => self.hops.insert(Target::of(ip), NextHop::of(hop), 0),
+        let told = match next {
+            Some(next) => self.hops.insert(Target::of(ip), next, 0),
             // Whether it was there is no matter.
             None => self.hops.remove(&Target::of(ip)).or(Ok(())),
         };
         if let Err(error) = told {
             tracing::warn!(%error, %ip, "the next hop is left to the stack");
+        }
+    }
+
+    /// Whose neighbour entry is not there yet is sent to by way of the stack, which makes one: the
+    /// program at the device sees to that.
+    fn unknown_at(&self, ifindex: Option<u32>) -> Option<NextHop> {
+        let ifindex = ifindex?;
+        let mut attached = self.attached.devices.values();
+        let is_attached = attached.any(|&(index, _)| index == ifindex);
+        is_attached.then_some(NextHop {
+            ifindex,
+            mac: NOBODY,
+            pad: 0,
+        })
+    }
+
+    /// Tells the program the devices at which it is, and those by which members are reached.
+    fn tell_devices(&mut self) {
+        let attached = self.attached.devices.values().map(|&(index, _)| index);
+        let all: BTreeSet<_> = self.told.keys().copied().chain(attached).collect();
+        all.into_iter().for_each(|index| self.tell_device(index));
+    }
+
+    fn tell_device(&mut self, ifindex: u32) {
+        let mtu_bytes = self.network.link(ifindex).map(|link| link.mtu_bytes);
+        let mac = hardware_of(&self.socket, ifindex).map(|(_, mac)| mac);
+        let told = match mtu_bytes.zip(mac) {
+            Some((mtu_bytes, mac)) => {
+                let device = Device {
+                    mac,
+                    pad: 0,
+                    mtu_bytes,
+                };
+                if self.told.insert(ifindex, device) == Some(device) {
+                    return;
+                }
+                self.devices.insert(ifindex, device, 0)
+            }
+            // Whether it was there is no matter.
+            None => {
+                self.told.remove(&ifindex);
+                self.devices.remove(&ifindex).or(Ok(()))
+            }
+        };
+        if let Err(error) = told {
+            tracing::warn!(%error, ifindex, "members behind this device get nothing");
         }
     }
 
@@ -281,7 +343,9 @@ impl Agent {
         let (socket, ebpf, attached) = (&self.socket, &mut self.ebpf, &mut self.attached);
         let looked = in_netns_of(socket, || Ok(attached.look(socket, ebpf)));
         let looked = looked.map_err(|error| AgentError::Devices(io::Error::other(error)))?;
-        looked.map_err(AgentError::Devices)
+        looked.map_err(AgentError::Devices)?;
+        self.tell_devices();
+        Ok(())
     }
 }
 
@@ -449,7 +513,7 @@ struct Target {
 }
 
 /// `struct hop`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(C)]
 struct NextHop {
     ifindex: u32,
@@ -457,9 +521,20 @@ struct NextHop {
     pad: u16,
 }
 
-// SAFETY: made of integers alone, without bytes between or behind them (4 and 16, 4 and 6 and 2),
-// so that all of their bytes are initialised and any bytes are a value.
+/// `struct device`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(C)]
+struct Device {
+    mac: [u8; 6],
+    pad: u16,
+    mtu_bytes: u32,
+}
+
+// SAFETY: made of integers alone, without bytes between or behind them (4 and 16, 4 and 6 and 2,
+// 6 and 2 and 4), so that all of their bytes are initialised and any bytes are a value.
 unsafe impl Pod for Target {}
+// SAFETY: as above.
+unsafe impl Pod for Device {}
 // SAFETY: as above.
 unsafe impl Pod for NextHop {}
 
@@ -493,6 +568,8 @@ impl NextHop {
     }
 }
 
+/// `nobody` of bpf/sendgrp.bpf.c: whoever is sent to there, the stack finds its next hop.
+const NOBODY: [u8; 6] = *b"\x02onrsh";
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
 const ENTRY: &str = "onrush_sendgrp";

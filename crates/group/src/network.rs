@@ -201,6 +201,13 @@ impl Network {
         hop
     }
 
+    /// The device by which whoever was asked for last is reached, though its next hop may not be
+    /// known.
+    pub(super) fn device_to(&self, member: SocketAddr) -> Option<u32> {
+        let route = self.routes.get(&target_of(member))?.as_ref()?;
+        route.next.is_some().then_some(route.lane.ifindex)
+    }
+
     fn remember_ipv4(&mut self, ip: Ipv4Addr, hop: Hop) {
         let known = self.known_hops.iter().position(|known| *known == hop);
         let number = match known {

@@ -45,9 +45,13 @@ impl Rig {
 
     /// A program in the control group and in the sender's namespace.
     fn command(&self, program: impl AsRef<Path>) -> Command {
+        self.command_in(&self.cgroup, program)
+    }
+
+    fn command_in(&self, cgroup: &Path, program: impl AsRef<Path>) -> Command {
         let mut command = self.testbed.snd.command("/bin/sh");
         let enter = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
-        command.args(["-c", enter]).arg(&self.cgroup);
+        command.args(["-c", enter]).arg(cgroup);
         command.arg(program.as_ref());
         command
     }
@@ -57,8 +61,12 @@ impl Rig {
     }
 
     fn script(&self, script: &str, to: &[SocketAddr]) -> Command {
+        self.script_in(&self.cgroup, script, to)
+    }
+
+    fn script_in(&self, cgroup: &Path, script: &str, to: &[SocketAddr]) -> Command {
         let ports = to.iter().map(|to| to.port().to_string());
-        let mut command = self.command("python3");
+        let mut command = self.command_in(cgroup, "python3");
         command.args(["-c", &[PRELUDE, script].concat()]);
         command.arg(to[0].ip().to_string()).args(ports);
         command
@@ -210,7 +218,7 @@ fn attached(testbed: &Testbed) -> usize {
     testbed.snd.run(query).unwrap().1.len()
 }
 
-fn comes(is_so: impl Fn() -> bool) -> bool {
+fn comes(mut is_so: impl FnMut() -> bool) -> bool {
     let give_up = Instant::now() + LONG;
     while !is_so() {
         if Instant::now() > give_up {
@@ -260,12 +268,16 @@ fn a_python_program_sends_to_480_by_one_send() {
         let (receivers, addresses) = rig.receivers(ip, 480);
         let script = format!(
             r#"
+# It has no capability.
+os.setgid(65534)
+os.setuid(65534)
 s.bind(("{from}", 0))
 for at in range(0, 400, 100):
     s.setsockopt(socket.SOL_SOCKET, STAGE, members(ports[at:at + 100]))
 s.setsockopt(socket.SOL_SOCKET, SET, members(ports[400:]))
 s.connect((ip, ports[0]))
 s.send(b"state of the game")
+s.sendmsg([b"in ", b"pieces"])
 # UDP_SEGMENT: two datagrams by one call.
 s.setsockopt(socket.IPPROTO_UDP, 103, 1000)
 s.send(b"x" * 1000 + b"y" * 10)
@@ -273,9 +285,9 @@ print(*struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40)))
 "#
         );
         let output = rig.python(&script, &addresses);
-        assert_eq!(told(&output).trim(), "480 1024 2 1440 0 0", "{ip}");
+        assert_eq!(told(&output).trim(), "480 1024 3 1920 0 0", "{ip}");
         let (x, y) = ([b'x'; 1000], [b'y'; 10]);
-        expect(&receivers, &[b"state of the game", &x, &y]);
+        expect(&receivers, &[b"state of the game", b"in pieces", &x, &y]);
         expect_nothing(&receivers);
     }
 }
@@ -397,6 +409,20 @@ u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 print(refused(s, SET, members(ports[:4])), refused(u, SET, members(ports[:1])))
 "#;
     assert_eq!(told(&rig.python(script, &addresses)), "taken taken\n");
+    // So it is when it is killed.
+    let script = r#"
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+print("has all", flush=True)
+sys.stdin.read()
+"#;
+    let mut victim = rig.talk(script, &addresses);
+    assert_eq!(victim.hear(), "has all");
+    let script = "print(refused(s, SET, members(ports)))";
+    assert_eq!(told(&rig.python(script, &addresses)), "EDQUOT\n");
+    victim.child.kill().unwrap();
+    victim.child.wait().unwrap();
+    let is_free = || told(&rig.python(script, &addresses)) == "taken\n";
+    assert!(comes(is_free), "what a killed process had stays taken");
     drop(receivers);
 }
 
@@ -479,6 +505,161 @@ fn next_hops_are_followed() {
         assert!(Instant::now() < give_up, "the next hop is not asked for");
     }
     program.end();
+}
+
+const W0_MAC: &str = "02:00:00:00:00:77";
+
+/// Another way from the sender to the receivers, and who is at its end.
+fn second_device(rig: &Rig, mtu_bytes: u32) -> (UdpSocket, SocketAddr) {
+    let (snd, rcv) = (&rig.testbed.snd, &rig.testbed.rcv);
+    let peer = rcv.path().display().to_string();
+    let mtu = mtu_bytes.to_string();
+    // Else each device answers for the other's address, too.
+    let alone = ["-w", "net.ipv4.conf.all.arp_ignore=1"];
+    rcv.tool("sysctl", alone).unwrap();
+    let words = |command: &str| command.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let made = format!("link add w0 mtu {mtu} type veth peer name w1 mtu {mtu} netns {peer}");
+    snd.tool("ip", words(&made)).unwrap();
+    snd.tool("ip", words(&format!("link set w0 address {W0_MAC}")))
+        .unwrap();
+    for (netns, device, ip) in [(rcv, "w1", "10.78.0.2/24"), (snd, "w0", "10.78.0.1/24")] {
+        netns
+            .tool("ip", words(&format!("addr add {ip} dev {device}")))
+            .unwrap();
+        netns
+            .tool("ip", words(&format!("link set {device} up")))
+            .unwrap();
+    }
+    let bind = || UdpSocket::bind("10.78.0.2:0").unwrap();
+    let receiver = rcv.run(bind);
+    let address = receiver.local_addr().unwrap();
+    (receiver, address)
+}
+
+/// What comes to the second device carries that device's own address, not the first one's.
+const SOURCES: &str = r#"
+import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+s.bind(("w1", 0x0800))
+print("listens", flush=True)
+packet, (_, _, _, _, mac) = s.recvfrom(2000)
+print(mac.hex(":"), socket.inet_ntoa(packet[12:16]), flush=True)
+"#;
+
+/// Sends what the line says is how long to all, and says what was refused so far.
+const SIZES: &str = r#"
+s.connect((ip, ports[0]))
+for line in sys.stdin:
+    what, value = line.split()
+    if what == "set":
+        value = value.split(",")
+        s.setsockopt(socket.SOL_SOCKET, SET, b"".join(pack(int(port), ip) for ip, port in
+                                                      (it.split(":") for it in value)))
+    else:
+        s.send(b"x" * int(value))
+    print(struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40))[4], flush=True)
+"#;
+
+#[test]
+fn members_may_be_behind_several_devices() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let (second, second_address) = second_device(&rig, 1000);
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let mut program = rig.talk(SIZES, &addresses[..1]);
+    let all = [addresses[0], second_address, addresses[1], addresses[2]];
+    let list = all.map(|to| to.to_string()).join(",");
+    assert_eq!(program.say(&format!("set {list}")), "0");
+
+    // Until the agent has told where the second device's is.
+    second.set_nonblocking(true).unwrap();
+    let (mut bytes, mut sent, give_up) = ([0; 2000], 0, Instant::now() + LONG);
+    while second.recv(&mut bytes).is_err() {
+        assert!(Instant::now() < give_up, "the second device is not found");
+        program.say("send 10");
+        sent += 1;
+        // Not more than receivers have room for.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    second.set_nonblocking(false).unwrap();
+    second.set_read_timeout(Some(LONG)).unwrap();
+    expect(&receivers, &vec![&[b'x'; 10][..]; sent]);
+
+    let mut sources = rig.testbed.rcv.command("python3");
+    let pipes = sources.args(["-c", SOURCES]).stdout(Stdio::piped());
+    let mut sources = pipes.spawn().unwrap();
+    let mut lines = BufReader::new(sources.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "listens");
+    let refused: u64 = program.say("send 700").parse().unwrap();
+    let told = lines.next().unwrap().unwrap();
+    assert_eq!(told, format!("{W0_MAC} {SND_IPV4}"));
+    assert!(sources.wait().unwrap().success());
+    for receiver in receivers.iter().chain([&second]) {
+        assert_eq!(receiver.recv(&mut bytes).unwrap(), 700);
+    }
+
+    // Longer than the second device takes, and to this machine itself.
+    assert_eq!(program.say("send 1200"), (refused + 1).to_string());
+    for receiver in &receivers {
+        assert_eq!(receiver.recv(&mut bytes).unwrap(), 1200);
+    }
+    let own = rig
+        .testbed
+        .snd
+        .run(|| UdpSocket::bind((SND_IPV4, 0)))
+        .unwrap();
+    let list = format!("{},{}", own.local_addr().unwrap(), addresses[1]);
+    program.say(&format!("set {list}"));
+    let mut last = refused + 1;
+    let is_counted = || {
+        let now = program.say("send 20").parse().unwrap();
+        std::mem::replace(&mut last, now) + 1 == now
+    };
+    assert!(comes(is_counted), "what stays on this machine is counted");
+    program.end();
+    own.set_nonblocking(true).unwrap();
+    assert!(own.recv(&mut bytes).is_err());
+}
+
+/// A program is in one control group, and in those above it: the nearest agent decides, and what it
+/// refuses no other takes.
+#[test]
+fn the_nearest_agent_decides_alone() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let below = rig.cgroup.join("below");
+    std::fs::create_dir(&below).unwrap();
+    let few = AgentOptions {
+        members_max: 2,
+        ..AgentOptions::default()
+    };
+    let nearest = || Agent::start(&below, &few).unwrap();
+    let nearest = Working::new(rig.testbed.snd.run(nearest));
+    let above = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let script = r#"
+s.connect((ip, ports[0]))
+info = lambda: struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40))
+print(refused(s, SET, members(ports)), info()[0])
+s.send(b"to one")
+print(refused(s, SET, members(ports[1:])), info()[0])
+s.send(b"to two")
+print(*info()[2:])
+"#;
+    let run = || rig.script_in(&below, script, &addresses).output().unwrap();
+    assert_eq!(told(&run()), "EDQUOT 0\ntaken 2\n1 2 0 0\n");
+    expect(&receivers[..1], &[b"to one"]);
+    expect(&receivers[1..], &[b"to two"]);
+    expect_nothing(&receivers);
+    // Without it the next one above does.
+    drop(nearest);
+    assert_eq!(told(&run()), "taken 3\ntaken 2\n2 5 0 0\n");
+    expect(&receivers[..1], &[b"to one"]);
+    expect(&receivers[1..], &[b"to one", b"to two"]);
+    expect_nothing(&receivers);
+    drop(above);
+    std::fs::remove_dir(&below).unwrap();
 }
 
 #[test]
