@@ -59,3 +59,39 @@ fn the_document_shows_the_example() {
     let shown = example.find("use std::error").expect("its imports");
     assert!(read("docs/group.md").contains(&format!("```rust\n{}```", &example[shown..])));
 }
+
+/// so_setsendgrp(7) has every option of the header with its number, and every error the program
+/// answers.
+#[test]
+fn the_manual_page_has_options_and_errors() {
+    let read = |path: &str| {
+        let root = env!("CARGO_MANIFEST_DIR");
+        std::fs::read_to_string(format!("{root}/{path}")).expect("in the tree")
+    };
+    let (manual, header) = (
+        read("man/so_setsendgrp.7"),
+        read("include/onrush_sendgrp.h"),
+    );
+    let options = header.lines().filter_map(|line| {
+        let (name, number) = line.strip_prefix("#define ")?.split_once(' ')?;
+        name.starts_with("SO_").then_some((name, number))
+    });
+    let options: Vec<_> = options.collect();
+    assert_eq!(options.len(), 5);
+    for (name, number) in options {
+        assert!(
+            manual.contains(&format!(".BR {name} \" ({number})\"\n")),
+            "{name}"
+        );
+    }
+    let program = read("bpf/sendgrp.bpf.c");
+    let errors = program.lines().filter_map(|line| {
+        let (name, _) = line.strip_prefix("#define ")?.split_once("_ ")?;
+        name.starts_with('E').then_some(name)
+    });
+    let errors: Vec<_> = errors.collect();
+    assert_eq!(errors.len(), 10);
+    for error in errors {
+        assert!(manual.contains(&format!(".TP\n.B {error}\n")), "{error}");
+    }
+}
