@@ -21,7 +21,7 @@ use super::run::settle;
 use super::{GroupRecord, Load, Run, Settings};
 use crate::error::{ExperimentError, what_is};
 use crate::setup::{system, until_valid};
-use crate::stats::{ratio, to_f64};
+use crate::stats::{median, ratio, to_f64};
 use crate::table::{Column, Mean, Table, Verdict, gather, table};
 
 /// So many groups of so many members, each member in one of them.
@@ -67,7 +67,7 @@ pub struct ForeignRun {
     pub groups: u16,
     /// Which repeat, from 0.
     pub repeat: u32,
-    /// Time of a `sendto` of 100 B, in ns.
+    /// Time of a `sendto` of 100 B, in ns: the median of many short slices.
     pub send_ns: f64,
     /// The same by a device that never had a group, turn about.
     pub bare_ns: f64,
@@ -107,8 +107,9 @@ const PORT_FIRST: u16 = 20_000;
 const LOOK_EVERY: u16 = 1000;
 /// Rounds of a run, at least.
 const ROUNDS_MIN: u32 = 3;
-/// Sends of a run past the groups of others.
-const FOREIGN_SENDS: u32 = 20_000;
+/// Slices of a run past the groups of others, and sends of each: a few tenths of a millisecond.
+const SLICES: usize = 200;
+const SLICE_SENDS: u32 = 200;
 const FOREIGN_BYTES: usize = 100;
 
 struct Bench<'a> {
@@ -196,31 +197,24 @@ impl Site {
         Ok(Self { testbed, sink })
     }
 
-    /// Sends of a socket without a group; the time of one in ns, and what arrived.
-    fn send(&mut self) -> Result<(f64, Counts), ExperimentError> {
+    /// A socket without a group, which has found its way.
+    fn foreigner(&self) -> Result<UdpSocket, ExperimentError> {
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
-        let image = [0x47; FOREIGN_BYTES];
-        let send = || {
-            let sent = socket.send_to(&image, (RCV_IPV4, PORT_FIRST));
-            sent.map(drop).map_err(system("send"))
-        };
-        for _ in 0..FOREIGN_SENDS / 10 {
-            send()?;
-        }
-        settle(&self.sink)?;
-        self.sink.reset()?;
-        let begin = Instant::now();
-        for _ in 0..FOREIGN_SENDS {
-            send()?;
-        }
-        let elapsed = begin.elapsed();
-        let arrived = settle(&self.sink)?;
-        Ok((
-            elapsed.as_secs_f64() * 1e9 / f64::from(FOREIGN_SENDS),
-            arrived,
-        ))
+        send_slice(&socket)?;
+        Ok(socket)
     }
+}
+
+/// So many sends to the first member; the time of one, in ns.
+fn send_slice(socket: &UdpSocket) -> Result<f64, ExperimentError> {
+    let image = [0x47; FOREIGN_BYTES];
+    let begin = Instant::now();
+    for _ in 0..SLICE_SENDS {
+        let sent = socket.send_to(&image, (RCV_IPV4, PORT_FIRST));
+        sent.map_err(system("send"))?;
+    }
+    Ok(begin.elapsed().as_secs_f64() * 1e9 / f64::from(SLICE_SENDS))
 }
 
 impl Bench<'_> {
@@ -332,21 +326,27 @@ impl Bench<'_> {
         groups: &[Group],
         repeat: u32,
     ) -> Result<ForeignRun, ExperimentError> {
-        let mut bare = None;
-        // They take turns at being first.
-        if repeat.is_multiple_of(2) {
-            bare = Some(self.bare.send()?);
+        let sockets = [self.site.foreigner()?, self.bare.foreigner()?];
+        for site in [&mut self.site, &mut self.bare] {
+            settle(&site.sink)?;
+            site.sink.reset()?;
         }
-        let (send_ns, arrived) = self.site.send()?;
-        let (bare_ns, bare_arrived) = match bare {
-            Some(bare) => bare,
-            None => self.bare.send()?,
-        };
+        // Turn about in short slices, so that what slows the machine down for a while slows both;
+        // who is first takes turns, too.
+        let mut times_ns = [const { Vec::new() }; 2];
+        for number in 0..SLICES {
+            for at in [number % 2, 1 - number % 2] {
+                times_ns[at].push(send_slice(&sockets[at])?);
+            }
+        }
+        let [send_ns, bare_ns] = times_ns.map(|ns| median(ns).expect("there are slices"));
+        let (arrived, bare_arrived) = (settle(&self.site.sink)?, settle(&self.bare.sink)?);
         let load = Load::new(1, FOREIGN_BYTES);
+        let sends = SLICES as u64 * u64::from(SLICE_SENDS);
         let is_unused = !groups.is_empty() && cloned(groups).1 == 0;
         let void = [
-            judge(arrived, load, FOREIGN_SENDS.into(), is_unused),
-            judge(bare_arrived, load, FOREIGN_SENDS.into(), false),
+            judge(arrived, load, sends, is_unused),
+            judge(bare_arrived, load, sends, false),
         ];
         Ok(ForeignRun {
             mode,

@@ -86,31 +86,48 @@ impl<'a> Bench<'a> {
     ) -> Result<(), ExperimentError> {
         let cases = self.cases();
         let all = cases.len() * self.settings.repeats as usize;
-        for (number, &case) in cases.iter().enumerate() {
-            self.testbed.set_mode(case.mode)?;
+        let mut done = 0;
+        // What is changed takes turns like the ways: the one is judged beside the other.
+        let is_beside =
+            |a: &Case, b: &Case| (a.mode, a.load, a.members) == (b.mode, b.load, b.members);
+        for beside in cases.chunk_by(is_beside) {
+            self.testbed.set_mode(beside[0].mode)?;
             let mut groups = Vec::new();
-            for &way in &self.ways {
-                groups.push(self.open(way, case)?);
+            for &case in beside {
+                let by_way = self.ways.iter().map(|&way| self.open(way, case));
+                groups.push((case, by_way.collect::<Result<Vec<_>, _>>()?));
             }
-            let with_plain =
-                case.members == 1 && case.change == Change::None && case.load.packets == 1;
             for repeat in 0..self.settings.repeats {
-                if with_plain {
-                    for way in [PLAIN, CONNECTED] {
-                        runs.push(Run::Group(self.run_plain(way, case, repeat)?));
-                    }
+                for (case, by_way) in &mut groups {
+                    self.turn(*case, by_way, repeat, runs)?;
+                    done += 1;
+                    progress(ratio(done, all as u64));
                 }
-                for group in &mut groups {
-                    let is_valid = |run: &Run| match run {
-                        Run::Group(run) => run.void.is_empty(),
-                        _ => true,
-                    };
-                    let run = |_| self.run(group, case, repeat).map(Run::Group);
-                    until_valid(runs, is_valid, run)?;
-                }
-                let done = number * self.settings.repeats as usize + repeat as usize + 1;
-                progress(ratio(done as u64, all as u64));
             }
+        }
+        Ok(())
+    }
+
+    /// Every way once.
+    fn turn(
+        &mut self,
+        case: Case,
+        by_way: &mut [Group],
+        repeat: u32,
+        runs: &mut Vec<Run>,
+    ) -> Result<(), ExperimentError> {
+        if case.members == 1 && case.change == Change::None && case.load.packets == 1 {
+            for way in [PLAIN, CONNECTED] {
+                runs.push(Run::Group(self.run_plain(way, case, repeat)?));
+            }
+        }
+        for group in by_way {
+            let is_valid = |run: &Run| match run {
+                Run::Group(run) => run.void.is_empty(),
+                _ => true,
+            };
+            let run = |_| self.run(group, case, repeat).map(Run::Group);
+            until_valid(runs, is_valid, run)?;
         }
         Ok(())
     }
