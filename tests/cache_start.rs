@@ -1,16 +1,21 @@
 //! A server with a large cache serves while the cache becomes ready: the first client is answered,
-//! and a film plays, without a copy, when most of the memory is still to come.
+//! and a film plays, without a copy, when most of the memory is still to come. Where a control group
+//! leaves less memory than the cache is to have, it has less.
 
-use std::fs;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use onrush_server::admin::status::{Cache, Status};
+use onrush_testkit::checker::Start;
 use onrush_testkit::http_client;
-use onrush_testkit::require_root;
 use onrush_testkit::rtsp_client::transport;
 use onrush_testkit::sink::Sink;
-use onrush_testkit::testbed::{Mode, RCV_DEVICE};
+use onrush_testkit::testbed::{Mode, RCV_DEVICE, SND_IPV4};
+use onrush_testkit::{require_programs, require_root};
 
-use common::{LONG, Site, clip, wait_until};
+use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, wait_until, watch};
 
 mod common;
 
@@ -110,4 +115,127 @@ fn a_cache_of_several_pieces_is_all_ready_at_last() {
         4 * in_piece(32 << 20) + in_piece(16 << 20)
     );
     site.stop();
+}
+
+/// More than the server needs without its cache, and less than the cache that is asked for.
+const GROUP_BYTES: u64 = 192 << 20;
+
+/// A control group of memory, of either version, removed at its end.
+struct MemoryGroup {
+    folder: PathBuf,
+    limit: &'static str,
+    events: &'static str,
+    /// What of `events` counts processes that were ended, and what how often the limit was met.
+    ended: &'static str,
+    met: (&'static str, &'static str),
+}
+
+impl MemoryGroup {
+    fn new(name: &str) -> Self {
+        let name = format!("onrush-test-{name}-{}", std::process::id());
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mount = |wanted: fn(&str, &str) -> bool| {
+            mounts.lines().find_map(|line| {
+                let words: Vec<_> = line.split(' ').collect();
+                wanted(words[2], words[3]).then(|| PathBuf::from(words[1]))
+            })
+        };
+        let group = if let Some(mount) = mount(|system, options| {
+            system == "cgroup" && options.split(',').any(|it| it == "memory")
+        }) {
+            Self {
+                folder: mount.join(name),
+                limit: "memory.limit_in_bytes",
+                events: "memory.oom_control",
+                ended: "oom_kill ",
+                met: ("memory.failcnt", ""),
+            }
+        } else {
+            let mount =
+                mount(|system, _| system == "cgroup2").expect("a hierarchy of control groups");
+            fs::write(mount.join("cgroup.subtree_control"), "+memory").unwrap();
+            Self {
+                folder: mount.join(name),
+                limit: "memory.max",
+                events: "memory.events",
+                ended: "oom_kill ",
+                met: ("memory.events", "max "),
+            }
+        };
+        fs::create_dir(&group.folder).unwrap();
+        fs::write(group.folder.join(group.limit), GROUP_BYTES.to_string()).unwrap();
+        group
+    }
+
+    /// The number behind `name` in a file of the group; of a file with one number, without a name.
+    fn number(&self, file: &str, name: &str) -> u64 {
+        let text = fs::read_to_string(self.folder.join(file)).unwrap();
+        let number = text.lines().find_map(|line| line.strip_prefix(name));
+        number.expect("it is counted").trim().parse().unwrap()
+    }
+
+    /// Processes that the kernel ended for want of memory.
+    fn ended(&self) -> u64 {
+        self.number(self.events, self.ended)
+    }
+
+    /// How often the limit was met.
+    fn met(&self) -> u64 {
+        self.number(self.met.0, self.met.1)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Fails while a process is in it, which the test has told of then.
+        drop(fs::remove_dir(&self.folder));
+    }
+}
+
+// SPECIFICATION.md: 66
+#[test]
+fn a_memory_cgroup_at_its_limit_ends_nobody() {
+    require_root!();
+    require_programs!("curl");
+    let ts: Arc<[u8]> = Arc::from(clip(4.0));
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), &ts).unwrap();
+    // Nothing of it is in memory yet, and all that is read of it is the server's.
+    let large = File::create(media.path().join("large.bin")).unwrap();
+    large.set_len(2 * GROUP_BYTES).unwrap();
+
+    let group = MemoryGroup::new("cache");
+    let mut command = testbed.snd.command("sh");
+    command
+        .args(["-c", "echo $$ >\"$0\"/cgroup.procs && exec \"$@\""])
+        .arg(&group.folder);
+    let http = SocketAddr::from((SND_IPV4, 8080));
+    command.arg(ONRUSH).args(serve_arguments(media.path()));
+    command.args(["--cache=1GiB", METRICS, &format!("--http={http}")]);
+    let site = Site::serve_by(testbed, media, command);
+    wait_until("the cache is as large as it gets", || {
+        let status = status(&site);
+        cache(&status).bytes_ready == cache(&status).bytes
+    });
+    let bytes = cache(&status(&site)).bytes;
+    assert!((32 << 20..GROUP_BYTES / 4 * 3).contains(&bytes), "{bytes}");
+
+    // Files that are sent fill what is left of the group, and a film plays meanwhile.
+    let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
+    let expected = expected(&ts, Start::At(0), &viewer.play(None));
+    let met = group.met();
+    let mut curl = site.testbed.rcv.command("curl");
+    let curl = curl.args(["-sS", "-o", "/dev/null", "-w", "%{size_download}"]);
+    let output = curl
+        .arg(format!("http://{http}/large.bin"))
+        .output()
+        .unwrap();
+    let downloaded = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(downloaded, (2 * GROUP_BYTES).to_string(), "{output:?}");
+    assert!(group.met() > met, "the limit was never met");
+    viewer.judged(&expected);
+    watch(&site.testbed, "clip.ts", &ts, Some(2.0));
+    assert_eq!(group.ended(), 0);
+    let log = site.stop();
+    assert!(log.contains("its control group leaves no more"), "{log}");
 }

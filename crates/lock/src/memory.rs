@@ -16,8 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
 use crate::{BUFFER_BYTES_MAX, Kind, LockError, LockedArea, Manager};
+pub use available::{available_bytes, control_group_bytes, machine_bytes};
 pub use growing::PIECE_BYTES;
 
+mod available;
 mod growing;
 
 /// Bytes of a huge page on the machines we know; an area is a whole number of them.
@@ -94,7 +96,7 @@ pub enum MemoryError {
     /// A piece of it found no memory.
     #[error(
         "no memory for {piece_bytes} bytes behind the first {ready_bytes}: {source}; free memory, \
-         or ask for less"
+         raise the control group's limit, or ask for less"
     )]
     Piece {
         /// What is ready.
@@ -375,23 +377,6 @@ pub fn lockable_bytes() -> u64 {
     } else {
         memlock_limit_bytes()
     }
-}
-
-/// How much memory can be had without swapping: MemAvailable of `/proc/meminfo`, or no limit if
-/// unknown.
-#[must_use]
-pub fn available_bytes() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    meminfo
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("MemAvailable:")?
-                .trim()
-                .strip_suffix(" kB")?
-                .parse()
-                .ok()
-        })
-        .map_or(u64::MAX, |kib: u64| kib * 1024)
 }
 
 /// The base page size.

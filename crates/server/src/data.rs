@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
+use onrush_lock::memory::{
+    Area, HUGE_PAGE_BYTES, MemoryError, control_group_bytes, lockable_bytes, machine_bytes,
+};
 use onrush_lock::{Kind, rings_share_pins};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
@@ -43,6 +45,9 @@ const STREAMS_SPARE: usize = 256;
 
 const MEMLOCK_REMEDY: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
+
+const GROUP_LEAVES: &str = "its control group leaves no more, with a quarter kept for the rest of \
+    the server; raise memory.max (MemoryMax= of a unit, --memory of a container) for more";
 
 /// Bytes of a cache that cannot be locked, at most: it is of use, but it may be swapped out.
 const UNLOCKED_BYTES_MAX: usize = 256 << 20;
@@ -230,7 +235,8 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     let shared = rings_share_pins();
     let pins = if shared { 1 } else { rings.max(1) };
     let registrable = saturated(lockable / pins as u64 / 16 * 15);
-    let available = saturated(available_bytes() / 4 * 3);
+    let (machine, group) = (machine_bytes(), control_group_bytes().unwrap_or(u64::MAX));
+    let available = saturated(machine.min(group) / 4 * 3);
     let may_lock = format!(
         "this account may lock {}; {MEMLOCK_REMEDY}",
         mib(saturated(lockable))
@@ -245,10 +251,10 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     }
     let bytes = whole_pages(cache_bytes.min(available).min(registrable));
     if bytes < whole_pages(cache_bytes) {
-        let why = if available < registrable {
-            "the machine has no more to spare"
-        } else {
-            &may_lock
+        let why = match available < registrable {
+            true if group < machine => GROUP_LEAVES,
+            true => "the machine has no more to spare",
+            false => &may_lock,
         };
         warn!(
             "cache: {} instead of {}: {why}",

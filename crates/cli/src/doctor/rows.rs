@@ -211,12 +211,30 @@ fn memory_rows(facts: &Facts) -> Vec<Row> {
     };
     vec![
         lockable,
+        control_group_row(memory.control_group_bytes),
         mlock,
         pins_row(facts),
         held_row(&memory.holders),
         huge,
         buffers_row(facts),
     ]
+}
+
+/// What a container or a unit may have, of which the server leaves a quarter to others.
+fn control_group_row(left: Option<u64>) -> Row {
+    const NAME: &str = "control group";
+    match left {
+        None => Row::good(NAME, "no limit of memory"),
+        Some(bytes) if bytes / 4 * 3 >= Config::default().cache_bytes as u64 => {
+            Row::good(NAME, format!("leaves {}", Size(bytes)))
+        }
+        Some(bytes) => Row::lacking(
+            NAME,
+            format!("leaves {} of memory", Size(bytes)),
+            SMALL_CACHE,
+        )
+        .remedy("raise memory.max (MemoryMax= of a unit, --memory of a container)"),
+    }
 }
 
 /// Whether several rings account for the cache once.
@@ -518,6 +536,19 @@ mod tests {
             interface_row(&copying).remedy,
             "ethtool -K eth7 sg on tx on"
         );
+    }
+
+    #[test]
+    fn a_small_control_group_is_a_small_cache() {
+        let mut facts = Facts::gather(None);
+        for (left, state) in [
+            (None, State::Good),
+            (Some(300 << 20), State::Lacking),
+            (Some(2 << 30), State::Good),
+        ] {
+            facts.memory.control_group_bytes = left;
+            assert_eq!(row(&rows(&facts), "control group").state, state, "{left:?}");
+        }
     }
 
     #[test]

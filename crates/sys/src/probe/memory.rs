@@ -3,7 +3,9 @@
 use std::fs;
 
 use super::Refused;
-use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, Pages, lockable_bytes, page_bytes};
+use onrush_lock::memory::{
+    Area, HUGE_PAGE_BYTES, MemoryError, Pages, control_group_bytes, lockable_bytes, page_bytes,
+};
 use onrush_lock::{Kind, rings_share_pins};
 
 /// No trial locks more than this; more may be possible.
@@ -14,6 +16,8 @@ pub const TRIAL_BYTES_MAX: usize = 64 << 20;
 pub struct Memory {
     /// What this process may lock by the rules: `u64::MAX` with CAP_IPC_LOCK, else RLIMIT_MEMLOCK.
     pub lockable_bytes: u64,
+    /// What the control groups of this process let it have beyond what it has; `None` without a limit.
+    pub control_group_bytes: Option<u64>,
     /// The most that `mlock` did lock, up to [`TRIAL_BYTES_MAX`].
     pub mlock_bytes: Result<usize, Refused>,
     /// Whether several rings account for pinned memory once (Linux 6.13).
@@ -50,6 +54,7 @@ impl Memory {
         let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         Self {
             lockable_bytes: lockable_bytes(),
+            control_group_bytes: control_group_bytes(),
             mlock_bytes: most(|area| area.lock(Kind::Resident).map_err(refused)),
             rings_share_pins: rings_share_pins(),
             pages: Area::map(HUGE_PAGE_BYTES)
