@@ -320,6 +320,8 @@ impl Connection {
             Some(session) => session.presentation().clone(),
             None => Presentation::open(control, path).await?,
         };
+        // Behind what is waited for: what is kept over that, each connection has room for.
+        let blocksize = request.blocksize()?;
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
         let offered = (&presentation, session.is_none());
@@ -341,7 +343,7 @@ impl Connection {
         };
         let of = (&presentation, track);
         let keys = srtp.agree(&control.secret, of, (transport, request))?;
-        let client = self.client(transport, keys)?;
+        let client = self.client(transport, keys)?.with_blocksize(blocksize);
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
         let served = track.served();
         let mut reply = Reply::ok().with(headers::TRANSPORT, transport.answer(served));

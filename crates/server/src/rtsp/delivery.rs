@@ -412,7 +412,7 @@ fn shared_images(
     film: &FilmKeys,
 ) -> Option<Arc<Source>> {
     let data = control.content.sending.get()?;
-    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, client.peer.is_ipv4());
+    let payload_bytes_max = client.payload_bytes_max(mtu_bytes);
     let shares = control.config.rtp_headers != RtpHeaders::Own;
     let source = media.encrypted_source(film, track, payload_bytes_max, data.chunk_bytes());
     source.filter(|_| shares)
@@ -442,7 +442,7 @@ fn open_stream(
     to: Destination,
     reports: Reports,
 ) -> Result<Opened, Reply> {
-    let payload_bytes_max = payload_bytes_that_fit(path.0, path.1.peer.is_ipv4());
+    let payload_bytes_max = path.1.payload_bytes_max(path.0);
     let stream = |data: &Data| data.open(of.0, of.1, payload_bytes_max, to);
     open_stream_by(control, of, path, stream, reports)
 }
@@ -456,7 +456,7 @@ fn open_stream_by(
 ) -> Result<Opened, Reply> {
     let data = control.content.sending.get();
     let data = data.expect("who has opened a file has what sends it");
-    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, client.peer.is_ipv4());
+    let payload_bytes_max = client.payload_bytes_max(mtu_bytes);
     if media.plan(track, payload_bytes_max).is_none() {
         let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
         return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
@@ -560,24 +560,4 @@ fn take_channels(client: &Client, asked: Option<Channels>) -> Result<ChannelSlot
 fn at(mut peer: SocketAddr, port: u16) -> SocketAddr {
     peer.set_port(port);
     peer
-}
-
-/// How many bytes a packet may carry behind its RTP header so that it goes unfragmented.
-fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
-    let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
-    let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
-    mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_packet_with_its_headers_fits_the_path() {
-        for (mtu_bytes, v4, v6) in [(1500, 1460, 1440), (60, 20, 0), (41, 1, 0), (40, 0, 0)] {
-            assert_eq!(payload_bytes_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
-            assert_eq!(payload_bytes_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
-        }
-    }
 }

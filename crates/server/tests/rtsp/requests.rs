@@ -364,3 +364,43 @@ fn a_flood_of_silent_connections_leaves_nothing_behind() {
     drop(flood);
     fixture.connect().request("OPTIONS", "*", &[]).unwrap();
 }
+
+/// RFC 2326, section 12.7.
+#[test]
+fn packets_are_as_short_as_blocksize_says() {
+    let fixture = Fixture::new();
+    let url = fixture.url("short.ts");
+    let set_up = |client: &mut Client, ports: &Ports, blocksize| {
+        let transport = ports.transport().unwrap();
+        let headers = [("Transport", &*transport), ("Blocksize", blocksize)];
+        let track = format!("{url}/track1");
+        client.request("SETUP", &track, &headers).unwrap()
+    };
+    for (blocksize, longest) in [
+        ("400", 2 * 188),
+        ("1", 188),
+        ("1400", 7 * 188),
+        ("99999999999999999999", 7 * 188),
+    ] {
+        let (mut client, ports) = (fixture.connect(), Ports::bind(V4).unwrap());
+        let answer = set_up(&mut client, &ports, blocksize);
+        let mut viewer = Viewer {
+            client,
+            ports,
+            session: answer.session().expect(blocksize),
+            url: url.clone(),
+        };
+        viewer.play(None);
+        let packets = viewer.to_the_end();
+        assert_contiguous(&packets);
+        assert_carries(&packets, &demo(1));
+        let bytes = packets.iter().map(|packet| packet.len() - HEADER_BYTES);
+        assert_eq!(bytes.max(), Some(longest), "{blocksize}");
+    }
+    let (mut client, ports) = (fixture.connect(), Ports::bind(V4).unwrap());
+    for nonsense in ["", "0", "000", "-1", "1400.5", "large"] {
+        let answer = set_up(&mut client, &ports, nonsense);
+        assert_eq!(answer.status, 400, "{nonsense:?}: {answer:?}");
+        assert!(answer.reason.contains("as 1400"), "{answer:?}");
+    }
+}

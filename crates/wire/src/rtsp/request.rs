@@ -1,7 +1,9 @@
 //! One request: what a head says, read all at once when it is whole (RFC 2326, section 6).
 
-use rtsp_types::Method;
+use rtsp_types::{Method, StatusCode};
 use thiserror::Error;
+
+use super::reply::Reply;
 
 /// One request, as it was sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -99,6 +101,26 @@ impl Request {
             .iter()
             .filter(named)
             .map(|(_, value)| value.as_str())
+    }
+
+    /// Bytes behind the RTP header of a packet, at the most, that Blocksize asks for (RFC 2326,
+    /// section 12.7: "a positive decimal number"); `None` if it asks for none.
+    ///
+    /// # Errors
+    ///
+    /// 400, if it is no such number.
+    pub fn blocksize(&self) -> Result<Option<usize>, Reply> {
+        let Some(value) = self.header("Blocksize").map(str::trim) else {
+            return Ok(None);
+        };
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+        let is_positive = value.bytes().any(|byte| byte != b'0');
+        if !is_number || !is_positive {
+            let note = "Blocksize takes a number of bytes above 0, as 1400";
+            return Err(Reply::refusal(StatusCode::BadRequest, note));
+        }
+        // What is larger than any number asks for as much as there can be.
+        Ok(Some(value.parse().unwrap_or(usize::MAX)))
     }
 
     /// The request's number, if it has a proper one.
