@@ -7,12 +7,14 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_testkit::http_client::{Client, Response};
 use onrush_testkit::media::{age, film};
-use onrush_testkit::require_programs;
+use onrush_testkit::process::Process;
+use onrush_testkit::{require_programs, skip};
 
 use download_site::{LONG, Raw, Site, bytes, run};
 
@@ -22,10 +24,15 @@ const H264: &str = "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -pix_fmt yuv
      -c:a aac -aac_pns 0";
 
 /// Films of twenty seconds, and how they are made: of each container and codec one.
-const FILMS: [(&str, &str); 7] = [
+const FILMS: [(&str, &str); 8] = [
     ("h264.mp4", H264),
     ("h264.mkv", H264),
     ("h264.ts", H264),
+    (
+        "h264.m2ts",
+        "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -pix_fmt yuv420p -c:a aac -aac_pns 0 \
+         -mpegts_m2ts_mode 1",
+    ),
     (
         "fragments.mp4",
         "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -pix_fmt yuv420p -c:a aac -aac_pns 0 \
@@ -55,6 +62,8 @@ const LARGE: (&str, &str) = (
 
 const PICTURES: usize = 500;
 
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser");
+
 /// A server of these films, none of which is written any more.
 fn cinema(names: &[&str]) -> Site {
     cinema_with(&[], names)
@@ -66,6 +75,11 @@ fn cinema_with(options: &[&str], names: &[&str]) -> Site {
             copy(name, &root.join(name));
         }
     })
+}
+
+/// Whether it is a transport stream, with four bytes between its packets or without.
+fn is_stream(name: &str) -> bool {
+    name.ends_with("ts")
 }
 
 fn copy(name: &str, to: &Path) {
@@ -133,7 +147,7 @@ fn ffmpeg_plays_every_film_by_hls_frame_for_frame() {
     for name in names {
         // ffmpeg 5.1 loses its place when it seeks in fragmented MP4 by HLS, also in what it has
         // written itself.
-        plays_by_ffmpeg(&site, name, "hls/index.m3u8", name.ends_with(".ts"));
+        plays_by_ffmpeg(&site, name, "hls/index.m3u8", is_stream(name));
     }
 }
 
@@ -171,7 +185,7 @@ fn ffmpeg_plays_every_film_by_dash_frame_for_frame() {
     require_programs!("ffmpeg");
     let names = [&FILMS.map(|it| it.0)[..], &[LARGE.0]].concat();
     let site = cinema(&names);
-    for name in names.into_iter().filter(|it| !it.ends_with(".ts")) {
+    for name in names.into_iter().filter(|it| !is_stream(it)) {
         plays_by_ffmpeg(&site, name, "dash/manifest.mpd", true);
     }
 }
@@ -202,20 +216,47 @@ fn pictures_by_gstreamer(site: &Site, uri: &str) -> Vec<u8> {
 #[test]
 fn gstreamer_decodes_of_playlists_what_it_does_of_files() {
     require_programs!("ffmpeg", "gst-launch-1.0");
-    let names = ["h264.mp4", "h264.ts", "h265.mp4", "vp9.webm"];
+    let names = ["h264.mp4", "h264.ts", "h264.m2ts", "h265.mp4", "vp9.webm"];
     let site = cinema(&names);
     for name in names {
         let file = format!("file://{}", site.path(name).display());
         let file = pictures_by_gstreamer(&site, &file);
         assert_eq!(file.len(), PICTURES * 320 * 180 * 3 / 2, "{name}");
         for playlist in ["hls/index.m3u8", "dash/manifest.mpd"] {
-            if name.ends_with(".ts") && playlist.starts_with("dash") {
+            if is_stream(name) && playlist.starts_with("dash") {
                 continue;
             }
             let served = pictures_by_gstreamer(&site, &site.url(&format!("{name}/{playlist}")));
             assert!(served == file, "{name}/{playlist}: {} bytes", served.len());
         }
     }
+}
+
+/// Of films of each container and of several files, and with subtitles.
+#[test]
+fn a_parser_of_others_finds_no_fault_in_playlists() {
+    require_programs!("ffmpeg", "node");
+    if !Path::new(SCRIPTS).join("node_modules/hls-parser").exists() {
+        skip::record("needs `npm ci --prefix tests/browser`, as ./test does it");
+        return;
+    }
+    let names = ["h264.mp4", "h264.ts", "h264.m2ts", "vp9.webm", "av1.mp4"];
+    let site = Site::new(&[], |root| {
+        for name in names {
+            copy(name, &root.join(name));
+        }
+        let cues = "WEBVTT\n\n00:01.000 --> 00:02.000\none\n";
+        fs::write(root.join("h264.en.vtt"), cues).unwrap();
+        renditions(root);
+    });
+    let mut command = Command::new("node");
+    command.arg(format!("{SCRIPTS}/validate.mjs"));
+    let several = ["ladder.film", "other.film", "x.film.json"];
+    for name in names.into_iter().chain(several) {
+        command.arg(site.url(&format!("{name}/hls/index.m3u8")));
+    }
+    let (status, said) = Process::run(&mut command, LONG).unwrap();
+    assert!(status.success() && said.starts_with("passed: "), "{said}");
 }
 
 fn text(response: &Response) -> String {
@@ -571,6 +612,36 @@ fn segments_that_are_asked_for_again_are_sent_as_files() {
     for target in &segments.targets {
         let whole = raw.request("GET", target, "");
         answers_parts_of(&mut raw, target, &whole);
+    }
+}
+
+/// What was gathered for one client is what those on TLS and HTTP/2 get, whole and in part.
+#[test]
+fn gathered_segments_come_over_tls_and_http_2() {
+    require_programs!("ffmpeg", "curl");
+    let options = ["--https=127.0.0.1:0", "--tls=self-signed"];
+    let site = cinema_with(&options, &["large.mp4"]);
+    let line = site.server.wait_for_line("listening  https://", LONG);
+    let line = line.unwrap();
+    let https = line.rsplit("//").next().unwrap().trim_end_matches('/');
+    let (metrics, mut raw) = (metrics(&site), site.connect());
+    let segments = Segments::of(&mut raw, "large.mp4");
+    let count = segments.targets.len() as u64;
+    segments.are_gathered(&mut raw, metrics, count);
+    let curl = |arguments: &[&str], target: &str| {
+        let url = format!("https://{https}{target}");
+        let arguments = [&["-sSk", "--fail"], arguments, &[&*url]].concat();
+        run(site.media.path(), "curl", &arguments).stdout
+    };
+    for version in ["--http1.1", "--http2"] {
+        let before = metric(metrics, "onrush_segment_hits_total");
+        for (target, body) in segments.targets.iter().zip(&segments.bodies) {
+            assert!(curl(&[version], target) == *body, "{version} {target}");
+            let part = curl(&[version, "--range", "70000-199999"], target);
+            assert!(part == body[70_000..200_000], "{version} {target}");
+        }
+        let hits = metric(metrics, "onrush_segment_hits_total") - before;
+        assert_eq!(hits, 2 * count, "{version}");
     }
 }
 

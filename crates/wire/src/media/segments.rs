@@ -47,10 +47,11 @@ pub enum SegmentsError {
     /// None of its tracks can be cut.
     #[error("no track of it can be had in segments{0}")]
     Nothing(String),
-    /// Its packets do not lie one behind the other.
+    /// Its packets do not lie one behind the other, and a segment has too many.
     #[error(
-        "its packets of 188 bytes have others between them (M2TS, or a Reed-Solomon code); \
-         ffmpeg -i IN -c copy OUT.ts takes them away"
+        "its packets of 188 bytes have others between them (M2TS, or a Reed-Solomon code), and a \
+         segment has more than {SEGMENT_SAMPLES_MAX} of them; ffmpeg -i IN -c copy OUT.ts takes \
+         away what is between them"
     )]
     Stride,
     /// No program has been found in a transport stream.
@@ -275,8 +276,11 @@ impl Rendition {
         let start = at.checked_sub(1).and_then(first);
         let all = match &self.source {
             Source::Samples(samples) => samples.len(),
-            // Its head is the same however many there are.
-            Source::Packets(_) => return 0,
+            // Its head is the same however many there are, and so are its ranges as a rule.
+            Source::Packets(packets) => match packets.ranges() {
+                Some(all) => all,
+                None => return 0,
+            },
         };
         start.map_or(0, |start| first(at).unwrap_or(all).saturating_sub(start))
     }

@@ -7,6 +7,7 @@
 //! disk, is done on another thread.
 
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -396,6 +397,14 @@ fn is_scattered(segment: &Segment) -> bool {
     pieces > 1 && bytes < pieces * PIECE_BYTES_MIN && bytes <= COPIED_BYTES_MAX
 }
 
+/// Where pieces lie that have hardly anything between them, as packets of M2TS: all of it is read
+/// by one call.
+fn dense(pieces: &[Range<u64>], bytes: u64) -> Option<Range<u64>> {
+    let all = pieces.first()?.start..pieces.last()?.end;
+    let is_in_order = pieces.windows(2).all(|it| it[0].end <= it[1].start);
+    (is_in_order && all.end - all.start <= bytes + bytes / 8).then_some(all)
+}
+
 /// The same segment, all of it in memory. Blocks.
 fn copied(file: &FilmFile, segment: Segment) -> io::Result<Segment> {
     let Segment { mut head, pieces } = segment;
@@ -406,6 +415,16 @@ fn copied(file: &FilmFile, segment: Segment) -> io::Result<Segment> {
     warm(file, &pieces)?;
     let bytes = pieces.iter().map(|it| it.end - it.start).sum::<u64>();
     head.reserve_exact(usize::try_from(bytes).unwrap_or(0));
+    if let Some(all) = dense(&pieces, bytes) {
+        let mut span = vec![0; usize::try_from(all.end - all.start).map_err(io::Error::other)?];
+        file.read_exact_at(&mut span, all.start)?;
+        let at = |offset: u64| usize::try_from(offset - all.start).unwrap_or(usize::MAX);
+        for piece in pieces {
+            head.extend_from_slice(&span[at(piece.start)..at(piece.end)]);
+        }
+        let pieces = Vec::new();
+        return Ok(Segment { head, pieces });
+    }
     for piece in pieces {
         let at = head.len();
         let bytes = usize::try_from(piece.end - piece.start).unwrap_or(0);

@@ -379,10 +379,48 @@ fn pictures_of_a_stream_are_parts_of_its_segments() {
 
 const TS_BYTES: usize = crate::media::TS_PACKET_BYTES;
 
+/// M2TS has four bytes in front of each packet, a Reed-Solomon code 16 behind each.
 #[test]
-fn streams_without_tables_or_with_gaps_have_no_segments() {
-    let m2ts = synth::to_m2ts(&stream(), 1000);
-    assert_eq!(ts(&m2ts, true).unwrap_err(), SegmentsError::Stride);
+fn segments_leave_out_what_lies_between_packets() {
+    let stream = stream();
+    let (plain, _) = ts(&stream, true).unwrap();
+    for file in [synth::to_m2ts(&stream, 1000), synth::with_parity(&stream)] {
+        let (film, _) = ts(&file, true).unwrap();
+        let (of, plain) = (&film.renditions[0], &plain.renditions[0]);
+        assert_eq!((of.segments(), of.rates), (plain.segments(), plain.rates));
+        assert_eq!(of.pictures(), plain.pictures());
+        for number in 1..=of.segments() as u64 {
+            let (segment, expected) = (of.segment(number), plain.segment(number));
+            let (segment, expected) = (segment.unwrap(), expected.unwrap());
+            assert_eq!(segment.pieces.len() as u64, of.weight(number), "{number}");
+            assert!(
+                sent(&segment, &file) == sent(&expected, &stream),
+                "{number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn more_packets_apart_than_a_segment_may_have_are_refused() {
+    let of = |packets: usize| {
+        // Packets of no stream behind the last picture.
+        let mut stream = synth::pictures(&[(10, 2000)], 27_000);
+        let null = [&[0x47, 0x1f, 0xff, 0x10][..], &[0xff; TS_BYTES - 4]].concat();
+        let missing = packets - stream.len() / TS_BYTES;
+        stream.extend(null.repeat(missing));
+        stream
+    };
+    let most = synth::to_m2ts(&of(SEGMENT_SAMPLES_MAX), 1000);
+    assert!(ts(&most, true).is_ok());
+    let stream = of(SEGMENT_SAMPLES_MAX + 1);
+    assert!(ts(&stream, true).is_ok(), "one range is enough");
+    let beyond = synth::to_m2ts(&stream, 1000);
+    assert_eq!(ts(&beyond, true).unwrap_err(), SegmentsError::Stride);
+}
+
+#[test]
+fn streams_without_tables_have_no_segments() {
     // Its first two packets are its tables.
     let bare = &stream()[2 * TS_BYTES..];
     assert_eq!(ts(bare, true).unwrap_err(), SegmentsError::NoProgram);

@@ -1,12 +1,14 @@
-//! The segments of transport streams: ranges of packets as they lie in the file.
+//! The segments of transport streams: ranges of packets as they lie in the file. Where other bytes
+//! lie between them (M2TS has four in front of each, a Reed-Solomon code 16 behind), each packet is
+//! a range of its own.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::cut::Cutter;
 use super::{
-    PICTURE_NS, Picture, PicturePart, Rates, Rendition, SEGMENTS_MAX, Segment, Segmented,
-    SegmentsError, Source, Start, TARGET_NS, target_ns,
+    PICTURE_NS, Picture, PicturePart, Rates, Rendition, SEGMENT_SAMPLES_MAX, SEGMENTS_MAX, Segment,
+    Segmented, SegmentsError, Source, Start, TARGET_NS, target_ns,
 };
 use crate::media::container::Index;
 use crate::media::track::Medium;
@@ -24,6 +26,8 @@ pub(super) struct Packets {
     index: Index,
     /// The program's tables, in packets.
     tables: Arc<[u8]>,
+    /// Whether no other bytes lie between packets.
+    is_plain: bool,
 }
 
 /// Cuts a transport stream.
@@ -32,10 +36,8 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         let why = ": nothing is known of its samples".to_owned();
         return Err(SegmentsError::Nothing(why));
     };
-    let is_plain = |stride: u16| usize::from(stride) == TS_PACKET_BYTES;
-    if !of.runs().iter().all(|run| is_plain(run.packet_stride)) {
-        return Err(SegmentsError::Stride);
-    }
+    let mut strides = of.runs().iter().map(|run| usize::from(run.packet_stride));
+    let is_plain = strides.all(|stride| stride == TS_PACKET_BYTES);
     let streams = &of.facts.streams;
     let mapped = || streams.programs.iter().filter(|it| !it.map.is_empty());
     let has_pictures = |it: &&Program| it.streams.iter().any(|it| it.kind == Kind::Video);
@@ -47,6 +49,9 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
     ];
     let tables: Arc<[u8]> = tables.concat().into();
     let starts = starts(of);
+    if !is_plain && packets(&starts, of).any(|it| it > SEGMENT_SAMPLES_MAX as u64) {
+        return Err(SegmentsError::Stride);
+    }
     let listed = starts.len() - usize::from(!is_whole);
     let duration_ns = i64::try_from(index.duration_ns()).unwrap_or(i64::MAX);
     let end_ticks = duration_ns.max(starts.last().map_or(0, |it| it.ticks) + 1);
@@ -69,6 +74,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         source: Source::Packets(Packets {
             index: index.clone(),
             tables: Arc::clone(&tables),
+            is_plain,
         }),
     };
     if listed == 0 {
@@ -103,15 +109,26 @@ fn starts(index: &ts::Index) -> Vec<Start> {
 
 /// Of each segment the bytes, and how long it lasts in ns.
 fn sizes(rendition: &Rendition, index: &ts::Index, tables: &[u8]) -> Vec<(u64, u64)> {
-    let starts = rendition.starts.iter().map(|it| it.first);
-    let ends = starts.clone().skip(1).chain([index.ts_packets()]);
-    let packets = starts.zip(ends).map(|(start, end)| end - start);
+    let packets = packets(&rendition.starts, index);
     let bytes = packets.map(|it| it * TS_PACKET_BYTES as u64 + tables.len() as u64);
     let lasts = rendition.times().map(|it| it.1.unsigned_abs());
     bytes.zip(lasts).collect()
 }
 
+/// How many packets each segment has.
+fn packets(starts: &[Start], index: &ts::Index) -> impl Iterator<Item = u64> {
+    let starts = starts.iter().map(|it| it.first);
+    let ends = starts.clone().skip(1).chain([index.ts_packets()]);
+    starts.zip(ends).map(|(start, end)| end - start)
+}
+
 impl Packets {
+    /// How many packets there are, if each is a range of its own.
+    pub(super) fn ranges(&self) -> Option<u64> {
+        let index = self.index.as_ts().filter(|_| !self.is_plain)?;
+        Some(index.ts_packets())
+    }
+
     /// Bytes of the tables in front of each segment.
     pub(super) fn init_bytes(&self) -> u64 {
         self.tables.len() as u64
@@ -176,8 +193,12 @@ impl Packets {
             let from = runs.partition_point(|run| run.first + run.packets <= first);
             for run in runs[from..].iter().take_while(|run| run.first < end) {
                 let packets = first.max(run.first)..end.min(run.first + run.packets);
-                let place =
-                    |packet: u64| run.file_offset + (packet - run.first) * TS_PACKET_BYTES as u64;
+                let (stride, bytes) = (u64::from(run.packet_stride), TS_PACKET_BYTES as u64);
+                let place = |packet: u64| run.file_offset + (packet - run.first) * stride;
+                if stride != bytes {
+                    pieces.extend(packets.map(|it| place(it)..place(it) + bytes));
+                    continue;
+                }
                 let piece = place(packets.start)..place(packets.end);
                 match pieces.last_mut() {
                     Some(last) if last.end == piece.start => last.end = piece.end,
