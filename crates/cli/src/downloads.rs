@@ -101,7 +101,8 @@ pub(crate) struct DownloadOptions {
     ///
     /// Segments of MP4 and Matroska that are asked for again are gathered once and sent to all from
     /// there, in one call and without a copy. It is memory of the server itself, beside --cache.
-    /// What nobody uses for a minute goes.
+    /// What nobody uses for a minute goes. Parts of channels that many ask for at once have an
+    /// eighth of it besides.
     #[arg(long, hide_short_help = true, value_name = "SIZE",
           default_value_t = Size(limits().download_segments_bytes_max),
           value_parser = within(Size(0), Size(1 << 40)))]

@@ -512,6 +512,7 @@ fn beside() -> Vec<Limit> {
         downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
         downloads::KEPT_SEGMENTS_MAX as count, "of them in memory whole";
         downloads::GATHERED_AT_ONCE_MAX as count, "of those put there at once";
+        downloads::LIVE_FILES_MAX as count, "live parts in memory as files";
         transfer::MAPPED_BYTES_MAX as bytes, "mapped of files with short pieces";
         mapped::MAPPED_PIECES_MAX as count, "such pieces sent by one call";
         channel::CHANNEL_KEYS_MAX as count, "keys of a channel that viewers share";

@@ -67,7 +67,8 @@ pub struct DownloadLimits {
     pub download_files_max: usize,
     /// Bytes of computed segments that are kept in memory for whoever asks next, 256 MiB by
     /// default; 0 keeps none. It is memory of the process like any other, which the kernel cannot
-    /// take back; what nobody uses for a minute goes.
+    /// take back; what nobody uses for a minute goes. What many ask for of live channels has an
+    /// eighth of it besides.
     pub download_segments_bytes_max: u64,
     /// Requests on one HTTP connection; the last one closes it.
     pub download_requests_max: usize,

@@ -40,8 +40,8 @@ pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
     FIRST_SEGMENT_WAIT_MAX, GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX,
-    HTTP2_RESETS_MAX, INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX,
-    SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
+    HTTP2_RESETS_MAX, INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX, RENDITION_FILES_MAX,
+    RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
 use crate::engine::shared::bump;
@@ -68,6 +68,8 @@ pub(crate) struct Site {
     pub(crate) segments: http::SegmentCache,
     /// Those that were asked for again, whole.
     pub(crate) segment_files: Rc<http::SegmentFiles>,
+    /// Those of channels, while many ask for them.
+    pub(crate) live_files: http::LiveFiles,
     pub(crate) admission: Admission,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
@@ -226,6 +228,8 @@ impl Site {
         };
         let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
         let segments_max = settings.limits.download_segments_bytes_max;
+        // What is sent of channels now is little, and soon goes.
+        let live_max = segments_max / 8;
         let segment_files = http::SegmentFiles::new(segments_max, Arc::clone(&stats.segments));
         let root = library.root_shared();
         Rc::new(Self {
@@ -235,6 +239,7 @@ impl Site {
             transfers,
             segments: http::SegmentCache::default(),
             segment_files,
+            live_files: http::LiveFiles::new(live_max),
             admission: Admission::default(),
             authorizer,
             stats,
@@ -262,6 +267,7 @@ impl Site {
             self.admission.sweep();
             self.transfers.sweep();
             self.segment_files.sweep();
+            self.live_files.sweep();
             if self.live.is_always() {
                 self.live.start_all();
             }

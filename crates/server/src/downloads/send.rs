@@ -1,15 +1,19 @@
 //! Bytes of our own to a socket: heads, pages, replies.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice};
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use onrush_sys::path::cue::{self, StepEnd};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::byte_stream::ByteStream;
-use crate::transfer::{Outlet, StreamBody};
+use crate::transfer::{Outlet, STEP_BYTES_MAX, StreamBody};
 
 /// Sends all of it. With `more` the kernel joins the last of it with what comes next, so that a
 /// head does not travel alone.
@@ -28,11 +32,73 @@ pub(crate) async fn send_all(
         let send = || SockRef::from(socket).send_with_flags(bytes, flags);
         match socket.try_io(Interest::WRITABLE, send) {
             Ok(sent) => bytes = &bytes[sent..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 timeout(stall_time_max, socket.writable()).await??;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sends a head and its body, by one call where the socket takes both.
+///
+/// # Errors
+///
+/// As [`send_all`].
+async fn send_both(
+    socket: &TcpStream,
+    head: &[u8],
+    body: &[u8],
+    stall_time_max: Duration,
+) -> io::Result<()> {
+    let pieces = [IoSlice::new(head), IoSlice::new(body)];
+    let send = || SockRef::from(socket).send_vectored_with_flags(&pieces, libc::MSG_NOSIGNAL);
+    let sent = match socket.try_io(Interest::WRITABLE, send) {
+        Ok(sent) => sent,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+        Err(error) => return Err(error),
+    };
+    let of_head = sent.min(head.len());
+    send_all(socket, &head[of_head..], true, stall_time_max).await?;
+    send_all(socket, &body[sent - of_head..], false, stall_time_max).await
+}
+
+/// Sends a part of a file that is in memory, by `sendfile`.
+///
+/// # Errors
+///
+/// As [`send_all`]; `UnexpectedEof` if the file ends before.
+pub(crate) async fn send_file(
+    socket: &TcpStream,
+    file: &File,
+    part: Range<u64>,
+    stall_time_max: Duration,
+) -> io::Result<()> {
+    let mut at = part.start;
+    while at < part.end {
+        let bytes = (part.end - at).min(STEP_BYTES_MAX);
+        let mut end = StepEnd::Full;
+        let moved = socket.try_io(Interest::WRITABLE, || {
+            let step = cue::step(file.as_fd(), at, bytes, socket.as_fd())?;
+            at += step.sent_bytes;
+            end = step.end;
+            match step.end {
+                // The reactor must not take it for writable any longer; the edge will come.
+                StepEnd::Full => Err(ErrorKind::WouldBlock.into()),
+                StepEnd::Done | StepEnd::EndOfFile => Ok(()),
+            }
+        });
+        match (moved, end) {
+            (Ok(()), StepEnd::EndOfFile) => return Err(ErrorKind::UnexpectedEof.into()),
+            // Whoever became ready meanwhile comes first.
+            (Ok(()), _) if at < part.end => tokio::task::yield_now().await,
+            (Ok(()), _) => {}
+            (Err(error), _) if error.kind() == ErrorKind::WouldBlock => {
+                timeout(stall_time_max, socket.writable()).await??;
+            }
+            (Err(error), _) => return Err(error),
         }
     }
     Ok(())
@@ -67,6 +133,32 @@ impl<'a> To<'a> {
                 stream.send_all(bytes, stall_time_max).await
             }
             Self::Stream(stream) => stream.send_all(bytes, stall_time_max).await,
+        }
+    }
+
+    /// Sends a head and its body, as [`Self::send`] does one after the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_all`].
+    pub(crate) async fn send_both(
+        self,
+        head: &[u8],
+        body: &[u8],
+        stall_time_max: Duration,
+    ) -> io::Result<()> {
+        if let Some(socket) = self.plain() {
+            return send_both(socket, head, body, stall_time_max).await;
+        }
+        self.send(head, true, stall_time_max).await?;
+        self.send(body, false, stall_time_max).await
+    }
+
+    /// The socket beneath, if it is for this answer alone and nothing is sealed for it.
+    pub(crate) fn plain(self) -> Option<&'a TcpStream> {
+        match self {
+            Self::Connection(ByteStream::Plain(socket)) => Some(socket),
+            Self::Connection(ByteStream::Tls(_)) | Self::Stream(_) => None,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::channels::published::{PublishedChannels, Pulls};
 pub use self::config::LiveHlsConfig;
 pub(crate) use self::stats::{HlsStats, add};
 use self::stream::Source;
-pub(crate) use self::stream::{LiveRow, LiveStream, SegmentBytes};
+pub(crate) use self::stream::{LiveRow, LiveStream, SegmentBytes, SentText};
 
 /// Live channels as HTTP finds them.
 #[derive(Debug)]

@@ -49,13 +49,20 @@ pub(crate) struct LiveStream {
     texts: Mutex<Vec<Text>>,
 }
 
-/// A playlist as it was written last: which, of how many changes, and its bytes as they are and in
-/// gzip.
+/// A playlist as it was written last: which, and of how many changes.
 #[derive(Debug)]
 struct Text {
     key: (String, bool, bool),
     changes: u64,
-    bytes: Arc<[u8]>,
+    sent: SentText,
+}
+
+/// A text as it is sent to all who ask: its bytes, as they are or in gzip, and its entity tag, a
+/// hash of all of them, which is not to be computed for each request.
+#[derive(Clone, Debug)]
+pub(crate) struct SentText {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) etag: Arc<str>,
 }
 
 /// What the dashboard shows of a channel.
@@ -245,30 +252,30 @@ impl LiveStream {
         &self.stats
     }
 
-    /// The bytes of a playlist, which `make` writes if it has changed: its name, whether it is a
-    /// delta, and whether it is compressed say which.
+    /// A playlist, which `make` writes if it has changed: its name, whether it is a delta, and
+    /// whether it is compressed say which.
     pub(crate) fn text<E>(
         &self,
         key: (&str, bool, bool),
-        make: impl FnOnce() -> Result<Vec<u8>, E>,
-    ) -> Result<Arc<[u8]>, E> {
+        make: impl FnOnce() -> Result<SentText, E>,
+    ) -> Result<SentText, E> {
         let changes = *self.changed.borrow();
         let mut texts = lock(&self.texts);
         let is_it = |text: &&mut Text| (&*text.key.0, text.key.1, text.key.2) == key;
         match texts.iter_mut().find(is_it) {
-            Some(text) if text.changes == changes => Ok(Arc::clone(&text.bytes)),
+            Some(text) if text.changes == changes => Ok(text.sent.clone()),
             Some(text) => {
-                (text.bytes, text.changes) = (make()?.into(), changes);
-                Ok(Arc::clone(&text.bytes))
+                (text.sent, text.changes) = (make()?, changes);
+                Ok(text.sent.clone())
             }
             None => {
-                let bytes: Arc<[u8]> = make()?.into();
+                let sent = make()?;
                 texts.push(Text {
                     key: (key.0.to_owned(), key.1, key.2),
                     changes,
-                    bytes: Arc::clone(&bytes),
+                    sent: sent.clone(),
                 });
-                Ok(bytes)
+                Ok(sent)
             }
         }
     }

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use url::Url;
 
 use super::hls_player::{self, Seen, SharedPlayer, play, unix_us};
+use super::hls_playlist::Parsed;
 use super::http_client::Target;
 use super::plan::{Popularity, Random};
 use super::server::{Usage, usage};
@@ -104,6 +105,7 @@ pub struct HlsRun {
 struct Shared {
     settings: HlsSettings,
     targets: Vec<(Rc<Target>, Url)>,
+    parsed: Rc<Parsed>,
     popularity: Popularity,
     begin: Instant,
     end: Instant,
@@ -189,7 +191,12 @@ async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Rando
         shared.players.borrow_mut()[number] = Some(Rc::clone(&player));
         shared.run.borrow_mut().visits += 1;
         shared.active.set(shared.active.get() + 1);
-        let playing = play(played, buffer, Rc::clone(&player));
+        let playing = play(
+            played,
+            Rc::clone(&shared.parsed),
+            buffer,
+            Rc::clone(&player),
+        );
         let ended = timeout_at(shared.end, playing).await;
         shared.active.set(shared.active.get() - 1);
         shared.players.borrow_mut()[number] = None;
@@ -223,6 +230,7 @@ impl Shared {
             popularity: Popularity::zipf(settings.urls.len(), settings.zipf),
             settings: settings.clone(),
             targets,
+            parsed: Rc::default(),
             begin,
             end: begin + ramp + Duration::from_nanos(settings.time_ns),
             active: Cell::new(0),

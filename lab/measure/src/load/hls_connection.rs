@@ -47,8 +47,8 @@ impl<'a> PlayerConnection<'a> {
         }
     }
 
-    /// The text at this URL.
-    pub(super) async fn text(&mut self, url: &Url) -> Result<String, FetchError> {
+    /// The bytes of the text at this URL.
+    pub(super) async fn text(&mut self, url: &Url) -> Result<Vec<u8>, FetchError> {
         let (stream, begun) = self.ask(url).await?;
         if begun.length > PLAYLIST_BYTES_MAX {
             return Err(FetchError::Garbled);
@@ -65,7 +65,7 @@ impl<'a> PlayerConnection<'a> {
         }
         self.keep(stream, begun.closes);
         self.bytes += body.len() as u64;
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        Ok(body)
     }
 
     /// Takes all of what is at this URL, and throws it away.

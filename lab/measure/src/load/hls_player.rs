@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::hls_connection::PlayerConnection;
-use super::hls_playlist::{BadPlaylist, Media, Playlist, Segment};
+use super::hls_playlist::{BadPlaylist, Media, Parsed, Playlist, Segment};
 use super::http_client::{FetchError, Target};
 
 /// Why a player stopped.
@@ -174,13 +174,14 @@ pub(super) fn player() -> SharedPlayer {
 /// Plays what is there, without end.
 pub(super) async fn play(
     (target, url): (Rc<Target>, Url),
+    parsed: Rc<Parsed>,
     buffer: Duration,
     player: SharedPlayer,
 ) -> Result<(), PlayError> {
     let mut connection = PlayerConnection::new(&target);
     let text = connection.text(&url).await;
     count(&player, &mut connection);
-    let urls = match Playlist::parse(&text?)? {
+    let urls = match parsed.parse(text?)? {
         Playlist::Media(_) => vec![url],
         Playlist::Main(uris) => {
             let joined = uris.iter().map(|uri| join(&url, uri));
@@ -197,9 +198,11 @@ pub(super) async fn play(
     let mut renditions = JoinSet::new();
     for (rendition, url) in urls.into_iter().enumerate() {
         let (target, player) = (Rc::clone(&target), Rc::clone(&player));
+        let parsed = Rc::clone(&parsed);
         renditions.spawn_local(async move {
             let mut following = Following {
                 connection: PlayerConnection::new(&target),
+                parsed,
                 player,
                 rendition,
                 url,
@@ -223,6 +226,7 @@ pub(super) async fn play(
 /// A rendition that is fetched.
 struct Following<'a> {
     connection: PlayerConnection<'a>,
+    parsed: Rc<Parsed>,
     player: SharedPlayer,
     rendition: usize,
     url: Url,
@@ -358,7 +362,7 @@ impl Following<'_> {
     }
 
     /// The playlist again, once it has something new where the server says when.
-    async fn reload(&mut self, media: &Media, is_unchanged: bool) -> Result<Media, PlayError> {
+    async fn reload(&mut self, media: &Media, is_unchanged: bool) -> Result<Rc<Media>, PlayError> {
         if media.can_block && !is_unchanged {
             let (number, part) = self.next;
             let mut until = format!("_HLS_msn={number}");
@@ -373,7 +377,7 @@ impl Following<'_> {
         self.load(None).await
     }
 
-    async fn load(&mut self, until: Option<&str>) -> Result<Media, PlayError> {
+    async fn load(&mut self, until: Option<&str>) -> Result<Rc<Media>, PlayError> {
         let mut url = self.url.clone();
         if let Some(until) = until {
             let query = url.query().map_or_else(String::new, |it| format!("{it}&"));
@@ -381,7 +385,7 @@ impl Following<'_> {
         }
         let text = self.connection.text(&url).await;
         count(&self.player, &mut self.connection);
-        match Playlist::parse(&text?)? {
+        match self.parsed.parse(text?)? {
             Playlist::Media(media) => Ok(media),
             Playlist::Main(_) => Err(PlayError::Nested),
         }
@@ -479,6 +483,7 @@ mod tests {
         let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
         let mut following = Following {
             connection: PlayerConnection::new(&target),
+            parsed: Rc::default(),
             player: Rc::clone(&shared),
             rendition: 0,
             url: Url::parse("http://h/x").unwrap(),
@@ -488,9 +493,10 @@ mod tests {
         };
         // Twelve seconds from the end are four from the beginning.
         let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\nx\n";
-        let Ok(Playlist::Media(mut media)) = Playlist::parse(text) else {
+        let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
             panic!("a playlist");
         };
+        let mut media = (*media).clone();
         media.segments = (10..14).map(|it| segment(it, &[])).collect();
         following.start(&media);
         assert_eq!(following.next, (11, 0));
@@ -498,9 +504,10 @@ mod tests {
         // Two and a half from the end: in the part before, which begins with a sync sample.
         let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-PART-INF:PART-TARGET=1\n\
                     #EXT-X-SERVER-CONTROL:PART-HOLD-BACK=2.5\n#EXTINF:4,\nx\n";
-        let Ok(Playlist::Media(mut media)) = Playlist::parse(text) else {
+        let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
             panic!("a playlist");
         };
+        let mut media = (*media).clone();
         media.segments = vec![segment(10, &[]), segment(11, &[true, true, false, false])];
         following.start(&media);
         assert_eq!(following.next, (11, 1));

@@ -1,5 +1,13 @@
 //! What a player reads of a playlist (RFC 8216bis): what there is to fetch, how long it plays, and
 //! when to ask again. Lines that it does not need are passed over.
+//!
+//! Thousands of players of one channel get the same bytes: these are read once for all of them
+//! ([`Parsed`]), because reading them again took more of the processor than all else that a player
+//! does.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 use thiserror::Error;
 
@@ -23,8 +31,37 @@ pub(super) enum BadPlaylist {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Playlist {
     /// It names others: those of the first variant, pictures first.
-    Main(Vec<String>),
-    Media(Media),
+    Main(Rc<[String]>),
+    Media(Rc<Media>),
+}
+
+/// Playlists that were parsed lately: so many, because players of several renditions, each a part
+/// or two behind others, ask at once.
+const PARSED_MAX: usize = 32;
+
+/// Playlists that were parsed lately, for all players of a thread; the last that was used first.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    lately: RefCell<VecDeque<(Vec<u8>, Playlist)>>,
+}
+
+impl Parsed {
+    /// As [`Playlist::parse`]. What was parsed lately is not parsed again.
+    pub(super) fn parse(&self, bytes: Vec<u8>) -> Result<Playlist, BadPlaylist> {
+        let lately = &mut *self.lately.borrow_mut();
+        let is_it = |(of, _): &(Vec<u8>, Playlist)| *of == bytes;
+        let entry = match lately.iter().position(is_it) {
+            Some(at) => lately.remove(at).expect("it was found there"),
+            None => {
+                let playlist = Playlist::parse(&String::from_utf8_lossy(&bytes))?;
+                (bytes, playlist)
+            }
+        };
+        let playlist = entry.1.clone();
+        lately.truncate(PARSED_MAX - 1);
+        lately.push_front(entry);
+        Ok(playlist)
+    }
 }
 
 /// The playlist of one rendition.
@@ -71,9 +108,9 @@ impl Playlist {
             return Err(BadPlaylist::NoPlaylist);
         }
         if text.contains("\n#EXT-X-STREAM-INF:") {
-            return main(text).map(Self::Main);
+            return main(text).map(|uris| Self::Main(uris.into()));
         }
-        Media::parse(lines).map(Self::Media)
+        Media::parse(lines).map(|media| Self::Media(media.into()))
     }
 }
 
@@ -244,8 +281,32 @@ mod tests {
                     #EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a\",URI=\"two\",DEFAULT=YES\n\
                     #EXT-X-STREAM-INF:BANDWIDTH=9,CODECS=\"a,b\",AUDIO=\"a\"\nvideo\n\
                     #EXT-X-STREAM-INF:BANDWIDTH=1\nsmall\n";
-        let expected = vec!["video".to_owned(), "two".to_owned()];
-        assert_eq!(Playlist::parse(text), Ok(Playlist::Main(expected)));
+        let expected = ["video".to_owned(), "two".to_owned()];
+        let expected = Playlist::Main(Rc::new(expected));
+        assert_eq!(Playlist::parse(text), Ok(expected));
+    }
+
+    #[test]
+    fn what_all_players_get_is_parsed_once() {
+        let parsed = Parsed::default();
+        let parse = |length: usize| {
+            let text = format!("#EXTM3U\n#EXTINF:{length},\na\n");
+            match parsed.parse(text.into_bytes()) {
+                Ok(Playlist::Media(media)) => media,
+                other => panic!("{other:?}"),
+            }
+        };
+        let first = parse(1);
+        assert_eq!(first.segments[0].lasts_us, 1_000_000);
+        assert!(Rc::ptr_eq(&first, &parse(1)));
+        // As many others push it out, and one less does not.
+        (2..=PARSED_MAX).for_each(|it| drop(parse(it)));
+        assert!(Rc::ptr_eq(&first, &parse(1)));
+        (2..=PARSED_MAX + 1).for_each(|it| drop(parse(it)));
+        let again = parse(1);
+        assert!(!Rc::ptr_eq(&first, &again) && first == again);
+        assert_eq!(parsed.parse(b"<html>".into()), Err(BadPlaylist::NoPlaylist));
+        assert_eq!(parsed.lately.borrow().len(), PARSED_MAX);
     }
 
     #[test]

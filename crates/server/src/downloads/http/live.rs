@@ -5,7 +5,6 @@
 //! by three target durations, and by so many requests for a channel.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::auth::carried_query;
@@ -18,10 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::film::MANIFEST;
-use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip};
+use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip, tagged};
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
-use crate::hls_live::{LiveStream, SegmentBytes, add};
+use crate::hls_live::{LiveStream, SegmentBytes, SentText, add};
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -195,7 +194,7 @@ async fn playlist(
         text.ok_or_else(|| (Status::NotFound, "the channel has no such track".to_owned()))
     };
     let key = (rendition.unwrap_or_default(), reload.skips);
-    let (bytes, coding) = written(&stream, key, &carried, codings, &write)?;
+    let (text, coding) = written(&stream, key, &carried, codings, &write)?;
     // What was waited for is the same for all who wait for it, and what follows asks for more.
     let target_s = stream.window().target_s().unwrap_or(1);
     let cache_control = match reload.until {
@@ -203,7 +202,7 @@ async fn playlist(
         None => ASK_AGAIN.into(),
     };
     Ok(Made::live_text(
-        bytes,
+        text,
         coding,
         PLAYLIST,
         cache_control,
@@ -228,10 +227,10 @@ async fn manifest(
     };
     // No rendition is called that.
     let key = ("manifest.mpd", false);
-    let (bytes, coding) = written(&stream, key, &carried, codings, &write)?;
+    let (text, coding) = written(&stream, key, &carried, codings, &write)?;
     let cache_control = ASK_AGAIN.into();
     Ok(Made::live_text(
-        bytes,
+        text,
         coding,
         MANIFEST,
         cache_control,
@@ -246,17 +245,20 @@ fn written(
     carried: &str,
     codings: Codings,
     write: &dyn Fn() -> Result<Vec<u8>, Refusal>,
-) -> Result<(Arc<[u8]>, Option<Coding>), Refusal> {
-    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| match carried {
-        "" => stream.text((name, skips, is_gzip), make),
-        _ => make().map(Into::into),
+) -> Result<(SentText, Option<Coding>), Refusal> {
+    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| {
+        let make = || make().map(tagged);
+        match carried {
+            "" => stream.text((name, skips, is_gzip), make),
+            _ => make(),
+        }
     };
     let plain = shared(false, write)?;
     let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
-    if !likes || plain.len() < COMPRESSED_BYTES_MIN {
+    if !likes || plain.bytes.len() < COMPRESSED_BYTES_MIN {
         return Ok((plain, None));
     }
-    let compress = || gzip(&plain).or_else(|_| Ok(plain.to_vec()));
+    let compress = || gzip(&plain.bytes).or_else(|_| Ok(plain.bytes.to_vec()));
     Ok((shared(true, &compress)?, Some(Coding::Gzip)))
 }
 

@@ -17,12 +17,15 @@ use onrush_wire::media::segments::Segment;
 use socket2::SockRef;
 use tracing::warn;
 
+use crate::downloads::Site;
+use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
-use crate::downloads::send::To;
+use crate::downloads::send::{To, send_file};
+use crate::hls_live::SentText;
 use crate::library::{Media, blocking};
 use crate::remote::Held;
-use crate::transfer::{Control, Policy, TransferError, Transfers};
+use crate::transfer::{Control, Policy, TransferError};
 
 /// What is in URLs with a version never changes; all else is asked for again, and as a rule has not
 /// changed.
@@ -59,7 +62,7 @@ pub(super) struct Made {
 /// How bytes go to a client.
 pub(super) struct Way<'a> {
     pub(super) to: To<'a>,
-    pub(super) transfers: &'a Transfers,
+    pub(super) site: &'a Site,
     pub(super) policy: &'a Policy,
     pub(super) control: &'a Control,
     pub(super) stall_time_max: Duration,
@@ -68,7 +71,7 @@ pub(super) struct Way<'a> {
 impl Made {
     /// What is all in memory: playlists and pages.
     pub(super) fn text(media: &Media, text: Vec<u8>, media_type: &'static str) -> Self {
-        let etag = format!("\"{:016x}-{:x}\"", fnv(&text), text.len());
+        let etag = tag_of(&text);
         let mut made = Self::new(media, in_memory(text), etag, media_type, ASK_AGAIN);
         made.is_text = true;
         made
@@ -195,14 +198,13 @@ impl Made {
 
     /// A playlist of one, which is compressed already if it has a coding.
     pub(super) fn live_text(
-        bytes: Arc<[u8]>,
+        SentText { bytes, etag }: SentText,
         coding: Option<Coding>,
         media_type: &'static str,
         cache_control: Cow<'static, str>,
         modified_s: i64,
     ) -> Self {
-        let etag = format!("\"{:016x}-{:x}\"", fnv(&bytes), bytes.len());
-        let mut made = Self::live(vec![bytes], etag, media_type, modified_s);
+        let mut made = Self::live(vec![bytes], etag.to_string(), media_type, modified_s);
         (made.cache_control, made.coding, made.is_text) = (cache_control, coding, true);
         made
     }
@@ -210,16 +212,10 @@ impl Made {
     /// The page of one, which may load and run what `policy` says.
     pub(super) fn live_page(text: String, modified_s: i64, policy: &'static str) -> Self {
         let bytes = text.into_bytes();
-        let mut made = Self::live_text(
-            Arc::default(),
-            None,
-            "text/html; charset=utf-8",
-            ASK_AGAIN.into(),
-            modified_s,
-        );
-        made.etag = format!("\"{:016x}-{:x}\"", fnv(&bytes), bytes.len());
+        let media_type = "text/html; charset=utf-8";
+        let mut made = Self::live(Vec::new(), tag_of(&bytes), media_type, modified_s);
         made.content = in_memory(bytes);
-        made.shared.clear();
+        (made.cache_control, made.is_text) = (ASK_AGAIN.into(), true);
         made.policy = Some(policy);
         made
     }
@@ -306,12 +302,13 @@ impl Made {
         let corked = socket.map(SockRef::from);
         let corked = corked.filter(|socket| socket.set_tcp_cork(true).is_ok());
         let Way {
-            transfers,
+            site,
             policy,
             control,
             ..
         } = way;
         let file = self.file.as_ref().expect("pieces are of a file");
+        let transfers = &site.transfers;
         let gathered = transfers.gather(file, &pieces, way.to.outlet(), policy, control);
         gathered.await?;
         if let Some(socket) = corked {
@@ -322,6 +319,41 @@ impl Made {
 }
 
 impl Made {
+    /// Sends a head and a part of what is shared by as few calls as can be: from the file that it
+    /// is in, if many ask for it, or both together if it is one piece. `None` if it is neither.
+    pub(super) async fn send_live(
+        &self,
+        head: &[u8],
+        part: &Range<u64>,
+        way: &Way<'_>,
+    ) -> Option<io::Result<()>> {
+        let Way {
+            to, stall_time_max, ..
+        } = *way;
+        if let Some((socket, file)) = to.plain().zip(self.live_file(way)) {
+            let sent = async {
+                to.send(head, true, stall_time_max).await?;
+                send_file(socket, &file, part.clone(), stall_time_max).await
+            };
+            return Some(sent.await);
+        }
+        let [bytes] = &self.shared[..] else {
+            return None;
+        };
+        let at = |at: u64| usize::try_from(at).ok();
+        let body = bytes.get(at(part.start)?..at(part.end)?)?;
+        Some(to.send_both(head, body, stall_time_max).await)
+    }
+
+    /// The file that has what is shared, if many ask for it on connections like this one.
+    fn live_file(&self, way: &Way<'_>) -> Option<Arc<File>> {
+        if self.is_text || self.shared.is_empty() || way.to.plain().is_none() {
+            return None;
+        }
+        let slot = || FileSlot::take(way.site);
+        way.site.live_files.ask(&self.etag, &self.shared, slot)
+    }
+
     /// Sends a part of what is shared.
     async fn send_shared(
         &self,
@@ -349,6 +381,19 @@ impl Made {
 fn in_memory(head: Vec<u8>) -> Rc<Segment> {
     let pieces = Vec::new();
     Rc::new(Segment { head, pieces })
+}
+
+/// A text with its entity tag.
+pub(super) fn tagged(text: Vec<u8>) -> SentText {
+    SentText {
+        etag: tag_of(&text).into(),
+        bytes: text.into(),
+    }
+}
+
+/// The entity tag of a text.
+fn tag_of(text: &[u8]) -> String {
+    format!("\"{:016x}-{:x}\"", fnv(text), text.len())
 }
 
 /// FNV-1a.

@@ -321,6 +321,18 @@ impl Responder {
         control: &Control,
     ) -> Result<(), TransferError> {
         let stall_time_max = self.site.settings.limits.download_stall_time_max;
+        let way = Way {
+            to,
+            site: &self.site,
+            policy: &self.policy,
+            control,
+            stall_time_max,
+        };
+        if let ([Piece::Text(head), Piece::File(part)], Some(Body::Made(made))) = (pieces, body)
+            && let Some(sent) = made.send_live(head, part, &way).await
+        {
+            return sent.map_err(TransferError::Peer);
+        }
         let last = pieces.len().saturating_sub(1);
         for (i, piece) in pieces.iter().enumerate() {
             match (piece, body) {
@@ -329,13 +341,6 @@ impl Responder {
                     sent.map_err(TransferError::Peer)?;
                 }
                 (Piece::File(part), Some(Body::Made(made))) => {
-                    let way = Way {
-                        to,
-                        transfers: &self.site.transfers,
-                        policy: &self.policy,
-                        control,
-                        stall_time_max,
-                    };
                     made.send(part.clone(), i < last, &way).await?;
                 }
                 (Piece::File(part), Some(Body::File(file))) => {
