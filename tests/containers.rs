@@ -9,8 +9,6 @@ use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use onrush_testkit::process::Process;
@@ -23,9 +21,11 @@ use films::{
     Coding, Container, FRAGMENTS, Film, Form, GSTREAMER_MATROSKA, GSTREAMER_MOV, GSTREAMER_MP4,
     GSTREAMER_TS, GSTREAMER_WEBM, LATM, M2TS, MATROSKA, MOBILE, MOV, MP4, TS, WEBM, WHOLE_TS,
 };
+use received::{DEADLINE, Frame, Received, Track, each, received, receiver};
 
 mod common;
 mod films;
+mod received;
 
 /// What docs/media.md says is played, is: of each codec there is a film in each of the containers
 /// that it names, and in no other.
@@ -476,75 +476,6 @@ fn gstreamer_decodes_film(site: &Site, film: &Film) {
     }
 }
 
-/// What was received of one film.
-#[derive(Default)]
-struct Received {
-    tracks: Vec<Track>,
-}
-
-#[derive(Default)]
-struct Track {
-    medium: String,
-    coded: Vec<Frame>,
-    decoded: Vec<Frame>,
-    /// Of sound that may be cut anywhere, all of it.
-    bytes: Vec<u8>,
-}
-
-struct Frame {
-    is_key: bool,
-    at_us: Option<i64>,
-    bytes: usize,
-    hash: String,
-}
-
-impl Received {
-    fn track(&self, medium: &str) -> &Track {
-        let track = self.tracks.iter().find(|track| track.medium == medium);
-        track.unwrap_or_else(|| panic!("no {medium}"))
-    }
-
-    fn read(said: &str) -> Self {
-        let mut received = Self::default();
-        for line in said.lines() {
-            let fields: Vec<_> = line.split(' ').collect();
-            let [what, rest @ ..] = &fields[..] else {
-                continue;
-            };
-            match (*what, rest) {
-                ("stream", [_, medium, _]) => received.tracks.push(Track {
-                    medium: (*medium).to_owned(),
-                    ..Track::default()
-                }),
-                ("key" | "coded" | "decoded" | "bytes", [stream, at_us, bytes, hash]) => {
-                    let track = &mut received.tracks[stream.parse::<usize>().unwrap()];
-                    if *what == "bytes" {
-                        track.bytes.extend(unhex(hash));
-                    }
-                    let frames = match *what {
-                        "decoded" => &mut track.decoded,
-                        _ => &mut track.coded,
-                    };
-                    frames.push(Frame {
-                        is_key: *what == "key",
-                        at_us: at_us.parse().ok(),
-                        bytes: bytes.parse().unwrap(),
-                        hash: (*hash).to_owned(),
-                    });
-                }
-                // What libavformat says besides.
-                _ => {}
-            }
-        }
-        received
-    }
-}
-
-fn unhex(digits: &str) -> impl Iterator<Item = u8> {
-    let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
-}
-
 fn us(seconds: f64) -> i64 {
     #[allow(clippy::cast_possible_truncation, reason = "some seconds")]
     let us = (seconds * 1e6) as i64;
@@ -560,54 +491,11 @@ fn cinema(films: &[Film]) -> Site {
     Site::serve(testbed, media, &[])
 }
 
-/// The program that receives, if it can be compiled here.
-fn receiver(folder: &TempDir) -> Option<PathBuf> {
-    let program = folder.path().join("receive");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/players/receive.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-o"]).arg(&program).arg(source);
-    compiler.args(["-lavformat", "-lavcodec", "-lavutil"]);
-    let output = compiler.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let lacks = said.contains("No such file or directory");
-    assert!(output.status.success() || lacks, "{said}");
-    output.status.success().then_some(program)
-}
-
-fn received(command: &mut Command) -> Received {
-    let (status, said) = Process::run(command, DEADLINE).unwrap();
-    assert!(status.success(), "{command:?}: {status}\n{said}");
-    Received::read(&said)
-}
-
-/// Runs `act` for each item, a few at a time: all at once would be a test of this machine.
-fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(items.len()) {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // One that fails hides no other.
-                    if panic::catch_unwind(AssertUnwindSafe(|| act(item))).is_err() {
-                        failed.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner();
-    assert_eq!(failed, 0, "so many of {} failed, see above", items.len());
-}
-
-/// A player that plays a film of four seconds hangs if it takes so long, on a slow machine, too.
-const DEADLINE: Duration = Duration::from_secs(100);
 /// What the server says where it was held up for long, and how long until it does.
 const CLOCK_MOVED: &str = "so far behind that its clock was moved";
 const TOLD_MAX: Duration = Duration::from_secs(20);
 /// How often a film is played whose server is held up.
 const TRIES_MAX: usize = 3;
-/// Players that run beside each other.
-const AT_ONCE: usize = 6;
 /// Frames that a receiver may lose at the end.
 const MISSING_MAX: usize = 8;
 /// Frames in a first packet: of MP3, as many as last 80 ms.

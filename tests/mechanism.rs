@@ -14,12 +14,16 @@ use onrush_server::config::Config;
 use onrush_server::data::Data;
 use onrush_server::engine::Stream;
 use onrush_server::library::{Library, Media};
+use onrush_server::server::Server;
 use onrush_sys::path::PathName;
 use onrush_testkit::film::{Container, film};
 use onrush_testkit::http_client::Client;
+use onrush_testkit::interleaved::InterleavedClient;
 use onrush_testkit::sink::{Counts, Sink, Verdict};
+use onrush_testkit::tcp_sink::{TcpSink, without_timestamps};
 use onrush_testkit::testbed::{Mode, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
 use onrush_testkit::{require_programs, require_root};
+use onrush_wire::media::ts::synth::constant_rate;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, SocketType, eth, socket};
 use tempfile::TempDir;
@@ -718,6 +722,87 @@ fn a_set_up_takes_so_many_system_calls() {
             "{call}: {calls:?}"
         );
     }
+}
+
+/// Over TCP, too, payloads leave by reference to the images that all share, before a session's
+/// first jump and after it: the kernel copies none of them, but for those that a connection begins
+/// with.
+#[test]
+fn tcp_carries_payloads_without_a_copy_over_jumps() {
+    require_root!();
+    const CONNECTIONS: usize = 16;
+    const PART_BYTES: u64 = 3 << 20;
+    let (testbed, folder) = Site::prepare(Mode::Uso);
+    without_timestamps(&testbed.rcv).unwrap();
+    // Eight seconds of 16 Mbit/s.
+    let film = constant_rate(8 * 10_640, 0, 2_538);
+    let path = folder.path().join("film.ts");
+    fs::write(&path, film).unwrap();
+    onrush_testkit::media::age(&path).unwrap();
+    let address = SocketAddr::from((SND_IPV4, 8554));
+    let config = Config {
+        media_root: folder.path().to_owned(),
+        rtsp_addresses: vec![address],
+        cache_bytes: 64 << 20,
+        path: PathName::UringRegisteredZc,
+        ..Config::default()
+    };
+    let server = testbed.snd.run(|| Server::start(config)).unwrap();
+    let url = format!("rtsp://{address}/film.ts");
+    let mut clients: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let client = testbed.rcv.run(|| InterleavedClient::connect(address));
+            let (mut client, track) = (client.unwrap(), format!("{url}/track1"));
+            let transport = [("Transport", "RTP/AVP/TCP;unicast;interleaved=0-1")];
+            let answer = client.request("SETUP", &track, &transport).unwrap();
+            let session = answer.session_id().expect("a session").0.to_owned();
+            (client, session)
+        })
+        .collect();
+    let sockets = clients.iter().map(|(client, _)| client.stream());
+    let sink = TcpSink::attach(&testbed.rcv, RCV_DEVICE, sockets).unwrap();
+    for (client, session) in &mut clients {
+        let headers = [("Session", &**session), ("Range", "npt=0-")];
+        client.send("PLAY", &url, &headers).unwrap();
+    }
+    let give_up = Instant::now() + LONG;
+    let wait_for = |client: &InterleavedClient, bytes| {
+        while sink.connection(client.stream()).unwrap().bytes < bytes {
+            let seen = sink.connection(client.stream());
+            assert!(Instant::now() < give_up, "{seen:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    for (client, session) in &clients {
+        wait_for(client, PART_BYTES);
+        let jump = format!(
+            "PLAY {url} RTSP/1.0\r\nCSeq: 9\r\nSession: {session}\r\nRange: npt=4-\r\n\r\n"
+        );
+        sink.send(client.stream(), jump.as_bytes()).unwrap();
+    }
+    for (client, _) in &clients {
+        wait_for(client, 2 * PART_BYTES);
+    }
+    let seen = clients
+        .iter()
+        .map(|(client, _)| sink.connection(client.stream()).unwrap());
+    let bytes = seen.map(|seen| seen.bytes).sum::<u64>();
+    let status = server.shutdown();
+    // SETUP and two times PLAY.
+    let answers = status.sessions.answers[1];
+    assert_eq!(answers, 3 * CONNECTIONS as u64, "all have jumped");
+    let engine = &status.engines[0];
+    assert_eq!(engine.trains, engine.trains_framed, "{engine:?}");
+    assert_eq!(engine.own_headers_path, "uring_vectored_zc", "{engine:?}");
+    // All connections together.
+    assert!(engine.trains > 4 * engine.crossings, "{engine:?}");
+    assert!(bytes >= 2 * PART_BYTES * CONNECTIONS as u64);
+    // A connection's first sends are gathered by the kernel, and those beside the first that it was
+    // asked to refer to, until it has told of that one.
+    assert!(
+        engine.trains_zero_copy * 4 > engine.trains * 3,
+        "{engine:?}"
+    );
 }
 
 /// Calls of a set-up; as many as there were when this was written, and a tenth. Three of them are

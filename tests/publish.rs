@@ -152,7 +152,7 @@ fn publishers_reach_viewers_of_each_transport() {
         channel(&site, publisher, |it| {
             it["received"]["rtp"].as_u64() > Some(100)
         });
-        for transport in ["udp", "tcp"] {
+        for transport in ["udp", "tcp", "http"] {
             let what = format!("{publisher}, ffmpeg {transport}");
             assert_shows(&site, &what, watch(&site, transport, 60));
         }

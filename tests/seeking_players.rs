@@ -476,8 +476,9 @@ fn gstreamer_goes(scheme: &str, film: &str, places: &[&str]) {
     let site = cinema_of_both();
     let mut command = site.player(PYTHON);
     // That decoder shows pictures, too, of which it lacks what they stand on: of a stream that
-    // begins with its tables there may be a part of one in front of the first that needs no other,
-    // and over UDP the first after a jump was dark now and then.
+    // begins with its tables there may be a part of one in front of the first that needs no other.
+    // Over UDP `rtspsrc` hands it packets after a seek that came before it, which are numbered
+    // below what RTP-Info says; docs/media.md has what was seen.
     command.env("GST_PLUGIN_FEATURE_RANK", "avdec_h264:NONE");
     command.arg(program("seek.py"));
     if film != "clip.ts" {

@@ -7,8 +7,8 @@
 )]
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -17,12 +17,14 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use onrush_server::admin::status::{Status, Users};
+use onrush_testkit::http_client::{self, Response};
 use onrush_testkit::media::age;
 use onrush_testkit::process::Process;
 use onrush_testkit::rtsp_client::{self, Ports};
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_programs, require_root};
-use onrush_wire::auth::{Algorithm, ha1};
+use onrush_wire::auth::{Algorithm, Answering, ha1};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use common::DEMO;
@@ -575,6 +577,174 @@ impl Viewer {
         assert_eq!(status, 200);
         session.unwrap()
     }
+}
+
+/// Whoever hears a request with its proof cannot send it once more: not on the same connection, nor
+/// on one of its own, nor from another address, and not for something else. Who has made the proof
+/// goes on.
+#[test]
+fn a_proof_that_was_heard_is_refused_the_second_time() {
+    let (site, _folder, metrics) = site(&[]);
+    let rtsp = |from: [u8; 4]| {
+        let mut client = rtsp_client::Client::connect_from(from.into(), site.rtsp).unwrap();
+        let ask: Box<Ask<'_>> = Box::new(move |method, uri, proof| {
+            let headers = proof.map(|proof| ("Authorization", proof));
+            client.request(method, uri, headers.as_slice()).unwrap()
+        });
+        ask
+    };
+    let http = |from: [u8; 4]| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        socket.connect(&site.http.into()).unwrap();
+        let mut client = http_client::Client::over(socket.into()).unwrap();
+        let ask: Box<Ask<'_>> = Box::new(move |method, uri, proof| {
+            let line = proof.map(|proof| format!("Authorization: {proof}\r\n"));
+            let line = line.unwrap_or_default();
+            client.request(method, uri, &line).unwrap()
+        });
+        ask
+    };
+    let film = site.rtsp_url("film.ts");
+    let before = counted(metrics);
+    cannot_be_repeated(&rtsp, ("DESCRIBE", &film, &site.rtsp_url("other.ts")));
+    cannot_be_repeated(&http, ("GET", "/data", "/film.ts"));
+    let after = counted(metrics);
+    let grown = [
+        after.allowed - before.allowed,
+        after.stale - before.stale,
+        after.wrong - before.wrong,
+    ];
+    assert_eq!(grown, [4, 6, 2], "{before:?} {after:?}");
+}
+
+/// Asks, with or without an Authorization header, and has the answer.
+type Ask<'a> = dyn FnMut(&str, &str, Option<&str>) -> Response + 'a;
+
+/// Connections are made from an address of loopback.
+fn cannot_be_repeated<'a>(
+    connect: &dyn Fn([u8; 4]) -> Box<Ask<'a>>,
+    (method, uri, elsewhere): (&str, &str, &str),
+) {
+    let mut client = connect([127, 0, 0, 1]);
+    let mut anna = Answering::new("anna", PASSWORD);
+    let challenged = client(method, uri, None);
+    assert_eq!(challenged.status, 401);
+    assert!(anna.challenged(challenges(&challenged)));
+    let heard = anna.authorization(method, uri, "c").unwrap();
+    assert_eq!(client(method, uri, Some(&heard)).status, 200);
+    let mut last = None;
+    for from in [None, Some([127, 0, 0, 1]), Some([127, 0, 0, 2])] {
+        let again = match from {
+            None => client(method, uri, Some(&heard)),
+            Some(from) => connect(from)(method, uri, Some(&heard)),
+        };
+        assert_eq!(again.status, 401, "{from:?}: {again:?}");
+        // Not that the password is wrong: a client answers that without asking anybody.
+        assert!(is_stale(&again), "{from:?}: {again:?}");
+        last = last.or(Some(again));
+    }
+    let next = anna.authorization(method, uri, "c").unwrap();
+    let other = client(method, elsewhere, Some(&next));
+    assert_eq!((other.status, is_stale(&other)), (401, false), "{other:?}");
+    assert!(
+        anna.challenged(challenges(&last.unwrap())),
+        "a nonce to go on with"
+    );
+    let next = anna.authorization(method, uri, "c").unwrap();
+    assert_eq!(client(method, uri, Some(&next)).status, 200);
+}
+
+fn challenges(response: &Response) -> impl Iterator<Item = &str> {
+    let named = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("WWW-Authenticate");
+    let headers = response.headers.iter().filter(named);
+    headers.map(|(_, value)| value.as_str())
+}
+
+/// Whether each challenge of Digest says so (RFC 7616, section 3.3).
+fn is_stale(response: &Response) -> bool {
+    let mut digests = challenges(response).filter(|it| it.starts_with("Digest"));
+    let first = digests.next().expect("a challenge");
+    [first]
+        .into_iter()
+        .chain(digests)
+        .all(|it| it.contains("stale=true"))
+}
+
+/// A nonce that a server does not know, as those are that are too old or were made before it was
+/// started anew, is exchanged by players without a word. Between player and server stands somebody
+/// who takes the player to another server, as a restart would, when it has logged in.
+#[test]
+fn players_go_on_where_their_nonce_is_not_known_any_more() {
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    for player in ["ffmpeg", "gst-launch-1.0"] {
+        let (first, _of_first, of_first) = site(&[]);
+        let (second, _of_second, of_second) = site(&[]);
+        let between = restart_at_setup(first.rtsp, second.rtsp);
+        let mut command = Command::new("timeout");
+        command.args(["60", player]);
+        if player == "ffmpeg" {
+            let url = format!("rtsp://anna:{PASSWORD_IN_URL}@{between}/film.ts");
+            command.args(["-v", "error", "-rtsp_transport", "tcp", "-i", &url]);
+            command.args(["-frames:v", "5", "-f", "null", "-"]);
+        } else {
+            let location = format!("location=rtsp://{between}/film.ts");
+            let password = format!("user-pw={PASSWORD}");
+            command.args(["-q", "rtspsrc", "protocols=tcp", "user-id=anna", &password]);
+            command.args([&location, "!", "identity", "eos-after=20", "!", "fakesink"]);
+        }
+        assert!(is_well(&mut command), "{player}");
+        let (first, second) = (counted(of_first), counted(of_second));
+        assert!(first.allowed > 0 && first.stale == 0, "{player}: {first:?}");
+        assert!(
+            second.allowed > 0 && second.stale > 0,
+            "{player}: {second:?}"
+        );
+        assert_eq!((first.wrong, second.wrong), (0, 0), "{player}");
+    }
+}
+
+/// Takes one client to a server, and from its first SETUP with a proof on to another.
+fn restart_at_setup(first: SocketAddr, second: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        let mut server = TcpStream::connect(first).unwrap();
+        loop {
+            let request = message(&mut client);
+            let text = String::from_utf8_lossy(&request);
+            if text.starts_with("SETUP") && text.contains("Authorization") {
+                server = TcpStream::connect(second).unwrap();
+                server.write_all(&request).unwrap();
+                break;
+            }
+            server.write_all(&request).unwrap();
+            client.write_all(&message(&mut server)).unwrap();
+        }
+        let mut back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut back.0, &mut back.1));
+        io::copy(&mut client, &mut server)
+    });
+    address
+}
+
+/// The next request or response on a connection, byte by byte.
+fn message(from: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        from.read_exact(&mut byte).unwrap();
+        bytes.extend(byte);
+    }
+    let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
+    let length = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"));
+    let mut body = vec![0; length.map_or(0, |length| length.trim().parse().unwrap())];
+    from.read_exact(&mut body).unwrap();
+    bytes.extend(body);
+    bytes
 }
 
 // SPECIFICATION.md: 44

@@ -5,5 +5,5 @@ mod bpf;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    bpf::compile_all(&["sink", "slice"], &[]);
+    bpf::compile_all(&["sink", "slice", "tcp_sink"], &[]);
 }

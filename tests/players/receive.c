@@ -2,7 +2,7 @@
  * Reads a film with libavformat, from a place or from its beginning to its end, decodes all of it,
  * and says what came: a line for each frame.
  *
- * usage: receive URL [SECOND]
+ * usage: receive URL [SECOND [TRANSPORT [jump]]]
  *
  * "key" and "coded" are frames as they were coded, of which the first need no other, and "decoded"
  * is a picture or a piece of sound. After it stand the stream, the time of presentation in
@@ -11,7 +11,8 @@
  * repeat or a receiver makes up: lengths or start codes in front of NAL units, parameter sets, and
  * the tables of JPEG.
  * Nothing is trimmed that a container says is not to be heard. Of a server the film is asked for
- * once, by a PLAY with a Range: no packet of another place is on its way.
+ * once, by a PLAY with a Range: no packet of another place is on its way. Except with "jump": then
+ * it plays from its beginning until WATCHED packets have come, and goes to the place from there.
  */
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -22,6 +23,7 @@
 #include <string.h>
 
 #define STREAMS_MAX 8
+#define WATCHED 40
 
 static AVFormatContext *film;
 static AVCodecContext *decoders[STREAMS_MAX];
@@ -222,21 +224,26 @@ int main(int argc, char **argv)
 {
     AVDictionary *options = NULL;
     AVPacket *packet = av_packet_alloc();
-    int is_served = strncmp(argv[1], "rtsp:", 5) == 0;
+    int is_served = strncmp(argv[1], "rtsp:", 5) == 0, jumps = argc > 4, watched;
     unsigned at;
 
     av_log_set_level(AV_LOG_WARNING);
     if (is_served) {
-        av_dict_set(&options, "rtsp_transport", "udp", 0);
-        av_dict_set(&options, "initial_pause", "1", 0);
+        av_dict_set(&options, "rtsp_transport", argc > 3 ? argv[3] : "udp", 0);
+        av_dict_set(&options, "initial_pause", jumps ? "0" : "1", 0);
         av_dict_set(&options, "buffer_size", "4194304", 0);
         /* Of silence, in microseconds. */
         av_dict_set(&options, "timeout", "40000000", 0);
     }
     if (avformat_open_input(&film, argv[1], NULL, &options) < 0)
         return 1;
+    for (watched = 0; jumps && watched < WATCHED; watched++) {
+        if (av_read_frame(film, packet) < 0)
+            return 1;
+        av_packet_unref(packet);
+    }
     if (argc > 2) {
-        int64_t place = (int64_t)(atof(argv[2]) * AV_TIME_BASE);
+        int64_t place = (int64_t)(atof(argv[2]) * AV_TIME_BASE + 0.5);
 
         /* It jumps in streams alone, of which a transport stream from a server has none yet. */
         if (!film->nb_streams && !avformat_new_stream(film, NULL))
@@ -244,7 +251,7 @@ int main(int argc, char **argv)
         if (av_seek_frame(film, -1, place, AVSEEK_FLAG_BACKWARD) < 0)
             return 1;
     }
-    if (is_served && av_read_play(film) < 0)
+    if (is_served && !jumps && av_read_play(film) < 0)
         return 1;
     if (open_decoders() < 0)
         return 1;

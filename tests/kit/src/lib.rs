@@ -19,4 +19,5 @@ pub mod sink;
 pub mod skip;
 pub mod slice;
 pub mod strict;
+pub mod tcp_sink;
 pub mod testbed;

@@ -475,6 +475,44 @@ mod tests {
         assert_eq!(Playout::default().finish(ended(1), 0), None);
     }
 
+    /// Packets of sound that last 64 ms each, of which two leave at once when the first of them is
+    /// due. What comes first is the second of a pair if the viewer jumped to it.
+    fn sound_in_pairs(begins_amid_a_pair: bool) -> Played {
+        let mut playout = Playout::default();
+        let packet_ns = 64_000_000;
+        let arrived_ns = |pair: u64| BEGIN_NS + pair * 2 * packet_ns;
+        let timestamp = |number: u64| u32::try_from(number * 3072).unwrap();
+        let skipped = u64::from(begins_amid_a_pair);
+        for pair in 0..100 {
+            let first = if pair == 0 { skipped } else { 2 * pair };
+            let last = 2 * pair + 1;
+            playout.train(&Train {
+                timestamps: (timestamp(first), timestamp(last)),
+                clock_hz: 48_000,
+                packets: u32::try_from(last + 1 - first).unwrap(),
+                packets_before: first.saturating_sub(skipped),
+                arrival_ns: arrived_ns(pair),
+            });
+        }
+        let at_ns = arrived_ns(100);
+        let buffer_ns = 160_000_000;
+        playout
+            .finish(Some(Ended { at_ns, buffer_ns }), 200 - skipped)
+            .unwrap()
+    }
+
+    #[test]
+    fn sound_from_amid_a_train_needs_no_more() {
+        // Against the first packet, which is 64 ms early, the first of each pair is 64 ms late:
+        // that is what the lateness of a soak's slices tells.
+        let (whole, amid) = (sound_in_pairs(false), sound_in_pairs(true));
+        assert_eq!(whole.worst_ns, 64_000_000);
+        assert_eq!(
+            (amid.needed_ns, amid.worst_ns, amid.missing),
+            (whole.needed_ns, whole.worst_ns, 0)
+        );
+    }
+
     #[test]
     fn a_late_first_packet_is_not_zero() {
         // What comes later is 50 ms late too often; measured from the first, all is early.
