@@ -1,15 +1,18 @@
 //! Live channels by HLS and DASH: what is published and what comes as a transport stream, in
 //! players, and with requests that wait for what comes next.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_sys::fs::advise_done;
+use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::disk::FailingDisk;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::{require_programs, require_root, skip};
@@ -25,6 +28,9 @@ struct Live {
 }
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser");
+
+/// Who runs what does not run as root.
+const NOBODY: u32 = 65_534;
 
 fn live(options: &[&str]) -> Live {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -127,6 +133,158 @@ fn ffmpeg_plays_channels_by_hls() {
             "{path}: {said}"
         );
     }
+}
+
+/// What many ask for is sent to them from one file in memory, and a playlist by one call.
+#[test]
+fn what_many_ask_for_of_a_channel_is_not_copied() {
+    require_programs!("ffmpeg", "strace");
+    let site = Site::new(&[], |_| {});
+    let large = ["-tune", "zerolatency", "-qp", "2"];
+    let published = format!("rtsp://{}/live/large", site.rtsp);
+    let _sender = send(&large, "rtsp", &published);
+    let folder = "/live/large/hls/video";
+    let text = playlist(&site, &format!("{folder}/index.m3u8"));
+    let whole = text.lines().rfind(|it| it.ends_with(".m4s"));
+    let target = format!("{folder}/{}", whole.expect("a segment"));
+    let mut raw = site.connect();
+    let first = raw.request("GET", &target, "");
+    assert!(
+        first.status == 200 && first.body.len() > 100_000,
+        "{target}"
+    );
+    let ask = |raw: &mut Raw| raw.request("GET", &target, "").body == first.body;
+    assert!((0..8).all(|_| ask(&mut raw)));
+    let calls = site.server.count_system_calls_while(|| {
+        assert!((0..100).all(|_| ask(&mut raw)));
+        for _ in 0..100 {
+            let target = format!("{folder}/index.m3u8");
+            assert_eq!(raw.request("GET", &target, "").status, 200);
+        }
+    });
+    let calls = calls.unwrap();
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert!(of("sendfile") >= 100, "{calls:?}");
+    // A head for each segment and a playlist with its head; the rest is that of other threads.
+    let sends = of("sendto") + of("sendmsg");
+    assert!((200..250).contains(&sends), "{sends}: {calls:?}");
+    let mut part = |range: &str| {
+        let lines = format!("Range: bytes={range}\r\n");
+        raw.request("GET", &target, &lines).body
+    };
+    assert!(part("70000-99999") == first.body[70_000..100_000]);
+    assert!(part("-5") == first.body[first.body.len() - 5..]);
+}
+
+/// Both kinds of channel, in players that follow playlists by code of their own.
+#[test]
+fn gstreamer_and_vlc_play_channels() {
+    require_root!();
+    require_programs!("ffmpeg", "gst-launch-1.0", "cvlc", "setpriv");
+    let live = live(&[]);
+    let home = tempfile::tempdir().unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    for path in ["live/cam/hls/index.m3u8", "live/ts/hls/index.m3u8"] {
+        playlist(&live.site, &format!("/{path}"));
+        let url = live.site.url(path);
+        let pipeline = format!(
+            "uridecodebin3 name=film uri={url} caps=video/x-raw(ANY) film. ! \
+             identity eos-after=150 ! fakesink"
+        );
+        let mut gst = Command::new("gst-launch-1.0");
+        let ran = Process::run(gst.arg("-q").args(pipeline.split_whitespace()), 2 * LONG);
+        let (status, said) = ran.unwrap();
+        assert!(status.success(), "{path}: {said}");
+        let pictures = home.path().join(path.replace('/', "-"));
+        // It does not run as root.
+        let mut vlc = Command::new("setpriv");
+        let nobody = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        vlc.env("HOME", home.path()).args(nobody);
+        vlc.args(["--clear-groups", "cvlc", "--no-audio", "--vout=yuv"]);
+        vlc.args(["--no-drop-late-frames", "--no-skip-frames"]);
+        vlc.arg(format!("--yuv-file={}", pictures.display()));
+        let vlc = Process::start_group(vlc.arg(url)).unwrap();
+        let give_up = Instant::now() + 2 * LONG;
+        while different(&pictures) < 30 {
+            let shown = different(&pictures);
+            assert!(
+                Instant::now() < give_up,
+                "{path}: {shown}: {}",
+                vlc.log_tail()
+            );
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// How many pictures are in a file of them that differ.
+fn different(pictures: &Path) -> usize {
+    let shown = fs::read(pictures).unwrap_or_default();
+    let different: BTreeSet<_> = shown.chunks_exact(192 * 108 * 3 / 2).collect();
+    different.len()
+}
+
+/// Each that waits is bounded in time and in number, and holds hardly anything.
+#[test]
+fn thousands_of_half_open_reloads_do_no_harm() {
+    const COUNT: u64 = 2000;
+    require_programs!("ffmpeg");
+    raise_open_files_limit();
+    let most = format!("--hls-waiting-max={COUNT}");
+    let site = Site::new(&["--metrics=127.0.0.1:0", &most], |_| {});
+    let published = format!("rtsp://{}/live/cam", site.rtsp);
+    // Segments of ten seconds, of which three may be waited for.
+    let sender = send(&["-g", "250", "-keyint_min", "250"], "rtsp", &published);
+    let path = "/live/cam/hls/video/index.m3u8";
+    playlist(&site, path);
+    sender.signal(Signal::STOP).unwrap();
+    let next = format!("{path}?_HLS_msn={}", newest(&get(&site, path)) + 1);
+    let resident = || metric(&site, "process_resident_memory_bytes");
+    let before = resident();
+    let mut waiting: Vec<_> = (0..COUNT).map(|_| ask(&site, &next)).collect();
+    wait_for_metric(&site, "onrush_hls_waiting", COUNT);
+    assert!(get(&site, &next).contains("too many wait"));
+    assert!(get(&site, "/").starts_with("HTTP/1.1 200"));
+    let each = resident().saturating_sub(before) / COUNT;
+    assert!(each < 32 << 10, "each holds {each} bytes");
+    // Half of them go without a word.
+    let left = usize::try_from(COUNT).unwrap() / 2;
+    waiting.truncate(left);
+    wait_for_metric(&site, "onrush_hls_waiting", COUNT / 2);
+    // The others are told after three segments' time that nothing comes.
+    for stream in waiting {
+        let answer = told(stream);
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    }
+    wait_for_metric(&site, "onrush_hls_waiting", 0);
+    assert_eq!(metric(&site, "onrush_hls_waits_left_total"), COUNT / 2);
+}
+
+/// What a channel's playlists say after half a minute, with parts, reports and deltas.
+#[test]
+fn a_parser_of_others_finds_no_fault_in_channels() {
+    require_programs!("ffmpeg", "node");
+    if !Path::new(SCRIPTS).join("node_modules/hls-parser").exists() {
+        skip::record("needs `npm ci --prefix tests/browser`, as ./test does it");
+        return;
+    }
+    let live = live(&[]);
+    let site = &live.site;
+    let (main, stream) = ("/live/cam/hls/index.m3u8", "/live/ts/hls/index.m3u8");
+    playlist(site, main);
+    playlist(site, stream);
+    let delta = "/live/cam/hls/video/index.m3u8?_HLS_skip=YES";
+    let give_up = Instant::now() + 3 * LONG;
+    while !get(site, delta).contains("#EXT-X-SKIP:") {
+        assert!(Instant::now() < give_up, "{}", get(site, delta));
+        thread::sleep(Duration::from_millis(500));
+    }
+    let mut command = Command::new("node");
+    command.arg(format!("{SCRIPTS}/validate.mjs"));
+    let urls = [main, delta, stream].map(|path| site.url(path.trim_start_matches('/')));
+    let (status, said) = Process::run(command.args(urls), LONG).unwrap();
+    assert!(status.success() && said.starts_with("passed: "), "{said}");
+    assert!(!said.contains(" 0 parts"), "{said}");
 }
 
 #[test]

@@ -148,6 +148,38 @@ fn players_that_others_wrote_play_the_same() {
     }
 }
 
+/// AV1 and VP9 with Opus, and H.264 in Matroska with AAC and with Opus.
+#[test]
+fn chromium_plays_each_codec_that_it_has() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !has_modules() {
+        return;
+    }
+    let (opus, as_it_is) = (["-c:a", "libopus"], ["-c:v", "copy"]);
+    // Encoders want more pixels than the film has.
+    let larger = "-vf scale=128:128:flags=neighbor -pix_fmt yuv420p -g 25";
+    let av1 = format!("{larger} -c:v libsvtav1 -preset 12");
+    let vp9 = format!("{larger} -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -b:v 300k");
+    let words = |text| str::split_whitespace(text).collect::<Vec<_>>();
+    let films = [
+        ("av1.mp4", [&words(&av1)[..], &opus].concat()),
+        ("vp9.webm", [&words(&vp9)[..], &opus].concat()),
+        ("h264.mkv", [&as_it_is[..], &["-c:a", "copy"]].concat()),
+        ("h264-opus.mkv", [&as_it_is[..], &opus].concat()),
+    ];
+    let site = Site::new(&[], |root| {
+        let of = counting_mp4(SECONDS).unwrap();
+        for (name, arguments) in films {
+            let mut command = Command::new("ffmpeg");
+            command.args(["-nostdin", "-v", "error", "-i"]).arg(&of);
+            command.args(arguments).arg(root.join(name));
+            assert!(command.status().unwrap().success(), "{name}");
+            age(&root.join(name)).unwrap();
+        }
+    });
+    passes(&site.url(""), "codecs.mjs", "chromium");
+}
+
 /// What the script says of waits, with these arguments.
 fn waits(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new("python3");
