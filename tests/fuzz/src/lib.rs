@@ -6,6 +6,7 @@
 //! TARGET FILE`. Coverage-guided fuzzers in `fuzz/` call these functions, and so does the test of
 //! this crate, on the stable compiler, with changed copies of the inputs in `fuzz/seeds`.
 
+pub mod depacketizers;
 pub mod memory;
 pub mod mutate;
 pub mod random;
@@ -34,7 +35,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -53,6 +54,11 @@ pub const TARGETS: [Target; 13] = [
     Target {
         name: "packetizers",
         run: onrush_wire::media::testing::packetize,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "depacketizers",
+        run: depacketizers::check,
         mutate: mutate::bytes,
     },
     Target {

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use onrush_fuzz_targets::random::Random;
-use onrush_fuzz_targets::{TARGETS, Target, target};
+use onrush_fuzz_targets::{TARGETS, Target, depacketizers, target};
 
 /// Changed inputs of each target, unless `ONRUSH_FUZZ_RUNS` says how many.
 const RUNS: u64 = 1500;
@@ -85,6 +85,23 @@ fn transport_streams_keep_their_promises() {
 #[test]
 fn packetizers_keep_their_promises() {
     replay("packetizers");
+}
+
+#[test]
+fn depacketizers_keep_their_promises() {
+    replay("depacketizers");
+}
+
+/// Unchanged, what comes is understood, where it is of a format that is cut.
+#[test]
+fn seeds_of_depacketizers_make_parts() {
+    let mut understood = Vec::new();
+    for (path, seed) in seeds(target("depacketizers").unwrap()) {
+        if depacketizers::parts(&seed) > 0 {
+            understood.push(path.file_name().unwrap().to_owned());
+        }
+    }
+    assert_eq!(understood, ["h264_aac", "h265_opus", "mp2t"]);
 }
 
 #[test]

@@ -1,0 +1,5 @@
+//! Fuzzes the target `depacketizers`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("depacketizers");
