@@ -124,6 +124,11 @@ pub(crate) struct Load {
     /// viewer's first second came less their media time: what is later than that by more than the
     /// player buffers is late. Told besides is lateness against the first packet that a viewer got,
     /// in steps of 0.1 ms.
+    ///
+    /// Films of tracks need more: sound leaves in trains whose second packet is up to 93 ms early,
+    /// and pictures that are shown in another order than they are sent (B frames) take as long as
+    /// they wait for each other. With 140 ms a player buffers the 180 ms that bench capacity and
+    /// bench soak give it for such films.
     #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)),
           value_parser = within(LATENESS_MIN, LATENESS_MAX))]
     lateness: Time,
@@ -339,6 +344,8 @@ impl Load {
             lateness_ns_max: i64::try_from(self.lateness.nanos()).unwrap_or(i64::MAX),
             late_part_max: self.late_max / 100.0,
             aim: self.aim,
+            // What an URL plays, and how many tracks, is not known before DESCRIBE, and other
+            // servers need not send sound ahead: so no room for that, but what `--lateness` asks.
             buffer_ns: Some(self.lateness.nanos() + load::BURSTS_BUFFERED * load::BURST_NS),
             start_up_ns_max: match &self.start_up_max {
                 None => settings.start_up_ns_max,
