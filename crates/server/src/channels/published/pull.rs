@@ -140,7 +140,12 @@ impl Pull {
 
     /// Ends it, and waits.
     fn stop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Release);
+        {
+            // Under the lock, so that it is not between a look and the wait that follows it.
+            let wanted = self.shared.wanted.lock();
+            let _wanted = wanted.unwrap_or_else(PoisonError::into_inner);
+            self.shared.is_stopping.store(true, Ordering::Release);
+        }
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
