@@ -1,6 +1,6 @@
 //! A server with a large cache serves while the cache becomes ready: the first client is answered,
-//! and a film plays, without a copy, when most of the memory is still to come. Where a control group
-//! leaves less memory than the cache is to have, it has less.
+//! and a film plays, without a copy, when most of the memory is still to come. Where a control
+//! group leaves less memory than the cache is to have, it has less.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;

@@ -32,6 +32,7 @@ mod lane;
 mod making;
 mod members;
 mod netlink;
+mod netns;
 mod network;
 mod table;
 mod uring;

@@ -47,7 +47,7 @@ const MEMLOCK_REMEDY: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
 
 const GROUP_LEAVES: &str = "its control group leaves no more, with a quarter kept for the rest of \
-    the server; raise memory.max (MemoryMax= of a unit, --memory of a container) for more";
+    the server; raise its memory.max (MemoryMax= of a unit) for more";
 
 /// Bytes of a cache that cannot be locked, at most: it is of use, but it may be swapped out.
 const UNLOCKED_BYTES_MAX: usize = 256 << 20;

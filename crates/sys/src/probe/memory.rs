@@ -16,7 +16,8 @@ pub const TRIAL_BYTES_MAX: usize = 64 << 20;
 pub struct Memory {
     /// What this process may lock by the rules: `u64::MAX` with CAP_IPC_LOCK, else RLIMIT_MEMLOCK.
     pub lockable_bytes: u64,
-    /// What the control groups of this process let it have beyond what it has; `None` without a limit.
+    /// What the control groups of this process let it have beyond what it has; `None` without a
+    /// limit.
     pub control_group_bytes: Option<u64>,
     /// The most that `mlock` did lock, up to [`TRIAL_BYTES_MAX`].
     pub mlock_bytes: Result<usize, Refused>,
