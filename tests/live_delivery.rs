@@ -2,7 +2,8 @@
 //! pause, and where a viewer is slow.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use onrush_testkit::testbed::SND_IPV4;
 use onrush_wire::rtp::{HEADER_BYTES, Header};
 
 use common::{LONG, Viewer};
-use publish_site::{Eyes, Hand, SDP, channel, serve};
+use publish_site::{Eyes, Hand, SDP, channel, nth_channel, serve};
 use relay_site::{Stopper, rtp};
 
 mod common;
@@ -170,6 +171,42 @@ fn a_paused_viewer_of_a_publisher_goes_on_without_a_gap() {
     site.stop();
 }
 
+/// Without `--next-sync` and with it; the queries of who waits, and of who does not.
+#[test]
+fn a_viewer_begins_where_its_url_or_the_server_says() {
+    require_root!();
+    require_programs!("curl");
+    let of_server: [(&[&str], _, _); 2] = [
+        (&[], "?sync=next", ""),
+        (&["--next-sync"], "", "?sync=last"),
+    ];
+    for (options, waits, begins_at_once) in of_server {
+        let site = serve(options);
+        let mut hand = Hand::publish(&site, SDP);
+        let picture = |hand: &mut Hand, number: u32| {
+            hand.picture(number * 3600, number.is_multiple_of(4));
+        };
+        (0..7).for_each(|number| picture(&mut hand, number));
+        channel(&site, "pictures", |it| it["received"]["rtp"] == 7);
+        let mut eyes = [waits, begins_at_once].map(|query| {
+            let mut eyes = Eyes::set_up_as_described(&site, query);
+            let told = eyes.play().header("RTP-Info").map(str::to_owned);
+            (eyes, told.unwrap_or_default())
+        });
+        assert!(!eyes[0].1.contains("seq="), "{}", eyes[0].1);
+        assert!(eyes[1].1.contains("seq=4;"), "{}", eyes[1].1);
+        (7..10).for_each(|number| picture(&mut hand, number));
+        for ((eyes, _), first) in eyes.iter_mut().zip([8, 4]) {
+            let (header, nal) = eyes.next();
+            assert_eq!((header.sequence, nal), (first, 0x65), "{options:?}");
+            for sequence in first + 1..10 {
+                assert_eq!(eyes.next().0.sequence, sequence);
+            }
+        }
+        site.stop();
+    }
+}
+
 #[test]
 fn a_publisher_on_tcp_is_told_how_its_packets_arrive() {
     require_root!();
@@ -204,6 +241,72 @@ fn a_publisher_on_tcp_is_told_how_its_packets_arrive() {
     assert_eq!((word(8), word(12) & 0xff_ffff), (7, 1));
     assert!(word(16) <= u32::from(hand.sequence), "{report:?}");
     site.stop();
+}
+
+/// A packet of noise, now and then with what looks like the head of a NAL unit, a fragment or an
+/// aggregate; the same ones in each run.
+fn noise(hand: &mut Hand, state: &mut u32) -> (u8, Vec<u8>) {
+    let mut next = || {
+        *state ^= *state << 13;
+        *state ^= *state >> 17;
+        *state ^= *state << 5;
+        *state
+    };
+    let of_sound = next() % 4 == 0;
+    let heads = [0x65, 0x67, 0x68, 0x7c, 0x78, 0x41, 0x00, 0xff];
+    let head = heads[next() as usize % heads.len()];
+    let (timestamp, bytes) = (next() % 900_000, next() as usize % 1400);
+    if next() % 50 == 0 {
+        hand.sequence = hand.sequence.wrapping_add(300);
+    }
+    let payload_type = if of_sound { 97 } else { 96 };
+    let mut packet = hand.packet(7, payload_type, timestamp, head);
+    packet.truncate(HEADER_BYTES + 1);
+    packet.extend((0..bytes).map(|_| next().to_le_bytes()[1]));
+    (if of_sound { 2 } else { 0 }, packet)
+}
+
+#[test]
+fn a_publisher_of_noise_disturbs_nobody_else() {
+    const PACKETS: u32 = 3000;
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&["--http=127.0.0.1:8080", "--cache=16MiB"]);
+    let mut hand = Hand::publish(&site, SDP);
+    hand.picture(0, true);
+    channel(&site, "a picture", |it| it["received"]["rtp"] == 1);
+    let mut eyes = Eyes::set_up(&site);
+    eyes.play();
+    assert_eq!(eyes.next().0.sequence, 0);
+    let mut liar = Hand::connect(&site, false);
+    liar.url = "rtsp://127.0.0.1:8554/live/liar".to_owned();
+    let mut liar = liar.record(SDP);
+    // Somebody asks for it by HLS, so that its pictures are looked for.
+    let mut command = site.testbed.snd.command("curl");
+    command.args(["-s", "-m", "40", "-o", "/dev/null", "-w", "%{http_code}"]);
+    command.arg("http://127.0.0.1:8080/live/liar/hls/index.m3u8");
+    let asking = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut state = 1;
+    for number in 1..=PACKETS {
+        let (channel, packet) = noise(&mut liar, &mut state);
+        liar.client.send_frame(channel, &packet).unwrap();
+        if number % 10 == 0 {
+            let number = number / 10;
+            hand.picture(number * 3600, number.is_multiple_of(10));
+            assert_eq!(u32::from(eyes.next().0.sequence), number);
+        }
+    }
+    let told = nth_channel(&site, (1, "noise"), |it| it["received"]["rtp"] == PACKETS);
+    assert_eq!(told["name"], "live/liar");
+    let received = &told["received"];
+    for count in ["unannounced", "foreign", "strays"] {
+        assert_eq!(received[count], 0, "{told:#}");
+    }
+    assert_eq!(liar.ask("TEARDOWN"), 200);
+    let status = asking.wait_with_output().unwrap().stdout;
+    assert_ne!(status, b"000", "it is answered");
+    let log = site.stop();
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 /// A camera that gives this answer and hangs up.
@@ -245,6 +348,108 @@ fn a_camera_that_answers_nonsense_has_a_row_that_says_so() {
     }
     let log = site.stop();
     assert!(!log.contains("secret"), "{log}");
+}
+
+/// The next request of whoever pulls a camera; the channels of frames before it are noted.
+fn request(socket: &mut TcpStream, channels: &mut Vec<u8>) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).unwrap();
+        if head.is_empty() && byte[0] == b'$' {
+            let mut prefix = [0; 3];
+            socket.read_exact(&mut prefix).unwrap();
+            let length = u16::from_be_bytes([prefix[1], prefix[2]]);
+            socket.read_exact(&mut vec![0; length.into()]).unwrap();
+            channels.push(prefix[0]);
+        } else {
+            head.push(byte[0]);
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+fn reply(socket: &mut TcpStream, request: &str, status: &str, rest: &str) {
+    let mut lines = request.lines();
+    let cseq = lines.find(|line| line.starts_with("CSeq")).unwrap();
+    let text = format!("RTSP/1.0 {status}\r\n{cseq}\r\n{rest}\r\n");
+    socket.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_camera_may_choose_channels_and_change_its_nonce() {
+    require_root!();
+    require_programs!("curl");
+    let site = serve(&["--channel=door=rtsp://anna:secret@127.0.0.1:9555/x"]);
+    let bind = || TcpListener::bind("127.0.0.1:9555");
+    let listener = site.testbed.snd.run(bind).unwrap();
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    let mut reports = Vec::new();
+    let challenge = |nonce: &str, more: &str| {
+        format!("WWW-Authenticate: Digest realm=\"door\", nonce=\"{nonce}\"{more}\r\n")
+    };
+    let asked = request(&mut socket, &mut reports);
+    reply(
+        &mut socket,
+        &asked,
+        "401 Unauthorized",
+        &challenge("one", ""),
+    );
+    let session = "Session: 7;timeout=4\r\n";
+    let transport =
+        |channels| format!("{session}Transport: RTP/AVP/TCP;unicast;interleaved={channels}\r\n");
+    let description = format!("Content-Length: {}\r\n\r\n{SDP}", SDP.len());
+    let answers = [
+        // The end of the head is in it.
+        ("DESCRIBE", description.trim_end_matches("\r\n").to_owned()),
+        ("SETUP", transport("10-11")),
+        ("SETUP", transport("4-7")),
+        ("PLAY", session.to_owned()),
+    ];
+    for (method, rest) in answers {
+        let asked = request(&mut socket, &mut reports);
+        assert!(asked.starts_with(method), "{asked}");
+        assert!(asked.contains("nonce=\"one\""), "{asked}");
+        reply(&mut socket, &asked, "200 OK", &rest);
+    }
+    for (channel, payload_type) in [(10, 96), (4, 97), (0, 96), (10, 96)] {
+        let header = Header {
+            marker: true,
+            payload_type,
+            sequence: 1,
+            timestamp: 0,
+            ssrc: channel.into(),
+        };
+        let packet = [&header.to_bytes()[..], &[0x65, 1, 2, 3]].concat();
+        let length = u16::try_from(packet.len()).unwrap().to_be_bytes();
+        let frame = [&[b'$', channel, length[0], length[1]], &packet[..]].concat();
+        socket.write_all(&frame).unwrap();
+    }
+    let told = channel(&site, "packets", |it| it["received"]["rtp"] == 3);
+    let received = &told["received"];
+    assert_eq!(
+        (&received["strays"], &received["foreign"]),
+        (&1.into(), &0.into())
+    );
+    let asked = request(&mut socket, &mut reports);
+    assert!(asked.starts_with("GET_PARAMETER"), "{asked}");
+    let stale = challenge("two", ", stale=true");
+    reply(&mut socket, &asked, "401 Unauthorized", &stale);
+    // Its reports are on the channels that it has chosen.
+    let give_up = Instant::now() + LONG;
+    while ![11, 7].iter().all(|channel| reports.contains(channel)) {
+        assert!(Instant::now() < give_up, "{reports:?}");
+        let asked = request(&mut socket, &mut reports);
+        assert!(asked.starts_with("GET_PARAMETER"), "{asked}");
+        assert!(asked.contains("nonce=\"two\""), "{asked}");
+        reply(&mut socket, &asked, "200 OK", session);
+    }
+    assert!(
+        reports.iter().all(|channel| [11, 7].contains(channel)),
+        "{reports:?}"
+    );
+    site.stop();
 }
 
 /// Packets of a picture, and bytes of one.

@@ -219,6 +219,23 @@ fn other_codecs_are_passed_through() {
                 "-an",
             ],
         ),
+        (
+            "mjpeg",
+            &[
+                "-c:v",
+                "mjpeg",
+                "-pix_fmt",
+                "yuvj420p",
+                "-huffman",
+                "default",
+                "-force_duplicated_matrix",
+                "1",
+                "-c:a",
+                "pcm_mulaw",
+                "-ar",
+                "8000",
+            ],
+        ),
     ] {
         let mut source = ffmpeg(&site, "tcp", codec);
         channel(&site, name, |it| it["received"]["rtp"].as_u64() > Some(30));
@@ -263,6 +280,38 @@ fn other_codecs_of_gstreamer_are_passed_through() {
                 &format!("{what} by {transport}"),
                 watch(&site, transport, 30),
             );
+        }
+        source.interrupt(LONG).unwrap();
+        channel(&site, "the end", serde_json::Value::is_null);
+    }
+    site.stop();
+}
+
+#[test]
+fn a_transport_stream_is_published() {
+    require_root!();
+    require_programs!("gst-launch-1.0", "ffmpeg", "curl");
+    let site = serve(&[]);
+    for transport in ["udp", "tcp"] {
+        let mut command = site.testbed.snd.command("gst-launch-1.0");
+        command.args(["-q", "mpegtsmux", "name=mux", "alignment=7", "!"]);
+        let (location, protocols) = (
+            format!("location={LOOPBACK}"),
+            format!("protocols={transport}"),
+        );
+        command.args(["rtspclientsink", "latency=0", &location, &protocols]);
+        let pictures = "videotestsrc is-live=true ! \
+            video/x-raw,format=I420,width=320,height=240 ! \
+            openh264enc gop-size=50 ! h264parse ! mux.";
+        command.args(pictures.split_whitespace());
+        let mut source = Process::start(&mut command).unwrap();
+        channel(&site, transport, |it| {
+            it["received"]["rtp"].as_u64() > Some(60)
+        });
+        // Both come late, and begin with a picture that is whole.
+        for viewer in ["tcp", "udp"] {
+            let what = format!("a transport stream of {transport} by {viewer}");
+            assert_shows(&site, &what, watch(&site, viewer, 30));
         }
         source.interrupt(LONG).unwrap();
         channel(&site, "the end", serde_json::Value::is_null);

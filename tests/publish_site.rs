@@ -27,10 +27,19 @@ pub fn serve(arguments: &[&str]) -> Site {
     Site::serve_by(testbed, media, command)
 }
 
-/// What the server says of its one channel, once that is so.
+/// What the server says of its first channel, once that is so.
 pub fn channel(
     site: &Site,
     what: &str,
+    is_so: impl Fn(&serde_json::Value) -> bool,
+) -> serde_json::Value {
+    nth_channel(site, (0, what), is_so)
+}
+
+/// Likewise of another.
+pub fn nth_channel(
+    site: &Site,
+    (number, what): (usize, &str),
     is_so: impl Fn(&serde_json::Value) -> bool,
 ) -> serde_json::Value {
     let give_up = Instant::now() + LONG;
@@ -39,7 +48,7 @@ pub fn channel(
         command.args(["-s", "http://127.0.0.1:9554/status"]);
         let output = command.output().unwrap();
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let channel = status["channels"][0].clone();
+        let channel = status["channels"][number].clone();
         if is_so(&channel) {
             return channel;
         }
@@ -95,7 +104,12 @@ impl Hand {
 
     /// All of it, of both tracks.
     pub fn publish(site: &Site, sdp: &str) -> Self {
-        let mut hand = Self::connect(site, false);
+        Self::connect(site, false).record(sdp)
+    }
+
+    /// The same, of what is at its URL.
+    pub fn record(self, sdp: &str) -> Self {
+        let mut hand = self;
         assert_eq!(hand.announce(sdp).status, 200);
         for (track, channels) in [(0, "0-1"), (1, "2-3")] {
             let url = format!("{}/streamid={track}", hand.url);
@@ -137,6 +151,26 @@ pub struct Eyes {
 
 impl Eyes {
     pub fn set_up(site: &Site) -> Self {
+        let mut eyes = Self::connect(site);
+        eyes.set_up_track(&format!("{}/track1", eyes.url));
+        eyes
+    }
+
+    /// With URLs as the description of `?query` has them, of which PLAY has the whole's.
+    pub fn set_up_as_described(site: &Site, query: &str) -> Self {
+        let mut eyes = Self::connect(site);
+        let url = format!("{}{query}", eyes.url);
+        let described = eyes.client.request("DESCRIBE", &url, &[]).unwrap();
+        assert_eq!(described.status, 200, "{described:?}");
+        described
+            .header("Content-Base")
+            .unwrap()
+            .clone_into(&mut eyes.url);
+        eyes.set_up_track(&format!("{}track1", eyes.url));
+        eyes
+    }
+
+    fn connect(site: &Site) -> Self {
         let address: SocketAddr = "10.77.0.1:8554".parse().unwrap();
         let client = site
             .testbed
@@ -144,11 +178,12 @@ impl Eyes {
             .run(|| InterleavedClient::connect(address))
             .unwrap();
         let url = site.url("live/cam");
-        let mut eyes = Self { client, url };
-        let track = format!("{}/track1", eyes.url);
+        Self { client, url }
+    }
+
+    fn set_up_track(&mut self, track: &str) {
         let transport = "RTP/AVP/TCP;unicast;interleaved=0-1";
-        eyes.client.set_up(&track, transport).unwrap();
-        eyes
+        self.client.set_up(track, transport).unwrap();
     }
 
     pub fn play(&mut self) -> Response {

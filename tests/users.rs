@@ -364,6 +364,26 @@ fn a_signed_url_plays_and_downloads() {
     let short = target(&sign(&site.url("data"), &["--expires=1s"]));
     thread::sleep(Duration::from_secs(2));
     assert_eq!(status(&short), 403);
+    let by_ftp = |url: &str| {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--fail", "-o", "-", url]);
+        command.output().unwrap().stdout == bytes(100_000)
+    };
+    let url = site.ftp_url("data");
+    let signed = sign(&url, &["--rights=download"]);
+    assert!(by_ftp(&signed));
+    assert!(!by_ftp(&url));
+    assert!(!by_ftp(&signed.replace("/data", "/film.ts")));
+    assert!(!by_ftp(&sign(&url, &["--rights=play"])));
+    let mut raw = Raw::connect(site.ftp);
+    assert_eq!(raw.reply().0, 220);
+    assert_eq!(raw.command("USER anonymous"), 331);
+    assert_eq!(raw.command("PASS a@b"), 230);
+    assert_eq!(raw.command("SIZE data"), 530);
+    let query = signed.split_once("/data%3F").unwrap().1;
+    assert_eq!(raw.command(&format!("SIZE data?{query}")), 213);
+    let forged = query.replace("expires=", "expires=1");
+    assert_eq!(raw.command(&format!("SIZE data?{forged}")), 550);
 }
 
 /// A service that lets whoever knows the password have what is not forbidden.
@@ -892,6 +912,20 @@ fn a_token_plays_and_downloads_what_it_names() {
     assert_eq!(status(&format!("/data?token={old}")), 401);
     let error = probe(&format!("{}?token={old}", site.rtsp_url("film.ts"))).unwrap_err();
     assert!(error.contains("401"), "{error}");
+    // By FTP it is the password of a user of that name.
+    let mut raw = Raw::connect(site.ftp);
+    assert_eq!(raw.reply().0, 220);
+    for (token, logged_in) in [(&old, 530), (&good, 230)] {
+        assert_eq!(raw.command("USER token"), 331);
+        assert_eq!(raw.command(&format!("PASS {token}")), logged_in);
+    }
+    assert_eq!(raw.command("SIZE data"), 213);
+    assert_eq!(raw.command("SIZE film.ts"), 550, "it may play it");
+    let user = format!("token:{good}");
+    let url = site.ftp_url("data");
+    let arguments = ["-sS", "--fail", "-u", &user, "-o", "y", &url];
+    run(folder.path(), "curl", &arguments);
+    assert!(fs::read(folder.path().join("y")).unwrap() == bytes(100_000));
 }
 
 /// What a token in the URL of a channel's playlist or manifest opened, it opens to the last

@@ -203,6 +203,12 @@ pub(crate) fn channel_or_pull(text: &str) -> Result<ChannelArg, String> {
                 .map_err(|error: PullUrlError| error.to_string())?;
             Ok(ChannelArg::Pull(name.to_owned(), url))
         }
+        Some((_, url)) if url.contains("://") => {
+            let scheme = url.split("://").next().unwrap_or_default();
+            Err(format!(
+                "{scheme}:// cannot be pulled; write NAME=rtsp://..."
+            ))
+        }
         _ => channel(text).map(ChannelArg::Input),
     }
 }
@@ -412,6 +418,10 @@ mod tests {
         for (options, said) in [
             ("--channel 5004", "write NAME=5004"),
             ("--channel a=b=5004", "ADDRESS:PORT"),
+            (
+                "--channel a=rtsps://h/b",
+                "rtsps:// cannot be pulled; write NAME=rtsp://",
+            ),
             ("--channel a=5004 --to b=10.0.0.7:1", "there are: a"),
             (
                 "--channel a=5004 --channel b=5006 --to 10.0.0.7:1",

@@ -18,12 +18,12 @@ use onrush_cli::units::{Time, within};
 /// Sign a URL, with which anybody may play or download for a time
 ///
 /// Prints the URL with rights, expiry and signature in its query. A server that was given the same
-/// file by --url-keys lets it pass without a password, by RTSP and by HTTP. It is for that one
+/// file by --url-keys lets it pass without a password, by RTSP, HTTP and FTP. It is for that one
 /// path, however it is written; that of a film's playlist or page is for all of the film.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Sign {
-    /// What to sign: rtsp:// or http://
+    /// What to sign: rtsp://, http:// or ftp://
     #[arg(value_hint = ValueHint::Url)]
     url: String,
 
@@ -52,8 +52,8 @@ pub(crate) fn run(arguments: &Sign, out: &mut dyn Write) -> anyhow::Result<ExitC
 
 fn signed(text: &str, key: &[u8], rights: Rights, expires_s: u64) -> anyhow::Result<String> {
     let url = Url::parse(text).with_context(|| format!("{text:?} is no URL"))?;
-    if !["rtsp", "rtsps", "http", "https"].contains(&url.scheme()) {
-        bail!("{text:?}: sign rtsp:// or http://");
+    if !["rtsp", "rtsps", "http", "https", "ftp"].contains(&url.scheme()) {
+        bail!("{text:?}: sign rtsp://, http:// or ftp://");
     }
     let Ok(Target::Path(path)) = Target::parse(url.path()) else {
         bail!("{text:?} has no path that a server could have");
@@ -66,7 +66,13 @@ fn signed(text: &str, key: &[u8], rights: Rights, expires_s: u64) -> anyhow::Res
     let grant = Grant::sign(key, path, rights, expires_s);
     // As it was written: only the query grows.
     let plain = text.split('#').next().unwrap_or_default();
-    let join = if plain.contains('?') { '&' } else { '?' };
+    let join = match (url.scheme(), plain.contains('?')) {
+        // A URL of FTP has no query: it is the end of the file's name.
+        ("ftp", false) => "%3F",
+        ("ftp", true) => bail!("{text:?}: write a question mark of a file's name as %3F"),
+        (_, true) => "&",
+        (_, false) => "?",
+    };
     Ok(format!("{plain}{join}{grant}"))
 }
 
@@ -99,6 +105,7 @@ mod tests {
             ("rtsp://h/films/", "films", "?"),
             ("http://h/in/a.mp4/hls/index.html", "in/a.mp4", "?"),
             ("http://h/a.mp4/dash/manifest.mpd", "a.mp4", "?"),
+            ("ftp://h/in/a.ts", "in/a.ts", "%3F"),
         ] {
             let signed = signed(url, KEY, Rights::READ, 1000).unwrap();
             let plain = url.split('#').next().unwrap();
@@ -113,7 +120,8 @@ mod tests {
         for url in [
             "",
             "a.ts",
-            "ftp://h/a.ts",
+            "file:///h/a.ts",
+            "ftp://h/a.ts?x",
             "http://h/a?signature=x",
             "http://h/%2e%2e%2fa",
         ] {

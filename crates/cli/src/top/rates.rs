@@ -77,6 +77,8 @@ pub(crate) struct ChannelRates {
     pub(crate) missing_a_second: f64,
     /// How unevenly packets of a publisher arrive.
     pub(crate) jitter_ms: f64,
+    /// How much later than the most punctual ones.
+    pub(crate) lag_ms: f64,
     /// Each packet counts once for each receiver.
     pub(crate) packets_a_second: f64,
     pub(crate) mbit_a_second: f64,
@@ -200,6 +202,7 @@ impl ChannelRates {
             datagrams_a_second: rate(received.datagrams),
             missing_a_second: rate(received.missing),
             jitter_ms: float(received.jitter_ns) / 1e6,
+            lag_ms: float(received.lag_ns) / 1e6,
             packets_a_second: rate(sent.packets),
             mbit_a_second: rate(sent.bytes) * 8.0 / 1e6,
             packets_refused_a_second: rate(sent.refused),

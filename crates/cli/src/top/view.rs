@@ -262,10 +262,10 @@ fn fact_line((name, value): &Fact) -> Line<'static> {
 }
 
 /// The heading, and a row for each live channel; nothing where there are none.
-fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 10]> {
+fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 11]> {
     let head = [
-        "channel", "state", "members", "players", "in/s", "miss/s", "jit ms", "out/s", "Mbit/s",
-        "lost/s",
+        "channel", "state", "memb", "play", "in/s", "miss/s", "jit ms", "lag ms", "out/s",
+        "Mbit/s", "lost/s",
     ];
     let head = (!status.channels.is_empty()).then(|| head.map(str::to_owned));
     let rows = status.channels.iter().enumerate().map(|(i, channel)| {
@@ -284,6 +284,7 @@ fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 10]> {
             of(|c| c.datagrams_a_second, 0),
             of(|c| c.missing_a_second, 0),
             of(|c| c.jitter_ms, 1),
+            of(|c| c.lag_ms, 0),
             of(|c| c.packets_a_second, 0),
             of(|c| c.mbit_a_second, 1),
             of(|c| c.packets_refused_a_second, 0),
@@ -318,10 +319,10 @@ fn text_line<const N: usize>(cells: &[String; N], widths: [u16; N]) -> String {
 
 /// 80 columns with the spaces between.
 const ENGINE_WIDTHS: [u16; 9] = [4, 19, 7, 6, 9, 8, 6, 6, 6];
-const CHANNEL_WIDTHS: [u16; 10] = [13, 7, 7, 7, 6, 6, 6, 7, 6, 6];
+const CHANNEL_WIDTHS: [u16; 11] = [12, 7, 5, 5, 5, 6, 6, 6, 6, 6, 6];
 
 /// A longer name is cut.
-const NAME_COLUMNS_MAX: usize = 13;
+const NAME_COLUMNS_MAX: usize = 12;
 
 /// A longer word for a state is cut.
 const STATE_COLUMNS_MAX: usize = 7;
@@ -445,6 +446,7 @@ mod tests {
                 datagrams: 380 * second,
                 missing: 5 * second,
                 jitter_ns: 2_500_000,
+                lag_ns: 700_000_000,
                 ..Received::default()
             },
             sent: Sent {
@@ -528,8 +530,8 @@ mod tests {
                 "3 RTSP, 4 HTTP, 0 FTP",
                 "late p99.9, ms: 30.0, most 30.0",
                 "uring_registered_zc",
-                "a-rather-long",
-                "2.5    1140   12.0",
+                "a-rather-lon",
+                "2.5    700   1140   12.0",
                 "1 run, 1.0 Mbit/s",
                 "q quit  p pause",
                 "█",
@@ -561,14 +563,14 @@ mod tests {
         let shown = lines(&view);
         assert_eq!(shown.len(), 2, "{shown:?}");
         let words: Vec<_> = shown[0].split_whitespace().collect();
-        let expected = "a-rather-long live 2 1 380 5 2.5 1140 12.0 0";
+        let expected = "a-rather-lon live 2 1 380 5 2.5 700 1140 12.0 0";
         assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
         let json = serde_json::to_value(view.rates.as_ref().unwrap()).unwrap();
         assert_eq!(json["channels"][0]["name"], "a-rather-long-name");
         assert_eq!(json["channels"][0]["packets_a_second"], 1140.0);
         view.status.channels = vec![channel(3); 64];
         let screen = drawn(&view, 80, 24);
-        assert_eq!(screen.matches("a-rather-long").count(), CHANNELS_SHOWN_MAX);
+        assert_eq!(screen.matches("a-rather-lon").count(), CHANNELS_SHOWN_MAX);
         assert_eq!(lines(&view).len(), 65);
         view.status.channels.clear();
         assert!(lines(&view).is_empty(), "{}", view.text());

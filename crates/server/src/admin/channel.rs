@@ -81,6 +81,9 @@ table! {
         strays: u64 = stats.strays, Counter "onrush_channel_strays_total";
         /// How unevenly packets of a publisher arrive (RFC 3550, section 6.4.1): its worst track.
         jitter_ns: u64 = stats.jitter_ns, Gauge "onrush_channel_jitter_seconds";
+        /// How much later packets of a publisher come, by their timestamps, than the most punctual
+        /// ones of the last minutes: its worst track.
+        lag_ns: u64 = stats.lag_ns, Gauge "onrush_channel_lag_seconds";
     }
     metrics {}
 }

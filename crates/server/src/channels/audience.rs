@@ -12,6 +12,7 @@ use std::time::Duration;
 use onrush_group::{self as group, GroupError};
 use onrush_wire::live::{Recent, RecentPacket, SyncRule};
 use onrush_wire::rtp::{Header, Position};
+use onrush_wire::rtsp::LiveStart;
 use onrush_wire::srtp::Arrival;
 
 use super::config::ChannelsConfig;
@@ -220,6 +221,10 @@ impl Audience {
             let state = &mut self.tracks[wanted.track];
             state.prepare_shared(&wanted, now_ns);
             let is_everywhere = state.is_everywhere();
+            let is_next_awaited = match wanted.start {
+                None => is_next_awaited,
+                Some(start) => start == LiveStart::Next,
+            };
             let is_next = is_next_awaited && !is_everywhere;
             let recent = state.kept_for(&wanted).filter(|_| !is_next);
             let awaits = (recent.is_none() && !is_everywhere).then_some(now_ns);

@@ -115,6 +115,9 @@ pub struct Stats {
     /// How unevenly packets arrive (RFC 3550, section 6.4.1): of the worst track of a published
     /// channel.
     pub jitter_ns: u64,
+    /// By how much later packets come, by their timestamps, than the most punctual ones of the last
+    /// minutes: of the worst track of a published channel.
+    pub lag_ns: u64,
     /// Packets of a publisher that are not of the payload type that it has announced.
     pub unannounced: u64,
     /// Packets and reports of a publisher that have another SSRC than the one that is taken.

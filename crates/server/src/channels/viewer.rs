@@ -131,6 +131,7 @@ impl Watched {
             track,
             way,
             viewing,
+            start: _,
             srtp,
         } = wanted;
         let mut watched = Self {
@@ -434,6 +435,7 @@ mod tests {
             track: 0,
             way,
             viewing: Arc::default(),
+            start: None,
             srtp: None,
         };
         Watched::new(wanted, recent, (awaits, 0))

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onrush_wire::rtp::{HEADER_BYTES, Numbering, Position};
+use onrush_wire::rtsp::LiveStart;
 use tokio::sync::oneshot;
 
 use super::played::Played;
@@ -73,6 +74,8 @@ pub(crate) struct ViewerTrack {
     pub(crate) track: usize,
     pub(crate) way: Way,
     pub(crate) viewing: Arc<Viewing>,
+    /// Where it asks to begin, if it does: else where the channel has all begin.
+    pub(crate) start: Option<LiveStart>,
     /// What its packets are encrypted with, if they are.
     pub(crate) srtp: Option<Arc<ViewerSrtp>>,
 }

@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use onrush_wire::rtp::Position;
+use onrush_wire::rtsp::LiveStart;
 
 use super::moment::Moment;
 use super::ports::{Pair, Ports};
@@ -112,12 +113,13 @@ impl LivePlayer {
         self.track
     }
 
-    /// What is asked of the channel for it.
-    pub(super) fn wanted(&self) -> ViewerTrack {
+    /// What is asked of the channel for it, which begins there.
+    pub(super) fn wanted(&self, start: Option<LiveStart>) -> ViewerTrack {
         ViewerTrack {
             track: self.track,
             way: self.way.clone(),
             viewing: Arc::clone(&self.viewing),
+            start,
             srtp: self.srtp.as_ref().map(Arc::clone),
         }
     }

@@ -4,11 +4,10 @@ use std::rc::Rc;
 
 use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
-use onrush_wire::rtsp::{Range, Reply, State, StatusCode};
+use onrush_wire::rtsp::{LiveStart, Range, Reply, State, StatusCode};
 use tokio::sync::oneshot;
 
 use super::group::Group;
-use super::live_player::LivePlayer;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
@@ -32,8 +31,11 @@ impl Session {
         let Some(channel) = channel else {
             return Ok(None);
         };
-        let wanted = tracks.iter().filter_map(|track| track.live());
-        let wanted = wanted.map(LivePlayer::wanted).collect();
+        let wanted = |track: &Rc<TrackSession>| {
+            let start = LiveStart::of_url(&track.track_url);
+            track.live().map(|live| live.wanted(start))
+        };
+        let wanted = tracks.iter().filter_map(wanted).collect();
         let (answer, starts) = oneshot::channel();
         channel.command(ViewerCommand::Prepare(self.id().number(), wanted, answer));
         let ended = |_| Reply::refusal(StatusCode::Gone, "the channel has ended");

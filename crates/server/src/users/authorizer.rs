@@ -59,7 +59,7 @@ pub(crate) struct Stats {
 }
 
 /// What a request is asked by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Rtsp,
     Http,
@@ -204,7 +204,9 @@ impl Rules {
         if self.is_open {
             return self.open_to(asked);
         }
-        if self.allows(login, asked) || self.ask_hook(login, asked).await? {
+        // The name of a file is where FTP has its URL's query.
+        let is_signed = asked.protocol == Protocol::Ftp && self.is_signed(asked)?;
+        if is_signed || self.allows(login, asked) || self.ask_hook(login, asked).await? {
             count(&self.stats.allowed);
             return Ok(());
         }
@@ -216,7 +218,8 @@ impl Rules {
         Err(Refusal::Forbidden("this user may not do that here"))
     }
 
-    /// Logs somebody in by a password, for as long as it stays connected.
+    /// Logs somebody in by a password, or by a token in its place, for as long as it stays
+    /// connected.
     ///
     /// # Errors
     ///
@@ -227,6 +230,9 @@ impl Rules {
         user: &str,
         password: &str,
     ) -> Result<Login, Refusal> {
+        if user == TOKEN_USER && self.tokens.is_some() {
+            return self.token(asked, password).await;
+        }
         self.check_attempts(asked.peer)?;
         self.password(asked, user, password).await
     }
@@ -238,6 +244,11 @@ impl Rules {
         self.is_open
             || self.hook.is_some()
             || file.is_some_and(|file| file.allows_everybody(action))
+    }
+
+    /// Whether what is signed may be asked for by nobody.
+    pub(super) const fn has_url_keys(&self) -> bool {
+        self.url_keys.is_some()
     }
 
     /// Whether there is no configuration, and so all stays open.
@@ -524,6 +535,9 @@ fn query(uri: &str) -> Option<&str> {
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
+
+/// Who logs in by this name has a token for a password, where tokens are taken.
+const TOKEN_USER: &str = "token";
 
 const PLAIN: &str = "a password is not taken over a connection that others can read";
 

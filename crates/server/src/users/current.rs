@@ -71,7 +71,8 @@ impl Authorizer {
         self.now().permit(login, asked).await
     }
 
-    /// Logs somebody in by a password, for as long as it stays connected.
+    /// Logs somebody in by a password, or by a token in its place, for as long as it stays
+    /// connected.
     ///
     /// # Errors
     ///
@@ -89,6 +90,11 @@ impl Authorizer {
     /// everybody's, or only the hook can tell.
     pub(crate) fn knows_nobody(&self, action: Action) -> bool {
         self.now().knows_nobody(action)
+    }
+
+    /// Whether what is signed may be asked for by nobody.
+    pub(crate) fn has_url_keys(&self) -> bool {
+        self.now().has_url_keys()
     }
 
     /// Whether there is no configuration, and so all stays open.

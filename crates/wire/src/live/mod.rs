@@ -11,6 +11,7 @@
 
 mod follow;
 mod jitter;
+mod lag;
 mod recent;
 mod sender;
 mod sync;
@@ -18,6 +19,7 @@ mod train;
 
 pub use self::follow::{Follower, Heard, Note};
 pub use self::jitter::Jitter;
+pub use self::lag::Lag;
 pub use self::recent::{Recent, RecentPacket};
 pub use self::sync::SyncRule;
 pub use self::train::{Train, TrainBuilder};

@@ -39,7 +39,8 @@ pub struct Channels {
 
 impl Channels {
     /// `a-b`, or `a` for `a` and the one above (RFC 2326, section 12.39).
-    pub(super) fn parse(value: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
         let channel = |digits: &str| number::<u8>(digits.trim());
         let channels = match value.split_once('-') {
             Some((rtp, rtcp)) => Self {

@@ -13,6 +13,7 @@ mod decode;
 mod incoming;
 mod intent;
 mod interleaved;
+mod live_start;
 mod publish;
 mod range;
 mod redirect;
@@ -31,6 +32,7 @@ pub use self::incoming::{
 };
 pub use self::intent::{Intent, Known};
 pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};
+pub use self::live_start::LiveStart;
 pub use self::publish::{Publication, Publish};
 pub use self::range::{Range, RangeError, Span, npt};
 pub use self::redirect::{Redirect, RedirectTarget, RedirectTargetError};

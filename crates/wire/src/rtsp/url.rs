@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
+use super::LiveStart;
 use crate::name::from_bytes;
 use crate::srtp::Suite;
 
@@ -39,7 +40,7 @@ const SCHEMES: [&str; 2] = ["rtsp", "rtsps"];
 impl Target {
     /// Takes a request's URL apart. Of its query `tracks=elementary` and `srtp` alone choose
     /// something: the path then ends in [`ELEMENTARY`], in front of the name of a track, and has a
-    /// part that [`take_srtp`] knows.
+    /// part that [`take_srtp`] knows. What [`LiveStart`] reads is not in the path.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Target {
             _ if path.starts_with('/') => path,
             _ => return Err(UrlError::Syntax),
         };
-        let whole = name(path)?;
+        let whole = LiveStart::without(name(path)?);
         let Some(behind) = parameter.filter(|_| !whole.is_empty()) else {
             return Ok(Self::Path(whole));
         };
@@ -92,15 +93,22 @@ impl Target {
 pub const ELEMENTARY: &str = "/tracks=elementary";
 
 /// The URL that those of a presentation's parts are relative to, without a slash at its end: that
-/// of a request without query and fragment, with [`ELEMENTARY`] if the query asks for that.
+/// of a request without query and fragment, with [`ELEMENTARY`] if the query asks for that, and
+/// with where a viewer begins ([`LiveStart`]).
 #[must_use]
 pub fn base(uri: &str) -> String {
     let (url, parameter) = split(uri);
     let url = url.trim_end_matches('/');
-    match parameter {
+    let start = LiveStart::of_query(uri).filter(|_| LiveStart::of_parts(url).is_none());
+    let mut base = match parameter {
         Some(_) if !url.ends_with(ELEMENTARY) => format!("{url}{ELEMENTARY}"),
         _ => url.to_owned(),
+    };
+    if let Some(start) = start {
+        base.push('/');
+        base.push_str(&start.to_string());
     }
+    base
 }
 
 /// How a URL asks for packets that are encrypted (SRTP).

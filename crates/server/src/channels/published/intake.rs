@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use onrush_wire::live::{Follower, Heard, Jitter, Note};
+use onrush_wire::live::{Follower, Heard, Jitter, Lag, Note};
 use onrush_wire::media::Track;
 use onrush_wire::rtcp::SenderLine;
 use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
@@ -22,6 +22,7 @@ pub(super) struct Intake {
     numbering: Numbering,
     follower: Follower,
     jitter: Jitter,
+    lag: Lag,
     /// The source that is taken, and when it was heard last.
     source: Option<(u32, u64)>,
     /// The newest packet as its source has it, and when it came; also of the publisher before.
@@ -73,6 +74,7 @@ impl Intake {
             numbering: Numbering::own(Position::default(), ssrc),
             follower: Follower::new(silence_ns),
             jitter: Jitter::default(),
+            lag: Lag::default(),
             source: None,
             newest: None,
             early: None,
@@ -85,7 +87,7 @@ impl Intake {
     /// Another publisher begins, or the same anew.
     pub(super) fn begin(&mut self) {
         (self.source, self.early, self.jitter) = (None, None, Jitter::default());
-        (self.reported, self.cycles) = ((0, 0), 0);
+        (self.reported, self.cycles, self.lag) = ((0, 0), 0, Lag::default());
     }
 
     /// Takes what came at `now_ns`; nothing if it is not this track's.
@@ -121,6 +123,7 @@ impl Intake {
         };
         self.follower.follow(from, packet, now_ns, note);
         self.jitter.note(header.timestamp, now_ns, self.clock_hz);
+        self.lag.note(header.timestamp, now_ns, self.clock_hz);
         let is_newer = self
             .newest
             .is_none_or(|(newest, _)| position.sequence.wrapping_sub(newest.sequence) < 1 << 15);
@@ -150,7 +153,7 @@ impl Intake {
             };
             self.numbering = self.numbering.continued(end, first);
         }
-        self.newest = None;
+        (self.newest, self.lag) = (None, Lag::default());
         self.source = Some((ssrc, now_ns));
     }
 
@@ -214,6 +217,10 @@ impl Intake {
 
     pub(super) fn jitter_ns(&self) -> u64 {
         self.jitter.ns(self.clock_hz)
+    }
+
+    pub(super) fn lag_ns(&self) -> u64 {
+        self.lag.ns()
     }
 }
 

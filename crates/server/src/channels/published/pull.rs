@@ -310,12 +310,9 @@ impl Pulling {
         let mut reported = Instant::now();
         let mut watched = Instant::now();
         loop {
-            let sent_on = client.receive(STEP, |channel, packet| {
-                let track = usize::from(channel / 2);
-                match u8::try_from(track).ok().filter(|_| track < tracks.len()) {
-                    Some(track) => lease.frame(track, channel % 2 == 1, packet),
-                    None => lease.stray(),
-                }
+            let sent_on = client.receive(STEP, |place, packet| match place {
+                Some((track, is_report)) => lease.frame(track, is_report, packet),
+                None => lease.stray(),
             })?;
             if let Some(next) = sent_on.and_then(|location| self.next_source(&location)) {
                 return Ok(Some(next));

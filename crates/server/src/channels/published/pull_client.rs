@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use onrush_wire::auth::Answering;
 use onrush_wire::media;
-use onrush_wire::rtsp::{Incoming, NoResponse, Response, frame_prefix, take_incoming};
+use onrush_wire::rtsp::{Channels, Incoming, NoResponse, Response, frame_prefix, take_incoming};
 use onrush_wire::sdp::{AnnouncedError, announced};
 use thiserror::Error;
 
@@ -34,6 +34,8 @@ pub(super) struct PullClient {
     timeout: Duration,
     asked: Instant,
     is_interleaved: bool,
+    /// Of tracks that are, in their order.
+    channels: Vec<Channels>,
     /// GET_PARAMETER keeps it alive; else OPTIONS does.
     knows_parameters: bool,
 }
@@ -102,6 +104,7 @@ impl PullClient {
             timeout: Duration::from_secs(60),
             asked: Instant::now(),
             is_interleaved: false,
+            channels: Vec::new(),
             knows_parameters: true,
         })
     }
@@ -144,7 +147,7 @@ impl PullClient {
                     format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
                 match self.ask("SETUP", url, &[("Transport", transport)]) {
                     Ok(answer) => {
-                        check_channels(&answer, channel)?;
+                        self.add_channels(&answer, channel)?;
                         continue;
                     }
                     Err(PullError::Refused { status: 461, .. }) if number == 0 => {
@@ -156,6 +159,20 @@ impl PullClient {
             sockets.push(self.set_up_ports(number, url)?);
         }
         Ok(sockets)
+    }
+
+    /// A source may choose other channels than those that it was asked for, and not another
+    /// track's.
+    fn add_channels(&mut self, answer: &Response, asked: usize) -> Result<(), PullError> {
+        let transport = answer.header("Transport").unwrap_or("");
+        let mut parts = transport.split(';').map(str::trim);
+        let named = parts.find_map(|part| part.strip_prefix("interleaved="));
+        let channels = Channels::parse(named.unwrap_or(&asked.to_string()));
+        let is_free = |pair: &Channels| !self.channels.iter().any(|it| it.overlaps(*pair));
+        let channels = channels.filter(is_free);
+        self.channels
+            .push(channels.ok_or(PullError::Answer("SETUP"))?);
+        Ok(())
     }
 
     fn set_up_ports(&mut self, track: usize, url: &str) -> Result<TrackSockets, PullError> {
@@ -196,22 +213,26 @@ impl PullClient {
         self.is_interleaved
     }
 
-    /// Gives the frames that come within `time` to `take`; returns once some have come, and where
-    /// the source sends its clients on to, when it says so (REDIRECT, RFC 2326, section 10.10).
+    /// Gives the frames that come within `time` to `take`, with their track and whether they are
+    /// reports, if they are of a track; returns once some have come, and where the source sends its
+    /// clients on to, when it says so (REDIRECT, RFC 2326, section 10.10).
     pub(super) fn receive(
         &mut self,
         time: Duration,
-        mut take: impl FnMut(u8, Vec<u8>),
+        mut take: impl FnMut(Option<(u8, bool)>, Vec<u8>),
     ) -> Result<Option<String>, PullError> {
         let mut sent_on = None;
         for (channel, packet) in self.early.drain(..) {
-            take(channel, packet);
+            take(place_of(&self.channels, channel), packet);
         }
         self.read(time)?;
         while let Some(incoming) = take_incoming(&mut self.input)? {
             match incoming {
-                Incoming::Frame(frame) => take(frame.channel, frame.packet),
+                Incoming::Frame(frame) => {
+                    take(place_of(&self.channels, frame.channel), frame.packet);
+                }
                 // To a request that kept it alive.
+                Incoming::Response(answer) if answer.status == 401 => self.renew(&answer),
                 Incoming::Response(answer) if answer.status >= 400 => {
                     self.knows_parameters = false;
                     if answer.status == 454 {
@@ -246,9 +267,25 @@ impl PullClient {
         Ok(self.send(method, &base, &[])?)
     }
 
+    /// The nonce of a request that kept the session alive was too old: the next one comes sooner,
+    /// with the new one.
+    fn renew(&mut self, answer: &Response) {
+        let challenges = answer.headers_named("WWW-Authenticate");
+        match &mut self.answering {
+            Some(answering) => {
+                let _is_better = answering.challenged(challenges);
+            }
+            None => self.knows_parameters = false,
+        }
+        let sooner = self.asked.checked_sub(self.timeout / 4);
+        self.asked = sooner.unwrap_or(self.asked);
+    }
+
     /// Sends a receiver report of a track as a frame.
     pub(super) fn send_report(&mut self, track: usize, report: &[u8]) -> Result<(), PullError> {
-        let channel = u8::try_from(2 * track + 1).unwrap_or(u8::MAX);
+        let Some(channel) = self.channels.get(track).map(|channels| channels.rtcp) else {
+            return Ok(());
+        };
         let bytes = u16::try_from(report.len()).unwrap_or(u16::MAX);
         let frame = [&frame_prefix(channel, bytes)[..], report].concat();
         Ok(self.socket.write_all(&frame)?)
@@ -364,16 +401,11 @@ fn refused(method: &'static str, answer: &Response) -> PullError {
     }
 }
 
-/// Other channels than were asked for would be taken for another track's.
-fn check_channels(answer: &Response, channel: usize) -> Result<(), PullError> {
-    let transport = answer.header("Transport").unwrap_or("");
-    let mut parts = transport.split(';').map(str::trim);
-    let named = parts.find_map(|part| part.strip_prefix("interleaved="));
-    let is_asked = |named: &str| named.split('-').next() == Some(&channel.to_string());
-    match named.is_none_or(is_asked) {
-        true => Ok(()),
-        false => Err(PullError::Answer("SETUP")),
-    }
+/// The track whose channel that is, and whether its reports are on it.
+fn place_of(channels: &[Channels], channel: u8) -> Option<(u8, bool)> {
+    let is_of = |it: &Channels| [it.rtp, it.rtcp].contains(&channel);
+    let track = channels.iter().position(is_of)?;
+    Some((u8::try_from(track).ok()?, channels[track].rtcp == channel))
 }
 
 /// Two neighbouring ports.

@@ -334,13 +334,15 @@ impl Core {
         let stats = &mut self.stats;
         let (mut heard, mut counts) = (Heard::default(), (0, 0));
         (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
-        (stats.trains, stats.passing_ns, stats.jitter_ns) = (0, 0, 0);
+        (stats.trains, stats.passing_ns) = (0, 0);
+        (stats.jitter_ns, stats.lag_ns) = (0, 0);
         stats.is_heard = false;
         for intake in &self.intakes {
             heard = heard.and(&intake.heard());
             counts.0 += intake.counts.unannounced;
             counts.1 += intake.counts.foreign;
             stats.jitter_ns = stats.jitter_ns.max(intake.jitter_ns());
+            stats.lag_ns = stats.lag_ns.max(intake.lag_ns());
             stats.is_heard |= intake.is_heard();
             let from = intake.from().filter(|from| *from != BY_FRAME);
             stats.from = from.or(stats.from);

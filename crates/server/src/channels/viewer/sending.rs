@@ -225,6 +225,7 @@ mod tests {
             track: 0,
             way: Way::Datagrams(to.ip(), to),
             viewing: Arc::default(),
+            start: None,
             srtp: Some(ViewerSrtp::own(key)),
         };
         Watched::new(wanted, None, (None, 0))

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use onrush_wire::auth::Action;
+use onrush_wire::auth::{Action, Grant};
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::{shown, to_bytes};
@@ -367,7 +367,9 @@ impl Connection<'_> {
     async fn log_in(&self, user: Option<String>, password: &str) -> Result<Login, String> {
         let authorizer = &self.site.authorizer;
         match user {
-            None if authorizer.knows_nobody(Action::Download) => Ok(Login::Nobody),
+            None if authorizer.knows_nobody(Action::Download) || authorizer.has_url_keys() => {
+                Ok(Login::Nobody)
+            }
             None => Err("anonymous is not welcome here; log in as a user".to_owned()),
             Some(user) => {
                 let login = authorizer.log_in(&self.asked(""), &user, password).await;
@@ -391,7 +393,13 @@ impl Connection<'_> {
 
     async fn find(&self, name: &str) -> Result<Found, Reply> {
         let authorizer = &self.site.authorizer;
-        if let Err(refusal) = authorizer.permit(&self.login, &self.asked(name)).await {
+        let signed = signed(name).filter(|_| authorizer.has_url_keys());
+        let (name, uri) = signed.unwrap_or((name, ""));
+        let asked = Asked {
+            uri,
+            ..self.asked(name)
+        };
+        if let Err(refusal) = authorizer.permit(&self.login, &asked).await {
             let text = format!("{}: {}", quoted(name), refusal.note());
             return Err(match refusal {
                 Refusal::Unanswered => Reply::new(450, text),
@@ -549,6 +557,12 @@ fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
 
 fn last(name: &str) -> String {
     name.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// A file's name, and with its question mark the query behind it that is signed, as in a URL.
+fn signed(name: &str) -> Option<(&str, &str)> {
+    let (file, query) = name.split_at(name.find('?')?);
+    Grant::of_query(&query[1..]).map(|_| (file, query))
 }
 
 fn no_such(name: &str, what: &str) -> Reply {
