@@ -44,7 +44,8 @@ impl Movie {
     /// Adds the samples of a fragment that begins at `at` in the file.
     pub(super) fn add_fragment(&mut self, moof: &[u8], at: u64) {
         let trafs = Boxes(moof).filter(|(name, _)| name == b"traf");
-        if self.tracks.iter().all(|it| it.samples.len() == 0) {
+        let is_first = self.tracks.iter().all(|it| it.samples.len() == 0);
+        if is_first {
             let all = trafs
                 .clone()
                 .filter_map(|(_, traf)| self.traf(traf, at, at));
@@ -57,6 +58,9 @@ impl Movie {
             if let Some(traf) = self.traf(bytes, at, data_end) {
                 data_end = self.add_traf(&traf);
             }
+        }
+        if is_first {
+            self.begin_with_pictures();
         }
     }
 

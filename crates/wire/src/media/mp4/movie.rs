@@ -95,6 +95,7 @@ impl Movie {
                 false => beyond += 1,
             }
         }
+        movie.begin_with_pictures();
         let has_samples = movie.tracks.iter().any(|track| track.samples.len() > 0);
         movie.is_written_first = movie.is_fragmented && !has_samples;
         if beyond > 0 {
@@ -206,6 +207,31 @@ impl Movie {
             facts: TrackFacts { sound, ..facts },
         };
         Ok((track, filler))
+    }
+
+    /// The file begins when its first picture is shown, if its edit lists would have it begin
+    /// later, between two sync samples. Pictures in front of where it begins would otherwise all
+    /// leave at once, up to seconds of them, and no receiver has room for that.
+    pub(super) fn begin_with_pictures(&mut self) {
+        let pictures = self.tracks.iter().zip(&self.fillers);
+        let pictures = pictures
+            .filter(|(_, filler)| filler.kind == Kind::Pictures && filler.edits.start_ticks > 0);
+        let leads = pictures.filter_map(|(track, _)| {
+            let first = track.samples.get(0)?;
+            let shown_ticks = first.decode_ticks.saturating_add(first.composition_ticks);
+            let lead_ticks = -i128::from(shown_ticks.saturating_add(track.shift_ticks));
+            let timescale = i128::from(track.timescale);
+            (lead_ticks > 0).then_some((lead_ticks, timescale))
+        });
+        let longest = leads.max_by(|one, other| (one.0 * other.1).cmp(&(other.0 * one.1)));
+        let Some((lead_ticks, timescale)) = longest else {
+            return;
+        };
+        for track in &mut self.tracks {
+            let ticks = (lead_ticks * i128::from(track.timescale) + timescale / 2) / timescale;
+            let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
+            track.shift_ticks = track.shift_ticks.saturating_add(ticks);
+        }
     }
 
     /// Whether it is of use to it to be told of a moment by the clock on the wall.

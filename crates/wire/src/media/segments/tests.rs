@@ -84,8 +84,12 @@ proptest! {
         scanner.read(&all).unwrap();
         let read = scanner.finish().unwrap();
         let mut after = seen(&read.as_sampled().unwrap().sampled[0], &all);
-        // A reader takes the beginning of the first fragment for that of the file.
-        let late = before[0].0.max(0) - after[0].0.max(0);
+        // A reader takes the beginning of the first fragment for that of the file, and a picture
+        // that is shown before it.
+        let late = match is_sound || before[0].1 >= 0 {
+            true => before[0].0.max(0) - after[0].0.max(0),
+            false => before[0].1,
+        };
         for it in &mut after {
             (it.0, it.1) = (it.0 + late, it.1 + late);
         }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::*;
 use crate::media::container::Container;
+use crate::media::track::Medium;
 
 /// What ffprobe tells of a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -316,9 +317,16 @@ fn what_was_cut_out_of_a_file_begins_where_ffprobe_says() {
             packets(&file.0, &["-ignore_editlist", "1"]),
             packets(&file.0, &[]),
         );
+        let mut later_us = Vec::new();
         for track in &index.sampled {
             let id = usize::try_from(track.facts.id).unwrap();
             let is = told(track);
+            if track.codec.medium == Medium::Video {
+                assert_eq!(
+                    is[0].pts, 0,
+                    "{name}: the file begins with its first picture"
+                );
+            }
             let places = |of: &[Packet]| of.iter().map(|it| (it.at, it.bytes)).collect::<Vec<_>>();
             let (is_at, all_at) = (places(&is), places(&all[id - 1]));
             let first = all_at
@@ -326,8 +334,9 @@ fn what_was_cut_out_of_a_file_begins_where_ffprobe_says() {
                 .position(|it| *it == is_at[0])
                 .expect("it is one of them");
             assert_eq!(is_at, all_at[first..first + is.len()], "{name}, track {id}");
-            // Each that ffprobe tells of is there, and is shown when it says; but it lets pictures
-            // begin with a whole one, where the list begins in the middle of one (512 ticks).
+            // Each that ffprobe tells of is there, and is shown as much later than it says as the
+            // sync sample in front is earlier; but it lets pictures begin with a whole one, where
+            // the list begins in the middle of one (40 ms).
             let mut differences = Vec::new();
             for expected in &shown[id - 1] {
                 let is = is.iter().find(|it| it.at == expected.at);
@@ -335,10 +344,14 @@ fn what_was_cut_out_of_a_file_begins_where_ffprobe_says() {
             }
             differences.dedup();
             assert_eq!(differences.len(), 1, "{name}, track {id}: {differences:?}");
-            assert!((0..512).contains(&differences[0]), "{differences:?}");
+            later_us.push(differences[0] * 1_000_000 / i64::from(track.timescale));
             let visible = shown[id - 1].iter().filter(|it| it.pts >= 0).count();
             assert!(is.iter().filter(|it| it.pts >= 0).count() >= visible);
         }
+        let [pictures, sound] = later_us[..] else {
+            panic!("{name}: {later_us:?}");
+        };
+        assert!((pictures - sound).abs() < 41_000, "{name}: {later_us:?}");
     }
 }
 

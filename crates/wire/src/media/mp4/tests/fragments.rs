@@ -241,8 +241,12 @@ proptest! {
 
 /// A file with a fragment for each of these: its `tfdt`, and how many samples of 10 ticks it has.
 fn clocked(fragments: &[(Option<u64>, u32)]) -> Vec<u8> {
+    clocked_of(Track::pictures(1, Vec::new()), fragments)
+}
+
+fn clocked_of(track: Track, fragments: &[(Option<u64>, u32)]) -> Vec<u8> {
     let trex = [[1, 1, 10, 1, 0]];
-    let mut file = moov_of_fragments(&[Track::pictures(1, Vec::new())], &trex);
+    let mut file = moov_of_fragments(&[track], &trex);
     for &(ticks, count) in fragments {
         let mut traf = full(b"tfhd", 0, BASE_IS_MOOF, &[&numbers(&[1])]);
         if let Some(ticks) = ticks {
@@ -267,6 +271,17 @@ fn times(file: &[u8]) -> (Vec<i64>, String) {
 fn a_file_begins_with_its_first_fragment() {
     let (is, problems) = times(&clocked(&[(Some(1 << 32), 2), (Some((1 << 32) + 50), 1)]));
     assert_eq!((is, &*problems), (vec![0, 10, 50], ""));
+}
+
+/// Also where its edit list begins later: what is in front of that would leave at once.
+#[test]
+fn a_cut_file_begins_with_its_first_fragment() {
+    let track = Track {
+        edits: vec![(0, 25, 1 << 16)],
+        ..Track::pictures(1, Vec::new())
+    };
+    let (is, problems) = times(&clocked_of(track, &[(Some(0), 4), (Some(40), 1)]));
+    assert_eq!((is, &*problems), (vec![0, 10, 20, 30, 40], ""));
 }
 
 #[test]

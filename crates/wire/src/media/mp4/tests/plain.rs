@@ -221,13 +221,15 @@ fn edit_lists_say_what_is_shown_and_when() {
         [5, 15, 25, 35, 45, 55]
     );
     assert_eq!(shown(&[(5, -1, ONE), (2, -1, ONE), (60, 0, ONE)])[0], 7);
-    // From the sync sample on that is needed for what is shown.
-    assert_eq!(shown(&[(60, 10, ONE)]), [-10, 0, 10, 20, 30, 40]);
+    // From the sync sample on that is needed for what is shown, which is where the file begins.
+    assert_eq!(shown(&[(60, 10, ONE)]), [0, 10, 20, 30, 40, 50]);
     assert_eq!(shown(&[(60, 30, ONE)]), [0, 10, 20]);
-    assert_eq!(shown(&[(60, 45, ONE)]), [-15, -5, 5]);
+    assert_eq!(shown(&[(60, 45, ONE)]), [0, 10, 20]);
+    assert_eq!(shown(&[(10, -1, ONE), (60, 45, ONE)]), [0, 10, 20]);
+    assert_eq!(shown(&[(20, -1, ONE), (60, 45, ONE)]), [5, 15, 25]);
     // Up to the end that it says.
     assert_eq!(shown(&[(21, 0, ONE)]), [0, 10, 20]);
-    assert_eq!(shown(&[(20, 10, ONE)]), [-10, 0, 10]);
+    assert_eq!(shown(&[(20, 10, ONE)]), [0, 10, 20]);
     assert_eq!(shown_when(&[(20, 0, ONE)]).1, "");
     let (shown, problems) = shown_when(&[(20, 0, ONE), (10, 40, ONE), (5, 0, ONE)]);
     assert_eq!(
@@ -239,6 +241,29 @@ fn edit_lists_say_what_is_shown_and_when() {
         problems,
         "an edit at another than the usual rate is not honoured"
     );
+}
+
+/// Else the pictures between the sync sample and where the edit list begins would leave at once.
+#[test]
+fn a_film_cut_between_sync_samples_begins_at_one() {
+    let mut tables_of_pictures = tables(6, 1, 10, 0);
+    tables_of_pictures.push(counted(b"stss", 0, 1, &[1, 4]));
+    let pictures = Track {
+        edits: vec![(0, 45, 1 << 16)],
+        ..Track::pictures(1, tables_of_pictures)
+    };
+    let of_sound = Track {
+        edits: vec![(0, 360, 1 << 16)],
+        ..Track::sound(2, tables(100, 30, 160, 0))
+    };
+    let index = index(&padded(&moov(&[pictures, of_sound], b"")));
+    let [pictures, sound] = &index.sampled[..] else {
+        panic!("{:?}", index.left_out);
+    };
+    // The 15 ms from there to where the list begins are in front of the sound, too.
+    assert_eq!((pictures.shift_ticks, sound.shift_ticks), (-30, -240));
+    let due_ms: Vec<_> = (0..3).map(|at| pictures.due_ns(at) / 1_000_000).collect();
+    assert_eq!(due_ms, [0, 10, 20]);
 }
 
 #[test]
