@@ -31,9 +31,9 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
 use onrush_sys::clock::monotonic_ns;
-use thiserror::Error;
 
 use super::arrival::{devices, hardware_of};
+use super::error::{AgentError, OPTMEM_BYTES, chain};
 use super::netns::in_netns_of;
 use super::network::{Hop, Network};
 
@@ -101,64 +101,6 @@ struct Attached {
     refused: BTreeMap<String, u32>,
 }
 
-/// Why there is no agent, or why it has to end.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AgentError {
-    /// The control group is none.
-    #[error(
-        "{path} is no control group of version 2: {source}; mount one (mount -t cgroup2 none \
-         /sys/fs/cgroup) and name a folder in it",
-        path = path.display()
-    )]
-    Cgroup {
-        /// What was named.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Another agent serves it.
-    #[error(
-        "another agent serves {path} in this network namespace; end that one first",
-        path = .0.display()
-    )]
-    Served(PathBuf),
-    /// The control group was removed.
-    #[error("{path} was removed", path = .0.display())]
-    Gone(PathBuf),
-    /// The kernel lets a socket keep too little.
-    #[error(
-        "net.core.optmem_max is {found}, and lists of members take {OPTMEM_BYTES}; set it: sysctl \
-         -w net.core.optmem_max={OPTMEM_BYTES}"
-    )]
-    Optmem {
-        /// What it is.
-        found: u64,
-    },
-    /// The kernel did not take a program.
-    #[error(
-        "load the eBPF programs of SO_SETSENDGRP (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6): {0}"
-    )]
-    Load(#[from] aya::EbpfError),
-    /// A program was not verified, or not attached.
-    #[error("attach {program} (needs CAP_BPF and CAP_NET_ADMIN): {source}")]
-    Attach {
-        /// Which.
-        program: &'static str,
-        /// What the system said.
-        source: ProgramError,
-    },
-    /// A map cannot be used.
-    #[error("the maps of SO_SETSENDGRP: {0}")]
-    Map(#[from] aya::maps::MapError),
-    /// The routing tables cannot be read.
-    #[error("rtnetlink: {0}")]
-    Network(#[source] io::Error),
-    /// The devices cannot be listed.
-    #[error("list the network devices: {0}")]
-    Devices(#[source] io::Error),
-}
-
 impl Agent {
     /// Serves the control group of that folder, and those below it.
     ///
@@ -206,8 +148,12 @@ impl Agent {
             next,
             name,
         };
-        agent.look_for_devices()?;
-        Ok(agent)
+        match agent.look_for_devices()? {
+            Some((device, source)) if agent.attached.devices.is_empty() => {
+                Err(AgentError::Device { device, source })
+            }
+            _ => Ok(agent),
+        }
     }
 
     /// Waits for so long until something is to be done, and does it: tells next hops that programs
@@ -337,20 +283,26 @@ impl Agent {
         self.attached.devices.keys().map(String::as_str)
     }
 
-    /// In the network namespace that it was started in, whatever thread this is.
-    fn look_for_devices(&mut self) -> Result<(), AgentError> {
+    /// In the network namespace that it was started in, whatever thread this is. A device that took
+    /// no program, if one has come.
+    fn look_for_devices(&mut self) -> Result<Option<(String, ProgramError)>, AgentError> {
         self.looked_ns = monotonic_ns();
         let (socket, ebpf, attached) = (&self.socket, &mut self.ebpf, &mut self.attached);
         let looked = in_netns_of(socket, || Ok(attached.look(socket, ebpf)));
         let looked = looked.map_err(|error| AgentError::Devices(io::Error::other(error)))?;
-        looked.map_err(AgentError::Devices)?;
+        let refused = looked.map_err(AgentError::Devices)?;
         self.tell_devices();
-        Ok(())
+        Ok(refused)
     }
 }
 
 impl Attached {
-    fn look(&mut self, socket: &UdpSocket, ebpf: &mut Ebpf) -> io::Result<()> {
+    fn look(
+        &mut self,
+        socket: &UdpSocket,
+        ebpf: &mut Ebpf,
+    ) -> io::Result<Option<(String, ProgramError)>> {
+        let mut refused = None;
         let there: BTreeMap<_, _> = devices()?
             .into_iter()
             .filter_map(|name| index_of(&name).map(|index| (name, index)))
@@ -370,12 +322,14 @@ impl Attached {
                     self.devices.insert(name, (index, link));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, device = name, "sends through this device stay single");
-                    self.refused.insert(name, index);
+                    let why = chain(&error);
+                    tracing::warn!(error = why, device = name, "sends through it stay single");
+                    self.refused.insert(name.clone(), index);
+                    refused = Some((name, error));
                 }
             }
         }
-        Ok(())
+        Ok(refused)
     }
 }
 
@@ -579,8 +533,5 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 const LOOK_NS: u64 = 1_000_000_000;
 /// How long an agent that has just ended may seem to be there.
 const NAME_WAIT_MAX: Duration = Duration::from_secs(1);
-/// What the lists of a socket take of what it may keep: two of [`SOCKET_MEMBERS_MAX`], at 48 bytes
-/// each, and what is about them.
-const OPTMEM_BYTES: u64 = 100 << 10;
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sendgrp.o"));

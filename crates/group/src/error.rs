@@ -1,7 +1,9 @@
-//! Why there is no group, or why the kernel does not replicate for it.
+//! Why there is no group, why the kernel does not replicate for it, or why there is no agent.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use aya::EbpfError;
 use aya::maps::MapError;
@@ -25,7 +27,8 @@ pub enum KernelError {
     Load(#[from] EbpfError),
     /// The program was not verified, or not attached.
     #[error(
-        "attach the eBPF program to {device} (needs CAP_NET_ADMIN and Linux 6.6, tcx): {source}"
+        "attach the eBPF program to {device} (needs CAP_NET_ADMIN and Linux 6.6, tcx): {}",
+        chain(source)
     )]
     Attach {
         /// The device.
@@ -111,8 +114,122 @@ pub enum GroupError {
     },
 }
 
+/// Why there is no agent, or why it has to end.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// The control group is none.
+    #[error(
+        "{path} is no control group of version 2: {source}; mount one (mount -t cgroup2 none \
+         /sys/fs/cgroup) and name a folder in it",
+        path = path.display()
+    )]
+    Cgroup {
+        /// What was named.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another agent serves it.
+    #[error(
+        "another agent serves {path} in this network namespace; end that one first",
+        path = .0.display()
+    )]
+    Served(PathBuf),
+    /// The control group was removed.
+    #[error("{path} was removed", path = .0.display())]
+    Gone(PathBuf),
+    /// The kernel lets a socket keep too little.
+    #[error(
+        "net.core.optmem_max is {found}, and lists of members take {OPTMEM_BYTES}; set it: sysctl \
+         -w net.core.optmem_max={OPTMEM_BYTES}"
+    )]
+    Optmem {
+        /// What it is.
+        found: u64,
+    },
+    /// The kernel did not take a program.
+    #[error(
+        "load the eBPF programs of SO_SETSENDGRP (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6): {0}"
+    )]
+    Load(#[from] EbpfError),
+    /// A program was not verified, or not attached.
+    #[error(
+        "attach {program} (needs CAP_BPF and CAP_NET_ADMIN): {}",
+        chain(source)
+    )]
+    Attach {
+        /// Which.
+        program: &'static str,
+        /// What the system said.
+        source: ProgramError,
+    },
+    /// No device took it.
+    #[error(
+        "attach the eBPF program of SO_SETSENDGRP to {device}, as to every other device (needs \
+         CAP_NET_ADMIN and Linux 6.6, tcx): {}",
+        chain(source)
+    )]
+    Device {
+        /// One of them.
+        device: String,
+        /// What the system said.
+        source: ProgramError,
+    },
+    /// A map cannot be used.
+    #[error("the maps of SO_SETSENDGRP: {0}")]
+    Map(#[from] MapError),
+    /// The routing tables cannot be read.
+    #[error("rtnetlink: {0}")]
+    Network(#[source] io::Error),
+    /// The devices cannot be listed.
+    #[error("list the network devices: {0}")]
+    Devices(#[source] io::Error),
+}
+
 impl From<KernelError> for GroupError {
     fn from(error: KernelError) -> Self {
         Self::Kernel(error)
+    }
+}
+
+/// What the lists of a socket take of what it may keep: two of the most members that a socket may
+/// have, at 48 bytes each, and what is about them.
+pub(super) const OPTMEM_BYTES: u64 = 100 << 10;
+
+/// An error and what is behind it: the library that loads programs says which call failed, and the
+/// system's answer only when asked.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let behind = source.to_string();
+        // Some say it themselves.
+        if !text.contains(&behind) {
+            text.push_str(": ");
+            text.push_str(&behind);
+        }
+        next = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use aya::sys::SyscallError;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_program_is_told_with_what_the_system_said() {
+        let io_error = io::Error::from_raw_os_error(libc::EINVAL);
+        let call = "bpf_mprog_attach";
+        let error = KernelError::Attach {
+            device: "eth0".to_owned(),
+            source: SyscallError { call, io_error }.into(),
+        };
+        let text = error.to_string();
+        assert!(text.contains("Linux 6.6"), "{text}");
+        assert_eq!(text.matches("Invalid argument").count(), 1, "{text}");
     }
 }

@@ -42,12 +42,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-pub use agent::{Agent, AgentError, AgentOptions, SOCKET_MEMBERS_MAX, TARGETS_MAX};
+pub use agent::{Agent, AgentOptions, SOCKET_MEMBERS_MAX, TARGETS_MAX};
 pub use arrival::{Heard, RtpPacket, Taken};
 use chosen::{Chosen, choose_without_program};
 pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};
-pub use error::{GroupError, KernelError};
+pub use error::{AgentError, GroupError, KernelError};
 pub use ingress::Ingress;
 use kernel::Kernel;
 pub use kernel::LANES_MAX;

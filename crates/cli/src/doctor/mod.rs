@@ -12,12 +12,13 @@ use std::sync::Arc;
 use clap::{Args, ValueHint};
 use onrush_cli::units::indented;
 use onrush_lock::memory::Area;
-use onrush_sys::path::{self, PathName};
+use onrush_sys::path::{self, PathName, Vectored};
 use onrush_sys::pool::Pool;
 use onrush_sys::probe::Facts;
 use onrush_sys::wake::Waker;
 use serde::Serialize;
 
+mod later;
 mod rows;
 mod sandbox;
 
@@ -70,7 +71,8 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     let state = named.map_or_else(default_state, |it| it.directory().map(Into::into));
     rows.push(state_row(state.as_deref()));
     rows.extend(sandbox::rows(&facts));
-    let choice = choose()?;
+    let (choice, vectored) = choose()?;
+    rows.extend(later::rows(&facts, vectored));
     if arguments.json {
         print_json(&rows, &choice, out)?;
     } else {
@@ -137,7 +139,7 @@ fn print_json(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Res
 }
 
 /// Opens the path that the server would open here, and keeps the reasons against better ones.
-fn choose() -> anyhow::Result<Choice> {
+fn choose() -> anyhow::Result<(Choice, Vectored)> {
     let pool = Arc::new(Pool::new(Area::map(TRIAL_BYTES)?, TRIAL_BYTES));
     let waker = Arc::new(Waker::new()?);
     let mut passed_over = Vec::new();
@@ -147,10 +149,11 @@ fn choose() -> anyhow::Result<Choice> {
             why: error.to_string(),
         });
     });
-    Ok(Choice {
+    let choice = Choice {
         name: path.name().as_str(),
         passed_over,
-    })
+    };
+    Ok((choice, path.vectored()))
 }
 
 /// A memory area large enough to open a path on.
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_choice_names_every_better_path() {
-        let choice = choose().unwrap();
+        let (choice, _) = choose().unwrap();
         let all: Vec<_> = PathName::ALL.iter().map(|name| name.as_str()).collect();
         let passed_over: Vec<_> = choice.passed_over.iter().map(|path| path.name).collect();
         assert_eq!(

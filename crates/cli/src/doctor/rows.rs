@@ -407,14 +407,18 @@ impl Row {
         Self::new(what, State::Note, found)
     }
 
-    fn lacking(what: impl Into<String>, found: impl Into<String>, means: &'static str) -> Self {
+    pub(super) fn lacking(
+        what: impl Into<String>,
+        found: impl Into<String>,
+        means: &'static str,
+    ) -> Self {
         Self {
             means,
             ..Self::new(what, State::Lacking, found)
         }
     }
 
-    fn remedy(self, remedy: impl Into<String>) -> Self {
+    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
         Self {
             remedy: remedy.into(),
             ..self

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
-use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
-use super::vectored::{self, Means, Messages};
+use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring};
+use super::vectored::{self, Means, Messages, Trial};
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Sent,
     StreamData, StreamSend, To, Train, Vectored, check,
@@ -73,7 +73,7 @@ pub(super) struct UringRegisteredZc {
     wake_armed: bool,
     /// Whether a sleep can end at an absolute time (IORING_ENTER_ABS_TIMER).
     absolute_sleep: bool,
-    /// Whether the kernel says if it copied.
+    /// Whether the kernel says if it copied, [`Self::tells_usage`].
     report_usage: bool,
     is_ordered: bool,
     /// Whether a socket that is kept can be had back (IORING_OP_FIXED_FD_INSTALL, Linux 6.8).
@@ -126,7 +126,7 @@ impl UringRegisteredZc {
             in_flight: 0,
             wake_armed: false,
             absolute_sleep: true,
-            report_usage: kernel_at_least(6, 2),
+            report_usage: true,
             is_ordered,
             gives_back: probe.is_supported(opcode::FixedFdInstall::CODE),
             aside: VecDeque::new(),
@@ -143,12 +143,13 @@ impl UringRegisteredZc {
             })?;
         // Linux 6.12 sleeps to an absolute time; to others the flag is EINVAL.
         path.absolute_sleep = path.enter(1, Some(1)).is_ok();
+        path.report_usage = path.tells_usage();
         if probe.is_supported(opcode::SendMsgZc::CODE) {
             path.means = vectored::try_out(path.pool.area().bytes_total(), |train| {
                 path.try_train(train)
             });
-            path.counters = Counters::default();
         }
+        path.counters = Counters::default();
         Ok(path)
     }
 
@@ -166,8 +167,28 @@ impl UringRegisteredZc {
 
     /// Sends a train of a trial, and waits until the kernel has let go of it: its errno, or 0.
     fn try_train(&mut self, train: &Train) -> io::Result<i32> {
-        let entry = self.message_entry(train, true).user_data(TRIAL);
-        self.push(&entry);
+        let entry = self.message_entry(train, true);
+        self.try_entry(entry)
+    }
+
+    /// Whether the kernel says if it copied: Linux 6.2, and some releases of 6.1. To others the
+    /// wish is EINVAL.
+    fn tells_usage(&mut self) -> bool {
+        let Ok(trial) = Trial::new() else {
+            return false;
+        };
+        let headers = None;
+        let train = Train {
+            headers,
+            ..trial.train(2)
+        };
+        let has_room = self.pool.area().bytes_total() >= Trial::BYTES;
+        let entry = self.image_entry(&train);
+        has_room && matches!(self.try_entry(entry), Ok(0))
+    }
+
+    fn try_entry(&mut self, entry: squeue::Entry) -> io::Result<i32> {
+        self.push(&entry.user_data(TRIAL));
         let (mut errno, mut released) = (None, false);
         while errno.is_none() || !released {
             self.enter(1, None)?;

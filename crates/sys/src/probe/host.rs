@@ -20,6 +20,9 @@ pub struct Host {
     pub seccomp_filtered: bool,
     /// Whether a tc program can be loaded: needed by the test bed, never by the server.
     pub bpf: Result<(), Refused>,
+    /// Whether a program can be attached to a device so that it goes with who attached it: tcx
+    /// (Linux 6.6). Needed by groups that the kernel replicates for.
+    pub tcx: Result<(), Refused>,
     /// Some of the kernel's settings; `None` where this kernel has no such file.
     pub sysctls: Vec<(&'static str, Option<u64>)>,
 }
@@ -59,6 +62,7 @@ impl Host {
                 .collect(),
             seccomp_filtered: filter.is_some_and(|mode| mode.trim() != "0"),
             bpf: bpf(),
+            tcx: tcx(),
             sysctls: SYSCTLS.iter().map(|&name| (name, sysctl(name))).collect(),
         }
     }
@@ -121,6 +125,44 @@ fn bpf() -> Result<(), Refused> {
     // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
     unsafe { libc::close(fd) };
     Ok(())
+}
+
+/// Asks which programs are attached to the loopback device, the first of each namespace.
+fn tcx() -> Result<(), Refused> {
+    /// The beginning of `union bpf_attr` for `BPF_PROG_QUERY`; all else in it is zero.
+    #[derive(Default)]
+    #[repr(C)]
+    struct Query {
+        interface: u32,
+        attach_type: u32,
+        flags: [u32; 2],
+        program_ids: u64,
+        programs: u32,
+        pad: u32,
+        more: [u64; 4],
+    }
+    const BPF_PROG_QUERY: libc::c_long = 16;
+    const BPF_TCX_EGRESS: u32 = 47;
+
+    let mut query = Query {
+        interface: 1,
+        attach_type: BPF_TCX_EGRESS,
+        ..Query::default()
+    };
+    // SAFETY: the attribute is as long as is said, has no padding of the compiler's, points to
+    // nothing, and is written by the kernel within its length.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_QUERY,
+            &raw mut query,
+            size_of::<Query>(),
+        )
+    };
+    match answer {
+        0 => Ok(()),
+        _ => Err(Refused::last("bpf(BPF_PROG_QUERY)")),
+    }
 }
 
 /// What bounds the paths: socket buffers, zero-copy accounting, io_uring's switch.

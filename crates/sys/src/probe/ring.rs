@@ -18,6 +18,9 @@ pub struct Ring {
     pub send_zc: bool,
     /// Whether the kernel knows `IORING_OP_READ_FIXED`, for cold reads (5.1).
     pub read_fixed: bool,
+    /// Whether a socket in the ring's table can be had back, `IORING_OP_FIXED_FD_INSTALL` (6.8), so
+    /// that sockets need no descriptors while they are there.
+    pub keeps_sockets: bool,
     /// Whether a wait can carry a time-out, `IORING_FEAT_EXT_ARG` (5.11).
     pub wait_timeout: bool,
     /// Whether that time-out can be an absolute time, `IORING_ENTER_ABS_TIMER` (6.12).
@@ -55,6 +58,7 @@ impl Ring {
         Ok(Self {
             send_zc: known.is_supported(opcode::SendZc::CODE),
             read_fixed: known.is_supported(opcode::ReadFixed::CODE),
+            keeps_sockets: known.is_supported(opcode::FixedFdInstall::CODE),
             wait_timeout: ring.params().is_feature_ext_arg(),
             wait_until: wait_until(&ring),
             single_issuer: flagged(|builder| builder.setup_single_issuer()),
