@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
+use onrush_lock::CacheError;
 use onrush_lock::memory::MemoryError;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use thiserror::Error;
 
-use super::MEMBERS_MAX;
 use super::uring::UringError;
+use super::MEMBERS_MAX;
 
 /// Why no program replicates here.
 #[derive(Debug, Error)]
@@ -63,6 +64,9 @@ pub enum GroupError {
     /// There is no memory for the area.
     #[error("the group's area: {0}")]
     Area(#[from] MemoryError),
+    /// The memory to send from cannot be registered.
+    #[error("the group's cache of registrations: {0}")]
+    Cache(#[from] CacheError),
     /// More members than the group was opened for.
     #[error("the group has room for {members_max} members; open it with a larger members_max")]
     MembersMax {

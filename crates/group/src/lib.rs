@@ -22,6 +22,7 @@
 mod agent;
 mod arrival;
 mod bpf;
+mod cached;
 mod chosen;
 mod device;
 mod direct;
@@ -43,6 +44,7 @@ use std::os::fd::AsRawFd;
 
 pub use agent::{Agent, AgentError, AgentOptions, SOCKET_MEMBERS_MAX, TARGETS_MAX};
 pub use arrival::{Heard, RtpPacket, Taken};
+use cached::Cached;
 use chosen::{Chosen, choose_without_program};
 pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};
@@ -51,6 +53,7 @@ pub use ingress::Ingress;
 use kernel::Kernel;
 pub use kernel::LANES_MAX;
 use members::Members;
+use onrush_lock::Budget;
 use onrush_lock::memory::Area;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use uring::Uring;
@@ -67,6 +70,8 @@ pub struct Group {
     members: Members,
     sender: Sender,
     area: Option<Area>,
+    cached: Option<Box<Cached>>,
+    cache_budget: Budget,
     sends: u64,
     sent: Sent,
 }
@@ -196,6 +201,8 @@ impl Group {
             members,
             sender,
             area,
+            cached: None,
+            cache_budget: cached::BUDGET,
             sends: 0,
             sent: Sent::default(),
         })
@@ -377,7 +384,11 @@ impl Group {
             (counters.passes, counters.passes_missed) = (kernel.passes, kernel.passes_missed);
         }
         if let Some(uring) = self.sender.uring() {
-            (counters.zero_copy, counters.copied) = (uring.zero_copy, uring.copied);
+            (counters.zero_copy, counters.copied) = (uring.sends.zero_copy, uring.sends.copied);
+        }
+        if let Some((zero_copy, copied)) = self.cached.as_ref().map(|cached| cached.usage()) {
+            counters.zero_copy += zero_copy;
+            counters.copied += copied;
         }
         counters
     }
