@@ -12,7 +12,7 @@ use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use thiserror::Error;
 
 use super::uring::UringError;
-use super::MEMBERS_MAX;
+use super::{MEMBERS_MAX, STREAMS_MAX};
 
 /// Why no program replicates here.
 #[derive(Debug, Error)]
@@ -112,6 +112,47 @@ pub enum GroupError {
         end: usize,
         /// The area's size.
         area_bytes: usize,
+    },
+}
+
+/// Why there is no group of streams, or why it cannot do that.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// No ring sends here.
+    #[error("{0}")]
+    Uring(#[from] UringError),
+    /// There is no memory for the area.
+    #[error("the memory of a group of streams: {0}")]
+    Area(#[from] MemoryError),
+    /// More connections than the group was opened for.
+    #[error(
+        "the group has room for {streams_max} streams (any has for {STREAMS_MAX}); open it with a \
+         larger streams_max"
+    )]
+    StreamsMax {
+        /// How many it may have.
+        streams_max: usize,
+    },
+    /// The area does not reach that far, or there is nothing to send.
+    #[error("bytes {start} to {end} are no part of the area of {area_bytes}")]
+    Outside {
+        /// The first byte asked for.
+        start: usize,
+        /// Behind the last.
+        end: usize,
+        /// The area's size.
+        area_bytes: usize,
+    },
+    /// Somebody has not acknowledged what lies there.
+    #[error(
+        "bytes {start} to {end} are still being sent; write elsewhere, or poll until they are not"
+    )]
+    InUse {
+        /// The first byte asked for.
+        start: usize,
+        /// Behind the last.
+        end: usize,
     },
 }
 

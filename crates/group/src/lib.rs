@@ -14,7 +14,7 @@
 //!
 //! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and
 //! never a mixture. A member that cannot be sent to is counted, with its error, and keeps nobody
-//! waiting: every send is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and
+//! waiting: every send is `MSG_DONTWAIT`. TCP connections have a [`StreamGroup`]. Not here: who the members are, pace, retransmission, and
 //! any answer from a member.
 
 #![warn(clippy::missing_errors_doc)]
@@ -34,6 +34,7 @@ mod making;
 mod members;
 mod netlink;
 mod network;
+mod streams;
 mod table;
 mod uring;
 
@@ -48,7 +49,7 @@ use cached::Cached;
 use chosen::{Chosen, choose_without_program};
 pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};
-pub use error::{GroupError, KernelError};
+pub use error::{GroupError, KernelError, StreamError};
 pub use ingress::Ingress;
 use kernel::Kernel;
 pub use kernel::LANES_MAX;
@@ -56,11 +57,15 @@ use members::Members;
 use onrush_lock::Budget;
 use onrush_lock::memory::Area;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+pub use streams::{StreamCounters, StreamEnd, StreamGroup, StreamId, StreamOptions};
 use uring::Uring;
 pub use uring::UringError;
 
 /// Members that a group may be opened for.
 pub const MEMBERS_MAX: usize = 131_072;
+
+/// Connections that a group of streams may be opened for.
+pub const STREAMS_MAX: usize = 16_384;
 
 /// A UDP socket whose sends go to every member.
 pub struct Group {
