@@ -354,6 +354,26 @@ fn a_multicast_address_is_one_member() {
     }
 }
 
+/// The kernel wants SO_BROADCAST for it, and says so for that member alone.
+#[test]
+fn a_broadcast_address_is_refused_to_itself_alone() {
+    for way in ways() {
+        let (sockets, mut addresses) = receivers("127.0.0.1:0", 2);
+        let broadcast = "127.255.255.255:9".parse().expect("an address");
+        addresses.insert(1, broadcast);
+        let mut group = group(way, "127.0.0.1:0");
+        group.set_members(&addresses).expect("room");
+        let sent = group.send(b"not for all").expect("a datagram");
+        assert_eq!((sent.packets, sent.refused), (2, 1), "{way}");
+        let counters = group.member_counters(broadcast).expect("a member");
+        assert_eq!((counters.refused, counters.errno_last), (1, libc::EACCES));
+        for socket in &sockets {
+            expect(socket, b"not for all", STRIDE);
+            expect_nothing(socket);
+        }
+    }
+}
+
 #[test]
 fn a_million_adds_end_at_the_limit() {
     let ways = ways();
