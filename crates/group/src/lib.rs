@@ -14,8 +14,8 @@
 //!
 //! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and
 //! never a mixture. A member that cannot be sent to is counted, with its error, and keeps nobody
-//! waiting: every send is `MSG_DONTWAIT`. TCP connections have a [`StreamGroup`]. Not here: who the members are, pace, retransmission, and
-//! any answer from a member.
+//! waiting: every send is `MSG_DONTWAIT`. TCP connections have a [`StreamGroup`]. Not
+//! here: who the members are, pace, retransmission, and any answer from a member.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -27,8 +27,8 @@ pub struct StreamOptions {
     pub streams_max: usize,
     /// Bytes of the memory that is sent from.
     pub area_bytes: usize,
-    /// Messages that a connection may not have acknowledged yet; one that is further behind is reset
-    /// when the next is sent.
+    /// Messages that a connection may not have acknowledged yet; one that is further behind is
+    /// reset when the next is sent.
     pub behind_max: usize,
 }
 
