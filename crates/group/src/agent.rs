@@ -34,7 +34,7 @@ use onrush_sys::clock::monotonic_ns;
 use thiserror::Error;
 
 use super::arrival::{devices, hardware_of};
-use super::kernel::in_netns_of;
+use super::netns::in_netns_of;
 use super::network::{Hop, Network};
 
 /// Members of a socket's group.

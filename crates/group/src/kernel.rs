@@ -21,10 +21,8 @@
 //! net.core.netdev_max_backlog packets wait (a pass is shorter than that), count in the device's
 //! tx_dropped.
 
-use std::fs::File;
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::device::{GroupPass, try_it};
@@ -33,6 +31,7 @@ use super::error::KernelError;
 use super::lane::{Lane, MemberPosition, ReplicationResult};
 use super::making::{LaneMaking, LaneOrder};
 use super::members::Members;
+use super::netns::in_netns_of;
 use super::network::{Hop, LaneKey, Network, netns_cookie, option};
 use super::table::narrow;
 use super::{MemberCounters, Sent, Train};
@@ -457,41 +456,6 @@ enum Making {
     Beside,
 }
 
-/// Does something in the socket's network namespace: here, or if this thread is in another, on a
-/// thread that goes there.
-pub(super) fn in_netns_of<T: Send>(
-    socket: &UdpSocket,
-    act: impl FnOnce() -> Result<T, KernelError> + Send,
-) -> Result<T, KernelError> {
-    let probe = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"));
-    let here = probe.as_ref().ok().and_then(netns_cookie);
-    if here == netns_cookie(socket) {
-        return act();
-    }
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            enter_netns_of(socket).map_err(KernelError::Network)?;
-            act()
-        });
-        thread.join().expect("loading and asking do not panic")
-    })
-}
-
-fn enter_netns_of(socket: &UdpSocket) -> io::Result<()> {
-    // SAFETY: SIOCGSKNS takes no argument and answers with a new descriptor.
-    let fd = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
-    let netns = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    // SAFETY: a descriptor and a flag. Only the calling thread moves, and it was made for that.
-    if unsafe { libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 /// Packets that the far end of a veth pair, or of loopback, lets wait.
 pub(super) fn backlog_packets_max() -> u32 {
     let text = std::fs::read_to_string("/proc/sys/net/core/netdev_max_backlog");
@@ -506,4 +470,3 @@ const LANE_MEMBERS_MIN: usize = 2;
 const POLL_NS: u64 = 10_000_000;
 /// Longer than the kernel tries to resolve an address (3 s: mcast_solicit times retrans_time).
 const SUSPENDED_NS: u64 = 5_000_000_000;
-const SIOCGSKNS: libc::c_ulong = 0x894C;

@@ -33,6 +33,7 @@ mod lane;
 mod making;
 mod members;
 mod netlink;
+mod netns;
 mod network;
 mod streams;
 mod table;

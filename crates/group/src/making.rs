@@ -13,8 +13,8 @@ use std::thread;
 
 use super::device::{AtDevice, PassEntry};
 use super::error::KernelError;
-use super::kernel::in_netns_of;
 use super::lane::Lane;
+use super::netns::in_netns_of;
 use super::network::{LaneKey, netns_cookie};
 
 /// What a lane is made of.
