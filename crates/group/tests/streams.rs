@@ -230,7 +230,8 @@ fn limits_of_streams_and_area_hold() {
             area_bytes: 4096,
             behind_max: 1,
         };
-        assert_eq!(StreamGroup::open(&options).is_ok(), fits, "{streams_max}");
+        let opened = StreamGroup::open(&options);
+        assert_eq!(opened.is_ok(), fits, "{streams_max}: {opened:?}");
     }
     let options = StreamOptions {
         area_bytes: 4096,
