@@ -20,7 +20,7 @@
  * The version of this interface. It grows when something is added; the name of the shared library
  * (libonrush.so.1) changes when something is changed or taken away.
  */
-#define ONRUSH_ABI_VERSION 1
+#define ONRUSH_ABI_VERSION 2
 
 /**
  * Keeps registrations of sealed memory alone.
@@ -543,6 +543,29 @@ int32_t onrush_group_send(onrush_group_t group,
                           size_t length,
                           size_t packet_bytes,
                           struct onrush_sent_t *sent);
+
+/**
+ * Sends a message of any length to every member, in packets of `packet_bytes` bytes, of which the
+ * last may be shorter. By ONRUSH_WAY_URING it leaves from where it lies, without a copy: its
+ * registration is looked for in the group's cache. The memory is the caller's again when this
+ * returns. By other ways the kernel copies it. `sent` may be NULL.
+ */
+int32_t onrush_group_send_cached(onrush_group_t group,
+                                 const void *data,
+                                 size_t length,
+                                 size_t packet_bytes,
+                                 struct onrush_sent_t *sent);
+
+/**
+ * Says what `onrush_group_send_cached` may keep registered, from now on. At first that is sealed
+ * memory alone, 1024 registrations of 256 MiB together.
+ */
+int32_t onrush_group_set_cache(onrush_group_t group, const struct onrush_cache_options_t *options);
+
+/**
+ * What the group's cache has done so far: hits, misses, uncached, invalidations and evictions.
+ */
+int32_t onrush_group_cache_counters(onrush_group_t group, struct onrush_cache_counters_t *counters);
 
 /**
  * What the group has done so far.

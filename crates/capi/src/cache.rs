@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
 
-use onrush_lock::{Budget, Cache, Keep, Loan, Uncached};
+use onrush_lock::{Budget, Cache, CacheCounters, Keep, Loan, Uncached};
 
 use crate::arguments::{Out, range, read};
 use crate::error::{Failure, ONRUSH_ERROR_BUSY, ONRUSH_ERROR_HANDLE, guarded};
@@ -140,15 +140,7 @@ pub unsafe extern "C" fn onrush_cache_open(
         let to = unsafe { Out::new(cache, "cache") }?;
         // SAFETY: as above.
         let options = unsafe { read(options, "options") }?;
-        let keep = match options.keep {
-            ONRUSH_KEEP_SEALED => Keep::Sealed,
-            ONRUSH_KEEP_WATCHED => Keep::Watched,
-            other => {
-                return Err(Failure::argument(format_args!(
-                    "{other} is nothing to keep; use ONRUSH_KEEP_SEALED or ONRUSH_KEEP_WATCHED"
-                )));
-            }
-        };
+        let budget = budget_of(options)?;
         if ring < 0 {
             return Err(Failure::argument(format_args!(
                 "{ring} is no descriptor; set up a ring first"
@@ -157,11 +149,6 @@ pub unsafe extern "C" fn onrush_cache_open(
         // SAFETY: it is not -1, and is only asked for a duplicate; what is not open, or no ring, is
         // refused by the kernel.
         let ring = unsafe { BorrowedFd::borrow_raw(ring) };
-        let budget = Budget {
-            keep,
-            entries_max: options.entries_max as usize,
-            bytes_max: usize::try_from(options.bytes_max).unwrap_or(usize::MAX),
-        };
         to.set(open(LendingCache {
             cache: Cache::new(ring, budget)?,
             loans: Vec::new(),
@@ -226,16 +213,11 @@ pub unsafe extern "C" fn onrush_cache_counters(
         // SAFETY: of the library's rules for pointers.
         let to = unsafe { Out::new(counters, "counters") }?;
         let counted = with::<LendingCache, _>(cache, |it| {
-            let counters = it.cache.counters();
             Ok(onrush_cache_counters_t {
-                hits: counters.hits,
-                misses: counters.misses,
-                uncached: counters.uncached,
-                invalidations: counters.invalidations,
-                evictions: counters.evictions,
                 kept: it.cache.kept() as u64,
                 kept_bytes: it.cache.kept_bytes() as u64,
                 loans: it.out() as u64,
+                ..told_of(it.cache.counters())
             })
         })?;
         to.set(counted);
@@ -255,6 +237,38 @@ pub extern "C" fn onrush_cache_close(cache: onrush_cache_t) -> i32 {
             )),
         };
         close(cache, check).map(drop::<LendingCache>)
+    })
+}
+
+/// What a cache has done, as C has it.
+pub(crate) fn told_of(counters: CacheCounters) -> onrush_cache_counters_t {
+    onrush_cache_counters_t {
+        hits: counters.hits,
+        misses: counters.misses,
+        uncached: counters.uncached,
+        invalidations: counters.invalidations,
+        evictions: counters.evictions,
+        kept: 0,
+        kept_bytes: 0,
+        loans: 0,
+    }
+}
+
+/// What a cache of these options keeps.
+pub(crate) fn budget_of(options: onrush_cache_options_t) -> Result<Budget, Failure> {
+    let keep = match options.keep {
+        ONRUSH_KEEP_SEALED => Keep::Sealed,
+        ONRUSH_KEEP_WATCHED => Keep::Watched,
+        other => {
+            return Err(Failure::argument(format_args!(
+                "{other} is nothing to keep; use ONRUSH_KEEP_SEALED or ONRUSH_KEEP_WATCHED"
+            )));
+        }
+    };
+    Ok(Budget {
+        keep,
+        entries_max: options.entries_max as usize,
+        bytes_max: usize::try_from(options.bytes_max).unwrap_or(usize::MAX),
     })
 }
 

@@ -158,6 +158,9 @@ impl From<CacheError> for Failure {
 
 impl From<GroupError> for Failure {
     fn from(error: GroupError) -> Self {
+        if let GroupError::Cache(error) = error {
+            return error.into();
+        }
         let code = match &error {
             GroupError::Kernel(KernelError::Load(_) | KernelError::Attach { .. })
             | GroupError::UdpSegment(_)

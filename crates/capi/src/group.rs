@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use onrush_group::{Group, Options, Way};
+use onrush_group::{Group, Options, Sent, Way};
 
 use crate::arguments::{Out, bytes, read, write_text};
+use crate::cache::{budget_of, onrush_cache_counters_t, onrush_cache_options_t, told_of};
 use crate::error::{Failure, guarded};
 use crate::handle::{self, close, open, with};
 
@@ -181,12 +182,60 @@ pub unsafe extern "C" fn onrush_group_send(
             0 => Ok(it.send(data)?),
             stride => Ok(it.send_train(data, stride)?),
         })?;
-        if let Some(told) = told {
-            told.set(onrush_sent_t {
-                packets: done.packets,
-                refused: done.refused,
-            });
-        }
+        tell(told, done);
+        Ok(())
+    })
+}
+
+/// Sends a message of any length to every member, in packets of `packet_bytes` bytes, of which the
+/// last may be shorter. By ONRUSH_WAY_URING it leaves from where it lies, without a copy: its
+/// registration is looked for in the group's cache. The memory is the caller's again when this
+/// returns. By other ways the kernel copies it. `sent` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onrush_group_send_cached(
+    group: onrush_group_t,
+    data: *const c_void,
+    length: usize,
+    packet_bytes: usize,
+    sent: *mut onrush_sent_t,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: of the library's rules for pointers.
+        let data = unsafe { bytes(data, length, "data") }?;
+        // SAFETY: as above.
+        let told = unsafe { Out::if_wanted(sent, "sent") }?;
+        let done = with::<Group, _>(group, |it| Ok(it.send_cached(data, packet_bytes)?))?;
+        tell(told, done);
+        Ok(())
+    })
+}
+
+/// Says what `onrush_group_send_cached` may keep registered, from now on. At first that is sealed
+/// memory alone, 1024 registrations of 256 MiB together.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onrush_group_set_cache(
+    group: onrush_group_t,
+    options: *const onrush_cache_options_t,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: of the library's rules for pointers.
+        let budget = budget_of(unsafe { read(options, "options") }?)?;
+        with::<Group, _>(group, |it| Ok(it.set_cache(budget)?))
+    })
+}
+
+/// What the group's cache has done so far: hits, misses, uncached, invalidations and evictions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onrush_group_cache_counters(
+    group: onrush_group_t,
+    counters: *mut onrush_cache_counters_t,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: of the library's rules for pointers.
+        let to = unsafe { Out::new(counters, "counters") }?;
+        to.set(with::<Group, _>(group, |it| {
+            Ok(told_of(it.cache_counters()))
+        })?);
         Ok(())
     })
 }
@@ -266,6 +315,15 @@ pub unsafe extern "C" fn onrush_group_reason(
 #[unsafe(no_mangle)]
 pub extern "C" fn onrush_group_close(group: onrush_group_t) -> i32 {
     guarded(|| close::<Group>(group, |_| Ok(())).map(drop))
+}
+
+fn tell(told: Option<Out<onrush_sent_t>>, sent: Sent) {
+    if let Some(told) = told {
+        told.set(onrush_sent_t {
+            packets: sent.packets,
+            refused: sent.refused,
+        });
+    }
 }
 
 fn chosen(options: onrush_group_options_t) -> Result<Options, Failure> {

@@ -44,7 +44,7 @@ pub use server::*;
 
 /// The version of this interface. It grows when something is added; the name of the shared library
 /// (libonrush.so.1) changes when something is changed or taken away.
-pub const ONRUSH_ABI_VERSION: u32 = 1;
+pub const ONRUSH_ABI_VERSION: u32 = 2;
 
 /// The version of the library that runs: `ONRUSH_ABI_VERSION` of the header that it was built with.
 /// A program that needs what this header has asks for at least its version.

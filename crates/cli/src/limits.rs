@@ -409,6 +409,7 @@ fn to_the_wire() -> Vec<Limit> {
         segments::SEGMENT_SAMPLES_MAX as count, "samples of a segment";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         group::MEMBERS_MAX as count, "members of a group";
+        group::STREAMS_MAX as count, "TCP connections of a group";
         group::GROUPS_MAX as count, "groups of a device's program";
         group::SOCKET_MEMBERS_MAX as count, "members of another program's socket";
         group::TARGETS_MAX as count, "addresses whose next hops an agent knows";

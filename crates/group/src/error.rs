@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
+use onrush_lock::CacheError;
 use onrush_lock::memory::MemoryError;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use thiserror::Error;
 
-use super::MEMBERS_MAX;
 use super::uring::UringError;
+use super::{MEMBERS_MAX, STREAMS_MAX};
 
 /// Why no program replicates here.
 #[derive(Debug, Error)]
@@ -66,6 +67,9 @@ pub enum GroupError {
     /// There is no memory for the area.
     #[error("the group's area: {0}")]
     Area(#[from] MemoryError),
+    /// The memory to send from cannot be registered.
+    #[error("the group's cache of registrations: {0}")]
+    Cache(#[from] CacheError),
     /// More members than the group was opened for.
     #[error("the group has room for {members_max} members; open it with a larger members_max")]
     MembersMax {
@@ -185,6 +189,47 @@ pub enum AgentError {
     /// The devices cannot be listed.
     #[error("list the network devices: {0}")]
     Devices(#[source] io::Error),
+}
+
+/// Why there is no group of streams, or why it cannot do that.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// No ring sends here.
+    #[error("{0}")]
+    Uring(#[from] UringError),
+    /// There is no memory for the area.
+    #[error("the memory of a group of streams: {0}")]
+    Area(#[from] MemoryError),
+    /// More connections than the group was opened for.
+    #[error(
+        "the group has room for {streams_max} streams (any has for {STREAMS_MAX}); open it with a \
+         larger streams_max"
+    )]
+    StreamsMax {
+        /// How many it may have.
+        streams_max: usize,
+    },
+    /// The area does not reach that far, or there is nothing to send.
+    #[error("bytes {start} to {end} are no part of the area of {area_bytes}")]
+    Outside {
+        /// The first byte asked for.
+        start: usize,
+        /// Behind the last.
+        end: usize,
+        /// The area's size.
+        area_bytes: usize,
+    },
+    /// Somebody has not acknowledged what lies there.
+    #[error(
+        "bytes {start} to {end} are still being sent; write elsewhere, or poll until they are not"
+    )]
+    InUse {
+        /// The first byte asked for.
+        start: usize,
+        /// Behind the last.
+        end: usize,
+    },
 }
 
 impl From<KernelError> for GroupError {

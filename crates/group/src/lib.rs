@@ -14,14 +14,15 @@
 //!
 //! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and
 //! never a mixture. A member that cannot be sent to is counted, with its error, and keeps nobody
-//! waiting: every send is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and
-//! any answer from a member.
+//! waiting: every send is `MSG_DONTWAIT`. TCP connections have a [`StreamGroup`]. Not
+//! here: who the members are, pace, retransmission, and any answer from a member.
 
 #![warn(clippy::missing_errors_doc)]
 
 mod agent;
 mod arrival;
 mod bpf;
+mod cached;
 mod chosen;
 mod device;
 mod direct;
@@ -34,6 +35,7 @@ mod members;
 mod netlink;
 mod netns;
 mod network;
+mod streams;
 mod table;
 mod uring;
 
@@ -44,21 +46,27 @@ use std::os::fd::AsRawFd;
 
 pub use agent::{Agent, AgentOptions, SOCKET_MEMBERS_MAX, TARGETS_MAX};
 pub use arrival::{Heard, RtpPacket, Taken};
+use cached::Cached;
 use chosen::{Chosen, choose_without_program};
 pub use device::GROUPS_MAX;
 use direct::{Direct, Slots};
-pub use error::{AgentError, GroupError, KernelError};
+pub use error::{AgentError, GroupError, KernelError, StreamError};
 pub use ingress::Ingress;
 use kernel::Kernel;
 pub use kernel::LANES_MAX;
 use members::Members;
+use onrush_lock::Budget;
 use onrush_lock::memory::Area;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+pub use streams::{StreamCounters, StreamEnd, StreamGroup, StreamId, StreamOptions};
 use uring::Uring;
 pub use uring::UringError;
 
 /// Members that a group may be opened for.
 pub const MEMBERS_MAX: usize = 131_072;
+
+/// Connections that a group of streams may be opened for.
+pub const STREAMS_MAX: usize = 16_384;
 
 /// A UDP socket whose sends go to every member.
 pub struct Group {
@@ -68,6 +76,8 @@ pub struct Group {
     members: Members,
     sender: Sender,
     area: Option<Area>,
+    cached: Option<Box<Cached>>,
+    cache_budget: Budget,
     sends: u64,
     sent: Sent,
 }
@@ -197,6 +207,8 @@ impl Group {
             members,
             sender,
             area,
+            cached: None,
+            cache_budget: cached::BUDGET,
             sends: 0,
             sent: Sent::default(),
         })
@@ -378,7 +390,11 @@ impl Group {
             (counters.passes, counters.passes_missed) = (kernel.passes, kernel.passes_missed);
         }
         if let Some(uring) = self.sender.uring() {
-            (counters.zero_copy, counters.copied) = (uring.zero_copy, uring.copied);
+            (counters.zero_copy, counters.copied) = (uring.sends.zero_copy, uring.sends.copied);
+        }
+        if let Some((zero_copy, copied)) = self.cached.as_ref().map(|cached| cached.usage()) {
+            counters.zero_copy += zero_copy;
+            counters.copied += copied;
         }
         counters
     }

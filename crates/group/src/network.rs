@@ -53,9 +53,9 @@ pub(super) struct Network {
     control: UdpSocket,
     /// What the tables below say of a member, until one of them says otherwise.
     hops: Table<Target, Option<Hop>>,
-    /// The same for IPv4 addresses, shorter: as numbers of `known_hops`, because a group that is
-    /// replaced asks for each of its members.
-    ipv4_hops: Table<u32, u32>,
+    /// The same for IPv4 addresses, shorter, because a group that is replaced asks for each of its
+    /// members: by network of 256, numbers of `known_hops` from 1 on; 0 is not known.
+    ipv4_hops: Table<u32, Box<[u8; 256]>>,
     /// Those that were given out, each once.
     known_hops: Vec<Hop>,
     routes: Table<Target, Option<Route>>,
@@ -209,6 +209,11 @@ impl Network {
     }
 
     fn remember_ipv4(&mut self, ip: Ipv4Addr, hop: Hop) {
+        let network = ip.to_bits() >> 8;
+        let is_full = self.ipv4_hops.len() == IPV4_NETWORKS_MAX;
+        if is_full && !self.ipv4_hops.contains_key(&network) {
+            return;
+        }
         let known = self.known_hops.iter().position(|known| *known == hop);
         let number = match known {
             Some(number) => number,
@@ -219,19 +224,27 @@ impl Network {
                 self.known_hops.len() - 1
             }
         };
-        let number = u32::try_from(number).expect("at most KNOWN_HOPS_MAX");
-        self.ipv4_hops.insert(ip.to_bits(), number);
+        let numbers = self.ipv4_hops.entry(network);
+        let numbers = numbers.or_insert_with(|| Box::new([0; 256]));
+        numbers[usize::from(ip.octets()[3])] =
+            u8::try_from(number + 1).expect("at most KNOWN_HOPS_MAX");
     }
 
-    /// Whether an address is known to have the same hop as `first`, which has one.
+    /// Whether an address is known to have the same hop as `first`, which has one. To be asked for
+    /// as long as it says yes. An address of the same network as the one before costs no look-up.
     pub(super) fn ipv4_like(&self, first: Ipv4Addr) -> impl FnMut(Ipv4Addr) -> bool + '_ {
-        let number = self.ipv4_hops.get(&first.to_bits());
-        let mut last = first;
+        let first = first.to_bits();
+        let mut network = first >> 8;
+        let mut numbers = self.ipv4_hops.get(&network);
+        let number = numbers.map_or(0, |numbers| numbers[first as usize & 255]);
         move |next| {
-            let is_like =
-                next == last || number.is_some() && self.ipv4_hops.get(&next.to_bits()) == number;
-            last = next;
-            is_like
+            let next = next.to_bits();
+            if next >> 8 != network {
+                network = next >> 8;
+                numbers = self.ipv4_hops.get(&network);
+            }
+            let is_known = number != 0 && numbers.is_some_and(|n| n[next as usize & 255] == number);
+            is_known || next == first
         }
     }
 
@@ -456,6 +469,8 @@ pub(super) const QUEUE_PART: u32 = 4;
 const ROUTES_MAX: usize = 2 * super::MEMBERS_MAX;
 /// Next hops that are told apart by number, at most.
 const KNOWN_HOPS_MAX: usize = 64;
+/// Networks of 256 addresses of which they are, at most: a mebibyte.
+const IPV4_NETWORKS_MAX: usize = 4096;
 /// Routes asked for at a poll, at most, about a microsecond or two each. Who waits is sent to
 /// directly.
 const ROUTES_AT_A_POLL_MAX: usize = 256;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use std::io;
 
+use onrush_lock::{Keep, Sealed};
+
 use super::*;
 
 const STRIDE: usize = 1328;
@@ -117,6 +119,108 @@ fn trains_arrive_cut_from_memory_of_either_kind() {
             sockets.iter().for_each(expect_nothing);
         }
     }
+}
+
+/// A message of two trains, which fits the receivers' buffers.
+const MESSAGE_BYTES: usize = 52 * STRIDE + 7;
+
+#[test]
+fn a_message_of_any_length_leaves_from_where_it_lies() {
+    for way in ways() {
+        let (sockets, addresses) = receivers(LOOPBACKS[0], 3);
+        let mut group = group(way, LOOPBACKS[0]);
+        group.set_members(&addresses).expect("three members");
+        let mut sealed = Sealed::map(MESSAGE_BYTES).expect("Linux 6.10");
+        for (turn, is_sealed) in [(0, true), (1, true), (2, false), (3, false)] {
+            let message = pattern(MESSAGE_BYTES, turn);
+            let before = group.counters().crossings;
+            let sent = if is_sealed {
+                sealed[..MESSAGE_BYTES].copy_from_slice(&message);
+                group.send_cached(&sealed[..MESSAGE_BYTES], STRIDE)
+            } else {
+                group.send_cached(&message, STRIDE)
+            };
+            let sent = sent.expect("it can be registered");
+            assert_eq!((sent.packets, sent.refused), (3 * 53, 0), "{way}");
+            if way == Way::Uring {
+                // Both trains for all three at once.
+                assert_eq!(group.counters().crossings - before, 1);
+            }
+            for socket in &sockets {
+                expect(socket, &message, STRIDE);
+            }
+        }
+        for bytes in [0, 1, STRIDE] {
+            let short = pattern(bytes, 5);
+            group.send_cached(&short, STRIDE).expect("one packet");
+            for socket in &sockets {
+                expect(socket, &short, STRIDE);
+                if bytes == 0 {
+                    assert_eq!(socket.recv(&mut [0; 9]).expect("an empty one"), 0);
+                }
+            }
+        }
+        sockets.iter().for_each(expect_nothing);
+        let counters = group.cache_counters();
+        let asked = (counters.hits, counters.misses, counters.uncached);
+        // Sealed memory was found again; the rest was registered for its send alone.
+        let expected = if way == Way::Uring {
+            (1, 5, 4)
+        } else {
+            (0, 0, 0)
+        };
+        assert_eq!(asked, expected, "{way}");
+        for stride in [0, TRAIN_BYTES_MAX + 1] {
+            let refused = group.send_cached(b"no train", stride);
+            assert!(matches!(refused, Err(GroupError::Train { .. })));
+        }
+    }
+}
+
+/// The danger of every cache: memory that goes and comes again at the same address, with others'
+/// bytes in frames that nobody has registered.
+#[test]
+fn memory_that_was_mapped_anew_is_registered_anew() {
+    if !ways().contains(&Way::Uring) {
+        return;
+    }
+    let (sockets, addresses) = receivers(LOOPBACKS[0], 1);
+    let mut group = group(Way::Uring, LOOPBACKS[0]);
+    group.set_members(&addresses).expect("a member");
+    let budget = |entries_max| Budget {
+        keep: Keep::Watched,
+        entries_max,
+        bytes_max: 1 << 20,
+    };
+    for refused in [0, 16_385] {
+        assert!(group.set_cache(budget(refused)).is_err());
+    }
+    group.set_cache(budget(4)).expect("a few are kept");
+    let mut at: *mut libc::c_void = std::ptr::null_mut();
+    for turn in 0..4 {
+        let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, at an address of the kernel's choice, and then over itself, when
+        // nobody refers to it any more.
+        at = unsafe { libc::mmap(at, MESSAGE_BYTES, prot, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: mapped readable and writable for that length just now, and this test's alone.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), MESSAGE_BYTES) };
+        let message = pattern(MESSAGE_BYTES, turn);
+        bytes.copy_from_slice(&message);
+        for _ in 0..2 {
+            group
+                .send_cached(bytes, STRIDE)
+                .expect("it can be registered");
+            expect(&sockets[0], &message, STRIDE);
+        }
+    }
+    let counters = group.cache_counters();
+    assert_eq!((counters.hits, counters.misses), (4, 4));
+    assert_eq!((counters.invalidations, counters.uncached), (3, 0));
+    // SAFETY: what was mapped above, to which nobody refers any more.
+    unsafe { libc::munmap(at, MESSAGE_BYTES) };
 }
 
 #[test]
@@ -245,6 +349,26 @@ fn a_multicast_address_is_one_member() {
         assert_eq!((sent.packets, sent.refused), (2, 0), "{way}");
         for socket in [&sockets[0], &host] {
             expect(socket, b"to hosts", 8);
+            expect_nothing(socket);
+        }
+    }
+}
+
+/// The kernel wants SO_BROADCAST for it, and says so for that member alone.
+#[test]
+fn a_broadcast_address_is_refused_to_itself_alone() {
+    for way in ways() {
+        let (sockets, mut addresses) = receivers("127.0.0.1:0", 2);
+        let broadcast = "127.255.255.255:9".parse().expect("an address");
+        addresses.insert(1, broadcast);
+        let mut group = group(way, "127.0.0.1:0");
+        group.set_members(&addresses).expect("room");
+        let sent = group.send(b"not for all").expect("a datagram");
+        assert_eq!((sent.packets, sent.refused), (2, 1), "{way}");
+        let counters = group.member_counters(broadcast).expect("a member");
+        assert_eq!((counters.refused, counters.errno_last), (1, libc::EACCES));
+        for socket in &sockets {
+            expect(socket, b"not for all", STRIDE);
             expect_nothing(socket);
         }
     }

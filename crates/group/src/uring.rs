@@ -27,17 +27,31 @@ const COPIES: usize = 8;
 /// Sends by the ring.
 pub(super) struct Uring {
     // First, so that the ring, and with it the registration, goes before the memory.
-    ring: IoUring,
+    pub(super) sends: RingSends,
     pub(super) direct: Direct,
     pub(super) area: Option<Area>,
     copies: Area,
     copy: usize,
+}
+
+/// A ring, and the sends from its registered memory that are under way.
+pub(super) struct RingSends {
+    pub(super) ring: IoUring,
     /// Names that the entries of a batch point to.
     names: Vec<Name>,
     /// Sends whose memory the kernel may still need.
     in_flight: usize,
+    pub(super) crossings: u64,
     pub(super) zero_copy: u64,
     pub(super) copied: u64,
+}
+
+/// A train, or a single packet, in registered memory.
+#[derive(Clone, Copy)]
+pub(super) struct RegisteredTrain {
+    pub(super) start: *const u8,
+    pub(super) bytes: usize,
+    pub(super) packets: usize,
 }
 
 /// Why no ring sends here.
@@ -66,18 +80,7 @@ pub enum UringError {
 impl Uring {
     /// A ring that has registered `area` and some memory of its own.
     pub(super) fn open(direct: Direct, area: Option<Area>) -> Result<Self, UringError> {
-        let mut builder = IoUring::builder();
-        builder.setup_submit_all().setup_coop_taskrun();
-        builder.setup_cqsize(u32::try_from(BATCH_SENDS_MAX * 4).expect("a small number"));
-        let entries = u32::try_from(BATCH_SENDS_MAX).expect("a small number");
-        let ring = builder.build(entries).map_err(UringError::Ring)?;
-        let mut probe = Probe::new();
-        ring.submitter()
-            .register_probe(&mut probe)
-            .map_err(UringError::Ring)?;
-        if !probe.is_supported(opcode::SendZc::CODE) {
-            return Err(UringError::SendZc);
-        }
+        let sends = RingSends::open()?;
         // Base pages: zero-copy memory is charged from the start of its page (io_uring/net.c).
         let copies = Area::map_base(COPIES * COPY_BYTES)?;
         let buffers: Vec<_> = [Some(&copies), area.as_ref()]
@@ -90,17 +93,14 @@ impl Uring {
             .collect();
         // SAFETY: the buffers are areas that this value owns; the registration pins their pages,
         // and the ring is dropped before them.
-        unsafe { ring.submitter().register_buffers(&buffers) }.map_err(UringError::Register)?;
+        unsafe { sends.ring.submitter().register_buffers(&buffers) }
+            .map_err(UringError::Register)?;
         Ok(Self {
-            ring,
+            sends,
             direct,
             area,
             copies,
             copy: 0,
-            names: Vec::with_capacity(BATCH_SENDS_MAX),
-            in_flight: 0,
-            zero_copy: 0,
-            copied: 0,
         })
     }
 
@@ -114,35 +114,20 @@ impl Uring {
             return self.direct.send(fd, members, all, train);
         }
         let (start, buffer) = self.registered(train);
-        let (mut sent, mut first) = (Sent::default(), 0);
-        while first < members.len() {
-            let count = BATCH_SENDS_MAX.min(members.len() - first);
-            self.names.clear();
-            self.names
-                .extend((first..first + count).map(|slot| members.name(slot)));
-            for (i, name) in self.names.iter().enumerate() {
-                let length = u32::try_from(train.bytes.len()).expect("at most 65,507");
-                let entry = opcode::SendZc::new(types::Fd(fd), start, length)
-                    .buf_index(Some(buffer))
-                    .dest_addr(name.as_ptr())
-                    .dest_addr_len(name.length())
-                    .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-                    .zc_flags(REPORT_USAGE)
-                    .build()
-                    .user_data((first + i) as u64);
-                push(&mut self.ring, &entry);
-            }
-            sent.add(self.hand_over(count, members, train));
-            first += count;
-        }
+        let registered = RegisteredTrain {
+            start,
+            bytes: train.bytes.len(),
+            packets: train.packets(),
+        };
+        let before = self.sends.crossings;
+        let sent = self.sends.send(fd, buffer, [registered], members);
+        self.direct.crossings += self.sends.crossings - before;
         sent
     }
 
     /// Waits until the kernel needs no memory of ours any more.
     pub(super) fn settle(&mut self) {
-        while self.in_flight > 0 {
-            self.reap(None, 1);
-        }
+        self.sends.settle();
     }
 
     /// Where the train lies in registered memory, and in which buffer; copied there if need be.
@@ -167,18 +152,87 @@ impl Uring {
         unsafe { std::ptr::copy_nonoverlapping(start, to, train.bytes.len()) };
         (to.cast_const(), 0)
     }
+}
+
+impl RingSends {
+    pub(super) fn open() -> Result<Self, UringError> {
+        let mut builder = IoUring::builder();
+        builder.setup_submit_all().setup_coop_taskrun();
+        builder.setup_cqsize(u32::try_from(BATCH_SENDS_MAX * 4).expect("a small number"));
+        let entries = u32::try_from(BATCH_SENDS_MAX).expect("a small number");
+        let ring = builder.build(entries).map_err(UringError::Ring)?;
+        let mut probe = Probe::new();
+        ring.submitter()
+            .register_probe(&mut probe)
+            .map_err(UringError::Ring)?;
+        if !probe.is_supported(opcode::SendZc::CODE) {
+            return Err(UringError::SendZc);
+        }
+        Ok(Self {
+            ring,
+            names: Vec::with_capacity(BATCH_SENDS_MAX),
+            in_flight: 0,
+            crossings: 0,
+            zero_copy: 0,
+            copied: 0,
+        })
+    }
+
+    /// Sends each of the trains, which lie in that registered buffer, to every member.
+    pub(super) fn send(
+        &mut self,
+        fd: RawFd,
+        buffer: u16,
+        trains: impl IntoIterator<Item = RegisteredTrain>,
+        members: &mut Members,
+    ) -> Sent {
+        let mut sent = Sent::default();
+        for train in trains {
+            let length = u32::try_from(train.bytes).expect("at most 65,507");
+            for slot in 0..members.len() {
+                // Within the capacity: names do not move while entries point to them.
+                self.names.push(members.name(slot));
+                let name = &self.names[self.names.len() - 1];
+                let entry = opcode::SendZc::new(types::Fd(fd), train.start, length)
+                    .buf_index(Some(buffer))
+                    .dest_addr(name.as_ptr())
+                    .dest_addr_len(name.length())
+                    .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+                    .zc_flags(REPORT_USAGE)
+                    .build()
+                    .user_data((train.packets as u64) << 32 | slot as u64);
+                push(&mut self.ring, &entry);
+                if self.names.len() == BATCH_SENDS_MAX {
+                    sent.add(self.hand_over(members));
+                }
+            }
+        }
+        if !self.names.is_empty() {
+            sent.add(self.hand_over(members));
+        }
+        sent
+    }
+
+    /// Waits until the kernel needs none of the memory any more.
+    pub(super) fn settle(&mut self) {
+        while self.in_flight > 0 {
+            self.reap(None, 1);
+        }
+    }
 
     /// Submits a batch and takes the answers, of which each send has one.
-    fn hand_over(&mut self, count: usize, members: &mut Members, train: Train<'_>) -> Sent {
+    fn hand_over(&mut self, members: &mut Members) -> Sent {
+        let count = self.names.len();
         self.in_flight += count;
-        self.direct.crossings += 1;
+        self.crossings += 1;
         let mut sent = Sent::default();
         let mut answers = 0;
         let mut want = count;
         while answers < count {
-            let mut judge = |slot: usize, errno: i32| {
+            let mut judge = |what: u64, errno: i32| {
                 answers += 1;
-                let packets = train.packets() as u64;
+                let packets = what >> 32;
+                let slot = usize::try_from(what & u64::from(u32::MAX)).expect("it was a slot");
                 if errno == 0 {
                     members.taken(slot, packets);
                     sent.packets += packets;
@@ -190,11 +244,12 @@ impl Uring {
             self.reap(Some(&mut judge), want);
             want = 1;
         }
+        self.names.clear();
         sent
     }
 
     /// Enters the kernel and takes what is complete.
-    fn reap(&mut self, mut judge: Option<&mut dyn FnMut(usize, i32)>, want: usize) {
+    fn reap(&mut self, mut judge: Option<&mut dyn FnMut(u64, i32)>, want: usize) {
         match self.ring.submit_and_wait(want) {
             Ok(_) => {}
             // A signal, or a full completion queue: what there is is taken below.
@@ -214,15 +269,14 @@ impl Uring {
                 continue;
             }
             self.in_flight -= usize::from(!cqueue::more(entry.flags()));
-            let slot = usize::try_from(entry.user_data()).expect("it was a slot");
             if let Some(judge) = &mut judge {
-                judge(slot, -entry.result().min(0));
+                judge(entry.user_data(), -entry.result().min(0));
             }
         }
     }
 }
 
-impl Drop for Uring {
+impl Drop for RingSends {
     fn drop(&mut self) {
         self.settle();
     }
@@ -231,7 +285,7 @@ impl Drop for Uring {
 impl fmt::Debug for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Uring")
-            .field("in_flight", &self.in_flight)
+            .field("in_flight", &self.sends.in_flight)
             .finish_non_exhaustive()
     }
 }
@@ -243,8 +297,9 @@ impl From<UringError> for GroupError {
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: the buffer is registered memory of areas that outlive the ring; the name it points to
-    // stays in `names` until the batch was submitted and answered.
+    // SAFETY: the buffer is registered memory, which the ring pins, and whose owner waits for the
+    // ring before it goes; the name it points to stays in `names` until the batch was submitted and
+    // answered.
     let pushed = unsafe { ring.submission().push(entry) };
     pushed.expect("the ring has room for a batch");
 }

@@ -662,6 +662,45 @@ print(*info()[2:])
     std::fs::remove_dir(&below).unwrap();
 }
 
+/// The list is the socket's, whoever has a descriptor of it, and so are the options: those of the
+/// control group that it was made in.
+#[test]
+fn a_group_stays_the_sockets_over_fork_and_move() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let name = rig.cgroup.file_name().unwrap().to_string_lossy();
+    let elsewhere = rig.cgroup.with_file_name(format!("{name}-elsewhere"));
+    std::fs::create_dir(&elsewhere).unwrap();
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let script = r#"
+s.connect((ip, ports[0]))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+info = lambda: struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40))
+if os.fork() == 0:
+    s.send(b"child")
+    print(refused(s, DEL, members(ports[:1])), end=" ", flush=True)
+    os._exit(0)
+os.wait()
+print(info()[0], end=" ")
+s.send(b"parent")
+with open(os.environ["ELSEWHERE"] + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+s.send(b"moved")
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print(refused(u, SET, members(ports)), refused(s, SET, members(ports)))
+s.send(b"as before")
+"#;
+    let mut script = rig.script(script, &addresses);
+    let said = told(&script.env("ELSEWHERE", &elsewhere).output().unwrap());
+    assert_eq!(said, "taken 2 ENOPROTOOPT taken\n");
+    expect(&receivers[..1], &[b"child", b"as before"]);
+    let all: [&[u8]; 4] = [b"child", b"parent", b"moved", b"as before"];
+    expect(&receivers[1..], &all);
+    expect_nothing(&receivers);
+    assert!(comes(|| std::fs::remove_dir(&elsewhere).is_ok()));
+}
+
 #[test]
 fn an_agent_has_its_control_group_alone_and_leaves_nothing() {
     onrush_testkit::require_root!();

@@ -3,7 +3,7 @@
 //! Nothing here counts or undoes anything. Programs take the [`Manager`](super::Manager).
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
@@ -104,6 +104,17 @@ impl Private {
         // SAFETY: as above; its status is not wanted.
         unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
         Ok(())
+    }
+}
+
+impl Deref for Private {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let start = ptr::with_exposed_provenance(self.bytes.start);
+        // SAFETY: our own mapping, readable as a whole, zeroed by the kernel; only `&mut self`
+        // writes to it, and it lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(start, self.bytes.len()) }
     }
 }
 

@@ -5,6 +5,8 @@
 
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 // Of the socket; set by the loader.
@@ -30,13 +32,24 @@ int after_ip(struct __sk_buff *skb)
 	return 0;
 }
 
+// As if it had been sent: who hears of a drop keeps later fragments back, and counts it.
 SEC("classifier")
 int before_device(struct __sk_buff *skb)
 {
 	if (!skb->sk || bpf_get_socket_cookie(skb) != COOKIE)
 		return TC_ACT_UNSPEC;
 	dropped++;
-	return TC_ACT_SHOT;
+	return TC_ACT_STOLEN;
+}
+
+// Clones that another program at the device has made have no socket.
+SEC("classifier")
+int clones(struct __sk_buff *skb)
+{
+	if (skb->sk || skb->protocol != bpf_htons(ETH_P_IP))
+		return TC_ACT_UNSPEC;
+	dropped++;
+	return TC_ACT_STOLEN;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

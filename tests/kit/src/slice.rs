@@ -1,7 +1,7 @@
 //! Software slicing: drops what one socket sends, at a point of its way through the stack.
 //!
 //! The paper's authors (Karsten and others) discarded packets at points of a kernel they had
-//! changed. Here three eBPF programs do, at points where a stock kernel lets them. Other sockets
+//! changed. Here four eBPF programs do, at points where a stock kernel lets them. Other sockets
 //! are not touched.
 
 use std::fmt;
@@ -10,9 +10,9 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 
 use aya::maps::{Array, MapError};
-use aya::programs::tc::TcAttachOptions;
+use aya::programs::tc::{self, NlOptions, TcAttachOptions};
 use aya::programs::{
-    CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, CgroupSockAddr, LinkOrder, ProgramError,
+    CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, CgroupSockAddr, ProgramError,
     SchedClassifier, TcAttachType,
 };
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
@@ -29,13 +29,16 @@ pub enum Point {
     AfterIp,
     /// Before the device (tc egress).
     BeforeDevice,
+    /// The same for IPv4 packets that no socket has, as the clones that a program made.
+    Clones,
 }
 
 /// Drops as long as it lives.
-pub struct Slice {
+pub struct Slice<'a> {
     dropped: Array<aya::maps::MapData, u64>,
-    #[expect(dead_code, reason = "holds the program and its attachment")]
-    ebpf: Ebpf,
+    /// Holds the program and its attachment, which is taken away in that namespace.
+    ebpf: Option<Ebpf>,
+    netns: &'a Netns,
 }
 
 /// Why nothing is dropped.
@@ -56,12 +59,12 @@ pub enum SliceError {
     Map(#[from] MapError),
 }
 
-impl Slice {
+impl<'a> Slice<'a> {
     /// Drops what `socket`, which sends through `device` of `netns`, sends from now on.
     pub fn attach(
         point: Point,
         socket: &UdpSocket,
-        netns: &Netns,
+        netns: &'a Netns,
         device: &str,
     ) -> Result<Self, SliceError> {
         let cookie = rustix::net::sockopt::socket_cookie(socket)
@@ -85,19 +88,26 @@ impl Slice {
                 let mode = CgroupAttachMode::Single;
                 program.attach(cgroup()?, CgroupSkbAttachType::Egress, mode)?;
             }
-            Point::BeforeDevice => {
-                let program = ebpf.program_mut("before_device").expect(defined);
+            Point::BeforeDevice | Point::Clones => {
+                let is_clones = point == Point::Clones;
+                let name = if is_clones { "clones" } else { "before_device" };
+                let program = ebpf.program_mut(name).expect(defined);
                 let program: &mut SchedClassifier = program.try_into()?;
                 program.load()?;
-                let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-                let attach = || program.attach_with_options(device, TcAttachType::Egress, options);
-                netns.run(attach)?;
+                // A filter, behind all programs of tcx, which know no verdict that says sent and
+                // keeps the packet.
+                let options = TcAttachOptions::Netlink(NlOptions::default());
+                netns.run(|| {
+                    drop(tc::qdisc_add_clsact(device));
+                    program.attach_with_options(device, TcAttachType::Egress, options)
+                })?;
             }
         }
         let dropped = ebpf.take_map(".bss").expect("its counter is there");
         Ok(Self {
             dropped: dropped.try_into()?,
-            ebpf,
+            ebpf: Some(ebpf),
+            netns,
         })
     }
 
@@ -107,7 +117,14 @@ impl Slice {
     }
 }
 
-impl fmt::Debug for Slice {
+impl Drop for Slice<'_> {
+    fn drop(&mut self) {
+        let ebpf = self.ebpf.take();
+        self.netns.run(|| drop(ebpf));
+    }
+}
+
+impl fmt::Debug for Slice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slice").finish_non_exhaustive()
     }

@@ -247,6 +247,42 @@ static void threads(void)
     HOLDS(totals.locks == 0);
 }
 
+/* A message that leaves from where it lies; the receivers get "sealed" twice. */
+static void cached(onrush_group_t group, int count)
+{
+    onrush_cache_options_t watched = {ONRUSH_KEEP_WATCHED, 8, 1 << 20}, wrong = {7, 8, 1};
+    onrush_cache_counters_t counters;
+    onrush_group_counters_t done;
+    onrush_sealed_t sealed;
+    onrush_sent_t sent;
+    void *message;
+
+    IS(0, onrush_sealed_map(4096, &sealed, &message, NULL));
+    memcpy(message, "sealed", 6);
+    for (int i = 0; i < 2; i++) {
+        IS(0, onrush_group_send_cached(group, message, 6, 1000, &sent));
+        HOLDS(sent.packets == (uint64_t)count - 1 && sent.refused == 0);
+    }
+    IS(0, onrush_group_cache_counters(group, &counters));
+    IS(0, onrush_group_counters(group, &done));
+    /* Other ways have the kernel copy it. */
+    HOLDS(counters.hits == (done.way == ONRUSH_WAY_URING));
+    HOLDS(counters.misses == counters.hits);
+    IS(ONRUSH_ERROR_RANGE, onrush_group_send_cached(group, message, 6, 0, NULL));
+    IS(ONRUSH_ERROR_RANGE, onrush_group_send_cached(group, message, 6, 70000, NULL));
+    IS(ONRUSH_ERROR_ARGUMENT, onrush_group_send_cached(group, NULL, 6, 6, NULL));
+    IS(ONRUSH_ERROR_RANGE, onrush_group_send_cached(group, message, SIZE_MAX, 6, NULL));
+    IS(0, onrush_group_set_cache(group, &watched));
+    IS(ONRUSH_ERROR_ARGUMENT, onrush_group_set_cache(group, &wrong));
+    wrong.keep = ONRUSH_KEEP_SEALED;
+    wrong.entries_max = 0;
+    IS(ONRUSH_ERROR_ARGUMENT, onrush_group_set_cache(group, &wrong));
+    IS(ONRUSH_ERROR_ARGUMENT, onrush_group_set_cache(group, NULL));
+    IS(ONRUSH_ERROR_ARGUMENT, onrush_group_cache_counters(group, NULL));
+    IS(0, onrush_sealed_release(sealed));
+    IS(ONRUSH_ERROR_HANDLE, onrush_group_send_cached(group + 1, "x", 1, 1, NULL));
+}
+
 static void group(int way, const char *address, char **ports, int count)
 {
     struct sockaddr_in *members = calloc(count, sizeof *members);
@@ -302,6 +338,7 @@ static void group(int way, const char *address, char **ports, int count)
     IS(0, onrush_group_reason(group, reason, sizeof reason, &length));
     HOLDS(strlen(reason) == length);
     IS(ONRUSH_ERROR_ROOM, onrush_group_reason(group, reason, length, &length));
+    cached(group, count);
     printf("way %d, %llu packets, %s clones\n", counters.way, (unsigned long long)counters.packets,
            counters.clones > 0 ? "with" : "without");
     IS(0, onrush_group_close(group));

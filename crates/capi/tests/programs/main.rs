@@ -122,9 +122,12 @@ fn expect_all(receivers: &[UdpSocket]) {
     };
     expect(first, &["one", "two", "two"]);
     for receiver in between {
-        expect(receiver, &["one", "two", "two", "three"]);
+        expect(
+            receiver,
+            &["one", "two", "two", "three", "sealed", "sealed"],
+        );
     }
-    expect(last, &["two", "two", "three"]);
+    expect(last, &["two", "two", "three", "sealed", "sealed"]);
 }
 
 #[test]

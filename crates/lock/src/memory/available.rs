@@ -124,7 +124,9 @@ fn hierarchies(groups: &str, mounts: &str) -> Vec<Hierarchy> {
         let Some(path) = of_group else { continue };
         // A container sees its own group as the root of what is mounted, or, without a namespace of
         // groups, under the path that the host knows it by.
-        let below = Path::new(path).strip_prefix(root).unwrap_or_else(|_| Path::new(""));
+        let below = Path::new(path)
+            .strip_prefix(root)
+            .unwrap_or_else(|_| Path::new(""));
         let below = match below.components().any(|it| it.as_os_str() == "..") {
             true => Path::new(""),
             false => below,

@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
+use onrush_measure::lock::reuse::{self, ReuseRecord};
 use onrush_measure::lock::{self, Settings};
 
 use crate::frame::{Output, VERSION, bar_of_part, settings};
@@ -23,11 +24,19 @@ use crate::frame::{Output, VERSION, bar_of_part, settings};
 /// removes (/var/tmp/onrush-bench-lock.swap), forks and writes, while other processes lock and
 /// unlock parts of it and some are killed. No pinned page may be at another place afterwards;
 /// unlocked ones have to be. Needs root, 6 GiB of free memory and util-linux.
+///
+/// With --reuse: sends messages of 64 B to 16 MiB whose memory is used 1 to 1000 times, copied,
+/// registered each time, and by a watched and a sealed cache of registrations, and says from which
+/// message on each costs less than a copy. Needs root and two processors.
 #[derive(Args, Debug)]
 pub(crate) struct Lock {
     /// Prove that pinned memory stays where it is
     #[arg(long, conflicts_with = "plots")]
     reliability: bool,
+
+    /// Send from memory that is copied, registered, or found in a cache
+    #[arg(long, conflicts_with = "reliability")]
+    reuse: bool,
 
     /// Shorter, with less memory
     #[arg(long)]
@@ -51,6 +60,10 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
         let prove = |command: &str| prove(arguments, command);
         return output.of(reliability::NAME, prove, reliability::report, out);
     }
+    if arguments.reuse {
+        let send = |command: &str| send_again(arguments, command);
+        return output.of(reuse::NAME, send, reuse::report, out);
+    }
     let settings = settings(arguments.quick, Settings::quick, Settings::full);
     let program = std::env::current_exe()?;
     let worker = worker_of(&program);
@@ -72,6 +85,12 @@ fn prove(arguments: &Lock, command_line: &str) -> anyhow::Result<ReliabilityReco
         &worker,
         bar,
     )?)
+}
+
+fn send_again(arguments: &Lock, command_line: &str) -> anyhow::Result<ReuseRecord> {
+    use reuse::Settings;
+    let settings = settings(arguments.quick, Settings::quick, Settings::full);
+    Ok(reuse::run(&settings, VERSION, command_line, bar_of_part())?)
 }
 
 /// How another process is started that does a task.

@@ -23,7 +23,7 @@ pub(crate) use report::PAPER;
 pub use report::report;
 use run::Bench;
 pub(crate) use run::settle;
-use slicing::Point;
+use slicing::{ClonePoint, Point};
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "group";
@@ -103,6 +103,19 @@ pub enum Run {
         /// Time of a send, in ns.
         send_ns: f64,
     },
+    /// Sends to a group by `kernel`, whose clones are dropped somewhere on their way.
+    Clones {
+        /// Where.
+        point: ClonePoint,
+        /// Bytes of the datagram.
+        bytes: usize,
+        /// Members of the group.
+        members: u16,
+        /// Which repeat, from 0.
+        repeat: u32,
+        /// Time of a send to all of them, in ns.
+        send_ns: f64,
+    },
 }
 
 /// Sends to a group, one after the other, as fast as they go.
@@ -145,7 +158,7 @@ impl Run {
             Self::Group(run) => !run.void.is_empty(),
             Self::Many(run) => !run.void.is_empty(),
             Self::Foreign(run) => !run.void.is_empty(),
-            Self::Slice { .. } => false,
+            Self::Slice { .. } | Self::Clones { .. } => false,
         }
     }
 }
@@ -160,7 +173,7 @@ impl Settings {
             sends: 200,
             packets_max: 48_000,
             repeats: 5,
-            sliced_bytes: vec![100, 1000],
+            sliced_bytes: vec![0, 100, 1000, 9000],
             modes: vec![Mode::Uso],
             ..Self::default()
         }
@@ -197,7 +210,9 @@ impl Default for Settings {
             sends: 1000,
             packets_max: 480_000,
             repeats: 10,
-            sliced_bytes: vec![0, 100, 250, 500, 750, 1000, 1250, 1472],
+            sliced_bytes: vec![
+                0, 100, 250, 500, 750, 1000, 1250, 1472, 2000, 4000, 6000, 9000,
+            ],
             many: Many::ALL.to_vec(),
         }
     }

@@ -3,7 +3,7 @@
 use onrush_testkit::testbed::Mode;
 
 use super::many;
-use super::slicing::Point;
+use super::slicing::{ClonePoint, Point};
 use super::{Change, GroupRecord, Load, PLAIN, Run};
 use crate::plot::{Chart, Drawing, Unit, Value};
 use crate::stats::to_f64;
@@ -57,7 +57,8 @@ pub fn report(record: &GroupRecord) -> Report {
     report.add(charts(record, &sends));
     report.add([sends_told(&sends)]);
     report.add(slices_chart(&slices));
-    report.add([slices_told(&slices), players_told(&sends)]);
+    report.add([slices_told(&slices), normalised_told(&slices)]);
+    report.add([clones_told(record, &slices), players_told(&sends)]);
     report.add([many::groups_told(record), many::foreign_told(record)]);
     report.void_runs(void, record.runs.len());
     if !record.settings.members.is_empty() {
@@ -87,23 +88,98 @@ fn slices_told(slices: &Slices) -> Table {
         "Where the time of a sendto goes: means, with what holds the true one with 99.9 %",
         for ((bytes, point), send_ns) in slices;
         Column::key("datagram") => format!("{bytes} B"),
-        Column::key("from one point to the next") => point.layer(),
+        Column::key("from one point to the next") => point.layer(has_copy(slices)),
         Column::ns("a send that ends there", 0).as_mean().less() => send_ns.clone(),
         Column::ns("between the points", 0) => layer_ns(slices, *bytes, *point),
     }
 }
 
+/// The time to a point, in ns.
+fn point_ns(slices: &Slices, bytes: usize, point: Point) -> Option<f64> {
+    let slice = slices.iter().find(|(key, _)| *key == (bytes, point))?;
+    Some(Mean::of(&slice.1)?.mean)
+}
+
 /// What lies between the point before and this one, in ns.
 fn layer_ns(slices: &Slices, bytes: usize, point: Point) -> f64 {
-    let to = |point: Point| {
-        let slice = slices.iter().find(|(key, _)| *key == (bytes, point));
-        slice
-            .and_then(|slice| Mean::of(&slice.1))
-            .map_or(0.0, |ns| ns.mean)
-    };
-    let before = Point::ALL.iter().take_while(|&&p| p != point).last();
+    let to = |point: &Point| point_ns(slices, bytes, *point);
+    let before = Point::ALL.iter().take_while(|&&p| p != point);
+    let before = before.filter_map(to).last();
     // Noise may make a thin layer negative, which cannot be drawn.
-    (to(point) - before.map_or(0.0, |&before| to(before))).max(0.0)
+    (to(&point).unwrap_or(0.0) - before.unwrap_or(0.0)).max(0.0)
+}
+
+/// Whether the copy was told apart.
+fn has_copy(slices: &Slices) -> bool {
+    slices
+        .iter()
+        .any(|((_, point), _)| *point == Point::AfterCopy)
+}
+
+/// Figure 5 as the paper has it: in parts of the time to the device.
+fn normalised_told(slices: &Slices) -> Table {
+    let at = |bytes: usize, point: Point| point_ns(slices, bytes, point);
+    let copied = slices
+        .iter()
+        .filter(|((_, point), _)| *point == Point::AfterCopy);
+    let sizes = copied.map(|((bytes, _), _)| *bytes);
+    table! {
+        "Figure 5: parts of the time to the device, in %; the copy is what grows with the datagram",
+        for bytes in sizes,
+        let device = at(bytes, Point::BeforeDevice),
+        let part = |ns: Option<f64>| ns.zip(device).map(|(ns, device)| ns * 100.0 / device),
+        let copied = at(bytes, Point::AfterCopy),
+        let copy = copied.zip(at(0, Point::AfterCopy)).map(|(whole, empty)| whole - empty),
+        let sent = at(bytes, Point::FarEnd);
+        Column::key("datagram") => format!("{bytes} B"),
+        Column::count("to the socket, %", 0) => part(at(bytes, Point::Socket)),
+        Column::count("to the copy's end, %", 0) => part(copied),
+        Column::count("of it the copy, %", 0) => part(copy),
+        Column::count("through UDP and IP, %", 0) => part(at(bytes, Point::AfterIp)),
+        Column::count("sent, %", 0) => part(sent),
+        Column::count("copy of all that is sent, %", 0)
+            => copy.zip(sent).map(|(copy, sent)| copy * 100.0 / sent),
+    }
+}
+
+/// Where the time of a send by `kernel` goes, for each member.
+fn clones_told(record: &GroupRecord, slices: &Slices) -> Table {
+    let sends = gather(record.runs.iter().filter_map(|run| match *run {
+        Run::Clones {
+            point,
+            bytes,
+            members,
+            send_ns,
+            ..
+        } => Some(((bytes, members, point), send_ns)),
+        _ => None,
+    }));
+    let at = |bytes, members, point| {
+        let send = sends
+            .iter()
+            .find(|(key, _)| *key == (bytes, members, point))?;
+        Some(Mean::of(&send.1)?.mean / f64::from(members))
+    };
+    let whole = sends
+        .iter()
+        .filter(|((.., point), _)| *point == ClonePoint::FarEnd);
+    table! {
+        "Where the time of a send by kernel goes, for each member: means",
+        for ((bytes, members, _), _) in whole,
+        let (bytes, members) = (*bytes, *members),
+        let once = point_ns(slices, bytes, Point::BeforeDevice),
+        let once = once.map(|ns| ns / f64::from(members)),
+        let cloned = at(bytes, members, ClonePoint::BeforeDevice),
+        let sent = at(bytes, members, ClonePoint::FarEnd);
+        Column::key("datagram") => format!("{bytes} B"),
+        Column::key("members") => members.to_string(),
+        Column::ns("to the device, once for all", 1) => once,
+        Column::ns("clone, address, back to the device", 1)
+            => cloned.zip(once).map(|(cloned, once)| cloned - once),
+        Column::ns("device and far end", 1)
+            => sent.zip(cloned).map(|(sent, cloned)| sent - cloned),
+        Column::ns("all", 1) => sent,
+    }
 }
 
 /// Table 1: a server that spends a frame of 33.33 ms on sending to N players, and on other work
@@ -223,9 +299,10 @@ fn slices_chart(slices: &Slices) -> Option<Drawing> {
     let mut chart = Chart::stacked("Where the time of a sendto goes")
         .y("time of a send", Unit::Nanoseconds)
         .categories(sizes.iter().map(|bytes| format!("{bytes} B")));
-    for point in Point::ALL {
+    let is_sliced = |point: &Point| slices.iter().any(|((_, it), _)| it == point);
+    for point in Point::ALL.into_iter().filter(is_sliced) {
         let layers = sizes.iter().map(|&bytes| layer_ns(slices, bytes, point));
-        chart = chart.values(point.layer(), layers);
+        chart = chart.values(point.layer(has_copy(slices)), layers);
     }
     (!sizes.is_empty()).then(|| Drawing::new("slices.svg", chart))
 }

@@ -7,7 +7,7 @@ use crate::capacity::soak;
 use crate::experiment::{AnyRecord, Record};
 use crate::load::hls_report::hls_report;
 use crate::load::http_report::http_report;
-use crate::lock::reliability;
+use crate::lock::{reliability, reuse};
 use crate::table::Report;
 use crate::{
     capacity, cue, game, group, http, load, lock, model, paths, primitives, relay, serve, simulate,
@@ -34,6 +34,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         primitives::NAME => told(record, primitives_report::report),
         relay::NAME => told(record, relay::report),
         reliability::NAME => told(record, reliability::report),
+        reuse::NAME => told(record, reuse::report),
         serve::NAME => told(record, serve::report),
         simulate::NAME => told(record, simulate::report),
         soak::NAME => told(record, capacity::soak_report),
