@@ -223,6 +223,12 @@ impl Made {
     /// The time of day, which nobody keeps.
     pub(super) fn time(text: String) -> Self {
         let etag = format!("\"{text}\"");
+    /// The same under a URL that has other bytes later.
+    pub(super) fn that_changes(mut self) -> Self {
+        self.cache_control = ASK_AGAIN.into();
+        self
+    }
+
         let mut made = Self::live(
             vec![text.into_bytes().into()],
             etag,
