@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::film::MANIFEST;
-use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip, tagged};
+use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, compressed, of_texts, tagged};
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
 use crate::hls_live::{LiveStream, SegmentBytes, SentText, add};
@@ -260,20 +260,24 @@ fn written(
     codings: Codings,
     write: &dyn Fn() -> Result<Vec<u8>, Refusal>,
 ) -> Result<(SentText, Option<Coding>), Refusal> {
-    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| {
+    let shared = |coding, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| {
         let make = || make().map(tagged);
         match carried {
-            "" => stream.text((name, skips, is_gzip), make),
+            "" => stream.text((name, skips, coding), make),
             _ => make(),
         }
     };
-    let plain = shared(false, write)?;
-    let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
-    if !likes || plain.bytes.len() < COMPRESSED_BYTES_MIN {
+    let plain = shared(None, write)?;
+    let coding = of_texts(codings).filter(|_| plain.bytes.len() >= COMPRESSED_BYTES_MIN);
+    let Some(coding) = coding else {
         return Ok((plain, None));
-    }
-    let compress = || gzip(&plain.bytes).or_else(|_| Ok(plain.bytes.to_vec()));
-    Ok((shared(true, &compress)?, Some(Coding::Gzip)))
+    };
+    let note = "the server is short of something";
+    let compress = || {
+        let shorter = compressed(&plain.bytes, coding);
+        shorter.map_err(|_| (Status::ServiceUnavailable, note.to_owned()))
+    };
+    Ok((shared(Some(coding), &compress)?, Some(coding)))
 }
 
 async fn wait_for_first(stream: Awaited<'_>) -> Result<(), Refusal> {
