@@ -8,7 +8,6 @@ use onrush_group as group;
 use onrush_lock as lock;
 #[cfg(feature = "objects")]
 use onrush_objects as objects;
-use onrush_server::admin::{hour, log_tail};
 use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
@@ -17,7 +16,8 @@ use onrush_server::hls_live::LiveHlsConfig;
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
-    admin, channel_api, cluster,
+    admin::{self, hour, log_tail},
+    channel_api, cluster,
     downloads::ftp as session,
     engine, library, refusals, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
@@ -25,9 +25,8 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::{chain, mapped};
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
-use onrush_wire::media::{self, live as cutting, segments};
+use onrush_wire::media::{self, live as cutting, segments, text};
 use onrush_wire::pace::adaptive;
 use onrush_wire::route::entry;
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
