@@ -954,6 +954,18 @@ fn texts_are_compressed_for_those_who_like_it() {
             "{target}"
         );
     }
+    // Zstandard is smaller, and goes first where both are liked as much.
+    let target = "/h264.mp4/dash/manifest.mpd";
+    let plain = raw.request("GET", target, "");
+    let packed = raw.request("GET", target, "Accept-Encoding: gzip, zstd\r\n");
+    assert_eq!(packed.header("Content-Encoding"), Some("zstd"));
+    assert!(packed.header("ETag").unwrap().ends_with("-zstd\""));
+    assert!(
+        packed.body.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) && packed.body.len() < plain.body.len()
+    );
+    let rather = "Accept-Encoding: gzip, zstd;q=0.5\r\n";
+    let packed = raw.request("GET", target, rather);
+    assert_eq!(packed.header("Content-Encoding"), Some("gzip"));
     // What fits into a packet is sent as it is; pictures are compressed already.
     let short = raw.request("GET", "/h264.mp4/hls/video/iframes.m3u8", likes);
     assert_eq!(short.header("Content-Encoding"), None);

@@ -4,7 +4,7 @@
 import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, assert, close, here, open, picture, run, until } from "./lib.mjs";
+import { WAIT_MS, accessible, assert, close, here, open, picture, run, until } from "./lib.mjs";
 
 const SOURCES = join(here, "../../crates/server/src");
 const TYPES = { html: "text/html", css: "text/css", js: "text/javascript", svg: "image/svg+xml" };
@@ -64,7 +64,7 @@ function status(count, second) {
       train_ns: 785 },
   });
   const channel = (number) => ({
-    name: `channel ${number}`, input: `rtp://239.1.1.${number}:5004`,
+    name: `channel ${number}`, input: number === 2 ? "published" : `rtp://239.1.1.${number}:5004`,
     state: number === 3 ? "silent" : "live", players: count, members: number,
     received: { bytes: second * 500_000, missing: number * 3 }, sent: { bytes: second * 9e6 },
   });
@@ -84,6 +84,23 @@ function status(count, second) {
     process: { resident_bytes: 2e9, started_s: 1 },
   };
 }
+
+// What the server did in the `number`th five seconds.
+function sample(number, count) {
+  return {
+    number, sessions: Math.round(count * (0.6 + 0.4 * Math.sin(number / 90))),
+    rtp_bps: count * 4e6 * (0.6 + 0.4 * Math.sin(number / 90)), http_bps: 2e8 + 1e8 * Math.cos(number / 40),
+    requests_hz: 90, late_ns: number % 50 === 0 ? null : 9e5 + (number % 13) * 1e5,
+    load: Math.min(count / 12_000, 1),
+  };
+}
+
+const REFUSED = [
+  { client: "10.1.2.3", what: "RTSP: films/a.mp4", why: "the user or the password is wrong",
+    times: 3, at_s: Math.floor(Date.now() / 1000) - 7 },
+  { client: "2001:db8:1:2:3:4:5:6", what: "rtsp://h/A film with a long name, number 7.mp4",
+    why: "453 the processors are busy", times: 1, at_s: Math.floor(Date.now() / 1000) - 600 },
+];
 
 // What the second channel of HLS has: hours, most of them on a disk.
 function hlsRows(count) {
@@ -110,6 +127,7 @@ function sessions(count, find, first) {
 // A server that tells of so many sessions.
 async function synthetic(count) {
   let second = 1;
+  const dismissed = [];
   const server = createServer((request, answer) => {
     const url = new URL(request.url, "http://h");
     const name = url.pathname.replace(/^\/admin\/?/, "");
@@ -117,16 +135,24 @@ async function synthetic(count) {
     if (name === "sessions") {
       const [find, first] = [url.searchParams.get("find"), url.searchParams.get("first")];
       send("application/json", JSON.stringify(sessions(count, find, Number(first))));
+    } else if (name.startsWith("publishers/")) {
+      dismissed.push([request.method, request.headers["x-onrush"], name].join(" "));
+      answer.writeHead(204).end();
     } else if (name === "reload") {
       const isOwn = request.method === "POST" && request.headers["x-onrush"] === "1";
       answer.writeHead(isOwn ? 200 : 403, { "Content-Type": "application/json" });
       answer.end(JSON.stringify({ changed: count > 10 ? ["limits.sessions_max"] : [] }));
     } else if (name === "events") {
       answer.writeHead(200, { "Content-Type": "text/event-stream" });
+      let hasHour = false;
       const timer = setInterval(() => {
         second += 1;
         const log = [{ number: second, text: `INFO second ${second}` }];
-        const news = { status: status(count, second), log, hls: hlsRows(count) };
+        const news = { status: status(count, second), log, hls: hlsRows(count), refused: REFUSED };
+        // All of the hour at first, and then what is new.
+        const first = hasHour ? 720 + second : 1;
+        hasHour = true;
+        news.hour = Array.from({ length: 721 + second - first }, (_, at) => sample(first + at, count));
         answer.write(`data: ${JSON.stringify(news)}\n\n`);
       }, 200);
       answer.on("close", () => clearInterval(timer));
@@ -136,6 +162,7 @@ async function synthetic(count) {
     }
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  server.dismissed = dismissed;
   return server;
 }
 
@@ -173,6 +200,24 @@ async function many(context) {
       "HLS: too many wait (503) 17", "processors busy, or no room (453) 17"]) {
       assert(told.includes(why), `${why}: ${told}`);
     }
+    const refused = await page.$$eval("#refused-rows td", (all) => all.map((it) => it.textContent));
+    assert(refused.slice(0, 4).join(" | ") ===
+      "10.1.2.3 | RTSP: films/a.mp4 | the user or the password is wrong | 3", refused.join(" | "));
+    assert(/^([7-9]|[1-9][0-9]+) s ago$/.test(refused[4]) && refused[9].endsWith(" min ago"),
+      refused.join(" | "));
+    // The hour before this page was opened is there.
+    await until(page, "an hour is drawn", () =>
+      document.querySelector("svg path").getAttribute("d").split("L").length > 200 &&
+      document.querySelector("#covered").textContent === "");
+    const buttons = await page.$$eval("#channel-rows button", (all) =>
+      all.map((it) => it.getAttribute("aria-label")));
+    assert(buttons.join() === "End the publisher of channel 2", buttons.join());
+    await page.click("#channel-rows button");
+    for (const begun = Date.now(); server.dismissed.length === 0;) {
+      assert(Date.now() < begun + WAIT_MS, "nobody was asked to let the publisher go");
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    assert(server.dismissed.join() === "POST 1 publishers/channel%202", server.dismissed.join());
     await page.click("#reload");
     const expected = count > 10 ? "Changed: limits.sessions_max" : "Nothing has changed";
     await until(page, "what the reload says", (text) =>

@@ -3,7 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { assert, close, here, open, run, until } from "./lib.mjs";
+import { accessible, assert, close, here, open, picture, run, until } from "./lib.mjs";
 
 const module = (name) => readFileSync(join(here, "node_modules", name), "utf8");
 const SCRIPT = module("hls.js/dist/hls.min.js");
@@ -125,10 +125,29 @@ async function listed(context) {
   const page = await open(context, "/");
   const links = await page.$$eval(".channels a", (all) => all.map((it) => it.getAttribute("href")));
   assert(links.includes("./live/cam/hls/index.html"), links.join(" "));
+  await until(page, "the channel has a poster", () =>
+    document.querySelector(".channels a[href*='live/cam'] .poster.shown video")?.videoWidth > 0);
+  await accessible(page);
   await close(page);
 }
 
+async function looks(context) {
+  for (const scheme of ["light", "dark"]) {
+    for (const [width, height] of [[1280, 900], [390, 844]]) {
+      const page = await open(context, "/live/cam/hls/index.html", { width, height, scheme });
+      await until(page, "it has pictures", () => document.querySelector("#film").readyState >= 2);
+      await page.$$eval("details", (all) => all.forEach((it) => { it.open = true; }));
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert(wide <= width, `the page is ${wide} wide at ${width}`);
+      await accessible(page);
+      await picture(page, `live-${scheme}-${width}`);
+      await close(page);
+    }
+  }
+}
+
 await run({
+  looks,
   "the folder names channels": listed,
   "our page": byPage,
   "hls.js with parts": (context) => byHls(context, "/live/cam/hls/index.m3u8", true),

@@ -8,7 +8,6 @@ use onrush_group as group;
 use onrush_lock as lock;
 #[cfg(feature = "objects")]
 use onrush_objects as objects;
-use onrush_server::admin::log_tail;
 use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
@@ -17,17 +16,17 @@ use onrush_server::hls_live::LiveHlsConfig;
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
-    admin, channel_api, cluster,
+    admin::{self, hour, log_tail},
+    channel_api, cluster,
     downloads::ftp as session,
-    engine, library, rtsp as control, store, transfer, tunnelling,
+    engine, library, refusals, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
     watching,
 };
 use onrush_sys::path::cue::{chain, mapped};
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
-use onrush_wire::media::{self, live as cutting, segments};
+use onrush_wire::media::{self, live as cutting, segments, text};
 use onrush_wire::pace::adaptive;
 use onrush_wire::route::entry;
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
@@ -448,6 +447,9 @@ fn of_channels() -> Vec<Limit> {
         admin::METRICS_CONNECTIONS_MAX as count, "scrapes of metrics at once";
         log_tail::LOG_LINES_MAX as count, "log lines that the dashboard shows";
         log_tail::LOG_LINE_BYTES_MAX as bytes, "a line of those";
+        hour::HOUR_SAMPLES_MAX as count, "moments of the last hour that it shows";
+        refusals::REFUSALS_MAX as count, "clients refused lately that it shows";
+        refusals::REFUSAL_BYTES_MAX as bytes, "what one asked, and why it was refused";
         watching::WISHES_MAX as count, "questions of dashboards that wait";
         watching::SESSIONS_SHOWN_MAX as count, "sessions on one page of a dashboard";
         channel::CHANGES_MAX as count, "changes of members made one by one";

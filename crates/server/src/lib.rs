@@ -24,6 +24,7 @@ pub mod library;
 mod listening;
 pub mod multicast;
 mod random;
+pub mod refusals;
 pub mod relay;
 pub mod remote;
 pub mod rtsp;

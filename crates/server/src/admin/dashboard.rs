@@ -3,7 +3,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /admin` | the page; its style and scripts are below it |
-//! | `GET /admin/events` | Server-Sent Events: each second the [`Status`], and new log lines |
+//! | `GET /admin/events` | Server-Sent Events: each second the [`Status`], new log lines and samples, refusals |
 //! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
 //! | `POST /admin/sessions/ID/end` | ends a session |
 //! | `POST /admin/publishers/CHANNEL` | lets the publisher of a channel go; it may come again |
@@ -34,11 +34,13 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::Site;
+use super::hour::Sample;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
 use super::reload::reload;
 use super::status::Status;
 use crate::hls_live::LiveRow;
+use crate::refusals::{REFUSALS, Refused};
 use crate::users::{Asked, Authorizer, Protocol, Refusal};
 use crate::watching::{
     ReloadWishQueue, ReloadWishes, Roster, Wish, WishQueue, Wishes, reload_wishes, wishes,
@@ -71,6 +73,10 @@ pub(crate) struct Office {
 struct News {
     status: Status,
     log: Vec<Line>,
+    /// Samples of the last hour that it was not told yet.
+    hour: Vec<Sample>,
+    /// Who was refused lately, the last one first.
+    refused: Vec<Refused>,
     /// Live channels that are cut for HLS and DASH.
     hls: Vec<LiveRow>,
 }
@@ -219,16 +225,25 @@ async fn events(
         if last.is_some() {
             sleep(EVENTS_EVERY).await;
         }
-        let log = LOG_TAIL.since(last.unwrap_or(0));
-        let last = log.last().map(|line| line.number).or(last).unwrap_or(0);
+        let (line, sample) = last.unwrap_or((0, 0));
+        let (log, hour) = (LOG_TAIL.since(line), site.hour().since(sample));
+        let line = log.last().map_or(line, |line| line.number);
+        let sample = hour.last().map_or(sample, |sample| sample.number);
         let status = site.status();
         let event = Event::default().retry(RECONNECT_AFTER);
         let live = site.watched.live.as_ref();
         let hls = live.map_or_else(Vec::new, |live| live.rows());
-        let event = event.json_data(News { status, log, hls });
+        let news = News {
+            status,
+            log,
+            hour,
+            refused: REFUSALS.all(),
+            hls,
+        };
+        let event = event.json_data(news);
         // All of it can be written as JSON.
         let event = event.unwrap_or_default();
-        Some((Ok(event), (site, Some(last))))
+        Some((Ok(event), (site, Some((line, sample)))))
     }))
 }
 

@@ -20,6 +20,7 @@ mod downloads;
 pub mod exposition;
 mod histogram;
 mod hls;
+pub mod hour;
 pub(crate) mod listen;
 pub mod log_tail;
 mod objects;
@@ -29,7 +30,7 @@ mod table;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 pub(crate) use self::dashboard::Office;
 use self::exposition::{CONTENT_TYPE, exposition};
+use self::hour::{Hour, SAMPLE_EVERY_S};
 use self::listen::{Bounds, answer};
 use self::status::{Status, Watched, Window};
 
@@ -67,6 +69,7 @@ struct Site {
     office: Office,
     /// Only ever locked by the one thread; the router wants it to be.
     window: Mutex<Window>,
+    hour: Mutex<Hour>,
 }
 
 impl Admin {
@@ -119,6 +122,7 @@ async fn serve(
         watched,
         office,
         window: Mutex::default(),
+        hour: Mutex::default(),
     });
     let router = Router::new()
         .route("/metrics", get(metrics))
@@ -145,14 +149,20 @@ async fn serve(
     }
 }
 
-/// Once a second: what streams cost lately.
+/// Once a second: what streams cost lately. Less often, a sample for charts.
 async fn look(site: &Site) {
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
+    for second in (0..SAMPLE_EVERY_S).cycle() {
         ticks.tick().await;
-        let mut window = site.window.lock().unwrap_or_else(PoisonError::into_inner);
-        site.watched.look(&mut window);
+        {
+            let mut window = site.window.lock().unwrap_or_else(PoisonError::into_inner);
+            site.watched.look(&mut window);
+        }
+        if second == 0 {
+            let status = site.status();
+            site.hour().take(status);
+        }
     }
 }
 
@@ -160,6 +170,10 @@ impl Site {
     fn status(&self) -> Status {
         let window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         self.watched.status(window.stream_cpu_ratio())
+    }
+
+    fn hour(&self) -> MutexGuard<'_, Hour> {
+        self.hour.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::{Site, rate};
 use crate::config::files_suffice;
 use crate::engine::shared::{bump, drop_one};
+use crate::refusals::REFUSALS;
 use crate::statistics::Statistics;
 use crate::transfer::Limit;
 
@@ -38,6 +39,13 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP",
+            Self::Ftp => "FTP",
+        }
+    }
+
     /// Files that a connection may have open, itself with them: of HTTP the file that is sent; of
     /// FTP that and the data connection, or who waits for it.
     const fn files(self) -> usize {
@@ -82,6 +90,8 @@ impl ConnectionSlot {
             || !site.has_files(protocol.files())
         {
             bump(&site.stats.refused, 1);
+            let why = "too many connections, or descriptors in use";
+            REFUSALS.note(peer, protocol.name(), why);
             return None;
         }
         let client_rate_max = site.settings.client_rate_max;

@@ -14,6 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use onrush_wire::http::ListedChannel;
+use onrush_wire::media::Medium;
+use onrush_wire::media::live::LiveCutter;
+use onrush_wire::media::segments::Format;
 use tokio::time::{Instant, sleep};
 
 use crate::channels::Channel;
@@ -104,6 +108,24 @@ impl LiveHls {
         let published = all.published.all();
         names.extend(published.iter().map(|it| it.path().to_owned()));
         names
+    }
+
+    /// All channels, as a page shows them.
+    pub(crate) fn listed(&self) -> Vec<ListedChannel> {
+        let all = self.channels.get();
+        let has_pictures = |path: &str| {
+            let channel = all?.published.find(path)?;
+            let cutter = LiveCutter::new(channel.tracks(), 0).ok()?;
+            let mut cut = cutter.renditions().into_iter();
+            cut.find(|it| it.medium == Medium::Video && it.format == Format::Cmaf)
+        };
+        let names = self.names().into_iter();
+        names
+            .map(|path| ListedChannel {
+                has_poster: has_pictures(&path).is_some(),
+                path,
+            })
+            .collect()
     }
 
     /// The channel of that name, which is cut from now on if it was not; `None` if there is no such

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::hls::Version;
 use onrush_wire::hls::live::{Found, Window, WindowSettings};
+use onrush_wire::http::Coding;
 use onrush_wire::media::live::{LiveCutter, Output};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -52,12 +53,12 @@ pub(crate) struct LiveStream {
 /// A playlist as it was written last: which, and of how many changes.
 #[derive(Debug)]
 struct Text {
-    key: (String, bool, bool),
+    key: (String, bool, Option<Coding>),
     changes: u64,
     sent: SentText,
 }
 
-/// A text as it is sent to all who ask: its bytes, as they are or in gzip, and its entity tag, a
+/// A text as it is sent to all who ask: its bytes, as they are or compressed, and its entity tag, a
 /// hash of all of them, which is not to be computed for each request.
 #[derive(Clone, Debug)]
 pub(crate) struct SentText {
@@ -253,10 +254,10 @@ impl LiveStream {
     }
 
     /// A playlist, which `make` writes if it has changed: its name, whether it is a delta, and
-    /// whether it is compressed say which.
+    /// whether it is compressed how say which.
     pub(crate) fn text<E>(
         &self,
-        key: (&str, bool, bool),
+        key: (&str, bool, Option<Coding>),
         make: impl FnOnce() -> Result<SentText, E>,
     ) -> Result<SentText, E> {
         let changes = *self.changed.borrow();

@@ -36,6 +36,7 @@ use super::tunnel::Tunnel;
 use super::{Control, Escaped, log_panic};
 use crate::byte_stream::ByteStream;
 use crate::drain::Redirection;
+use crate::refusals::REFUSALS;
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
@@ -239,6 +240,9 @@ impl Connection {
     async fn send(&mut self, request: &Request, reply: &Reply) -> io::Result<()> {
         self.control().statistics.count_answer(reply.status());
         let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
+        if reply.status() == u16::from(StatusCode::NotEnoughBandwidth) {
+            REFUSALS.note(self.peer().ip(), &uri.to_string(), &reply.reason());
+        }
         debug!(
             "{}: {} {uri}: {}",
             self.peer(),

@@ -24,6 +24,7 @@ use super::config::{CertificateFiles, TlsConfig, TlsLimits};
 use super::handshake::{ALPN_HTTP2, shake};
 use super::stream::TlsStream;
 use super::throttle::Throttle;
+use crate::refusals::REFUSALS;
 
 /// Handshakes whose arithmetic is done at one time; the others wait their turn.
 pub const TLS_RECKONED_MAX: usize = 2;
@@ -213,6 +214,7 @@ impl Tls {
     ) -> Option<TlsStream> {
         let Some(_place) = Place::take(self, peer.ip().to_canonical()) else {
             self.stats.refused.fetch_add(1, Ordering::Relaxed);
+            REFUSALS.note(peer.ip(), "TLS", "too many handshakes at once");
             debug!("{peer}: TLS: closed, there are too many handshakes at once");
             return None;
         };
@@ -233,6 +235,7 @@ impl Tls {
             debug!("{peer}: TLS handshake: the client left");
             return None;
         }
+        REFUSALS.note(peer.ip(), "TLS", &format!("handshake: {failed}"));
         match self.lines.admit(self.started.elapsed()) {
             None => debug!("{peer}: TLS handshake: {failed}"),
             Some(0) => info!("{peer}: TLS handshake: {failed}"),

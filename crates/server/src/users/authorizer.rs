@@ -115,6 +115,11 @@ enum Fault {
 }
 
 impl Refusal {
+    /// Whether it is no more than how clients begin: they are asked to log in, and do.
+    pub(crate) fn is_invitation(&self) -> bool {
+        matches!(self, Self::LogIn { note, .. } if *note != WRONG)
+    }
+
     /// Why, for whoever asked.
     pub(crate) fn note(&self) -> String {
         match self {
@@ -463,7 +468,7 @@ impl Rules {
             "{peer}: a wrong user or password, by {protocol}, for {:?}",
             asked.path
         );
-        self.challenge(asked, Fault::None, "the user or the password is wrong")
+        self.challenge(asked, Fault::None, WRONG)
     }
 
     fn stale(&self, asked: &Asked<'_>) -> Refusal {
@@ -508,7 +513,7 @@ impl Rules {
 }
 
 impl Protocol {
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Rtsp => "rtsp",
             Self::Http => "http",
@@ -539,6 +544,7 @@ fn count(counter: &AtomicU64) {
 /// Who logs in by this name has a token for a password, where tokens are taken.
 const TOKEN_USER: &str = "token";
 
+const WRONG: &str = "the user or the password is wrong";
 const PLAIN: &str = "a password is not taken over a connection that others can read";
 
 #[cfg(test)]

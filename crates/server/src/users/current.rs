@@ -9,6 +9,7 @@ use super::authorizer::{Asked, Refusal, Rules, Stats};
 use super::config::UsersConfig;
 use super::error::OpenError;
 use super::login::Login;
+use crate::refusals::REFUSALS;
 
 /// Says who may do what.
 #[derive(Debug)]
@@ -56,9 +57,9 @@ impl Authorizer {
     pub(crate) async fn authorize(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
         let rules = self.now();
         match rules.is_open() {
-            true => rules.open_to(asked),
+            true => noted(asked, rules.open_to(asked)),
             // Apart, because every connection has room for what is in here.
-            false => Box::pin(async move { rules.authorize(asked).await }).await,
+            false => Box::pin(async move { noted(asked, rules.authorize(asked).await) }).await,
         }
     }
 
@@ -68,7 +69,7 @@ impl Authorizer {
     ///
     /// Why not.
     pub(crate) async fn permit(&self, login: &Login, asked: &Asked<'_>) -> Result<(), Refusal> {
-        self.now().permit(login, asked).await
+        noted(asked, self.now().permit(login, asked).await)
     }
 
     /// Logs somebody in by a password, or by a token in its place, for as long as it stays
@@ -83,7 +84,7 @@ impl Authorizer {
         user: &str,
         password: &str,
     ) -> Result<Login, Refusal> {
-        self.now().log_in(asked, user, password).await
+        noted(asked, self.now().log_in(asked, user, password).await)
     }
 
     /// Whether anybody may log in as nobody: where there are no users, or some rights are
@@ -106,6 +107,16 @@ impl Authorizer {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&now)
     }
+}
+
+/// The same, written down for whoever watches if it is a refusal.
+fn noted<T>(asked: &Asked<'_>, result: Result<T, Refusal>) -> Result<T, Refusal> {
+    result.inspect_err(|refusal| {
+        if !refusal.is_invitation() {
+            let what = format!("{}: {}", asked.protocol.as_str(), asked.path);
+            REFUSALS.note(asked.peer, &what, &refusal.note());
+        }
+    })
 }
 
 #[cfg(test)]

@@ -35,9 +35,21 @@ pub struct Listing<'a> {
     pub http_host: &'a str,
     /// Where RTSP plays what is listed here: `host[:port]`; empty if nowhere.
     pub rtsp_host: &'a str,
-    /// Live channels that are shown beside, by their names as paths.
-    pub channels: &'a [String],
+    /// Live channels that are shown beside.
+    pub channels: &'a [ListedChannel],
 }
+
+/// A live channel.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ListedChannel {
+    /// Its name as a path.
+    pub path: String,
+    /// Whether there is a picture of it that can be shown alone.
+    pub has_poster: bool,
+}
+
+/// What says of a place for a poster that there is one, beside the page.
+const POSTER: &str = " data-film=\"poster.mp4\"";
 
 /// The path of what pages load: no file can have it, because hidden ones are not served.
 pub const ASSETS: &str = ".onrush/";
@@ -160,19 +172,24 @@ impl Listing<'_> {
             return;
         }
         *html += "<section aria-labelledby=\"channels\">\n<h2 id=\"channels\">Channels</h2>\n\
-            <ul class=\"channels\">\n";
+            <ul class=\"films channels\">\n";
         for channel in self.channels {
-            let (path, name) = (in_url(channel), escaped(channel));
-            let short = channel.strip_prefix("live/").unwrap_or(channel);
-            let short = escaped(short);
+            let (path, name) = (in_url(&channel.path), escaped(&channel.path));
+            let short = channel.path.strip_prefix("live/");
+            let short = escaped(short.unwrap_or(&channel.path));
+            let poster = match channel.has_poster {
+                true => POSTER,
+                false => "",
+            };
             *html += &format!(
-                "<li class=\"item\"><a href=\"./{path}/hls/index.html\" \
-                 aria-label=\"Watch {name}\"><bdi>{short}</bdi></a>"
+                "<li class=\"item\"><a class=\"play\" href=\"./{path}/hls/index.html\" \
+                 aria-label=\"Watch {name}\"><span class=\"poster\"{poster}></span>\
+                 <bdi>{short}</bdi></a>"
             );
             if !self.rtsp_host.is_empty() {
                 let url = format!("rtsp://{}/{path}", self.rtsp_host);
                 let url = escaped(&url);
-                *html += &format!(" <code class=\"copied\">{url}</code>");
+                *html += &format!("<p><code class=\"copied\">{url}</code></p>");
             }
             *html += "</li>\n";
         }
@@ -189,10 +206,11 @@ impl Listing<'_> {
         for film in films {
             let (link, name) = (in_url(&film.name), escaped(&film.name));
             let (size, time) = (readable(film.file_bytes), time(film.modified_s));
-            // Of a transport stream it is not known where a picture ends.
+            // Of a transport stream it is not known where a picture ends: browsers that play it
+            // show its first one.
             let poster = match media_type(&film.name) {
-                "video/mp2t" => "",
-                _ => " data-film",
+                "video/mp2t" => " data-film=\"index.m3u8\"",
+                _ => POSTER,
             };
             // A folder of renditions is one film, and can be looked into.
             let rest = match film.is_folder {
@@ -380,6 +398,32 @@ mod tests {
             assert!(html.contains(&expected), "{expected}\n{html}");
         }
         assert!(!page("", &[]).contains("../"));
+    }
+
+    #[test]
+    fn channels_have_a_page_an_address_and_if_they_can_a_poster() {
+        let channel = |path: &str, has_poster| ListedChannel {
+            path: path.to_owned(),
+            has_poster,
+        };
+        let listing = Listing {
+            folder: "",
+            entries: &[],
+            is_cut: false,
+            http_host: "h:80",
+            rtsp_host: "h:554",
+            channels: &[channel("live/a b", false), channel("cam&", true)],
+        };
+        let html = listing.to_html();
+        for expected in [
+            "href=\"./live/a%20b/hls/index.html\" aria-label=\"Watch live/a b\">\
+             <span class=\"poster\"></span><bdi>a b</bdi></a>",
+            "<code class=\"copied\">rtsp://h:554/live/a%20b</code>",
+            "href=\"./cam%26/hls/index.html\" aria-label=\"Watch cam&amp;\">\
+             <span class=\"poster\" data-film=\"poster.mp4\"></span><bdi>cam&amp;</bdi></a>",
+        ] {
+            assert!(html.contains(expected), "{expected}\n{html}");
+        }
     }
 
     #[test]

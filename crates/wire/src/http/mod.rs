@@ -27,7 +27,7 @@ pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
 pub use self::head::{
     Content, HEAD_BYTES_MAX, HEADERS_MAX, HeadScanner, Request, TARGET_BYTES_MAX, skip_empty_lines,
 };
-pub use self::listing::{ASSETS, Entry, Listing, assets_from, in_url};
+pub use self::listing::{ASSETS, Entry, ListedChannel, Listing, assets_from, in_url};
 pub use self::log::{Access, LogFormat};
 pub use self::media_type::media_type;
 pub use self::method::Method;

@@ -6,6 +6,8 @@
 pub enum Coding {
     /// Brotli, in a neighbour whose name ends in `.br`.
     Brotli,
+    /// Zstandard, in a neighbour whose name ends in `.zst`.
+    Zstd,
     /// Gzip, in a neighbour whose name ends in `.gz`.
     Gzip,
 }
@@ -14,6 +16,7 @@ pub enum Coding {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Codings {
     brotli: Option<u16>,
+    zstd: Option<u16>,
     gzip: Option<u16>,
     identity: Option<u16>,
     others: Option<u16>,
@@ -25,6 +28,7 @@ impl Coding {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Brotli => "br",
+            Self::Zstd => "zstd",
             Self::Gzip => "gzip",
         }
     }
@@ -34,6 +38,7 @@ impl Coding {
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Brotli => ".br",
+            Self::Zstd => ".zst",
             Self::Gzip => ".gz",
         }
     }
@@ -52,6 +57,8 @@ impl Codings {
             let name = name.trim();
             let field = if name.eq_ignore_ascii_case("br") {
                 &mut self.brotli
+            } else if name.eq_ignore_ascii_case("zstd") {
+                &mut self.zstd
             } else if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
                 &mut self.gzip
             } else if name.eq_ignore_ascii_case("identity") {
@@ -73,9 +80,10 @@ impl Codings {
         let plain = self.identity.unwrap_or(0);
         let mut wanted = [
             (Coding::Brotli, of(self.brotli)),
+            (Coding::Zstd, of(self.zstd)),
             (Coding::Gzip, of(self.gzip)),
         ];
-        // Stable: of equals Brotli, which is smaller, goes first.
+        // Stable: of equals what is smaller goes first.
         wanted.sort_by_key(|&(_, weight)| std::cmp::Reverse(weight));
         let liked = wanted
             .into_iter()
@@ -116,11 +124,13 @@ mod tests {
         for (value, expected) in [
             ("", &[][..]),
             ("gzip", &["gzip"]),
-            ("gzip, deflate, br, zstd", &["br", "gzip"]),
+            ("gzip, deflate, br, zstd", &["br", "zstd", "gzip"]),
+            ("gzip, zstd;q=0", &["gzip"]),
+            ("ZSTD;q=0.3, gzip;q=0.2", &["zstd", "gzip"]),
             ("br;q=0.5, gzip;q=0.9", &["gzip", "br"]),
             ("br;q=0, gzip", &["gzip"]),
-            ("*", &["br", "gzip"]),
-            ("*;q=0.5, br;q=0", &["gzip"]),
+            ("*", &["br", "zstd", "gzip"]),
+            ("*;q=0.5, br;q=0", &["zstd", "gzip"]),
             ("gzip;q=0.5, identity", &[]),
             ("gzip;q=0.5, identity;q=0.5", &["gzip"]),
             ("identity;q=0, gzip;q=0.001", &["gzip"]),

@@ -1,6 +1,7 @@
-// Lines over the last hour: a sample a second, drawn as the most of each few.
+// Lines over the last hour: the samples that the server tells, and behind them what is now. Drawn as
+// the most of each few.
 
-const SAMPLES = 3600;
+const SAMPLES = 720;
 const POINTS = 300;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -25,31 +26,33 @@ export class Chart {
     place.append(figure);
   }
 
-  add(value) {
-    this.samples.push(value ?? 0);
-    if (this.samples.length > SAMPLES) {
-      this.samples.shift();
-    }
-    this.draw();
+  // Takes samples that the server has made since.
+  add(values) {
+    this.samples.push(...values.map((it) => it ?? 0));
+    this.samples.splice(0, this.samples.length - SAMPLES);
   }
 
-  draw() {
-    const { samples } = this;
+  forget() {
+    this.samples = [];
+  }
+
+  draw(now) {
+    const samples = [...this.samples, now];
     const each = Math.max(Math.ceil(samples.length / POINTS), 1);
     const points = [];
     for (let at = 0; at < samples.length; at += each) {
       // What is early is negative lateness: not late.
       points.push(Math.max(0, ...samples.slice(at, at + each)));
     }
-    const most = Math.max(...points, Number.MIN_VALUE);
+    const most = Math.max(...points);
     const step = POINTS / Math.max(points.length - 1, 1);
     const places = points.map((value, at) =>
-      `${(at * step).toFixed(1)} ${(97 - (94 * value) / most).toFixed(1)}`);
+      `${(at * step).toFixed(1)} ${(97 - (94 * value) / Math.max(most, Number.MIN_VALUE)).toFixed(1)}`);
     this.line.setAttribute("d", `M${places.join("L")}`);
     const last = this.write(samples[samples.length - 1]);
-    const [now, top] = [last, `most ${this.write(most)}`];
-    this.now.textContent = now;
+    const top = `most ${this.write(most)}`;
+    this.now.textContent = last;
     this.most.textContent = top;
-    this.svg.setAttribute("aria-label", `${this.title}: now ${now}, ${top}`);
+    this.svg.setAttribute("aria-label", `${this.title}: now ${last}, ${top}`);
   }
 }

@@ -6,20 +6,26 @@ import { bits, bytes, load, milliseconds, percent, quantile, rates } from "./fig
 const LINES = 200;
 const PAGE = 200;
 const SESSIONS_EVERY_MS = 2000;
+const SAMPLE_EVERY_S = 5;
 
 const of = (id) => document.getElementById(id);
 const state = of("state");
 let before;
 
+// Lateness beyond a second is one here: the scale is for what is short.
+const late = (ns) => Math.min(ns ?? 0, 1e9);
+
+// Each with what it is now, and what it is of a sample of the hour.
 const chart = (title, write) => new Chart(of("charts"), title, write);
 const charts = [
-  [chart("Sessions", (it) => String(it)), (now) => now.sessions.now],
-  [chart("Sent by RTP", bits), (_, of) => of.rtp_bps + of.channels_bps],
-  [chart("Sent by HTTP and FTP", bits), (_, of) => of.http_bps],
-  [chart("Late, 99.9 %", milliseconds), (_, of) => Math.min(of.late_ns ?? 0, 1e9)],
-  [chart("Load of the busiest processor", percent), load],
+  [chart("Sessions", (it) => String(it)), (now) => now.sessions.now, (it) => it.sessions],
+  [chart("Sent by RTP", bits), (_, of) => of.rtp_bps + of.channels_bps, (it) => it.rtp_bps],
+  [chart("Sent by HTTP and FTP", bits), (_, of) => of.http_bps, (it) => it.http_bps],
+  [chart("Late, 99.9 %", milliseconds), (_, of) => late(of.late_ns), (it) => late(it.late_ns)],
+  [chart("Load of the busiest processor", percent), load, (it) => it.load],
   [chart("HTTP requests a second", (it) => it.toFixed(0)),
-    (_, of) => of.grown((it) => (it.downloads?.http_answers ?? []).reduce((a, b) => a + b, 0))],
+    (_, of) => of.grown((it) => (it.downloads?.http_answers ?? []).reduce((a, b) => a + b, 0)),
+    (it) => it.requests_hz],
 ];
 
 // Pairs of a name and what it is, changed in place, so that nobody who reads is thrown out.
@@ -138,9 +144,32 @@ function told(status, by) {
     ["FTP connections", String(downloads.ftp_connections ?? 0)],
     ...Object.entries(downloads).filter(([, value]) => typeof value === "number")
       .filter(([name]) => !name.endsWith("_connections"))
-      .map(([name, value]) => [name.replaceAll("_", " "), String(value)]),
+      .map(downloadFigure),
   ] : [["none are served", ""]]);
   figures(of("refusal-figures"), refusals(status));
+}
+
+// What downloads count, in words; what has none is told by its name.
+const COUNTS = {
+  active: "transfers now", bytes: "sent", full: "transfers that found no room to send",
+  steps: "steps of transfers", cold: "steps that waited for a disk",
+  segments_kept_bytes: "segments kept",
+};
+
+function downloadFigure([name, value]) {
+  const told = COUNTS[name] ?? name.replaceAll("_", " ");
+  return [told, name.endsWith("bytes") ? bytes(value) : String(value)];
+}
+
+function tellRefused(all) {
+  const now_s = Date.now() / 1000;
+  const ago = (at_s) => {
+    const s = Math.max(Math.round(now_s - at_s), 0);
+    return s < 120 ? `${s} s ago` : `${Math.round(s / 60)} min ago`;
+  };
+  of("refused-none").hidden = all.length > 0;
+  rows(of("refused-rows"), all.map((it) =>
+    [it.client, it.what, it.why, String(it.times), ago(it.at_s)]));
 }
 
 // How much of the cache is ready, and how much of that is in use.
@@ -186,7 +215,7 @@ function log(lines) {
   }
 }
 
-let lastLine = 0;
+let [lastLine, lastSample] = [0, 0];
 const events = new EventSource("admin/events");
 events.addEventListener("message", ({ data }) => {
   const news = JSON.parse(data);
@@ -199,7 +228,8 @@ events.addEventListener("message", ({ data }) => {
   of("version").textContent = status.version;
   const isSame = before && before.process.started_s === status.process.started_s;
   if (!isSame) {
-    [before, lastLine] = [undefined, 0];
+    [before, lastLine, lastSample] = [undefined, 0, 0];
+    charts.forEach(([it]) => it.forget());
   }
   // A connection that was made anew tells again what was told.
   const lines = news.log.filter(({ number }) => number > lastLine);
@@ -208,7 +238,16 @@ events.addEventListener("message", ({ data }) => {
   const by = rates(before ?? status, status);
   told(status, by);
   tellHls(status, news.hls ?? [], by);
-  charts.forEach(([it, value]) => it.add(value(status, by)));
+  const samples = (news.hour ?? []).filter(({ number }) => number > lastSample);
+  lastSample = samples.length > 0 ? samples[samples.length - 1].number : lastSample;
+  charts.forEach(([it, value, of]) => {
+    it.add(samples.map(of));
+    it.draw(value(status, by));
+  });
+  const minutes = Math.floor((charts[0][0].samples.length * SAMPLE_EVERY_S) / 60);
+  of("covered").textContent = minutes >= 60 ? "" :
+    `The server runs since ${minutes === 1 ? "a minute" : `${minutes} minutes`}.`;
+  tellRefused(news.refused ?? []);
   before = status;
 });
 // A connection lasts a minute here, and is made anew at once.

@@ -10,14 +10,14 @@ use std::time::Duration;
 use onrush_wire::auth::carried_query;
 use onrush_wire::hls::live::{BadReload, Found, Reload, date_time};
 use onrush_wire::hls::{self, Resource as Asked};
-use onrush_wire::http::{ASSETS, Coding, Codings, PAGE_POLICY, Status, assets_from};
+use onrush_wire::http::{ASSETS, Coding, Codings, ListedChannel, PAGE_POLICY, Status, assets_from};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::Format;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::film::MANIFEST;
-use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, gzip, tagged};
+use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, compressed, of_texts, tagged};
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
 use crate::hls_live::{LiveStream, SegmentBytes, SentText, add};
@@ -65,9 +65,9 @@ pub(super) async fn find(
 
 /// The channels that the page of a folder shows. Which of them somebody may play is not known of a
 /// page: where not everybody may play all, none is named.
-pub(super) fn listed(site: &Site, folder: &str) -> Vec<String> {
+pub(super) fn listed(site: &Site, folder: &str) -> Vec<ListedChannel> {
     match folder.is_empty() && site.authorizer.is_open() {
-        true => site.live.names(),
+        true => site.live.listed(),
         false => Vec::new(),
     }
 }
@@ -151,10 +151,24 @@ async fn make(
             let media_type = media_type_of(format, rendition);
             Ok(Made::live(bytes.await?, etag, media_type, now_s(site)))
         }
-        Asked::Pictures { .. } | Asked::Picture { .. } | Asked::Text { .. } | Asked::Poster => {
-            Err(nothing())
-        }
+        Asked::Poster => poster(site, stream).await,
+        Asked::Pictures { .. } | Asked::Picture { .. } | Asked::Text { .. } => Err(nothing()),
     }
+}
+
+/// The newest picture that can be shown alone, as a film of some pictures.
+async fn poster(site: &Site, stream: Awaited<'_>) -> Result<Made, Refusal> {
+    let none = || {
+        let note = "of a channel without pictures, or of a transport stream, there is no poster";
+        (Status::NotFound, note.to_owned())
+    };
+    if !stream.window().has_posters() {
+        return Err(none());
+    }
+    let found = wait_for(stream, || stream.window().poster().map(Ok)).await?;
+    let etag = format!("\"{}-poster-{}\"", found.version, found.number);
+    let made = Made::live(found.bytes.to_vec(), etag, "video/mp4", now_s(site));
+    Ok(made.that_changes())
 }
 
 fn count(stream: &LiveStream, asked: Asked<'_>) {
@@ -246,20 +260,24 @@ fn written(
     codings: Codings,
     write: &dyn Fn() -> Result<Vec<u8>, Refusal>,
 ) -> Result<(SentText, Option<Coding>), Refusal> {
-    let shared = |is_gzip, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| {
+    let shared = |coding, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| {
         let make = || make().map(tagged);
         match carried {
-            "" => stream.text((name, skips, is_gzip), make),
+            "" => stream.text((name, skips, coding), make),
             _ => make(),
         }
     };
-    let plain = shared(false, write)?;
-    let likes = codings.wanted().any(|coding| coding == Coding::Gzip);
-    if !likes || plain.bytes.len() < COMPRESSED_BYTES_MIN {
+    let plain = shared(None, write)?;
+    let coding = of_texts(codings).filter(|_| plain.bytes.len() >= COMPRESSED_BYTES_MIN);
+    let Some(coding) = coding else {
         return Ok((plain, None));
-    }
-    let compress = || gzip(&plain.bytes).or_else(|_| Ok(plain.bytes.to_vec()));
-    Ok((shared(true, &compress)?, Some(Coding::Gzip)))
+    };
+    let note = "the server is short of something";
+    let compress = || {
+        let shorter = compressed(&plain.bytes, coding);
+        shorter.map_err(|_| (Status::ServiceUnavailable, note.to_owned()))
+    };
+    Ok((shared(Some(coding), &compress)?, Some(coding)))
 }
 
 async fn wait_for_first(stream: Awaited<'_>) -> Result<(), Refusal> {

@@ -15,4 +15,4 @@ mod window;
 
 pub use playlist::date_time;
 pub use reload::{BadReload, Reload};
-pub use window::{Found, Kept, Leaving, Stored, Window, WindowSettings};
+pub use window::{Found, Kept, Leaving, LivePoster, Stored, Window, WindowSettings};

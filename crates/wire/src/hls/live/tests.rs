@@ -143,6 +143,25 @@ fn a_playlist_has_what_low_latency_asks_for() {
 }
 
 #[test]
+fn the_poster_is_what_the_newest_segment_begins_with() {
+    let mut window = window(60, 1 << 20);
+    assert!(window.has_posters() && window.poster().is_none());
+    segment(&mut window, 100);
+    let first = window.poster().unwrap();
+    assert_eq!((first.number, &first.bytes[0][..]), (FIRST, &[1][..]));
+    assert_eq!(&first.bytes[1][..], &[7; 10]);
+    // As soon as the next one has begun.
+    describe(&mut window, 0, 2);
+    part(&mut window, 0, 20);
+    let next = window.poster().unwrap();
+    assert_eq!((next.number, next.bytes[1].len()), (FIRST + 1, 20));
+    assert!(next.version != first.version && next.bytes[0][..] == [2]);
+    // What no decoder can start with is passed over.
+    window.renditions[0].segments[1].is_independent = false;
+    assert_eq!(window.poster().unwrap(), first);
+}
+
+#[test]
 fn parts_are_listed_near_the_end_alone() {
     let mut window = window(120, 1 << 20);
     (0..20).for_each(|_| segment(&mut window, 100));

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use super::{BadReload, Reload};
 use crate::hls::Version;
+use crate::media::Medium;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
+use crate::media::segments::Format;
 
 /// Parts are listed of what is so many target durations from the end (section 4.4.4.9).
 pub(super) const PARTS_TARGETS: u64 = 3;
@@ -120,6 +122,17 @@ pub(super) struct Segment {
     pub(super) bytes: usize,
     /// Where it is, if that is not in memory: then it has no parts.
     pub(super) stored: Option<Stored>,
+}
+
+/// A picture of a channel, with what describes it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LivePoster {
+    /// Of the segment that it begins.
+    pub version: Version,
+    /// Of the segment.
+    pub number: u64,
+    /// One behind the other.
+    pub bytes: [Arc<[u8]>; 2],
 }
 
 /// What a path names.
@@ -383,6 +396,31 @@ impl Window {
         found.map_or(Found::Nothing, |it| {
             Found::Bytes(vec![Arc::clone(&it.bytes)])
         })
+    }
+
+    /// Whether it has pictures that are shown as a film of their own.
+    #[must_use]
+    pub fn has_posters(&self) -> bool {
+        self.pictures().is_some()
+    }
+
+    /// The newest segment that begins with a picture that can be shown alone: what describes it,
+    /// and its first part. What is new has its parts in memory.
+    #[must_use]
+    pub fn poster(&self) -> Option<LivePoster> {
+        let segments = self.pictures()?.segments.iter().rev();
+        let mut begun = segments.filter_map(|it| Some((it, it.parts.first()?)));
+        let (segment, first) = begun.find(|(segment, _)| segment.is_independent)?;
+        Some(LivePoster {
+            version: segment.version,
+            number: segment.number,
+            bytes: [Arc::clone(&segment.init.bytes), Arc::clone(&first.bytes)],
+        })
+    }
+
+    fn pictures(&self) -> Option<&Kept> {
+        let mut all = self.renditions.iter();
+        all.find(|it| it.of.medium == Medium::Video && it.of.format == Format::Cmaf)
     }
 
     /// The rendition of that name.

@@ -4,6 +4,7 @@
 import { offerCopy } from "./addresses.js";
 
 const POSTERS_AT_ONCE = 3;
+const FRAME_WAIT_MS = 2000;
 
 const search = document.getElementById("search");
 const found = document.getElementById("found");
@@ -41,8 +42,28 @@ function next() {
   }
 }
 
+// What a playlist brings after its first picture is not wanted: a still takes its place.
+async function still(film, place) {
+  if (film.requestVideoFrameCallback) {
+    await new Promise((done) => {
+      film.requestVideoFrameCallback(done);
+      setTimeout(done, FRAME_WAIT_MS);
+    });
+  }
+  const picture = document.createElement("canvas");
+  [picture.width, picture.height] = [film.videoWidth, film.videoHeight];
+  picture.getContext("2d").drawImage(film, 0, 0);
+  picture.setAttribute("aria-hidden", "true");
+  film.removeAttribute("src");
+  film.load();
+  film.remove();
+  place.append(picture);
+}
+
 // Shows a film's poster, if it has one that this browser can decode.
-function show(place) {
+async function show(place) {
+  const name = place.dataset.film;
+  const isPlaylist = name.endsWith(".m3u8");
   const film = document.createElement("video");
   film.muted = true;
   film.playsInline = true;
@@ -51,18 +72,24 @@ function show(place) {
   film.tabIndex = -1;
   film.setAttribute("aria-hidden", "true");
   const page = place.closest("a").href;
-  film.src = new URL("poster.mp4", page).href;
+  if (isPlaylist && film.canPlayType("application/vnd.apple.mpegurl") === "") {
+    return;
+  }
+  film.src = new URL(name, page).href;
   place.append(film);
-  return new Promise((done) => {
-    film.addEventListener("loadeddata", () => {
-      place.classList.add("shown");
-      done();
-    }, { once: true });
-    film.addEventListener("error", () => {
-      film.remove();
-      done();
-    }, { once: true });
+  const isLoaded = await new Promise((done) => {
+    film.addEventListener("loadeddata", () => done(film.videoWidth > 0), { once: true });
+    film.addEventListener("error", () => done(false), { once: true });
   });
+  if (!isLoaded) {
+    film.removeAttribute("src");
+    film.remove();
+    return;
+  }
+  if (isPlaylist) {
+    await still(film, place);
+  }
+  place.classList.add("shown");
 }
 
 const sight = new IntersectionObserver((changes) => {
