@@ -29,7 +29,7 @@ use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::route::entry;
+use onrush_wire::route::{channel as lease, entry};
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
@@ -355,6 +355,12 @@ fn of_clusters() -> Vec<Limit> {
         entry::ENTRY_BYTES_MAX as bytes, "what a node tells of itself";
         entry::ENTRY_FILMS_MAX as count, "films that it names";
         entry::NODE_NAME_BYTES_MAX as bytes, "the name of a node or a cluster";
+        lease::CLUSTER_CHANNELS_MAX as count, "channels of a cluster";
+        lease::CHANNEL_ENTRY_BYTES_MAX as bytes, "what a node tells of a channel";
+        lease::CHANNEL_PATH_BYTES_MAX as bytes, "a channel's path in a cluster";
+        cluster::CLAIMS_MAX as count, "channels of it that come to one node";
+        cluster::CLAIM_TIME_MAX as time, "a publisher waits for the registry";
+        published::NODE_PULLS_MAX as count, "channels taken from other nodes";
         cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
         cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
     }

@@ -8,6 +8,7 @@ use super::Server;
 use crate::channels::config::PullConfig;
 use crate::channels::published::{PublishedChannels, Pulls};
 use crate::channels::{ChannelError, check};
+use crate::cluster::ClusterMember;
 use crate::config::{Config, Limits};
 use crate::tls::CertificateError;
 use crate::users::{Authorizer, OpenError};
@@ -84,8 +85,10 @@ impl Pulling {
         self,
         configs: &[PullConfig],
         channels: &Arc<PublishedChannels>,
+        cluster: Option<&Arc<ClusterMember>>,
     ) -> Arc<Pulls> {
-        Arc::clone(self.0.get_or_init(|| Pulls::start(configs, channels)))
+        let start = || Pulls::start(configs, channels, cluster);
+        Arc::clone(self.0.get_or_init(start))
     }
 }
 
