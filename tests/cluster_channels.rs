@@ -180,7 +180,9 @@ fn a_channel_is_played_at_every_node_and_taken_once() {
     for node in 0..3 {
         wait_for(&cluster, node, "channels", 0);
     }
-    assert_eq!(cluster.describe(1, &url(&cluster, 1)).0, 404);
+    wait_until("nobody has it", || {
+        cluster.describe(1, &url(&cluster, 1)).0 == 404
+    });
 }
 
 /// Who watches goes on watching.

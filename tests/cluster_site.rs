@@ -1,6 +1,10 @@
 //! Three servers that are nodes of one cluster, and a server of NATS, in a namespace of their own.
 
-#![allow(dead_code, reason = "each of the tests that stand on it uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of test binaries, each of which uses a part of it"
+)]
 
 use std::cell::Cell;
 use std::fs;

@@ -193,7 +193,7 @@ impl Claim {
     #[must_use]
     pub fn step(&self, registry: Registry, now_ns: u64) -> ClaimStep {
         if let Some((_, again_ns)) = &self.refused {
-            return match now_ns >= *again_ns {
+            return match registry.is_settled && now_ns >= *again_ns {
                 true => ClaimStep::Create,
                 false => ClaimStep::Wait,
             };
@@ -385,6 +385,12 @@ mod tests {
             ..anew
         };
         assert_eq!(held.step(settled, 9 * SECOND), ClaimStep::Create);
+        // Nor is who was refused, by a holder that may be there still.
+        let mut refused = Claim::new(TIMES);
+        let found = (Some((entry(2, 7), 7)), &entry(1, 0));
+        assert!(!refused.conflicted(REGISTRY, found, 0));
+        assert_eq!(refused.step(anew, 9 * SECOND), ClaimStep::Wait);
+        assert_eq!(refused.step(settled, 9 * SECOND), ClaimStep::Create);
         assert_eq!(open.step(settled, 9 * SECOND), ClaimStep::Create);
     }
 
