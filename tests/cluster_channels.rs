@@ -213,7 +213,7 @@ fn a_publisher_may_come_back_at_another_node() {
 }
 
 #[test]
-fn a_killed_nodes_channel_can_be_published_elsewhere_after_its_time() {
+fn a_killed_nodes_channel_is_taken_elsewhere() {
     require_root!();
     require_programs!("nats-server", "ffmpeg");
     let mut cluster = Cluster::start(SHORT_LIFE);

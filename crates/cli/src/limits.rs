@@ -17,7 +17,7 @@ use onrush_server::hls_live::LiveHlsConfig;
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
-    admin, channel_api, cluster,
+    admin, channel_api,
     downloads::ftp as session,
     engine, library, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
@@ -29,7 +29,6 @@ use onrush_wire::media::text;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::route::{channel as lease, entry};
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
@@ -337,33 +336,18 @@ macro_rules! fixed {
     };
 }
 
+// Behind the macro that it uses.
+mod clusters;
+
 /// All of them.
 fn fixed() -> Vec<Limit> {
     let mut limits = to_the_wire();
     limits.extend(of_channels());
     limits.extend(beside());
     limits.extend(of_users());
-    limits.extend(of_clusters());
+    limits.extend(clusters::of_clusters());
     limits.extend(of_objects());
     limits
-}
-
-/// Of a node of a cluster.
-fn of_clusters() -> Vec<Limit> {
-    fixed! {
-        entry::NODES_MAX as count, "other nodes of a cluster";
-        entry::ENTRY_BYTES_MAX as bytes, "what a node tells of itself";
-        entry::ENTRY_FILMS_MAX as count, "films that it names";
-        entry::NODE_NAME_BYTES_MAX as bytes, "the name of a node or a cluster";
-        lease::CLUSTER_CHANNELS_MAX as count, "channels of a cluster";
-        lease::CHANNEL_ENTRY_BYTES_MAX as bytes, "what a node tells of a channel";
-        lease::CHANNEL_PATH_BYTES_MAX as bytes, "a channel's path in a cluster";
-        cluster::CLAIMS_MAX as count, "channels of it that come to one node";
-        cluster::CLAIM_TIME_MAX as time, "a publisher waits for the registry";
-        published::NODE_PULLS_MAX as count, "channels taken from other nodes";
-        cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
-        cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
-    }
 }
 
 /// Those of object stores, where they are built in.

@@ -8,8 +8,8 @@
 //!
 //! Channels have a bucket of their own, `onrush_channels-CLUSTER`, with a key for each that is
 //! received somewhere: a lease, which one node takes and keeps. What is asked for there is the
-//! member's ([`LeaseRequest`]); it is done as soon as the member [says](Member::lease_requests) that
-//! there is something.
+//! member's ([`LeaseRequest`]); it is done as soon as the member [says](Member::lease_requests)
+//! that there is something.
 //!
 //! Nobody is lost with the registry: a node that cannot reach it says so, forgets the others when
 //! their time is over, serves whoever comes, and registers again when the registry is back. What

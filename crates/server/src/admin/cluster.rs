@@ -29,7 +29,8 @@ table! {
         /// Nodes that are known, this one among them.
         nodes: u64 = read(&member.stats.nodes), Gauge "onrush_cluster_nodes";
         /// Entries of the registry that are ignored: damaged ones, and those of a newer form.
-        ignored: u64 = read(&member.stats.ignored) + read(&member.stats.channels_ignored), Gauge "onrush_cluster_entries_ignored";
+        ignored: u64 = read(&member.stats.ignored) + read(&member.stats.channels_ignored),
+            Gauge "onrush_cluster_entries_ignored";
         /// Times the registry was reached no more.
         disconnects: u64 = read(&member.stats.disconnects),
             Counter "onrush_cluster_disconnects_total";

@@ -8,8 +8,8 @@ use super::Server;
 use crate::channels::config::PullConfig;
 use crate::channels::published::{PublishedChannels, Pulls};
 use crate::channels::{ChannelError, check};
-use crate::cluster::ClusterMember;
 use crate::config::{Config, Limits};
+use crate::statistics::Statistics;
 use crate::tls::CertificateError;
 use crate::users::{Authorizer, OpenError};
 use crate::watching::{ReloadWish, ReloadWishQueue};
@@ -85,9 +85,9 @@ impl Pulling {
         self,
         configs: &[PullConfig],
         channels: &Arc<PublishedChannels>,
-        cluster: Option<&Arc<ClusterMember>>,
+        statistics: &Statistics,
     ) -> Arc<Pulls> {
-        let start = || Pulls::start(configs, channels, cluster);
+        let start = || Pulls::start(configs, channels, statistics.cluster.get());
         Arc::clone(self.0.get_or_init(start))
     }
 }
