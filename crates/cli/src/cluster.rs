@@ -5,15 +5,16 @@
 mod joined {
     use std::fs;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use anyhow::Context;
     use onrush_cluster::{Forgets, Ignored, Member, Registry, RegistryConfig};
     use onrush_server::cluster::{ClusterMember, ForgetRequest, IgnoredEntry};
     use onrush_server::server::Server;
     use onrush_sys::thread::keep_off;
-    use onrush_wire::route::Entry;
+    use onrush_wire::route::{ChannelEntry, Entry, LeaseAnswer, LeaseNews, LeaseRequest};
     use tokio::runtime::Builder;
-    use tokio::sync::mpsc;
+    use tokio::sync::{Notify, mpsc};
 
     use crate::cluster_options::Discovery;
 
@@ -26,16 +27,48 @@ mod joined {
         }
 
         fn told(&self, others: Vec<Arc<Entry>>, ignored: Vec<Ignored>) {
-            let ignored = ignored.into_iter().map(|it| IgnoredEntry {
-                key: it.key,
-                reason: it.reason,
-            });
-            self.0.told(others, ignored.collect());
+            self.0.told(others, ignored_entries(ignored));
         }
 
         fn reached(&self, reached: Result<(), String>) {
             self.0.reached(reached);
         }
+
+        fn lease_requests(&self) -> Arc<Notify> {
+            self.0.lease_requests()
+        }
+
+        fn lease_registry(&self, registry: u64, lasts: Duration) {
+            self.0.lease_registry(registry, lasts);
+        }
+
+        fn next_lease_request(&self) -> Option<LeaseRequest> {
+            self.0.next_lease_request()
+        }
+
+        fn lease_answer(&self, request: &LeaseRequest, answer: LeaseAnswer) {
+            self.0.lease_answer(request, answer);
+        }
+
+        fn lease_news(&self, news: LeaseNews) {
+            self.0.lease_news(news);
+        }
+
+        fn leases(&self, leases: Vec<Arc<ChannelEntry>>, ignored: Vec<Ignored>) {
+            self.0.leases(leases, ignored_entries(ignored));
+        }
+
+        fn leaves(&self) {
+            self.0.leave_channels();
+        }
+    }
+
+    fn ignored_entries(ignored: Vec<Ignored>) -> Vec<IgnoredEntry> {
+        let ignored = ignored.into_iter().map(|it| IgnoredEntry {
+            key: it.key,
+            reason: it.reason,
+        });
+        ignored.collect()
     }
 
     /// What is to be read before rights are given up: the registry, if there is to be one.

@@ -110,6 +110,15 @@ fn table(said: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             text(&node["version"]),
         )?;
     }
+    for channel in said["channels"].as_array().unwrap_or(&none) {
+        let note = match (channel["is_this"] == true, channel["lease"].as_u64()) {
+            (true, Some(lease)) => format!(", this one, lease {lease}"),
+            (true, None) => ", this one, for its own viewers: no lease".to_owned(),
+            (false, lease) => format!(", lease {}", lease.unwrap_or(0)),
+        };
+        let (channel, node) = (text(&channel["channel"]), text(&channel["node"]));
+        writeln!(out, "channel    {channel}: node {node}{note}")?;
+    }
     for entry in said["ignored"].as_array().unwrap_or(&none) {
         let (key, reason) = (text(&entry["key"]), text(&entry["reason"]));
         writeln!(out, "ignored    {key}: {reason}")?;

@@ -17,7 +17,7 @@ use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin::{self, hour, log_tail},
-    channel_api, cluster,
+    channel_api,
     downloads::ftp as session,
     engine, library, refusals, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
@@ -28,7 +28,6 @@ use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments, text};
 use onrush_wire::pace::adaptive;
-use onrush_wire::route::entry;
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
@@ -336,27 +335,18 @@ macro_rules! fixed {
     };
 }
 
+// Behind the macro that it uses.
+mod clusters;
+
 /// All of them.
 fn fixed() -> Vec<Limit> {
     let mut limits = to_the_wire();
     limits.extend(of_channels());
     limits.extend(beside());
     limits.extend(of_users());
-    limits.extend(of_clusters());
+    limits.extend(clusters::of_clusters());
     limits.extend(of_objects());
     limits
-}
-
-/// Of a node of a cluster.
-fn of_clusters() -> Vec<Limit> {
-    fixed! {
-        entry::NODES_MAX as count, "other nodes of a cluster";
-        entry::ENTRY_BYTES_MAX as bytes, "what a node tells of itself";
-        entry::ENTRY_FILMS_MAX as count, "films that it names";
-        entry::NODE_NAME_BYTES_MAX as bytes, "the name of a node or a cluster";
-        cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
-        cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
-    }
 }
 
 /// Those of object stores, where they are built in.

@@ -6,12 +6,18 @@
 //! does it, and tells the [`Member`] what has changed: whoever decides about a viewer reads what it
 //! was told last, and never waits for the network.
 //!
+//! Channels have a bucket of their own, `onrush_channels-CLUSTER`, with a key for each that is
+//! received somewhere: a lease, which one node takes and keeps. What is asked for there is the
+//! member's ([`LeaseRequest`]); it is done as soon as the member [says](Member::lease_requests)
+//! that there is something.
+//!
 //! Nobody is lost with the registry: a node that cannot reach it says so, forgets the others when
 //! their time is over, serves whoever comes, and registers again when the registry is back. What
 //! the entries say is [`onrush_wire::route::Entry`]; which node serves what is not decided here.
 
 #![warn(clippy::missing_errors_doc)]
 
+mod leases;
 mod session;
 mod table;
 
@@ -21,9 +27,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use onrush_wire::route::Entry;
+use onrush_wire::route::{ChannelEntry, Entry, LeaseAnswer, LeaseNews, LeaseRequest};
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use zeroize::Zeroizing;
 
 /// Keys that wait to be removed; one more is refused.
@@ -76,6 +82,28 @@ pub trait Member: Send + Sync {
 
     /// Whether the registry is reached; if not, why.
     fn reached(&self, reached: Result<(), String>);
+
+    /// What is notified when there is something to ask about leases.
+    fn lease_requests(&self) -> Arc<Notify>;
+
+    /// The registry that is reached now, as a number, and how long a lease stands there.
+    fn lease_registry(&self, registry: u64, lasts: Duration);
+
+    /// What to ask for next.
+    fn next_lease_request(&self) -> Option<LeaseRequest>;
+
+    /// What came of it. What is not answered is not known, and is asked for again.
+    fn lease_answer(&self, request: &LeaseRequest, answer: LeaseAnswer);
+
+    /// What the registry tells of a lease by itself.
+    fn lease_news(&self, news: LeaseNews);
+
+    /// All leases that there are, this node's among them, in the order of their channels' names,
+    /// and what is not taken for one.
+    fn leases(&self, leases: Vec<Arc<ChannelEntry>>, ignored: Vec<Ignored>);
+
+    /// The node leaves: what it asks for next is to give its leases back.
+    fn leaves(&self);
 }
 
 /// A node's part in the registry. Dropping it takes the entry out, if the registry can be reached

@@ -13,12 +13,14 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions};
 use futures_util::StreamExt;
 use onrush_wire::route::Entry;
+use onrush_wire::route::channel::CHANNEL_ENTRY_BYTES_MAX;
 use onrush_wire::route::entry::ENTRY_BYTES_MAX;
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
+use crate::leases::{Leases, carry_out};
 use crate::table::Table;
 use crate::{Forget, Member, RegistryConfig};
 
@@ -34,6 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long taking the entry out may take at the end.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Requests about leases in a row, between which nothing else is looked at.
+const LEASE_REQUESTS_MAX: usize = 256;
 
 /// An entry is written so often in its time, so that two writes may be lost.
 const WRITES: u32 = 3;
@@ -51,6 +56,8 @@ enum SessionError {
     Watch(String),
     #[error("cannot write this node's entry: {0}")]
     Write(String),
+    #[error("cannot ask for the lease of a channel: {0}")]
+    Lease(String),
     #[error("entries come no more")]
     Silent,
 }
@@ -60,7 +67,11 @@ struct Node {
     config: RegistryConfig,
     member: Arc<dyn Member>,
     table: Table,
+    leases: Leases,
+    lease_requests: Arc<Notify>,
     time_to_live: Duration,
+    /// How long a channel's lease stands.
+    lease_life: Duration,
     /// What the entry that stands there said, and its revision.
     written: Option<(Entry, u64)>,
     /// Another node calls itself the same; it was said.
@@ -76,9 +87,12 @@ pub(crate) async fn run(
 ) {
     let mut node = Node {
         time_to_live: config.time_to_live,
+        lease_life: config.time_to_live,
         config,
+        lease_requests: member.lease_requests(),
         member,
         table: Table::default(),
+        leases: Leases::default(),
         written: None,
         is_double: false,
     };
@@ -123,13 +137,16 @@ impl Node {
         forgets: &mut mpsc::Receiver<Forget>,
     ) -> Result<std::convert::Infallible, SessionError> {
         let client = self.connect().await?;
-        let store = self.open(&context(client)).await?;
-        let watch = store.watch_with_history(">").await;
-        let mut watch = watch.map_err(|error| SessionError::Watch(chain(&error)))?;
+        let context = context(client);
+        let store = self.open(&context).await?;
+        let mut watch = watch(&store).await?;
+        let channels = self.open_channels(&context).await?;
+        let mut channel_watch = self::watch(&channels).await?;
         self.write(&store).await?;
         let (cluster, life) = (&self.config.cluster, self.time_to_live);
         info!("cluster {cluster}: registered; an entry lives for {life:?}");
         self.member.reached(Ok(()));
+        let lease_requests = Arc::clone(&self.lease_requests);
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut wrote, mut heard) = (Instant::now(), Instant::now());
@@ -146,6 +163,16 @@ impl Node {
                         wrote = Instant::now();
                     }
                 }
+                came = channel_watch.next() => {
+                    let came = came.ok_or(SessionError::Silent)?;
+                    let came = came.map_err(|error| SessionError::Watch(chain(&error)))?;
+                    if let Some(news) = self.leases.take(&came, Instant::now()) {
+                        self.member.lease_news(news);
+                    }
+                    self.tell_leases();
+                    self.ask(&channels).await?;
+                }
+                () = lease_requests.notified() => self.ask(&channels).await?,
                 _ = ticks.tick() => {
                     if wrote.elapsed() >= self.time_to_live / WRITES || self.has_turned() {
                         self.write(&store).await?;
@@ -156,6 +183,7 @@ impl Node {
                         return Err(SessionError::Silent);
                     }
                     self.look();
+                    self.ask(&channels).await?;
                 }
                 Some((key, answer)) = forgets.recv() => {
                     let had = self.table.has(&key) || key == self.config.node;
@@ -189,45 +217,46 @@ impl Node {
         }
     }
 
-    /// Opens the bucket, or makes it.
+    /// Opens the bucket of nodes, or makes it.
     async fn open(&mut self, context: &Context) -> Result<Store, SessionError> {
         let bucket = format!("onrush-{}", self.config.cluster);
-        let store = match context.get_key_value(&bucket).await {
-            Ok(store) => Ok(store),
-            Err(_) => {
-                let made = context.create_stream(self.stream(&bucket)).await;
-                // Another node may have made it meanwhile, too.
-                let found = context.get_key_value(&bucket).await;
-                found.map_err(|error| match made {
-                    Ok(_) => chain(&error),
-                    Err(refused) => chain(&refused),
-                })
-            }
-        };
-        let reason = |reason| SessionError::Bucket {
-            bucket: bucket.clone(),
-            reason,
-        };
-        let store = store.map_err(reason)?;
-        let status = store.status().await;
-        let max_age = status.map_err(|error| reason(chain(&error)))?.max_age();
+        let made = self.stream(&bucket, "Nodes of Onrush", ENTRY_BYTES_MAX);
+        let (store, info) = open(context, made).await?;
         // One that somebody made by hand may keep its entries for ever.
-        if !max_age.is_zero() {
-            self.time_to_live = max_age;
+        if !info.config.max_age.is_zero() {
+            self.time_to_live = info.config.max_age;
         }
+        Ok(store)
+    }
+
+    /// Opens the bucket of channels, or makes it. Clusters' names do not begin so, so that it is
+    /// never the bucket of another cluster's nodes.
+    async fn open_channels(&mut self, context: &Context) -> Result<Store, SessionError> {
+        let bucket = format!("onrush_channels-{}", self.config.cluster);
+        let made = self.stream(&bucket, "Channels of Onrush", CHANNEL_ENTRY_BYTES_MAX);
+        let (store, info) = open(context, made).await?;
+        self.lease_life = info.config.max_age;
+        if self.lease_life.is_zero() {
+            let reason = "it keeps leases for ever; remove it, and a node makes it anew".to_owned();
+            return Err(SessionError::Bucket { bucket, reason });
+        }
+        let made_ms = info.created.unix_timestamp_nanos() / 1_000_000;
+        let registry = u64::try_from(made_ms).unwrap_or(0);
+        self.leases.begin(registry);
+        self.member.lease_registry(registry, self.lease_life);
         Ok(store)
     }
 
     /// The stream that a bucket is. Not made by `create_key_value`, which asks for what servers of
     /// NATS before 2.10 do not tell of an account.
-    fn stream(&self, bucket: &str) -> stream::Config {
+    fn stream(&self, bucket: &str, description: &str, value_bytes_max: usize) -> stream::Config {
         stream::Config {
             name: format!("KV_{bucket}"),
-            description: Some("Nodes of Onrush".to_owned()),
+            description: Some(description.to_owned()),
             subjects: vec![format!("$KV.{bucket}.>")],
             max_messages_per_subject: 1,
             max_age: self.config.time_to_live,
-            max_message_size: i32::try_from(ENTRY_BYTES_MAX).unwrap_or(i32::MAX),
+            max_message_size: i32::try_from(value_bytes_max).unwrap_or(i32::MAX),
             // What it holds is written anew before it is old.
             storage: StorageType::Memory,
             num_replicas: 1,
@@ -236,6 +265,26 @@ impl Node {
             deny_delete: true,
             allow_direct: true,
             ..stream::Config::default()
+        }
+    }
+
+    /// Asks for what the member wants of leases.
+    async fn ask(&mut self, channels: &Store) -> Result<(), SessionError> {
+        for _ in 0..LEASE_REQUESTS_MAX {
+            let Some(request) = self.member.next_lease_request() else {
+                break;
+            };
+            let answer = timeout(2 * ANSWER_TIME_MAX, carry_out(channels, &request)).await;
+            let answer = answer.map_err(|_| SessionError::Lease("no answer".to_owned()))?;
+            let answer = answer.map_err(|error| SessionError::Lease(chain(&*error)))?;
+            self.member.lease_answer(&request, answer);
+        }
+        Ok(())
+    }
+
+    fn tell_leases(&mut self) {
+        if let Some((leases, ignored)) = self.leases.news() {
+            self.member.leases(leases, ignored);
         }
     }
 
@@ -297,21 +346,60 @@ impl Node {
         if let Some((others, ignored)) = self.table.news() {
             self.member.told(others, ignored);
         }
+        for gone in self.leases.expire(Instant::now(), self.lease_life) {
+            self.member.lease_news(gone);
+        }
+        self.tell_leases();
     }
 
-    /// Takes the entry out, unless a successor has written it since.
+    /// Gives leases back and takes the entry out, unless a successor has written it since.
     async fn leave(&mut self) -> Result<(), SessionError> {
         let Some((_, revision)) = self.written else {
             return Ok(());
         };
-        let store = {
-            let context = context(self.connect().await?);
-            self.open(&context).await?
-        };
+        let context = context(self.connect().await?);
+        let channels = self.open_channels(&context).await?;
+        self.member.leaves();
+        self.ask(&channels).await?;
+        let store = self.open(&context).await?;
         let left = store.delete_expect_revision(&self.config.node, Some(revision));
         left.await
             .map_err(|error| SessionError::Write(chain(&error)))
     }
+}
+
+/// Opens the bucket that this stream is, or makes it.
+async fn open(
+    context: &Context,
+    made: stream::Config,
+) -> Result<(Store, stream::Info), SessionError> {
+    let bucket = made.name.trim_start_matches("KV_").to_owned();
+    let store = match context.get_key_value(&bucket).await {
+        Ok(store) => Ok(store),
+        Err(_) => {
+            let made = context.create_stream(made).await;
+            // Another node may have made it meanwhile, too.
+            let found = context.get_key_value(&bucket).await;
+            found.map_err(|error| match made {
+                Ok(_) => chain(&error),
+                Err(refused) => chain(&refused),
+            })
+        }
+    };
+    let reason = |reason| SessionError::Bucket {
+        bucket: bucket.clone(),
+        reason,
+    };
+    let store = store.map_err(reason)?;
+    let status = store.status().await;
+    let info = status.map_err(|error| reason(chain(&error)))?.info;
+    Ok((store, info))
+}
+
+/// What stands in a bucket, and what comes.
+async fn watch(store: &Store) -> Result<kv::Watch, SessionError> {
+    let watch = store.watch_with_history(">").await;
+    watch.map_err(|error| SessionError::Watch(chain(&error)))
 }
 
 fn context(client: Client) -> Context {

@@ -226,7 +226,7 @@ fn serve(
     };
     let (tasks, pulls) = (
         LocalSet::new(),
-        Pulls::start(&config.channels.pulls, &published),
+        Pulls::start(&config.channels.pulls, &published, None),
     );
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();

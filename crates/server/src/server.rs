@@ -193,7 +193,7 @@ impl Server {
         let ((stop, stopped), counted) = (oneshot::channel(), Arc::clone(&statistics));
         let (reloading, pulling) = Reloading::new(&authorizer, &config.limits, reloads);
         let run = move || {
-            let pulls = pulling.start(&config.channels.pulls, &published);
+            let pulls = pulling.start(&config.channels.pulls, &published, &counted);
             live.set_channels(LiveChannels::new(upkeep.channels(), &published, &pulls));
             // In here, because nothing of it may leave the thread.
             let content = Content {

@@ -245,9 +245,27 @@ const SCHEMAS: &[Schema] = &[
             ("error", "string?", "Why it is not"),
             ("nodes", "[Node]", "All that are known, this one among them"),
             (
+                "channels",
+                "[ClusterChannel]",
+                "Channels that come to a node, as far as is known",
+            ),
+            (
                 "ignored",
                 "[IgnoredEntry]",
                 "What the registry holds and is no entry",
+            ),
+        ],
+    ),
+    (
+        "ClusterChannel",
+        &[
+            ("channel", "string", "Its path in URLs"),
+            ("node", "string", "The node that it comes to"),
+            ("is_this", "boolean", "Whether that is this one"),
+            (
+                "lease",
+                "integer?",
+                "By which lease; none while there is none",
             ),
         ],
     ),
@@ -536,6 +554,10 @@ mod tests {
             ("Drain", serde_json::to_value(Drain::default())),
             ("Cluster", serde_json::to_value(cluster::Nodes::default())),
             ("Node", serde_json::to_value(cluster::Node::default())),
+            (
+                "ClusterChannel",
+                serde_json::to_value(cluster::ClusterChannel::default()),
+            ),
             (
                 "IgnoredEntry",
                 serde_json::to_value(cluster::Ignored::default()),

@@ -29,7 +29,8 @@ table! {
         /// Nodes that are known, this one among them.
         nodes: u64 = read(&member.stats.nodes), Gauge "onrush_cluster_nodes";
         /// Entries of the registry that are ignored: damaged ones, and those of a newer form.
-        ignored: u64 = read(&member.stats.ignored), Gauge "onrush_cluster_entries_ignored";
+        ignored: u64 = read(&member.stats.ignored) + read(&member.stats.channels_ignored),
+            Gauge "onrush_cluster_entries_ignored";
         /// Times the registry was reached no more.
         disconnects: u64 = read(&member.stats.disconnects),
             Counter "onrush_cluster_disconnects_total";
@@ -41,6 +42,17 @@ table! {
         /// asks was sent there and came back.
         not_following: u64 = read(&member.stats.not_following),
             Counter "onrush_cluster_not_following_total";
+        /// Channels that some node receives, as far as is known.
+        channels: u64 = read(&member.stats.channels), Gauge "onrush_cluster_channels";
+        /// Channels whose lease this node has: they are received here.
+        channels_held: u64 = read(&member.stats.channels_held),
+            Gauge "onrush_cluster_channels_held";
+        /// Channels that are taken from other nodes now.
+        channels_pulled: u64 = read(&member.stats.channels_pulled),
+            Gauge "onrush_cluster_channels_pulled";
+        /// Channels that were received here until another node had their lease.
+        stepped_down: u64 = read(&member.stats.stepped_down),
+            Counter "onrush_cluster_stepped_down_total";
     }
     metrics {
         /// Requests that were answered by sending the viewer to another node, the film's home.
@@ -71,7 +83,16 @@ pub(super) struct Nodes {
     /// Why it is not.
     error: Option<String>,
     nodes: Vec<Node>,
+    channels: Vec<ClusterChannel>,
     ignored: Vec<Ignored>,
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct ClusterChannel {
+    channel: String,
+    node: String,
+    is_this: bool,
+    lease: Option<u64>,
 }
 
 #[derive(Default, Serialize)]
@@ -108,6 +129,17 @@ pub(super) async fn nodes(State(site): State<Arc<Site>>) -> Response {
         is_registered: error.is_none(),
         error,
         nodes: rows.into_iter().map(node).collect(),
+        channels: member
+            .channel_rows()
+            .0
+            .into_iter()
+            .map(|row| ClusterChannel {
+                channel: row.channel,
+                node: row.node,
+                is_this: row.is_this,
+                lease: row.lease,
+            })
+            .collect(),
         ignored: ignored
             .into_iter()
             .map(|it| Ignored {

@@ -66,6 +66,13 @@ pub struct PullConfig {
     pub is_on_demand: bool,
 }
 
+impl PullConfig {
+    /// Its name as a path.
+    pub(crate) fn path(&self) -> String {
+        format!("live/{}", self.name)
+    }
+}
+
 /// Streams of one process at the most; each has a thread.
 pub const SOURCES_MAX: usize = 64;
 

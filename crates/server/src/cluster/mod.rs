@@ -10,6 +10,7 @@
 //! all others, and files. Segments are the same bytes everywhere and are served where they are
 //! asked for, and so is who does not follow (`followers`).
 
+mod channels;
 mod followers;
 
 use std::collections::HashMap;
@@ -26,6 +27,8 @@ use onrush_wire::route::{
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
+pub(crate) use self::channels::ChannelClaim;
+pub use self::channels::{CLAIM_TIME_MAX, CLAIMS_MAX};
 pub use self::followers::SENT_ON_MAX;
 use self::followers::{Followers, Viewer};
 use crate::random::random;
@@ -113,6 +116,7 @@ pub struct ClusterMember {
     /// What is played here, by film.
     films: Mutex<Vec<Film>>,
     followers: Mutex<Followers>,
+    channels: channels::Channels,
     registry: RwLock<Result<(), String>>,
     forgets: (
         mpsc::Sender<ForgetRequest>,
@@ -131,6 +135,25 @@ pub(crate) struct ClusterStats {
     pub(crate) not_following: AtomicU64,
     pub(crate) ignored: AtomicU64,
     pub(crate) disconnects: AtomicU64,
+    /// Channels that some node has, and those that this one has.
+    pub(crate) channels: AtomicU64,
+    pub(crate) channels_held: AtomicU64,
+    /// Entries of channels that are ignored.
+    pub(crate) channels_ignored: AtomicU64,
+    /// Channels that are taken from another node.
+    pub(crate) channels_pulled: AtomicU64,
+    pub(crate) stepped_down: AtomicU64,
+}
+
+/// A channel that is taken from another node.
+#[derive(Debug)]
+pub(crate) struct Pulled(Arc<ClusterMember>);
+
+impl Drop for Pulled {
+    fn drop(&mut self) {
+        let counted = &self.0.stats.channels_pulled;
+        counted.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What a viewer asks, and who it is.
@@ -171,6 +194,7 @@ impl ClusterMember {
             view: RwLock::default(),
             films: Mutex::default(),
             followers: Mutex::default(),
+            channels: channels::Channels::default(),
             registry: RwLock::new(Err("not yet".to_owned())),
             forgets: (forget, Mutex::new(Some(forgotten))),
             stats: ClusterStats::default(),
@@ -275,6 +299,7 @@ impl ClusterMember {
         self.stats
             .is_registered
             .store(reached.is_ok(), Ordering::Relaxed);
+        self.channels_reached(reached.is_ok());
         *registry = reached;
     }
 
@@ -366,9 +391,16 @@ impl ClusterMember {
             }));
             ignored.clone_from(&view.ignored);
         }
+        ignored.extend(self.channel_rows().1);
         rows.sort_by(|a, b| a.entry.node.cmp(&b.entry.node));
         let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
         (rows, ignored, registry.clone().err())
+    }
+
+    /// One more channel is taken from another node, until this is dropped.
+    pub(crate) fn count_pulled(self: &Arc<Self>) -> Pulled {
+        self.stats.channels_pulled.fetch_add(1, Ordering::Relaxed);
+        Pulled(Arc::clone(self))
     }
 
     fn view(&self) -> Option<Arc<View>> {

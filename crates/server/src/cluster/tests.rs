@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn member() -> Arc<ClusterMember> {
+pub(super) fn member() -> Arc<ClusterMember> {
     let member = ClusterMember::new(ClusterConfig {
         name: "c".to_owned(),
         node: "b".to_owned(),

@@ -296,6 +296,7 @@ impl Control {
             self.log_overload(&mut last);
             self.balance();
             self.tell_cluster();
+            self.content.pulls.want_awaited();
             let files: Vec<Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());

@@ -240,7 +240,7 @@ pub(super) async fn is_taken(control: &Control, path: &str) -> Option<&'static s
     if content.channels.iter().any(|it| it.name() == live) {
         return Some("a channel of this name has an input of its own");
     }
-    if content.pulls.want(path) {
+    if content.pulls.has_configured(path) {
         return Some("a channel of this name is pulled from elsewhere");
     }
     let opened = content.library.as_ref()?.open(path).await;

@@ -14,6 +14,7 @@ use onrush_wire::rtsp::{
     StatusCode, Transport, frame_prefix, headers,
 };
 use onrush_wire::sdp::AnnouncedTrack;
+use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use super::authorize::may;
@@ -22,12 +23,15 @@ use super::presentation::is_taken;
 use super::{Control, Escaped};
 use crate::byte_stream::ByteStream;
 use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, TrackSockets};
+use crate::cluster::ChannelClaim;
 
 /// What a connection publishes.
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) session: SessionId,
     lease: Lease,
+    /// Of the channel, among all nodes of a cluster.
+    claim: Option<ChannelClaim>,
     tracks: Vec<AnnouncedTrack>,
     /// By track, from where it comes, once it is set up.
     inputs: Vec<Option<Input>>,
@@ -135,7 +139,8 @@ async fn announce(
         return Err(refused(Reply::refusal(StatusCode::Forbidden, note)));
     }
     let of_channel = tracks.iter().map(|track| track.track.clone()).collect();
-    let lease = control.content.published.announce(&path, of_channel);
+    let claim = claim(control, &path).await.map_err(refused)?;
+    let lease = take_name(control, &path, of_channel).await;
     let lease = lease.map_err(|error| {
         let status = match error {
             PublishError::Name | PublishError::Taken => StatusCode::Forbidden,
@@ -147,6 +152,7 @@ async fn announce(
     Ok(Publisher {
         session: control.name(),
         lease,
+        claim,
         inputs: tracks.iter().map(|_| None).collect(),
         tracks,
         peer,
@@ -155,6 +161,44 @@ async fn announce(
         redirected: 0,
     })
 }
+
+/// Claims the channel in the cluster, if there is one: who publishes where another node has it is
+/// told where. Not 302: that node would have to refuse it, too, and publishers do not follow.
+async fn claim(control: &Control, path: &str) -> Result<Option<ChannelClaim>, Reply> {
+    let cluster = control.statistics.cluster.get();
+    let Some(claim) = cluster.and_then(|cluster| cluster.claim(path)) else {
+        return Ok(None);
+    };
+    match claim.settled().await {
+        None => Ok(Some(claim)),
+        Some(holder) => {
+            let note = format!(
+                "somebody else publishes under this name, at node {:?} ({})",
+                holder.node, holder.rtsp
+            );
+            Err(Reply::refusal(StatusCode::Forbidden, &note))
+        }
+    }
+}
+
+/// Takes the name here. Where the channel came from another node a moment ago, that ends first.
+async fn take_name(
+    control: &Control,
+    path: &str,
+    tracks: Vec<onrush_wire::media::Track>,
+) -> Result<Lease, PublishError> {
+    let content = &control.content;
+    let give_up = Instant::now() + NODE_LEFT_TIME_MAX;
+    while content.pulls.leave(path) && Instant::now() < give_up {
+        sleep(NODE_LEFT_LOOK_EVERY).await;
+    }
+    content.published.announce(path, tracks)
+}
+
+/// How long it may take until a channel is no longer taken from another node, and how often that is
+/// looked at.
+const NODE_LEFT_TIME_MAX: Duration = Duration::from_secs(3);
+const NODE_LEFT_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Publisher {
     fn publication(&self) -> Publication<'_> {
@@ -278,7 +322,8 @@ impl Publisher {
 
     /// Whether it is to be let go.
     pub(super) fn is_dismissed(&self) -> bool {
-        self.lease.channel().is_dismissed()
+        let claim = self.claim.as_ref();
+        self.lease.channel().is_dismissed() || claim.is_some_and(|it| it.refused().is_some())
     }
 
     /// Whether it records, and nothing has come for too long; said in the log.

@@ -54,6 +54,10 @@ pub(super) fn join(
     };
     let member = ClusterMember::new(cluster.clone());
     member.begin(ports, watched.engines.len(), Box::new(load));
+    // What arrives at this node arrives at no other that does not say so, too.
+    for source in &config.channels.sources {
+        member.keep_claimed(&format!("live/{}", source.name));
+    }
     drop(watched.statistics.cluster.set(member));
 }
 

@@ -9,6 +9,7 @@ use crate::channels::config::PullConfig;
 use crate::channels::published::{PublishedChannels, Pulls};
 use crate::channels::{ChannelError, check};
 use crate::config::{Config, Limits};
+use crate::statistics::Statistics;
 use crate::tls::CertificateError;
 use crate::users::{Authorizer, OpenError};
 use crate::watching::{ReloadWish, ReloadWishQueue};
@@ -84,8 +85,10 @@ impl Pulling {
         self,
         configs: &[PullConfig],
         channels: &Arc<PublishedChannels>,
+        statistics: &Statistics,
     ) -> Arc<Pulls> {
-        Arc::clone(self.0.get_or_init(|| Pulls::start(configs, channels)))
+        let start = || Pulls::start(configs, channels, statistics.cluster.get());
+        Arc::clone(self.0.get_or_init(start))
     }
 }
 

@@ -268,7 +268,7 @@ pub fn is_node_name(name: &str) -> bool {
 
 /// Whether this is a host and a port, and nothing that could end a header line or a URL's
 /// authority.
-fn is_address(address: &str) -> bool {
+pub(super) fn is_address(address: &str) -> bool {
     let host = address.rsplit_once(':').map(|(host, _)| host);
     host.is_some_and(|host| !host.is_empty())
         && format!("rtsp://{address}/")

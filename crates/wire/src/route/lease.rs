@@ -21,6 +21,17 @@ pub struct LeaseTimes {
     pub margin_ns: u64,
 }
 
+impl LeaseTimes {
+    /// Of leases that the registry lets stand for so long: a fifth is margin.
+    #[must_use]
+    pub const fn lasting(lasts_ns: u64) -> Self {
+        Self {
+            lasts_ns,
+            margin_ns: lasts_ns / 5,
+        }
+    }
+}
+
 impl Default for LeaseTimes {
     /// Ten seconds, of which the last two are margin.
     fn default() -> Self {
@@ -35,8 +46,10 @@ impl Default for LeaseTimes {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Lease {
     token: Token,
-    asked_ns: u64,
+    /// Nothing as long as it is not known.
+    asked_ns: Option<u64>,
     times: LeaseTimes,
+    is_due: bool,
 }
 
 impl Lease {
@@ -48,8 +61,21 @@ impl Lease {
     pub const fn granted(token: Token, asked_ns: u64, times: LeaseTimes) -> Self {
         Self {
             token,
-            asked_ns,
+            asked_ns: Some(asked_ns),
             times,
+            is_due: false,
+        }
+    }
+
+    /// It stands in the registry, and when it was asked for is not known: it holds once it is
+    /// renewed, which is due.
+    #[must_use]
+    pub const fn found(token: Token, times: LeaseTimes) -> Self {
+        Self {
+            token,
+            asked_ns: None,
+            times,
+            is_due: true,
         }
     }
 
@@ -62,11 +88,19 @@ impl Lease {
     /// The registry extended it, upon a request that was sent at `asked_ns`. Answers may come in
     /// another order than their requests: an older one changes nothing.
     pub fn renewed(&mut self, asked_ns: u64) {
-        self.asked_ns = self.asked_ns.max(asked_ns);
+        self.asked_ns = self.asked_ns.max(Some(asked_ns));
+        self.is_due = false;
     }
 
-    /// Whether the holder may go on. Once it may not it never may again with this lease, even if
-    /// an answer comes late: it asks for a new one.
+    /// The same, to be renewed now: what was asked for last may have been done.
+    #[must_use]
+    pub const fn due_at_once(mut self) -> Self {
+        self.is_due = true;
+        self
+    }
+
+    /// Whether the holder may go on. Once it may not, it may again only when the registry has
+    /// extended the lease upon a later request.
     #[must_use]
     pub const fn holds(&self, now_ns: u64) -> bool {
         now_ns < self.stops_ns()
@@ -76,14 +110,23 @@ impl Lease {
     #[must_use]
     pub const fn stops_ns(&self) -> u64 {
         let lasts_ns = self.times.lasts_ns.saturating_sub(self.times.margin_ns);
-        self.asked_ns.saturating_add(lasts_ns)
+        match self.asked_ns {
+            Some(asked_ns) => asked_ns.saturating_add(lasts_ns),
+            None => 0,
+        }
     }
 
     /// When to ask for more: with two thirds left, so that two requests may be lost.
     #[must_use]
     pub const fn renews_ns(&self) -> u64 {
+        if self.is_due {
+            return 0;
+        }
         let lasts_ns = self.times.lasts_ns.saturating_sub(self.times.margin_ns);
-        self.asked_ns.saturating_add(lasts_ns / 3)
+        match self.asked_ns {
+            Some(asked_ns) => asked_ns.saturating_add(lasts_ns / 3),
+            None => 0,
+        }
     }
 }
 

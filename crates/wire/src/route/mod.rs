@@ -4,9 +4,12 @@
 //! know the same decide the same: there is no node that others have to ask. [`Key`] and its score
 //! are the hash that all agree on; [`Cluster`] stands on them and sends viewers where their film is
 //! warm, and no node gets much more than its part; [`relaying_tree`] says from whom a node takes a
-//! channel that another one receives; [`Lease`] and [`Fence`], which stand alone, see to it that
-//! one node receives it. What nodes tell each other of themselves is an [`Entry`].
+//! channel that another one receives; [`Lease`] and [`Fence`], on which a [`Claim`] stands, see to
+//! it that one node receives it. What nodes tell each other of themselves is an [`Entry`], and of a
+//! channel a [`ChannelEntry`].
 
+pub mod channel;
+mod claim;
 mod cluster;
 pub mod entry;
 mod hops;
@@ -14,6 +17,10 @@ mod key;
 mod lease;
 mod tree;
 
+pub use channel::{ChannelEntry, ChannelEntryError};
+pub use claim::{
+    Claim, ClaimStep, Follow, LeaseAnswer, LeaseNews, LeaseRequest, Registry, Standing, follow,
+};
 pub use cluster::{Asked, Bounds, Cluster, Decision, Film, Node, Ranking};
 pub use entry::{Addresses, Entry, EntryError, Scheme, WarmFilm, is_node_name};
 pub use hops::{redirects_of, with_redirects};

@@ -116,6 +116,21 @@ impl PublishedChannels {
         self.names().end(path, "it is pulled no more");
     }
 
+    /// One of another node is pulled no more: its viewers wait for the next publisher.
+    pub(super) fn forget_pulled(&self, state: &Arc<PullState>) {
+        let pulled = self.pulled.lock();
+        let mut pulled = pulled.unwrap_or_else(PoisonError::into_inner);
+        pulled.retain(|it| !Arc::ptr_eq(it, state));
+    }
+
+    /// Those that nobody publishes, and whose viewers wait.
+    pub(super) fn awaited(&self) -> Vec<String> {
+        let names = self.names();
+        let entries = names.taken.iter();
+        let awaited = entries.filter(|(_, it)| it.gone.is_some() && it.channel.has_viewers());
+        awaited.map(|(path, _)| path.clone()).collect()
+    }
+
     /// Takes a name for a publisher of these tracks. If its viewers wait for one of the same tracks
     /// they go on; if the tracks are others they end.
     ///

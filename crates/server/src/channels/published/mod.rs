@@ -23,7 +23,7 @@ mod worker;
 pub(crate) use self::channel::PublishedChannel;
 pub(crate) use self::lease::{Lease, PublishError, PublishedChannels};
 pub(crate) use self::pull::Pulls;
-pub use self::pull::{PULL_PAUSE_MAX, UNWATCHED_TIME_MAX};
+pub use self::pull::{NODE_PULLS_MAX, PULL_PAUSE_MAX, UNWATCHED_TIME_MAX};
 pub(crate) use self::pull_state::PullState;
 pub(crate) use self::receiving::TrackSockets;
 pub use super::viewer::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX};

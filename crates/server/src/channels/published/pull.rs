@@ -3,6 +3,10 @@
 //! A thread asks as a player does, by TCP, or by UDP where that is refused, and gives what comes to
 //! a published channel. When it ends, for whatever reason, it is asked for again, after pauses that
 //! grow; viewers wait meanwhile. A channel on demand is asked for while somebody watches.
+//!
+//! In a cluster one node asks the source, by its lease, and the others that node. There a channel
+//! that nobody configured is pulled likewise, from the node that has it, for as long as it is
+//! watched and somebody has it.
 
 use std::fmt;
 use std::io;
@@ -12,17 +16,23 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_sys::clock::monotonic_ns;
+use onrush_wire::route::channel::pull_url;
+use onrush_wire::route::{ChannelEntry, Follow};
 use tracing::{info, warn};
 
-use super::PUBLISHER_SILENCE_MAX;
 use super::lease::{Lease, PublishedChannels};
 use super::pull_client::{PullClient, PullError, Track};
 use super::pull_state::PullState;
+use super::{PUBLISHED_MAX, PUBLISHER_SILENCE_MAX};
 use crate::channels::config::PullConfig;
 use crate::channels::pull_url::PullUrl;
+use crate::cluster::{ChannelClaim, ClusterMember};
 
 /// The longest pause between two attempts.
 pub const PULL_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Channels that are taken from other nodes of a cluster at once; each has a thread.
+pub const NODE_PULLS_MAX: usize = PUBLISHED_MAX;
 
 /// How long a channel on demand is kept that nobody watches.
 pub const UNWATCHED_TIME_MAX: Duration = Duration::from_secs(10);
@@ -31,12 +41,14 @@ pub const UNWATCHED_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Pulls {
     channels: Arc<PublishedChannels>,
+    cluster: Option<Arc<ClusterMember>>,
     all: Mutex<Vec<Pull>>,
 }
 
 #[derive(Debug)]
 struct Pull {
-    config: PullConfig,
+    /// None of a channel that another node has.
+    config: Option<PullConfig>,
     path: String,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -45,41 +57,94 @@ struct Pull {
 #[derive(Debug, Default)]
 struct Shared {
     is_stopping: AtomicBool,
-    /// Somebody asked for it, last then.
-    wanted: Mutex<Option<Instant>>,
+    wanted: Mutex<Wanted>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Somebody asked for it, last then.
+    last: Option<Instant>,
+    /// Nobody does any more, and the thread has ended.
+    is_over: bool,
+}
+
 impl Pulls {
-    /// Starts to pull channels, which are among `channels` then.
-    pub(crate) fn start(configs: &[PullConfig], channels: &Arc<PublishedChannels>) -> Arc<Self> {
-        let start = |config: &PullConfig| match Pull::start(config, channels) {
-            Ok(pull) => Some(pull),
-            Err(error) => {
-                warn!("channel live/{}: no thread: {error}", config.name);
-                None
-            }
-        };
-        Arc::new(Self {
+    /// Starts to pull channels, which are among `channels` then; in a cluster others when they are
+    /// asked for.
+    pub(crate) fn start(
+        configs: &[PullConfig],
+        channels: &Arc<PublishedChannels>,
+        cluster: Option<&Arc<ClusterMember>>,
+    ) -> Arc<Self> {
+        let pulls = Arc::new(Self {
             channels: Arc::clone(channels),
-            all: Mutex::new(configs.iter().filter_map(start).collect()),
-        })
+            cluster: cluster.map(Arc::clone),
+            all: Mutex::default(),
+        });
+        for config in configs {
+            pulls.add(&mut pulls.all(), Some(config), &config.path());
+        }
+        pulls
     }
 
-    /// Whether a channel of that name is pulled; if so it is asked for now.
+    /// Whether a channel of that name is pulled, or can be from another node; if so it is asked for
+    /// now.
     pub(crate) fn want(&self, path: &str) -> bool {
-        let pulls = self.all();
+        let mut pulls = self.all();
         let pull = pulls.iter().find(|pull| pull.path == path);
-        pull.inspect(|pull| pull.want()).is_some()
+        if pull.is_some_and(|pull| pull.want()) {
+            return true;
+        }
+        let cluster = self.cluster.as_ref();
+        if cluster.is_none_or(|cluster| cluster.holder_of(path).is_none()) {
+            return false;
+        }
+        pulls.retain(|pull| !pull.is_over());
+        let of_nodes = pulls.iter().filter(|pull| pull.config.is_none());
+        if of_nodes.count() >= NODE_PULLS_MAX {
+            warn!("channel {path}: {NODE_PULLS_MAX} are taken from other nodes, which is the most");
+            return false;
+        }
+        self.add(&mut pulls, None, path)
+    }
+
+    /// Whether a channel of that name is pulled because it is configured so; it is asked for then.
+    pub(crate) fn has_configured(&self, path: &str) -> bool {
+        let pulls = self.all();
+        let mut configured = pulls.iter().filter(|pull| pull.config.is_some());
+        let pull = configured.find(|pull| pull.path == path);
+        pull.is_some_and(Pull::want)
+    }
+
+    /// Ends it if that channel is taken from another node, because it comes here by now; whether it
+    /// was.
+    pub(crate) fn leave(&self, path: &str) -> bool {
+        let pulls = self.all();
+        let mut of_nodes = pulls.iter().filter(|pull| pull.config.is_none());
+        let pull = of_nodes.find(|pull| pull.path == path && !pull.is_over());
+        pull.inspect(|pull| pull.tell_to_stop()).is_some()
+    }
+
+    /// Asks other nodes for the channels whose viewers wait here for a publisher.
+    pub(crate) fn want_awaited(&self) {
+        if self.cluster.is_some() {
+            for path in self.channels.awaited() {
+                self.want(&path);
+            }
+        }
     }
 
     /// Pulls these channels from now on. One that is as before goes on, with its viewers.
     pub(crate) fn replace(&self, configs: &[PullConfig]) {
-        let is_kept = |pull: &Pull| configs.contains(&pull.config);
+        let is_kept = |pull: &Pull| pull.config.as_ref().is_none_or(|it| configs.contains(it));
         let mut pulls = self.all();
         let (kept, mut gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *pulls).into_iter().partition(is_kept);
-        let is_new = |config: &&PullConfig| kept.iter().all(|pull| pull.config != **config);
+        let is_new = |config: &&PullConfig| {
+            kept.iter()
+                .all(|pull| pull.config.as_ref() != Some(*config))
+        };
         let new: Vec<_> = configs.iter().filter(is_new).collect();
         *pulls = kept;
         drop(pulls);
@@ -89,10 +154,7 @@ impl Pulls {
             self.channels.remove_pulled(&pull.path);
         }
         for config in new {
-            match Pull::start(config, &self.channels) {
-                Ok(pull) => self.all().push(pull),
-                Err(error) => warn!("channel live/{}: no thread: {error}", config.name),
-            }
+            self.add(&mut self.all(), Some(config), &config.path());
         }
     }
 
@@ -103,53 +165,96 @@ impl Pulls {
         self.channels.stop();
     }
 
+    /// Whether it could be started.
+    fn add(&self, pulls: &mut Vec<Pull>, config: Option<&PullConfig>, path: &str) -> bool {
+        match Pull::start(config, path, (&self.channels, self.cluster.as_ref())) {
+            Ok(pull) => {
+                pulls.push(pull);
+                true
+            }
+            Err(error) => {
+                warn!("channel {path}: no thread: {error}");
+                false
+            }
+        }
+    }
+
     fn all(&self) -> MutexGuard<'_, Vec<Pull>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pull {
-    fn start(config: &PullConfig, channels: &Arc<PublishedChannels>) -> io::Result<Self> {
+    fn start(
+        config: Option<&PullConfig>,
+        path: &str,
+        (channels, cluster): (&Arc<PublishedChannels>, Option<&Arc<ClusterMember>>),
+    ) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let path = format!("live/{}", config.name);
-        let state = Arc::new(PullState::new(path.clone(), config.url.to_string()));
+        let source = config.map_or("another node".to_owned(), |it| it.url.to_string());
+        let state = Arc::new(PullState::new(path.to_owned(), source));
         channels.add_pulled(Arc::clone(&state));
         let pulling = Pulling {
-            config: config.clone(),
-            path: path.clone(),
+            config: config.cloned(),
+            path: path.to_owned(),
             // The other way round it would never be let go.
             channels: Arc::clone(channels),
+            cluster: cluster.map(Arc::clone),
             shared: Arc::clone(&shared),
             state,
         };
-        let thread = thread::Builder::new().name("onrush-pull".to_owned());
-        Ok(Self {
-            config: config.clone(),
-            path,
+        let pull = Self {
+            config: config.cloned(),
+            path: path.to_owned(),
             shared,
-            thread: Some(thread.spawn(move || pulling.run())?),
-        })
+            thread: None,
+        };
+        // Before the thread looks.
+        pull.want_if(config.is_none());
+        let thread = thread::Builder::new().name("onrush-pull".to_owned());
+        let thread = Some(thread.spawn(move || pulling.run())?);
+        Ok(Self { thread, ..pull })
     }
 
-    /// Somebody asks for it.
-    fn want(&self) {
-        let wanted = self.shared.wanted.lock();
-        *wanted.unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    fn want_if(&self, is_wanted: bool) {
+        if is_wanted {
+            self.want();
+        }
+    }
+
+    /// Somebody asks for it; whether it is still there.
+    fn want(&self) -> bool {
+        let mut wanted = self.shared.wanted();
+        wanted.last = Some(Instant::now());
+        self.shared.changed.notify_all();
+        !wanted.is_over
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.wanted().is_over
+    }
+
+    fn tell_to_stop(&self) {
+        {
+            // Under the lock, so that it is not between a look and the wait that follows it.
+            let _wanted = self.shared.wanted();
+            self.shared.is_stopping.store(true, Ordering::Release);
+        }
         self.shared.changed.notify_all();
     }
 
     /// Ends it, and waits.
     fn stop(&mut self) {
-        {
-            // Under the lock, so that it is not between a look and the wait that follows it.
-            let wanted = self.shared.wanted.lock();
-            let _wanted = wanted.unwrap_or_else(PoisonError::into_inner);
-            self.shared.is_stopping.store(true, Ordering::Release);
-        }
-        self.shared.changed.notify_all();
+        self.tell_to_stop();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
+    }
+}
+
+impl Shared {
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -157,51 +262,130 @@ impl Pull {
 type Source = (PullClient, Vec<Track>);
 
 struct Pulling {
-    config: PullConfig,
+    config: Option<PullConfig>,
     path: String,
     channels: Arc<PublishedChannels>,
+    cluster: Option<Arc<ClusterMember>>,
     shared: Arc<Shared>,
     state: Arc<PullState>,
 }
 
+/// Where a channel is pulled from.
+struct Origin {
+    url: PullUrl,
+    /// The node's lease, if it is a node.
+    node: Option<Arc<ChannelEntry>>,
+    /// This node's, if it is the source itself.
+    claim: Option<ChannelClaim>,
+}
+
 impl Pulling {
     fn run(self) {
-        let (path, url) = (&self.path, &self.config.url);
         let (mut pause, mut told) = (PAUSE_MIN, None);
         while self.wait_until_wanted() {
             let mut has_begun = false;
             self.state.set_asked(true);
-            let ended = self.pull(&mut has_begun);
+            let (from, ended) = match self.origin() {
+                Ok(origin) => {
+                    let from = origin.url.to_string();
+                    (from, self.pull(&origin, &mut has_begun))
+                }
+                Err(error) => ("the cluster".to_owned(), Err(error)),
+            };
             if self.is_stopping() {
-                return;
+                break;
             }
             if has_begun {
                 (pause, told) = (PAUSE_MIN, None);
             }
+            let path = &self.path;
             let Err(error) = ended else {
                 self.state.set_asked(false);
-                info!("channel {path}: nobody watches; {url} is left");
+                info!("channel {path}: nobody watches; {from} is left");
                 continue;
             };
+            let is_elsewhere = matches!(error, PullError::Elsewhere(_));
             let error = error.to_string();
             // Once for each reason, however long it lasts.
             if told.as_ref() != Some(&error) {
-                warn!("channel {path}: {url}: {error}; tried again");
+                warn!("channel {path}: {from}: {error}; tried again");
             }
             self.state.set_error(Some(error.clone()));
             told = Some(error);
-            self.rest(pause);
-            pause = (2 * pause).min(PULL_PAUSE_MAX);
+            match (is_elsewhere, &self.config) {
+                (true, _) => self.rest(STEP),
+                // The node is found anew each time, and viewers do not wait for long.
+                (false, None) => self.rest(PAUSE_MIN),
+                (false, Some(_)) => {
+                    self.rest(pause);
+                    pause = (2 * pause).min(PULL_PAUSE_MAX);
+                }
+            }
         }
+        if self.config.is_none() {
+            self.shared.wanted().is_over = true;
+            self.channels.forget_pulled(&self.state);
+        }
+    }
+
+    /// Where to pull from now.
+    fn origin(&self) -> Result<Origin, PullError> {
+        let claim = self.claim();
+        let held_by = claim.as_ref().and_then(ChannelClaim::refused);
+        let node = match (&self.cluster, &self.config, held_by) {
+            (Some(cluster), None, _) => {
+                let holder = cluster.holder_of(&self.path);
+                Some(holder.ok_or(PullError::NoNode)?)
+            }
+            (Some(_), Some(_), Some(holder)) => Some(Arc::new(holder)),
+            _ => None,
+        };
+        let url = match (&node, &self.config) {
+            (None, Some(config)) => config.url.clone(),
+            (None, None) => return Err(PullError::NoNode),
+            (Some(node), _) => pull_url(node).parse().map_err(|_| PullError::NoNode)?,
+        };
+        Ok(Origin {
+            url,
+            claim: claim.filter(|_| node.is_none()),
+            node,
+        })
+    }
+
+    /// The claim of a channel whose source is configured, once the registry has answered.
+    fn claim(&self) -> Option<ChannelClaim> {
+        let claim = self.cluster.as_ref().filter(|_| self.config.is_some());
+        let claim = claim?.claim(&self.path)?;
+        let give_up = Instant::now() + CLAIM_TIME_MAX;
+        while claim.is_open() && Instant::now() < give_up && !self.is_stopping() {
+            thread::sleep(CLAIM_LOOK_EVERY);
+        }
+        Some(claim)
     }
 
     fn is_stopping(&self) -> bool {
         self.shared.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Whether it is to be asked for, once it is.
+    fn is_on_demand(&self) -> bool {
+        self.config
+            .as_ref()
+            .is_none_or(|config| config.is_on_demand)
+    }
+
+    /// Whether it is to be asked for, once it is. A channel of another node is not waited for that
+    /// nobody watches.
     fn wait_until_wanted(&self) -> bool {
-        while self.config.is_on_demand && !self.is_stopping() && !self.is_watched() {
+        while self.is_on_demand() && !self.is_stopping() && !self.is_watched() {
+            let mut wanted = self.shared.wanted();
+            let is_new = wanted
+                .last
+                .is_some_and(|it| it.elapsed() < UNWATCHED_TIME_MAX);
+            if self.config.is_none() && !is_new {
+                wanted.is_over = true;
+                return false;
+            }
+            drop(wanted);
             self.rest(STEP);
         }
         !self.is_stopping()
@@ -209,20 +393,15 @@ impl Pulling {
 
     /// Whether somebody watches, or has asked a moment ago.
     fn is_watched(&self) -> bool {
-        let wanted = self.shared.wanted.lock();
-        let wanted = *wanted.unwrap_or_else(PoisonError::into_inner);
-        let is_new = wanted.is_some_and(|wanted| wanted.elapsed() < UNWATCHED_TIME_MAX);
+        let last = self.shared.wanted().last;
+        let is_new = last.is_some_and(|wanted| wanted.elapsed() < UNWATCHED_TIME_MAX);
         let channel = self.channels.find(&self.path);
         is_new || channel.is_some_and(|channel| channel.has_viewers())
     }
 
     fn rest(&self, time: Duration) {
         let end = Instant::now() + time;
-        let mut wanted = self
-            .shared
-            .wanted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = self.shared.wanted();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || self.is_stopping() {
@@ -234,9 +413,9 @@ impl Pulling {
     }
 
     /// Pulls until nobody watches any more, from wherever the source sends its clients on to.
-    fn pull(&self, has_begun: &mut bool) -> Result<(), PullError> {
-        let mut source = self.describe(self.config.url.clone())?;
-        while let Some(next) = self.pull_from(source, has_begun)? {
+    fn pull(&self, origin: &Origin, has_begun: &mut bool) -> Result<(), PullError> {
+        let mut source = self.describe(origin, origin.url.clone())?;
+        while let Some(next) = self.pull_from(source, origin, has_begun)? {
             source = next;
             // A source that does nothing else is not to keep us busy.
             self.rest(STEP);
@@ -248,6 +427,7 @@ impl Pulling {
     fn pull_from(
         &self,
         (mut client, tracks): Source,
+        origin: &Origin,
         has_begun: &mut bool,
     ) -> Result<Option<Source>, PullError> {
         let announced = tracks.iter().map(|track| track.track.clone()).collect();
@@ -258,40 +438,40 @@ impl Pulling {
         client.play()?;
         *has_begun = true;
         self.state.set_error(None);
-        let (path, url) = (&self.path, &self.config.url);
+        let (path, url) = (&self.path, &origin.url);
         info!(
             "channel {path} is pulled from {url} over {how}, {} tracks",
             tracks.len()
         );
-        let ended = self.follow(&mut client, &lease, &tracks);
+        let of_node = self.cluster.as_ref().filter(|_| origin.node.is_some());
+        let _counted = of_node.map(|cluster| cluster.count_pulled());
+        let ended = self.follow(&mut client, &lease, (&tracks, origin));
         client.tear_down();
         ended
     }
 
     /// What the source has, wherever it sends us on to (RFC 2326, section 11.3).
-    fn describe(&self, mut url: PullUrl) -> Result<Source, PullError> {
+    fn describe(&self, origin: &Origin, mut url: PullUrl) -> Result<Source, PullError> {
         for _ in 0..MOVES_MAX {
             let mut client = PullClient::connect(&url)?;
             let location = match client.describe() {
                 Err(PullError::Moved(location)) => location,
                 described => return described.map(|tracks| (client, tracks)),
             };
-            let moved = self.config.url.moved_to(&location);
+            let moved = origin.url.moved_to(&location);
             url = moved.map_err(|_| PullError::Moved(location))?;
-            info!(
-                "channel {}: {} is at {url} by now",
-                self.path, self.config.url
-            );
+            info!("channel {}: {} is at {url} by now", self.path, origin.url);
         }
         Err(PullError::Moved(url.to_string()))
     }
 
     /// Where the source sends its clients on to, if it is found there; else it is pulled as before
     /// while it lasts.
-    fn next_source(&self, location: &str) -> Option<Source> {
-        let (path, url) = (&self.path, &self.config.url);
+    fn next_source(&self, origin: &Origin, location: &str) -> Option<Source> {
+        let (path, url) = (&self.path, &origin.url);
         let there = url.moved_to(location).map_err(|error| error.to_string());
-        let next = there.and_then(|there| self.describe(there).map_err(|it| it.to_string()));
+        let next =
+            there.and_then(|there| self.describe(origin, there).map_err(|it| it.to_string()));
         match &next {
             Ok(_) => info!("channel {path}: {url} sends its clients on to {location}"),
             Err(error) => {
@@ -305,7 +485,7 @@ impl Pulling {
         &self,
         client: &mut PullClient,
         lease: &Lease,
-        tracks: &[Track],
+        (tracks, origin): (&[Track], &Origin),
     ) -> Result<Option<Source>, PullError> {
         let mut reported = Instant::now();
         let mut watched = Instant::now();
@@ -314,18 +494,19 @@ impl Pulling {
                 Some((track, is_report)) => lease.frame(track, is_report, packet),
                 None => lease.stray(),
             })?;
-            if let Some(next) = sent_on.and_then(|location| self.next_source(&location)) {
+            if let Some(next) = sent_on.and_then(|it| self.next_source(origin, &it)) {
                 return Ok(Some(next));
             }
             client.keep_alive()?;
             if self.is_stopping() {
                 return Ok(None);
             }
-            if self.config.is_on_demand && lease.channel().has_viewers() {
+            self.check(origin)?;
+            if self.is_on_demand() && lease.channel().has_viewers() {
                 watched = Instant::now();
             }
             let is_idle = watched.elapsed() >= UNWATCHED_TIME_MAX && !self.is_watched();
-            if self.config.is_on_demand && is_idle {
+            if self.is_on_demand() && is_idle {
                 return Ok(None);
             }
             let silent_ns = monotonic_ns().saturating_sub(lease.channel().arrived_ns());
@@ -344,6 +525,23 @@ impl Pulling {
     }
 }
 
+impl Pulling {
+    /// Whether it is to be pulled from there any longer: not where another has the lease.
+    fn check(&self, origin: &Origin) -> Result<(), PullError> {
+        if let Some(holder) = origin.claim.as_ref().and_then(ChannelClaim::refused) {
+            return Err(PullError::Elsewhere(holder.node));
+        }
+        let (Some(cluster), Some(node)) = (&self.cluster, &origin.node) else {
+            return Ok(());
+        };
+        match cluster.follow(node) {
+            Follow::GoOn => Ok(()),
+            Follow::Moved(holder) => Err(PullError::Elsewhere(holder.node)),
+            Follow::Gone => Err(PullError::GivenUp(node.node.clone())),
+        }
+    }
+}
+
 impl fmt::Debug for Pulling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pulling")
@@ -357,6 +555,10 @@ const MOVES_MAX: usize = 4;
 
 /// The first pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// How long the registry's answer about a claim is waited for, and how often it is looked for.
+const CLAIM_TIME_MAX: Duration = crate::cluster::CLAIM_TIME_MAX;
+const CLAIM_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long the thread waits before it looks at all again.
 const STEP: Duration = Duration::from_millis(200);

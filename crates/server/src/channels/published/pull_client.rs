@@ -66,6 +66,12 @@ pub(super) enum PullError {
     },
     #[error("it is at {0:?} by now")]
     Moved(String),
+    #[error("node {0} has the channel by now")]
+    Elsewhere(String),
+    #[error("node {0} has given the channel up")]
+    GivenUp(String),
+    #[error("no node has the channel")]
+    NoNode,
     #[error("user and password are refused")]
     LogIn,
     #[error("its answer to {0} makes no sense")]

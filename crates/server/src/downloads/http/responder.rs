@@ -160,7 +160,8 @@ impl Responder {
             None => name,
         };
         let is_film = !film.is_empty() && !is_folder && !film.starts_with("live/");
-        if !is_film || assets::find(name).is_some() {
+        let is_channel = || cluster.holder_of(film).is_some();
+        if !is_film || assets::find(name).is_some() || is_channel() {
             return None;
         }
         let scheme = match self.is_encrypted {

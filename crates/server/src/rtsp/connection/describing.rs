@@ -1,6 +1,7 @@
 //! What a client is told of a presentation before it sets it up.
 
-use onrush_wire::rtsp::{self, Reply, Request, SrtpParameter};
+use onrush_wire::route::channel::lease_of;
+use onrush_wire::rtsp::{self, Reply, Request, SrtpParameter, StatusCode};
 
 use super::super::groups;
 use super::super::presentation::Presentation;
@@ -15,6 +16,15 @@ impl Connection {
         srtp: Option<SrtpParameter>,
     ) -> Result<Reply, Reply> {
         let control = self.control();
+        // A node that takes a channel from this one is not to be given what this one takes from
+        // another, or the two would wait for each other.
+        let cluster = control.statistics.cluster.get();
+        if let (Some(cluster), Some(lease)) = (cluster, lease_of(&request.uri))
+            && !cluster.has_lease(path, lease)
+        {
+            let note = format!("{path} is not received here by lease {lease}");
+            return Err(Reply::refusal(StatusCode::NotFound, &note));
+        }
         let presentation = Presentation::open(control, path).await?;
         let (local, uri) = (self.socket.local(), &request.uri);
         let secret = (&control.secret, control.config.tls.srtp);

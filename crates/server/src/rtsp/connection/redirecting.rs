@@ -91,8 +91,11 @@ impl Connection {
         let (path, _) = take_srtp(&path);
         let film = track(&path).map_or(&*path, |(film, _)| film);
         let film = film.strip_suffix(ELEMENTARY).unwrap_or(film);
-        // A channel is where its packets come.
+        // A channel is played at each node.
         if film.is_empty() || film.starts_with("live/") || self.control().is_published(film) {
+            return None;
+        }
+        if cluster.holder_of(film).is_some() {
             return None;
         }
         let redirects = redirects_of(&request.uri);

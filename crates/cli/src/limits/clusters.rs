@@ -1,0 +1,25 @@
+//! The limits of a node of a cluster.
+
+use onrush_server::channels::published;
+use onrush_server::cluster;
+use onrush_wire::route::{channel as lease, entry};
+
+use super::{Limit, bytes, count, time};
+
+/// Of a node of a cluster.
+pub(super) fn of_clusters() -> Vec<Limit> {
+    fixed! {
+        entry::NODES_MAX as count, "other nodes of a cluster";
+        entry::ENTRY_BYTES_MAX as bytes, "what a node tells of itself";
+        entry::ENTRY_FILMS_MAX as count, "films that it names";
+        entry::NODE_NAME_BYTES_MAX as bytes, "the name of a node or a cluster";
+        lease::CLUSTER_CHANNELS_MAX as count, "channels of a cluster";
+        lease::CHANNEL_ENTRY_BYTES_MAX as bytes, "what a node tells of a channel";
+        lease::CHANNEL_PATH_BYTES_MAX as bytes, "a channel's path in a cluster";
+        cluster::CLAIMS_MAX as count, "channels of it that come to one node";
+        cluster::CLAIM_TIME_MAX as time, "a publisher waits for the registry";
+        published::NODE_PULLS_MAX as count, "channels taken from other nodes";
+        cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
+        cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
+    }
+}

@@ -1,0 +1,425 @@
+//! Channels of a cluster: ffmpeg publishes to one node, ffmpeg and GStreamer watch at the others,
+//! and something is killed or cut off meanwhile.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onrush_testkit::process::Process;
+use onrush_testkit::{require_programs, require_root};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use cluster_site::{Cluster, LONG_LIFE, NATS, SHORT_LIFE};
+use common::{LONG, wait_until};
+
+mod cluster_site;
+mod common;
+
+const CHANNEL: &str = "live/cam";
+
+fn url(cluster: &Cluster, node: usize) -> String {
+    format!("rtsp://{}:8554/{CHANNEL}", cluster.nodes[node].host)
+}
+
+/// A moving picture and a tone, to that node.
+fn publish(cluster: &Cluster, node: usize) -> Process {
+    let mut command = cluster.namespace.command("ffmpeg");
+    command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
+    command.args(["-re", "-f", "lavfi", "-i", "testsrc=size=320x240:rate=25"]);
+    command.args(["-re", "-f", "lavfi", "-i", "sine"]);
+    command.args(["-pix_fmt", "yuv420p", "-c:v", "libx264", "-g", "25"]);
+    command.args(["-preset", "ultrafast", "-tune", "zerolatency"]);
+    command.args(["-c:a", "aac", "-f", "rtsp", "-rtsp_transport", "tcp"]);
+    command.arg(url(cluster, node));
+    Process::start(&mut command).unwrap()
+}
+
+/// What shows so many pictures of the channel at that node.
+fn ffmpeg(cluster: &Cluster, node: usize, pictures: u32) -> Command {
+    let mut command = cluster.namespace.command("ffmpeg");
+    command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
+    command.args(["-rtsp_transport", "tcp", "-i", &url(cluster, node)]);
+    command.args(["-map", "0:v", "-frames:v", &pictures.to_string()]);
+    command.args(["-f", "null", "-"]);
+    command
+}
+
+fn gstreamer(cluster: &Cluster, node: usize) -> Command {
+    let mut command = cluster.namespace.command("gst-launch-1.0");
+    let location = format!("location={}", url(cluster, node));
+    command.args(["-q", "rtspsrc", &location, "protocols=tcp", "latency=200"]);
+    command.args(["name=in", "in.", "!", "application/x-rtp,media=video", "!"]);
+    command.args(["rtph264depay", "!", "h264parse", "!", "openh264dec", "!"]);
+    command.args(["identity", "error-after=60", "!", "fakesink", "sync=false"]);
+    command.args(["in.", "!", "application/x-rtp,media=audio", "!"]);
+    command.args(["fakesink", "async=false", "sync=false"]);
+    command
+}
+
+fn assert_shows(cluster: &Cluster, mut command: Command) {
+    let (status, said) = Process::run(&mut command, LONG).unwrap();
+    // GStreamer's `identity` ends by an error that it was asked for.
+    let is_done = status.success() || said.contains("Failed after iterations as requested");
+    let logs: Vec<_> = cluster
+        .nodes
+        .iter()
+        .map(|it| it.process.log_tail())
+        .collect();
+    assert!(is_done, "{command:?}: {said}\n{}", logs.join("\n--\n"));
+    for complaint in ["missed", "concealing", "Invalid data", "non-existing PPS"] {
+        assert!(!said.contains(complaint), "{command:?}: {said}");
+    }
+}
+
+/// The channel as a node has it; null if it has not.
+fn channel(cluster: &Cluster, node: usize) -> Value {
+    let status = cluster.status(node);
+    let channels = status["channels"].as_array().cloned().unwrap_or_default();
+    let own = channels.into_iter().find(|it| it["name"] == CHANNEL);
+    own.unwrap_or(Value::Null)
+}
+
+fn wait_for(cluster: &Cluster, node: usize, name: &str, value: u64) {
+    let what = format!("{name} of node {} is {value}", node + 1);
+    wait_until(&what, || cluster.of_cluster(node, name) == value);
+}
+
+/// Until that node has the channel's lease, and all others know of it.
+fn wait_for_owner(cluster: &Cluster, owner: usize) {
+    for node in 0..cluster.nodes.len() {
+        wait_for(cluster, node, "channels_held", u64::from(node == owner));
+        wait_for(cluster, node, "channels", 1);
+    }
+}
+
+/// So many seconds of pictures, to be shown while other things happen.
+fn start_viewer(cluster: &Cluster, node: usize, seconds: u32) -> Process {
+    let viewer = Process::start(&mut ffmpeg(cluster, node, 25 * seconds)).unwrap();
+    wait_for(cluster, node, "channels_pulled", 1);
+    wait_until("it is shown", || {
+        channel(cluster, node)["players"].as_u64() >= Some(1)
+    });
+    viewer
+}
+
+fn assert_ends_well(mut viewer: Process) {
+    let status = viewer.wait(LONG).unwrap();
+    let said = viewer.log();
+    assert!(status.success(), "{said}");
+    for complaint in ["missed", "concealing", "Invalid data"] {
+        assert!(!said.contains(complaint), "{said}");
+    }
+}
+
+#[test]
+fn a_channel_is_played_at_every_node_and_taken_once() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg", "gst-launch-1.0");
+    let cluster = Cluster::start(LONG_LIFE);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+
+    // Two at one node, one at another, and one by HLS: to the first node these are two players.
+    let viewers = [
+        start_viewer(&cluster, 1, 8),
+        start_viewer(&cluster, 1, 8),
+        start_viewer(&cluster, 2, 8),
+    ];
+    wait_until("two watch at node 2", || {
+        channel(&cluster, 1)["players"] == 2
+    });
+    assert_eq!(channel(&cluster, 0)["players"], 2, "one for each node");
+    assert_shows(&cluster, gstreamer(&cluster, 2));
+    let mut hls = cluster.namespace.command("ffmpeg");
+    let list = format!(
+        "http://{}:8080/{CHANNEL}/hls/index.m3u8",
+        cluster.nodes[1].host
+    );
+    hls.args(["-nostdin", "-v", "error", "-i", &list, "-map", "0:v"]);
+    hls.args(["-frames:v", "50", "-f", "null", "-"]);
+    assert_shows(&cluster, hls);
+    viewers.into_iter().for_each(assert_ends_well);
+    assert_shows(&cluster, ffmpeg(&cluster, 0, 50));
+    for node in 0..3 {
+        let told = channel(&cluster, node);
+        let missing = &told["received"]["missing"];
+        assert!(missing.is_null() || missing == 0, "{told:#}");
+    }
+
+    // A second publisher is told who has it.
+    let mut second = publish(&cluster, 2);
+    let status = second.wait(LONG).unwrap();
+    assert!(
+        !status.success() && second.log().contains("403"),
+        "{}",
+        second.log()
+    );
+    let refused = "somebody else publishes under this name, at node \"node-1\" (127.0.0.11:8554)";
+    let log = &cluster.nodes[2].process;
+    assert!(log.wait_for_line(refused, LONG).is_some(), "{}", log.log());
+    // A node that asks by another lease is not given what this one takes from elsewhere.
+    let by_lease = |lease: u64| format!("{}?lease={lease}", url(&cluster, 1));
+    assert_eq!(cluster.describe(1, &by_lease(1)).0, 404);
+    let (code, said) = cluster.command(1, &["status"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        said.contains("channel    live/cam: node node-1, lease "),
+        "{said}"
+    );
+
+    // Nobody watches: it is left. Its publisher goes: it is given up.
+    for node in 1..3 {
+        wait_for(&cluster, node, "channels_pulled", 0);
+    }
+    source.interrupt(LONG).unwrap();
+    for node in 0..3 {
+        wait_for(&cluster, node, "channels", 0);
+    }
+    wait_until("nobody has it", || {
+        cluster.describe(1, &url(&cluster, 1)).0 == 404
+    });
+}
+
+/// Who watches goes on watching.
+#[test]
+fn a_publisher_may_come_back_at_another_node() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let cluster = Cluster::start(LONG_LIFE);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    let second = start_viewer(&cluster, 1, 20);
+    let third = start_viewer(&cluster, 2, 20);
+    let first = Process::start(&mut ffmpeg(&cluster, 0, 500)).unwrap();
+    wait_until("three watch", || channel(&cluster, 0)["players"] == 3);
+    source.interrupt(LONG).unwrap();
+    wait_for(&cluster, 2, "channels", 0);
+    // To a node that took the channel from the first one until now.
+    let mut source = publish(&cluster, 2);
+    wait_for_owner(&cluster, 2);
+    for node in 0..2 {
+        wait_for(&cluster, node, "channels_pulled", 1);
+    }
+    assert_eq!(cluster.of_cluster(2, "channels_pulled"), 0);
+    for viewer in [first, second, third] {
+        assert_ends_well(viewer);
+    }
+    source.interrupt(LONG).unwrap();
+}
+
+#[test]
+fn a_killed_nodes_channel_is_taken_elsewhere() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::start(SHORT_LIFE);
+    let mut source = publish(&cluster, 2);
+    wait_for_owner(&cluster, 2);
+    let viewer = start_viewer(&cluster, 1, 25);
+    let mut killed = cluster.nodes.pop().unwrap();
+    killed.process.signal(Signal::KILL).unwrap();
+    killed.process.wait(LONG).unwrap();
+    assert!(!source.wait(LONG).unwrap().success());
+    // It may be alive, for all that the others know.
+    let mut early = publish(&cluster, 0);
+    assert!(!early.wait(LONG).unwrap().success());
+    wait_for(&cluster, 0, "channels", 0);
+    wait_for(&cluster, 1, "channels", 0);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    // Who watched elsewhere has waited.
+    wait_for(&cluster, 1, "channels_pulled", 1);
+    assert_ends_well(viewer);
+    source.interrupt(LONG).unwrap();
+}
+
+#[test]
+fn without_the_registry_channels_go_on() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::start(SHORT_LIFE);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    let viewer = start_viewer(&cluster, 1, 40);
+    let mut nats = cluster.nats.take().unwrap();
+    nats.process.signal(Signal::KILL).unwrap();
+    nats.process.wait(LONG).unwrap();
+    for node in 0..3 {
+        wait_until("it is noticed", || !cluster.is_registered(node));
+    }
+    // Nobody else knows that it is there by now, but who has it keeps it.
+    wait_for(&cluster, 1, "channels", 0);
+    wait_for(&cluster, 0, "channels_held", 0);
+    assert_eq!(cluster.of_cluster(1, "channels_pulled"), 1);
+    assert_shows(&cluster, ffmpeg(&cluster, 0, 50));
+    assert_shows(&cluster, ffmpeg(&cluster, 1, 50));
+    cluster.nats = Some(cluster.start_nats());
+    wait_for_owner(&cluster, 0);
+    assert_shows(&cluster, ffmpeg(&cluster, 2, 50));
+    assert_ends_well(viewer);
+    let told = channel(&cluster, 1);
+    assert_eq!(told["received"]["restarts"], 0, "{told:#}");
+    assert!(source.is_running().unwrap());
+    source.interrupt(LONG).unwrap();
+}
+
+/// Passes connections on to the registry, until it is cut.
+struct Way {
+    is_cut: Arc<AtomicBool>,
+    address: SocketAddr,
+}
+
+impl Way {
+    fn open(cluster: &Cluster) -> Self {
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let listen = || {
+            let listener = TcpListener::bind("127.0.0.1:4300").unwrap();
+            let (address, is_cut) = (listener.local_addr().unwrap(), Arc::clone(&is_cut));
+            // A thread is in the namespace of the one that started it.
+            thread::spawn(move || {
+                for client in listener.incoming().flatten() {
+                    if is_cut.load(Ordering::Acquire) {
+                        continue;
+                    }
+                    let server = TcpStream::connect(NATS).unwrap();
+                    for (from, to) in [(&client, &server), (&server, &client)] {
+                        let ends = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                        let is_cut = Arc::clone(&is_cut);
+                        thread::spawn(move || Self::pass(ends, &is_cut));
+                    }
+                }
+            });
+            address
+        };
+        let address = cluster.namespace.run(listen);
+        Self { is_cut, address }
+    }
+
+    fn pass((mut from, mut to): (TcpStream, TcpStream), is_cut: &AtomicBool) {
+        from.set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        let mut bytes = [0; 4096];
+        while !is_cut.load(Ordering::Acquire) {
+            match io::Read::read(&mut from, &mut bytes) {
+                Ok(0) => break,
+                Ok(read) if io::Write::write_all(&mut to, &bytes[..read]).is_ok() => {}
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        drop(from.shutdown(std::net::Shutdown::Both));
+        drop(to.shutdown(std::net::Shutdown::Both));
+    }
+
+    fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Release);
+    }
+}
+
+/// The node whose lease is older steps down, and its viewers see what the other one gets.
+// SPECIFICATION.md: 67
+#[test]
+fn after_a_partition_no_channel_has_two_owners() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::prepare(SHORT_LIFE);
+    let way = Way::open(&cluster);
+    cluster
+        .nodes
+        .push(cluster.start_node_at(1, way.address, &[]));
+    for number in 2..=3 {
+        cluster.nodes.push(cluster.start_node(number));
+    }
+    cluster.wait_for_nodes(3);
+    let mut older = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    way.cut(true);
+    for node in 1..3 {
+        wait_for(&cluster, node, "channels", 0);
+    }
+    wait_for(&cluster, 0, "channels_held", 0);
+    // Cut off, it goes on for those who watch there, and elsewhere another publisher is taken.
+    let mut newer = publish(&cluster, 1);
+    wait_for(&cluster, 1, "channels_held", 1);
+    wait_for(&cluster, 2, "channels", 1);
+    assert!(older.is_running().unwrap());
+    let viewer = Process::start(&mut ffmpeg(&cluster, 0, 500)).unwrap();
+    wait_until("it is shown", || channel(&cluster, 0)["players"] == 1);
+    assert_shows(&cluster, ffmpeg(&cluster, 2, 50));
+    way.cut(false);
+    wait_for_owner(&cluster, 1);
+    wait_for(&cluster, 0, "stepped_down", 1);
+    let by_now = "channel live/cam is at node node-2 by now";
+    let log = &cluster.nodes[0].process;
+    assert!(log.wait_for_line(by_now, LONG).is_some(), "{}", log.log());
+    assert!(!older.wait(LONG).unwrap().success());
+    wait_for(&cluster, 0, "channels_pulled", 1);
+    assert_ends_well(viewer);
+    assert_shows(&cluster, ffmpeg(&cluster, 0, 50));
+    assert!(newer.is_running().unwrap());
+    newer.interrupt(LONG).unwrap();
+}
+
+/// Three nodes are told to get it from one camera: one of them does, and the others from that one.
+#[test]
+fn a_camera_is_asked_by_one_node_alone() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::prepare(SHORT_LIFE);
+    // A server that is of no cluster is the camera.
+    let mut command = cluster.namespace.command(common::ONRUSH);
+    command.args(["serve", "--rtsp=127.0.0.9:8554", "--metrics=127.0.0.9:9554"]);
+    command
+        .args(["--state=off", "--cache=8MiB"])
+        .arg(cluster.films.path());
+    let camera = Process::start(&mut command).unwrap();
+    assert!(camera.wait_for_line("stopping", LONG).is_some());
+    let mut command = cluster.namespace.command("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi"]);
+    command.args(["-i", "testsrc=size=320x240:rate=25", "-pix_fmt", "yuv420p"]);
+    command.args(["-c:v", "libx264", "-g", "25", "-preset", "ultrafast"]);
+    command.args(["-f", "rtsp", "-rtsp_transport", "tcp"]);
+    command.arg("rtsp://127.0.0.9:8554/eye");
+    let mut source = Process::start(&mut command).unwrap();
+    assert!(camera.wait_for_line("is published by", LONG).is_some());
+    let pull = ["--channel=cam=rtsp://127.0.0.9:8554/eye".to_owned()];
+    for number in 1..=3 {
+        let node = cluster.start_node_at(number, NATS, &pull);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let held = |cluster: &Cluster| -> Vec<u64> {
+        let nodes = 0..cluster.nodes.len();
+        nodes
+            .map(|it| cluster.of_cluster(it, "channels_held"))
+            .collect()
+    };
+    let pulled = |cluster: &Cluster| -> u64 {
+        let nodes = 0..cluster.nodes.len();
+        nodes
+            .map(|it| cluster.of_cluster(it, "channels_pulled"))
+            .sum()
+    };
+    wait_until("two take it from the third", || {
+        held(&cluster).iter().sum::<u64>() == 1 && pulled(&cluster) == 2
+    });
+    for node in 0..3 {
+        assert_shows(&cluster, ffmpeg(&cluster, node, 25));
+    }
+    let owner = held(&cluster).iter().position(|held| *held == 1).unwrap();
+    let mut gone = cluster.nodes.remove(owner);
+    gone.process.signal(Signal::KILL).unwrap();
+    gone.process.wait(LONG).unwrap();
+    wait_until("another asks the camera", || {
+        held(&cluster).iter().sum::<u64>() == 1 && pulled(&cluster) == 1
+    });
+    for node in 0..2 {
+        assert_shows(&cluster, ffmpeg(&cluster, node, 25));
+    }
+    source.interrupt(LONG).unwrap();
+}
