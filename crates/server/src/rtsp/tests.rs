@@ -68,7 +68,7 @@ fn control_of(film_ts: &[u8], load_max_permille: u64) -> (Rc<Control>, TempDir) 
         library: Some(library),
         sending: Sending::by(data),
         channels: Vec::new(),
-        pulls: published::Pulls::start(&[], &live),
+        pulls: published::Pulls::start(&[], &live, None),
         published: live,
         authorizer: Arc::new(users.unwrap()),
     };
