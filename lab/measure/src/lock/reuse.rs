@@ -250,7 +250,7 @@ impl Bench {
             let (packets, due) = (arrived.packets, due.0);
             case.void = format!("{packets} of {due} packets arrived");
         }
-        let of = |time: Duration, count: u64| time.as_secs_f64() * 1e9 / to_f64(count as usize);
+        let of = |time: Duration, count: u64| time.as_secs_f64() * 1e9 / to_f64(count);
         case.send_ns = of(sending, sends);
         case.unmap_ns = of(unmapping, case.messages.into());
         Ok(case)

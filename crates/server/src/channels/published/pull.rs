@@ -191,7 +191,7 @@ impl Pull {
         (channels, cluster): (&Arc<PublishedChannels>, Option<&Arc<ClusterMember>>),
     ) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let source = config.map_or("another node".to_owned(), |it| it.url.to_string());
+        let source = config.map_or_else(|| "another node".to_owned(), |it| it.url.to_string());
         let state = Arc::new(PullState::new(path.to_owned(), source));
         channels.add_pulled(Arc::clone(&state));
         let pulling = Pulling {
