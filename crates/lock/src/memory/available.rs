@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// How much memory can be had without swapping: [`machine_bytes`], and no more than
 /// [`control_group_bytes`].
@@ -28,12 +29,16 @@ pub fn machine_bytes() -> u64 {
 
 /// How much more memory the control groups of this process let it have: of each group that has a
 /// limit, what it has not used, and what it holds of files, which the kernel gives up first. `None`
-/// if none has a limit, or none can be read.
+/// if none has a limit, or none can be read. The groups are those that the process was in when this
+/// was asked for the first time.
 #[must_use]
 pub fn control_group_bytes() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let left = hierarchies(&groups, &mounts).into_iter().flat_map(|it| {
+    // It is asked for each piece of memory that grows, and finding the groups takes many reads.
+    static HIERARCHIES: LazyLock<Vec<Hierarchy>> = LazyLock::new(|| {
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        hierarchies(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+    });
+    let left = HIERARCHIES.iter().flat_map(|it| {
         let groups = it
             .group
             .ancestors()
@@ -78,8 +83,9 @@ impl Version {
                 ["inactive_file ", "active_file "],
             ),
         };
-        // "max" is no number. The root has no such files.
-        let (limit, used) = (number(limit)?, number(used)?);
+        // "max" is no number. The root of v2 has no such files.
+        let limit = number(limit).filter(|&limit| limit < V1_UNLIMITED_BYTES)?;
+        let used = number(used)?;
         let stat = read("memory.stat").unwrap_or_default();
         let of = |name: &str| {
             let line = stat.lines().find_map(|line| line.strip_prefix(name));
@@ -90,6 +96,10 @@ impl Version {
         Some(limit.saturating_sub(used.saturating_sub(files)))
     }
 }
+
+/// What v1 says at least of a group without a limit: PAGE_COUNTER_MAX in whole pages, of 64 KiB at
+/// the most (include/linux/page_counter.h).
+const V1_UNLIMITED_BYTES: u64 = (i64::MAX as u64) & !0xffff;
 
 /// The hierarchies that `/proc/PID/cgroup` and `/proc/PID/mountinfo` tell of (cgroups(7), proc(5)).
 /// One that is mounted at a place with a space in its name is passed over.
@@ -209,5 +219,8 @@ mod tests {
             "inactive_file 1\ntotal_inactive_file 200\ntotal_active_file 50\n",
         );
         assert_eq!(Version::One.left(group), Some(550));
+        // What a machine with pages of 4 KiB says where there is no limit.
+        write("memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(Version::One.left(group), None);
     }
 }
