@@ -5,7 +5,8 @@ import { accessible, assert, close, open, picture, run, until } from "./lib.mjs"
 const visible = () => [...document.querySelectorAll(".item:not([hidden]) bdi")]
   .map((it) => it.textContent);
 
-// Within the page: the films of whose posters every pixel is the same.
+// Within the page: the films of whose posters nothing is drawn. What is drawn may be black, as the first
+// picture of these films is; what is not is transparent.
 function notDrawn() {
   const one = document.createElement("canvas");
   [one.width, one.height] = [16, 1];
@@ -14,7 +15,7 @@ function notDrawn() {
     context.clearRect(0, 0, 16, 1);
     context.drawImage(poster.querySelector("video, canvas"), 0, 0, 16, 1);
     const { data } = context.getImageData(0, 0, 16, 1);
-    return data.some((it, at) => at % 4 !== 3 && it !== data[at % 4]);
+    return data.every((it, at) => at % 4 !== 3 || it === 255);
   };
   return [...document.querySelectorAll(".poster.shown")].filter((it) => !isDrawn(it))
     .map((it) => it.closest("li").textContent);
