@@ -431,9 +431,12 @@ fn a_server_leaves_its_last_status_behind() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("status.json");
         let option = format!("--status-at-exit={}", file.display());
-        let mut site = Site::plain(&[&option]);
+        let mut site = Site::plain(&[&option, "--metrics=0"]);
         let body = site.get("/film.ts", "").body;
         assert!(!file.exists());
+        // The engine's thread may begin later than a download ends.
+        let metrics = metrics_address(&site.server);
+        wait_until(metrics, "the engine ticks", |it| it.engines[0].ticks > 0);
         let status = end(&mut site.server, signal, &file);
         let status: Status = serde_json::from_value(status).unwrap();
         let downloads = status.downloads.unwrap();
