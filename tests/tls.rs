@@ -184,7 +184,14 @@ fn gstreamer_gets(site: &TlsSite, name: &str) {
 fn gstreamer_reads(site: &TlsSite, name: &str, depacketizer: &str) -> Process {
     let out = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new("gst-launch-1.0");
-    command.args(["-q", "rtspsrc", "tls-validation-flags=0", "protocols=udp"]);
+    // However long the first packet takes on a slow machine, it does not try TCP.
+    let source = [
+        "rtspsrc",
+        "tls-validation-flags=0",
+        "protocols=udp",
+        "timeout=0",
+    ];
+    command.arg("-q").args(source);
     command.arg(format!("location={}", site.rtsps_url(name)));
     command.args(["!", depacketizer, "!", "filesink", "buffer-mode=2"]);
     command.arg(format!("location={}", out.path().display()));
