@@ -16,7 +16,7 @@ use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_programs, require_root, skip};
 use tempfile::TempDir;
 
-use common::Site;
+use common::{ONRUSH, Site};
 use films::{
     Coding, Container, FRAGMENTS, Film, Form, GSTREAMER_MATROSKA, GSTREAMER_MOV, GSTREAMER_MP4,
     GSTREAMER_TS, GSTREAMER_WEBM, LATM, M2TS, MATROSKA, MOBILE, MOV, MP4, TS, WEBM, WHOLE_TS,
@@ -26,6 +26,8 @@ use received::{DEADLINE, Frame, Received, Track, each, received, receiver};
 mod common;
 mod films;
 mod received;
+
+const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp4");
 
 /// What docs/media.md says is played, is: of each codec there is a film in each of the containers
 /// that it names, and in no other.
@@ -480,6 +482,54 @@ fn us(seconds: f64) -> i64 {
     #[allow(clippy::cast_possible_truncation, reason = "some seconds")]
     let us = (seconds * 1e6) as i64;
     us
+}
+
+/// Films encrypted by ISO/IEC 23001-7: what is said of them, and that what is in the clear plays.
+#[test]
+fn encrypted_tracks_are_told_and_the_others_play() {
+    require_root!();
+    require_programs!("cc", "ffmpeg");
+    let folder = tempfile::tempdir().unwrap();
+    let Some(receive) = receiver(&folder) else {
+        return skip::record("needs libavformat-dev installed");
+    };
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    let (all, half) = (media.path().join("all.mp4"), media.path().join("half.mp4"));
+    let mut encrypt = Command::new("ffmpeg");
+    encrypt.args(["-nostdin", "-v", "error", "-i", DEMO_MP4, "-c", "copy"]);
+    encrypt.args(["-encryption_scheme", "cenc-aes-ctr"]);
+    encrypt.args(["-encryption_key", "76a6c65c5ea762046bd749a2e632ccbb"]);
+    encrypt.args(["-encryption_kid", "a7e61c373e219033c21091fa607bf3b8"]);
+    assert!(encrypt.arg(&all).status().unwrap().success());
+    // Nothing here encrypts one track of two: one is called so.
+    let mut bytes = fs::read(DEMO_MP4).unwrap();
+    let entry = bytes.windows(4).position(|name| name == b"mp4a").unwrap();
+    bytes[entry..entry + 4].copy_from_slice(b"enca");
+    fs::write(&half, bytes).unwrap();
+    let inspect = |path: &Path| {
+        let output = Command::new(ONRUSH).arg("inspect").arg(path).output();
+        let output = output.unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), said.concat())
+    };
+    let (is_media, said) = inspect(&all);
+    assert!(
+        !is_media && said.matches("it is encrypted (cenc)").count() == 2,
+        "{said}"
+    );
+    let (is_media, said) = inspect(&half);
+    assert!(is_media && said.contains("it is encrypted"), "{said}");
+    let site = Site::serve(testbed, media, &[]);
+    let mut client = site.connect();
+    let refused = client
+        .request("DESCRIBE", &site.url("all.mp4"), &[])
+        .unwrap();
+    assert_eq!(refused.status, 415, "{refused:?}");
+    let served = received(site.player(&receive).arg(site.url("half.mp4")));
+    let file = received(Command::new(&receive).arg(DEMO_MP4));
+    same_pictures("half.mp4", file.track("video"), served.track("video"), None);
+    assert_eq!(served.tracks.len(), 1, "its sound is left out");
+    site.stop();
 }
 
 /// A server of films.
