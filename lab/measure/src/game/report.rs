@@ -65,15 +65,15 @@ fn most_told(record: &GameRecord) -> Table {
     let rates = record.settings.rates_hz.iter();
     let rows = rates.flat_map(|&rate_hz| WAYS.map(|way| (rate_hz, way)));
     let mut told = table! {
-        "The most players with whom at most 1 % of the ticks are late: means, with what holds the \
-         true one with 99.9 %",
+        "The most players with whom at most 1 % of the ticks are late: medians, with the smallest \
+         and the largest",
         for (rate_hz, way) in rows,
         let most = most(record, rate_hz, way),
         let by_loop = mean_most(record, rate_hz, Way::Loop),
         let times = Mean::of(&most).map(|most| most.mean).zip(by_loop).map(|(a, b)| a / b);
         Column::key("ticks a second") => rate_hz.to_string(),
         Column::key("way") => way.as_str(),
-        Column::count("players", 0).as_mean().more() => most,
+        Column::count("players", 0).with_range().more() => most,
         Column::count("times the loop's", 2) => times,
     };
     let most = record.settings.players_max;
