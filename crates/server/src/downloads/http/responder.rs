@@ -72,6 +72,11 @@ impl Responder {
             let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
             (self.with_context(request, keeps_alive, answer), None)
         };
+        if self.is_for_health(request).await {
+            let takes_clients = !self.site.statistics.drain.is_on();
+            let answer = |context: &Context<'_>| Answer::health(takes_clients, context);
+            return (self.with_context(request, keeps_alive, answer), None);
+        }
         if let Some(answer) = self.elsewhere(request, keeps_alive) {
             return (answer, None);
         }
@@ -119,6 +124,17 @@ impl Responder {
             }
             _ => refusal(Status::NotFound, NOTHING),
         }
+    }
+
+    /// Whether somebody asks how the server is, which needs no password. A file or a folder by that
+    /// name goes first.
+    async fn is_for_health(&self, request: &Request<'_>) -> bool {
+        let (Method::Get | Method::Head, Target::Path { name, .. }) =
+            (request.method, &request.target)
+        else {
+            return false;
+        };
+        name == HEALTH && matches!(self.site.files.find(name).await, Ok(Found::Nothing))
     }
 
     /// Where to ask instead: while the server drains and sends its clients on, or in a cluster
@@ -381,3 +397,6 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
 const DRAINS: &str = "the server takes nobody more; try another";
 const SHORT: &str = "the server is short of something";
 const NOTHING: &str = "there is nothing by this name";
+/// Where whoever shares clients out among servers asks how this one is.
+const HEALTH: &str = "health";
+
