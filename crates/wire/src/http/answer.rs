@@ -189,6 +189,15 @@ impl Answer {
         })
     }
 
+    /// 204: there is such a resource, and nothing in it for now.
+    #[must_use]
+    pub fn nothing(context: &Context<'_>) -> Self {
+        let mut head = Head::new(Status::NoContent, context);
+        head.field("Cache-Control", "no-cache");
+        head.field("Access-Control-Allow-Origin", "*");
+        head.alone(Vec::new(), context)
+    }
+
     /// An error, with what to do about it.
     #[must_use]
     pub fn refusal(status: Status, note: &str, context: &Context<'_>) -> Self {

@@ -231,6 +231,10 @@ impl Responder {
                 let answer = self.with_context(request, keeps_alive, answer);
                 (answer, Some(Body::Made(made)))
             }
+            Err((Status::NoContent, _)) => (
+                self.with_context(request, keeps_alive, Answer::nothing),
+                None,
+            ),
             Err((status, note)) => {
                 let answer = |context: &Context<'_>| Answer::refusal(status, &note, context);
                 (self.with_context(request, keeps_alive, answer), None)
@@ -394,9 +398,9 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
     }
 }
 
-const DRAINS: &str = "the server takes nobody more; try another";
-const SHORT: &str = "the server is short of something";
-const NOTHING: &str = "there is nothing by this name";
 /// Where whoever shares clients out among servers asks how this one is.
 const HEALTH: &str = "health";
 
+const DRAINS: &str = "the server takes nobody more; try another";
+const SHORT: &str = "the server is short of something";
+const NOTHING: &str = "there is nothing by this name";
