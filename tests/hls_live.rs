@@ -160,7 +160,7 @@ fn av1_film() -> Site {
             "-c:v",
             "libaom-av1",
         ]);
-        command.args(["-usage", "realtime", "-cpu-used", "10", "-c:a", "libopus"]);
+        command.args(["-usage", "realtime", "-cpu-used", "8", "-c:a", "libopus"]);
         assert!(command.arg(&film).status().unwrap().success());
         age(&film).unwrap();
     })

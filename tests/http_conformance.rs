@@ -429,7 +429,7 @@ fn health_is_told_to_anybody() {
     fs::write(&users, "").unwrap();
     let users = format!("--users={}", users.display());
     let site = Site::plain(&[&users]);
-    assert_eq!(site.get("/film.ts", "").status, 401);
+    assert_eq!(site.get("/film.ts", "").status, 403);
     for method in ["GET", "HEAD"] {
         let answer = site.connect().request(method, "/health", "");
         assert_eq!(answer.status, 200, "{method}");
@@ -443,7 +443,7 @@ fn health_is_told_to_anybody() {
     }
     assert_eq!(site.get("/health/", "").status, 200);
     fs::write(site.path("health"), "a file").unwrap();
-    assert_eq!(site.get("/health", "").status, 401);
+    assert_eq!(site.get("/health", "").status, 403);
     let open = Site::plain(&[]);
     fs::write(open.path("health"), "a file").unwrap();
     assert_eq!(open.get("/health", "").body, b"a file");

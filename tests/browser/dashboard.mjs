@@ -203,6 +203,10 @@ async function many(context) {
         assert(rows === Math.min(count, PAGE), `${rows} rows`);
         await accessible(page);
         await picture(page, `dashboard-${count}-${scheme}-${width}`);
+        await until(page, "films of the cache are shown", () =>
+          document.querySelectorAll("#film-rows tr").length === 22);
+        await page.$eval("#films", (it) => it.scrollIntoView());
+        await picture(page, `dashboard-films-${count}-${scheme}-${width}`);
         await close(page);
       }
     }
