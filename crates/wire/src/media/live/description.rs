@@ -24,7 +24,7 @@ const VP9_RATE: u64 = 60;
 /// In words, if there can be none.
 pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitSegment>, String> {
     let parameters = track.format_parameters.as_deref().unwrap_or_default();
-    let mut dimensions = None;
+    let (mut dimensions, mut channels) = (None, None);
     let config = match &*track.encoding.to_ascii_lowercase() {
         "av1" | "vp9" if sets.is_empty() => return Ok(None),
         "av1" => {
@@ -56,12 +56,16 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         }
         "opus" => {
             let is_mono = parameter(parameters, "sprop-stereo").is_some_and(|it| it == "0");
-            CodecConfig::OpusDops(dops(if is_mono { 1 } else { 2 }).into())
+            // RTP always says two (RFC 7587, section 7); a sample entry says what `dOps` does.
+            let count = if is_mono { 1 } else { 2 };
+            channels = Some(count);
+            CodecConfig::OpusDops(dops(count).into())
         }
         _ => return Err(format!("{} is not made into segments", track.encoding)),
     };
     let mut codec = config.codec().map_err(|error| error.to_string())?;
     codec.dimensions = codec.dimensions.or(dimensions);
+    codec.channels = channels.or(codec.channels);
     let sampled = SampledTrack {
         codec,
         config: Some(Arc::new(config)),

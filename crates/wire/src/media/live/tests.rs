@@ -378,6 +378,27 @@ fn av1_and_vp9_are_described_by_their_pictures() {
     }
 }
 
+/// The sample entry and `dOps` have the same channels, or Chromium refuses both.
+#[test]
+fn opus_of_one_channel_is_told_as_such() {
+    for (parameters, channels) in [("sprop-stereo=0", 1), ("sprop-stereo=1", 2)] {
+        let track = Track {
+            encoding: "opus".into(),
+            format_parameters: Some(parameters.to_owned()),
+            ..sound()
+        };
+        let init = super::description::describe(&track, &[]).unwrap().unwrap();
+        let at = |name: &[u8]| {
+            let found = init.bytes.windows(4).position(|it| it == name);
+            found.unwrap() + 4
+        };
+        // Behind the head of a sample entry and eight bytes; behind the version.
+        assert_eq!(init.bytes[at(b"Opus") + 17], channels);
+        assert_eq!(init.bytes[at(b"dOps") + 1], channels);
+        assert_eq!(init.channels, Some(channels));
+    }
+}
+
 #[test]
 fn tracks_that_cannot_be_cut_are_told() {
     let mut other = pictures();
