@@ -3,7 +3,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /admin` | the page; its style and scripts are below it |
-//! | `GET /admin/events` | Server-Sent Events: the [`Status`], log lines, samples and refusals, if new |
+//! | `GET /admin/events` | Server-Sent Events: the [`Status`], log lines, samples, refusals |
 //! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
 //! | `GET /admin/cache` | what the cache holds by film, as JSON |
 //! | `POST /admin/sessions/ID/end` | ends a session |
