@@ -152,7 +152,7 @@ fn operating_points(bits: &mut Bits<'_>) -> Option<(u8, bool)> {
         bits.skip(12)?;
         let level = bits.number(5)?;
         let is_high_tier = level > 7 && bits.flag()?;
-        first = first.or(Some((byte(level), is_high_tier)));
+        first = first.or_else(|| Some((byte(level), is_high_tier)));
         if let Some(DecoderModel { delay_bits }) = model
             && bits.flag()?
         {
