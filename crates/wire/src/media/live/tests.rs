@@ -387,7 +387,7 @@ fn opus_of_one_channel_is_told_as_such() {
             format_parameters: Some(parameters.to_owned()),
             ..sound()
         };
-        let init = super::description::describe(&track, &[]).unwrap().unwrap();
+        let init = description::describe(&track, &[]).unwrap().unwrap();
         let at = |name: &[u8]| {
             let found = init.bytes.windows(4).position(|it| it == name);
             found.unwrap() + 4
