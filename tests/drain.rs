@@ -125,11 +125,13 @@ fn the_api_sends_clients_on() {
         let there = format!("http://192.0.2.8:{}{target}", server.http.port());
         assert_eq!(server.get(target), (307, Some(there)));
     }
+    assert_eq!(server.get("/health"), (503, None));
     // Without a place it is a drain as ever, and none where nothing is said any more.
     assert_eq!(server.drain(&[]), Value::Null);
     assert_eq!((server.describe().0, server.get("/clip.ts").0), (200, 503));
     assert_eq!(server.drain(&["--stop"]), Value::Null);
     assert_eq!((server.describe().0, server.get("/clip.ts").0), (200, 200));
+    assert_eq!(server.get("/health").0, 200);
 
     for to in ["http://b/", "rtsp://b/film.mp4", "rtsp://u:p@b/", "b"] {
         let (code, said) = server.ctl(&["drain", "--to", to]);

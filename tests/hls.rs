@@ -2,10 +2,13 @@
 //!
 //! ffmpeg and GStreamer play every film by its playlist, and decode what they decode of the file.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -14,7 +17,7 @@ use std::time::{Duration, Instant};
 use onrush_testkit::http_client::{Client, Response};
 use onrush_testkit::media::{age, film};
 use onrush_testkit::process::Process;
-use onrush_testkit::{require_programs, skip};
+use onrush_testkit::{require_programs, require_root, skip};
 
 use download_site::{LONG, Raw, Site, bytes, run};
 
@@ -61,6 +64,9 @@ const LARGE: (&str, &str) = (
 );
 
 const PICTURES: usize = 500;
+
+/// Who runs what does not run as root.
+const NOBODY: u32 = 65_534;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser");
 
@@ -437,24 +443,156 @@ fn a_changed_film_never_sends_bytes_for_the_old_one() {
 #[test]
 fn names_of_all_kinds_have_playlists() {
     require_programs!("ffmpeg");
+    let long = format!("{}.mp4", "long ".repeat(50));
     let names = [
         "a b#%25+é&?.mp4",
         "in/hls/index.m3u8",
         "\"quoted\"<x>.mp4",
         "hls",
+        "100%.mp4",
+        "a line\nand another\r\tone.mp4",
+        "it's; a \\ $(name), = {of} `kinds`.mp4",
+        "\u{1f3ac}\u{202e}.mp4",
+        &long,
+        "odd #%?\n\"&.film",
     ];
+    // What is no UTF-8 has its bytes in its URL all the same.
+    let no_text = OsStr::from_bytes(b"\xff\xfe.mp4");
     let site = Site::new(&[], |root| {
         fs::create_dir_all(root.join("in/hls")).unwrap();
-        names
-            .iter()
-            .for_each(|name| copy("h264.mp4", &root.join(name)));
+        for name in names {
+            let mut path = root.join(name);
+            if name.ends_with(".film") {
+                fs::create_dir(&path).unwrap();
+                path = path.join("a rendition #%?\n\"&.mp4");
+            }
+            copy("h264.mp4", &path);
+        }
+        copy("h264.mp4", &root.join(no_text));
     });
-    for name in names {
-        let encoded: String = name.bytes().map(|it| format!("%{it:02x}")).collect();
+    let expected = decoded(&site, site.path("hls").to_str().unwrap(), None, "v");
+    assert_eq!(expected.len(), PICTURES);
+    let all = names.iter().map(|name| name.as_bytes());
+    for name in all.chain([no_text.as_bytes()]) {
+        let encoded: String = name.iter().map(|it| format!("%{it:02x}")).collect();
         let encoded = encoded.replace("%2f", "/");
-        let url = site.url(&format!("{encoded}/hls/index.m3u8"));
-        assert_eq!(decoded(&site, &url, None, "v").len(), PICTURES, "{name}");
+        for playlist in ["hls/index.m3u8", "dash/manifest.mpd"] {
+            let url = site.url(&format!("{encoded}/{playlist}"));
+            assert!(
+                decoded(&site, &url, None, "v") == expected,
+                "{encoded}: {playlist}"
+            );
+        }
     }
+    let mut raw = site.connect();
+    let target = "/%ff.film/dash/manifest.mpd";
+    assert_eq!(raw.request("GET", target, "").status, 404);
+    let page = text(&raw.request("GET", "/", ""));
+    assert!(
+        page.contains("100%.mp4") && page.contains("%FF%FE.mp4"),
+        "{page}"
+    );
+}
+
+/// VLC, which follows playlists and manifests by code of its own, shows pictures of each container.
+#[test]
+fn vlc_shows_films() {
+    require_root!();
+    require_programs!("ffmpeg", "cvlc", "setpriv");
+    let names = ["h264.mp4", "h264.ts", "h264.mkv", "h265.mp4", "av1.mp4"];
+    let site = cinema(&names);
+    let home = tempfile::tempdir().unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let all = names.iter().flat_map(|name| {
+        let dash = (!is_stream(name)).then(|| format!("{name}/dash/manifest.mpd"));
+        [format!("{name}/hls/index.m3u8")].into_iter().chain(dash)
+    });
+    for (number, path) in all.enumerate() {
+        let file = home.path().join(number.to_string());
+        // It does not run as root.
+        let mut vlc = Command::new("setpriv");
+        let nobody = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        vlc.env("HOME", home.path()).args(nobody);
+        vlc.args(["--clear-groups", "cvlc", "--no-audio", "--vout=yuv"]);
+        vlc.args(["--no-drop-late-frames", "--no-skip-frames"]);
+        vlc.arg(format!("--yuv-file={}", file.display()));
+        let vlc = Process::start_group(vlc.arg(site.url(&path))).unwrap();
+        let deadline = Instant::now() + LONG;
+        let picture_bytes = 320 * 180 * 3 / 2;
+        let different = || {
+            let shown = fs::read(&file).unwrap_or_default();
+            shown
+                .chunks_exact(picture_bytes)
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
+        while different() < 30 {
+            assert!(
+                Instant::now() < deadline,
+                "{path}: {}: {}",
+                different(),
+                vlc.log_tail()
+            );
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// A rendition that is broken is left out, whatever is wrong with it, and the log names it; the
+/// others play.
+#[test]
+fn a_broken_rendition_is_left_out() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&[], |root| {
+        let folder = root.join("broken.film");
+        fs::create_dir(&folder).unwrap();
+        copy("h264.mp4", &folder.join("good.mp4"));
+        let whole = fs::read(folder.join("good.mp4")).unwrap();
+        let mut damaged = whole.clone();
+        // Its tables are there, and say what cannot be: those of pictures and of sound.
+        let tables = whole.windows(4).enumerate();
+        let tables = tables.filter(|(_, it)| it == b"stsz");
+        for (at, _) in tables {
+            damaged[at + 8..at + 64].fill(0xff);
+        }
+        let files: [(&str, &[u8]); 4] = [
+            ("cut.mp4", &whole[..whole.len() / 2]),
+            ("damaged.mp4", &damaged),
+            ("empty.mp4", &[]),
+            ("noise.mp4", &bytes(100_000)),
+        ];
+        for (name, content) in files {
+            fs::write(folder.join(name), content).unwrap();
+            age(&folder.join(name)).unwrap();
+        }
+        fs::create_dir(folder.join("folder.mp4")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.join("lost.mp4")).unwrap();
+    });
+    let mut raw = site.connect();
+    let main = text(&raw.request("GET", "/broken.film/hls/index.m3u8", ""));
+    let variants = main.lines().filter(|it| it.contains("STREAM-INF:"));
+    // And that of its pictures that can be shown alone.
+    assert_eq!(variants.count(), 2, "{main}");
+    let manifest = text(&raw.request("GET", "/broken.film/dash/manifest.mpd", ""));
+    assert_eq!(manifest.matches("<Representation").count(), 2, "{manifest}");
+    let file = site.path("broken.film/good.mp4");
+    let expected = decoded(&site, file.to_str().unwrap(), None, "v");
+    for playlist in ["hls/index.m3u8", "dash/manifest.mpd"] {
+        let url = site.url(&format!("broken.film/{playlist}"));
+        assert!(decoded(&site, &url, None, "v") == expected, "{playlist}");
+    }
+    for name in ["cut.mp4", "damaged.mp4", "empty.mp4", "noise.mp4"] {
+        let told = format!("broken.film/{name} is left out: ");
+        assert!(
+            site.server.wait_for_line(&told, LONG).is_some(),
+            "{name}: {}",
+            site.server.log_tail()
+        );
+    }
+    // Where nothing is left, it is said.
+    fs::remove_file(&file).unwrap();
+    let answer = raw.request("GET", "/broken.film/hls/index.m3u8", "");
+    assert_eq!(answer.status, 404, "{}", text(&answer));
 }
 
 fn metrics(site: &Site) -> SocketAddr {

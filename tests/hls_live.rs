@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use onrush_sys::fs::advise_done;
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::disk::FailingDisk;
+use onrush_testkit::media::age;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::{require_programs, require_root, skip};
 
@@ -132,6 +133,131 @@ fn ffmpeg_plays_channels_by_hls() {
             status.success() && frames("0,") >= 85 && frames("1,") >= 150,
             "{path}: {said}"
         );
+    }
+}
+
+/// A film of AV1 that another server sends, because neither ffmpeg nor GStreamer of Debian 12 sends
+/// AV1 by RTP; its pictures are all different.
+fn av1_film() -> Site {
+    Site::new(&[], |root| {
+        let film = root.join("av1.mp4");
+        let mut command = Command::new("ffmpeg");
+        command.args(["-nostdin", "-v", "error", "-f", "lavfi", "-i"]);
+        command.args([
+            "testsrc2=s=192x108:r=25",
+            "-f",
+            "lavfi",
+            "-i",
+            "sine=r=48000",
+        ]);
+        command.args([
+            "-t",
+            "180",
+            "-pix_fmt",
+            "yuv420p",
+            "-g",
+            "50",
+            "-c:v",
+            "libaom-av1",
+        ]);
+        command.args(["-usage", "realtime", "-cpu-used", "8", "-c:a", "libopus"]);
+        assert!(command.arg(&film).status().unwrap().success());
+        age(&film).unwrap();
+    })
+}
+
+/// AV1 that is pulled, and VP9 as ffmpeg and as GStreamer publish it.
+fn others(films: &Site) -> (Site, [Process; 2]) {
+    let pulled = format!("--channel=av1={}", films.rtsp_url("av1.mp4"));
+    let site = Site::new(&[&*pulled], |root| {
+        fs::copy(format!("{SCRIPTS}/players.html"), root.join("players.html")).unwrap();
+    });
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
+    ffmpeg.args([
+        "testsrc2=s=192x108:r=25",
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=r=48000",
+        "-g",
+        "50",
+    ]);
+    ffmpeg.args([
+        "-c:v",
+        "libvpx-vp9",
+        "-deadline",
+        "realtime",
+        "-cpu-used",
+        "8",
+    ]);
+    ffmpeg.args([
+        "-pix_fmt",
+        "yuv420p",
+        "-strict",
+        "experimental",
+        "-c:a",
+        "libopus",
+    ]);
+    ffmpeg.args(["-t", "900", "-f", "rtsp", &site.rtsp_url("live/vp9")]);
+    let location = format!("location={}", site.rtsp_url("live/gst"));
+    let pipeline = format!(
+        "rtspclientsink name=out latency=0 protocols=tcp {location} videotestsrc is-live=true ! \
+         video/x-raw,format=I420,width=320,height=240,framerate=25/1 ! \
+         vp9enc deadline=1 cpu-used=8 keyframe-max-dist=50 ! video/x-vp9,profile=(string)0 ! out. \
+         audiotestsrc is-live=true ! audioconvert ! opusenc ! out."
+    );
+    let mut gstreamer = Command::new("gst-launch-1.0");
+    gstreamer.arg("-q").args(pipeline.split_whitespace());
+    let senders = [&mut ffmpeg, &mut gstreamer].map(|it| Process::start(it).unwrap());
+    (site, senders)
+}
+
+/// The hashes of pictures that ffmpeg decodes of this.
+fn pictures(input: &str, more: &[&str]) -> Vec<String> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i", input, "-map", "0:v"]);
+    command.args(more).args(["-f", "framemd5", "-"]);
+    let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+    assert!(status.success(), "{input}: {said}");
+    let lines = said.lines().filter(|it| !it.starts_with('#'));
+    let hashes = lines.filter_map(|it| it.rsplit(',').next());
+    hashes.map(|it| it.trim().to_owned()).collect()
+}
+
+#[test]
+fn channels_of_av1_and_vp9_are_cut() {
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    let films = av1_film();
+    let (site, _senders) = others(&films);
+    for (name, codec, resolution) in [
+        ("av1", "av01.0.", "192x108"),
+        ("vp9", "vp09.00.", "192x108"),
+        ("gst", "vp09.00.", "320x240"),
+    ] {
+        let path = format!("live/{name}/hls/index.m3u8");
+        let main = playlist(&site, &format!("/{path}"));
+        assert!(
+            main.contains(&format!("CODECS=\"{codec}"))
+                && main.contains(&format!("RESOLUTION={resolution}"))
+                && main.contains("opus"),
+            "{name}: {main}"
+        );
+        let shown = pictures(&site.url(&path), &["-frames:v", "100"]);
+        assert_eq!(shown.len(), 100, "{name}");
+        let manifest = site.url(&format!("live/{name}/dash/manifest.mpd"));
+        assert_eq!(
+            pictures(&manifest, &["-frames:v", "50"]).len(),
+            50,
+            "{name}"
+        );
+        if name == "av1" {
+            // All of them, and as they are in the film.
+            let film = pictures(films.path("av1.mp4").to_str().unwrap(), &[]);
+            let at = film.iter().position(|it| *it == shown[0]);
+            let at = at.expect("its first picture is one of the film's");
+            assert!(film[at..at + 100] == shown, "from picture {at} on");
+        }
     }
 }
 
@@ -737,6 +863,33 @@ fn a_channel_that_nobody_asks_for_is_not_cut() {
     assert!(get(&live.site, "/live/none/hls/index.m3u8").starts_with("HTTP/1.1 404"));
     let wrong = get(&live.site, "/live/ts/hls/stream/0000000000000000/1.ts");
     assert!(wrong.starts_with("HTTP/1.1 404"), "{wrong}");
+}
+
+#[test]
+fn channels_of_av1_and_vp9_play_in_chromium() {
+    require_programs!(
+        "ffmpeg",
+        "gst-launch-1.0",
+        "node",
+        "chromium-headless-shell"
+    );
+    if !Path::new(SCRIPTS)
+        .join("node_modules/puppeteer-core")
+        .exists()
+    {
+        return skip::record("needs `npm ci --prefix tests/browser`, as ./test does it");
+    }
+    let films = av1_film();
+    let (site, _senders) = others(&films);
+    for name in ["av1", "vp9", "gst"] {
+        playlist(&site, &format!("/live/{name}/hls/index.m3u8"));
+    }
+    let mut command = Command::new("node");
+    command.arg(format!("{SCRIPTS}/live.mjs"));
+    command.args([&site.url(""), "chromium", "av1", "vp9", "gst"]);
+    let (status, said) = Process::run(&mut command, Duration::from_secs(400)).unwrap();
+    assert!(status.success(), "{said}\n{}", site.server.log_tail());
+    assert!(said.contains("passed: our page, gst"), "{said}");
 }
 
 #[test]

@@ -420,6 +420,38 @@ fn targets() {
     }
 }
 
+/// Whoever shares clients out among servers asks without a password, and a film of that name is
+/// one as ever.
+#[test]
+fn health_is_told_to_anybody() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users.toml");
+    fs::write(&users, "").unwrap();
+    let users = format!("--users={}", users.display());
+    let site = Site::plain(&[&users]);
+    assert_eq!(site.get("/film.ts", "").status, 403);
+    for method in ["GET", "HEAD"] {
+        let answer = site.connect().request(method, "/health", "");
+        assert_eq!(answer.status, 200, "{method}");
+        assert_eq!(answer.header("Cache-Control"), Some("no-store"));
+        let expected = if method == "GET" {
+            "200 OK: the server takes clients\n"
+        } else {
+            ""
+        };
+        assert_eq!(answer.body, expected.as_bytes());
+    }
+    assert_eq!(site.get("/health/", "").status, 200);
+    let with_file = |options: &[&str]| {
+        Site::new(options, |root| {
+            fs::write(root.join("health"), "a file").unwrap();
+        })
+    };
+    let site = with_file(&[&users]);
+    assert_eq!(site.get("/health", "").status, 403);
+    assert_eq!(with_file(&[]).get("/health", "").body, b"a file");
+}
+
 #[test]
 fn folders_are_pages() {
     let site = Site::plain(&[]);

@@ -79,6 +79,33 @@ fn late(film: &Path, of: &Path) {
     age(film).unwrap();
 }
 
+/// Its sound alone.
+fn sound_alone(film: &Path, of: &Path) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(of);
+    command.args(["-vn", "-c", "copy"]);
+    assert!(command.arg(film).status().unwrap().success());
+    age(film).unwrap();
+}
+
+/// The same film with sound in two languages.
+fn two_sounds(film: &Path, of: &Path) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(of);
+    command.args(["-f", "lavfi", "-i", "sine=f=880:r=48000", "-t", "30"]);
+    command.args([
+        "-map", "0:v", "-map", "0:a", "-map", "1:a", "-c:v", "copy", "-c:a", "aac",
+    ]);
+    command.args([
+        "-metadata:s:a:0",
+        "language=eng",
+        "-metadata:s:a:1",
+        "language=deu",
+    ]);
+    assert!(command.arg(film).status().unwrap().success());
+    age(film).unwrap();
+}
+
 /// A server of films whose pictures say in which second they are.
 fn cinema(options: &[&str]) -> Site {
     Site::new(options, |root| {
@@ -99,6 +126,10 @@ fn cinema(options: &[&str]) -> Site {
         fs::copy(players, root.join("players.html")).unwrap();
         ladder(&root.join("ladder.film"), &mp4);
         late(&root.join("late.mp4"), &mp4);
+        sound_alone(&root.join("sound.mp4"), &mp4);
+        two_sounds(&root.join("languages.mp4"), &mp4);
+        // A name of a film, and nothing that can be played.
+        fs::write(root.join("broken.mp4"), "text").unwrap();
     })
 }
 

@@ -25,6 +25,11 @@ async function ends(context) {
     !/^0 /.test(document.querySelector("#engines td:nth-child(5)").textContent));
   await until(page, "the log is told", () =>
     document.querySelector("#lines").textContent.includes("counting.mp4"));
+  await until(page, "the cache holds the film", () => {
+    const cells = [...document.querySelectorAll("#film-rows td")].map((it) => it.textContent);
+    return cells.length === 6 && cells[0] === "counting.mp4" && /^[1-9][0-9.]* [KM]iB$/.test(cells[3])
+      && cells[4] !== "0 B" && cells[5] === "1";
+  });
   await page.type("#find", "no such film");
   await until(page, "none is found", () =>
     document.querySelector("#shown").textContent.startsWith("none found, 1 in all"));
@@ -112,6 +117,18 @@ function hlsRows(count) {
   ];
 }
 
+// A cache of which one film has most, with more than are named.
+function cacheMap(count) {
+  const film = (at) => ({ film: `films/A film with a long name, number ${at}.mp4`,
+    bytes: Math.round(2 ** 28 / (at + 1)), in_use_bytes: Math.round(2 ** 27 / (at + 1) ** 2),
+    sessions: Math.round(count / (at + 2)) });
+  return {
+    bytes: 2 ** 30, films: Array.from({ length: 20 }, (_, at) => film(at)),
+    others: { film: "", bytes: 9e6, in_use_bytes: 1e6, sessions: 7 }, others_count: 31,
+    closed_bytes: 4e6,
+  };
+}
+
 function sessions(count, find, first) {
   const all = Array.from({ length: count }, (_, at) => ({
     id: at.toString(16).padStart(16, "0"), client: `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`,
@@ -135,6 +152,8 @@ async function synthetic(count) {
     if (name === "sessions") {
       const [find, first] = [url.searchParams.get("find"), url.searchParams.get("first")];
       send("application/json", JSON.stringify(sessions(count, find, Number(first))));
+    } else if (name === "cache") {
+      send("application/json", JSON.stringify(cacheMap(count)));
     } else if (name.startsWith("publishers/")) {
       dismissed.push([request.method, request.headers["x-onrush"], name].join(" "));
       answer.writeHead(204).end();
@@ -184,6 +203,10 @@ async function many(context) {
         assert(rows === Math.min(count, PAGE), `${rows} rows`);
         await accessible(page);
         await picture(page, `dashboard-${count}-${scheme}-${width}`);
+        await until(page, "films of the cache are shown", () =>
+          document.querySelectorAll("#film-rows tr").length === 22);
+        await page.$eval("#films", (it) => it.scrollIntoView());
+        await picture(page, `dashboard-films-${count}-${scheme}-${width}`);
         await close(page);
       }
     }
@@ -195,6 +218,17 @@ async function many(context) {
         "live/a channel with a long name | 14400 s | 7200 | 42 | 57.2 MiB | 6.7 GiB | 8192 | 17"
         && cells[6] === String(waiting);
     }, count);
+    await until(page, "films of the cache are shown", () =>
+      document.querySelectorAll("#film-rows tr").length === 22);
+    const films = await page.$$eval("#film-rows tr", (all) => all.map((row) => [
+      ...[...row.cells].map((it) => it.textContent),
+      ...[...row.querySelectorAll("rect")].map((it) => Number(it.getAttribute("width")).toFixed(1)),
+    ].join(" | ")));
+    assert(films[0] === `films/A film with a long name, number 0.mp4 |  | 25 % | 256 MiB | 128 MiB | \
+${count / 2} | 100.0 | 50.0`, films[0]);
+    assert(/^31 other films \|.* \| 7 \| /.test(films[20]), films[20]);
+    assert(films[21].startsWith("files that are closed or have changed |"), films[21]);
+    assert(await page.$eval("#films-none", (it) => it.hidden), "there are films");
     const told = await page.$eval("#refusal-figures", (it) => it.innerText.replace(/\s+/g, " "));
     for (const why of ["wrong password 2", "TLS: too many handshakes 6",
       "HLS: too many wait (503) 17", "processors busy, or no room (453) 17"]) {

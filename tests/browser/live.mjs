@@ -88,8 +88,8 @@ async function byDash(context, name) {
   await close(page);
 }
 
-async function byPage(context) {
-  const page = await open(context, "/live/cam/hls/index.html");
+async function byPage(context, name = "cam") {
+  const page = await open(context, `/live/${name}/hls/index.html`);
   const asked = new Map();
   page.on("request", (request) => {
     if (request.url().includes("_HLS_msn=")) {
@@ -146,7 +146,13 @@ async function looks(context) {
   }
 }
 
-await run({
+// Channels of other codecs, if they are named: on our page, and in hls.js.
+const named = process.argv.slice(4).flatMap((name) => [
+  [`our page, ${name}`, (context) => byPage(context, name)],
+  [`hls.js, ${name}`, (context) => byHls(context, `/live/${name}/hls/index.m3u8`, true)],
+]);
+
+await run(named.length > 0 ? Object.fromEntries(named) : {
   looks,
   "the folder names channels": listed,
   "our page": byPage,

@@ -192,6 +192,111 @@ async function late(context) {
   await close(page);
 }
 
+// Sound in two languages: the one that is chosen is heard. The second is a tone of 880 Hz.
+async function languages(context) {
+  for (const by of ["", "?by=mse"]) {
+    const page = await open(context, `/languages.mp4/hls/index.html${by}`);
+    await ready(page);
+    const offered = await page.$$eval("#sound option", (all) => all.map((it) => it.text));
+    assert(offered.length === 2 && new Set(offered).size === 2, offered.join());
+    assert(await page.$eval("#sound-label", (it) => !it.hidden), "the choice is shown");
+    await page.evaluate(() => {
+      const it = document.querySelector("#film");
+      it.muted = false;
+      const context = new AudioContext();
+      const ear = context.createAnalyser();
+      ear.fftSize = 8192;
+      context.createMediaElementSource(it).connect(ear);
+      ear.connect(context.destination);
+      // The loudest frequency; 0 while nothing is heard.
+      window.heard = () => {
+        const levels = new Float32Array(ear.frequencyBinCount);
+        ear.getFloatFrequencyData(levels);
+        const most = Math.max(...levels);
+        return most < -60 ? 0 : (levels.indexOf(most) * context.sampleRate) / ear.fftSize;
+      };
+      return context.resume();
+    });
+    await page.click("#play");
+    const is880 = () => Math.abs(window.heard() - 880) < 20;
+    await until(page, "the first is heard", () => window.heard() > 0 && Math.abs(window.heard() - 880) > 40);
+    await page.select("#sound", "1");
+    await until(page, "the second is heard", is880);
+    const at = await film(page, "currentTime");
+    await page.select("#sound", "0");
+    await until(page, "the first is heard again", () =>
+      window.heard() > 0 && Math.abs(window.heard() - 880) > 40);
+    const later = await film(page, "currentTime");
+    assert(later >= at && await film(page, "paused") === false, "it plays on from where it was");
+    await page.evaluate(() => document.querySelector("#film").pause());
+    // A choice while it stands is kept until it plays.
+    await page.select("#sound", "1");
+    await seeks(page, [3.5]);
+    await page.click("#play");
+    await until(page, "the second is heard", is880);
+    await close(page);
+  }
+}
+
+// No browser without a window has such pictures; what is asked of the browser is seen all the same.
+async function pictureInPicture(context) {
+  const page = await open(context, "about:blank");
+  await page.evaluateOnNewDocument(() => {
+    let element = null;
+    window.calls = [];
+    Object.defineProperty(document, "pictureInPictureEnabled", { get: () => !window.isWithout });
+    Object.defineProperty(document, "pictureInPictureElement", { get: () => element });
+    HTMLVideoElement.prototype.requestPictureInPicture = async function request() {
+      window.calls.push(`request ${this.id}`);
+      if (window.refuses) {
+        throw new DOMException("pictures in pictures are not allowed", "NotAllowedError");
+      }
+      element = this;
+      this.dispatchEvent(new Event("enterpictureinpicture"));
+    };
+    document.exitPictureInPicture = async () => {
+      window.calls.push("exit");
+      const was = element;
+      element = null;
+      was.dispatchEvent(new Event("leavepictureinpicture"));
+    };
+  });
+  await page.goto(new URL(FILM, context.site).href);
+  await ready(page);
+  const pressed = () => page.$eval("#pip", (it) => it.getAttribute("aria-pressed"));
+  const calls = () => page.evaluate(() => window.calls.splice(0).join());
+  assert(await page.$eval("#pip", (it) => !it.hidden), "the button is there");
+  await page.click("#pip");
+  assert(await calls() === "request film" && await pressed() === "true", "it is asked for");
+  await page.click("#pip");
+  assert(await calls() === "exit" && await pressed() === "false", "it is ended");
+  await page.focus("#film");
+  await page.keyboard.press("p");
+  assert(await calls() === "request film" && await pressed() === "true", "p asks for it");
+  // Whoever closes the small window says so.
+  await page.evaluate(() => document.exitPictureInPicture());
+  assert(await calls() === "exit" && await pressed() === "false", "it was closed");
+  await page.evaluate(() => { window.refuses = true; });
+  await page.keyboard.press("p");
+  await until(page, "it is told why not", () =>
+    document.querySelector("#state").textContent === "pictures in pictures are not allowed");
+  assert(await pressed() === "false", "the button is not pressed");
+  await page.evaluateOnNewDocument(() => { window.isWithout = true; });
+  await page.reload();
+  await ready(page);
+  assert(await page.$eval("#pip", (it) => it.hidden), "where there is none, there is no button");
+  await close(page);
+  if (context.kind !== "firefox") {
+    // By the browser's own, if it says that it has it.
+    const own = await open(context, FILM);
+    await ready(own);
+    const has = await own.evaluate(() => document.pictureInPictureEnabled);
+    assert(await own.$eval("#pip", (it) => it.hidden) === !has, "the button is there if it can be");
+    console.log(`picture in picture of its own: ${has}`);
+    await close(own);
+  }
+}
+
 // What does not play says why, and a stream that the browser plays itself plays.
 async function streams(context) {
   const page = await open(context, "/counting.ts/hls/index.html?by=mse");
@@ -204,5 +309,7 @@ async function streams(context) {
   await close(native);
 }
 
-const checks = { looks, controls, keys, addresses, adapts, slows, late, streams };
+const checks = {
+  looks, controls, keys, addresses, adapts, slows, late, streams, languages, pictureInPicture,
+};
 await run(process.argv[3] === "firefox" ? { controls, keys, adapts, late } : checks);

@@ -16,7 +16,7 @@ use onrush_server::hls_live::LiveHlsConfig;
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
-    admin::{self, hour, log_tail},
+    admin::{self, cache, hour, log_tail},
     channel_api,
     downloads::ftp as session,
     engine, library, refusals, rtsp as control, store, transfer, tunnelling,
@@ -442,6 +442,7 @@ fn of_channels() -> Vec<Limit> {
         refusals::REFUSAL_BYTES_MAX as bytes, "what one asked, and why it was refused";
         watching::WISHES_MAX as count, "questions of dashboards that wait";
         watching::SESSIONS_SHOWN_MAX as count, "sessions on one page of a dashboard";
+        cache::CACHED_FILMS_SHOWN_MAX as count, "films that its map of the cache names";
         channel::CHANGES_MAX as count, "changes of members made one by one";
         channel::CHANGES_WAITING_MAX as count, "changes of members that wait";
         channel::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";

@@ -70,11 +70,25 @@ pub(crate) enum Wish {
         first: usize,
         answer: oneshot::Sender<Roster>,
     },
+    /// Tell of films: of all that are known.
+    Films {
+        answer: oneshot::Sender<Vec<KnownFilm>>,
+    },
     /// End the session of this number; whether there is one.
     End {
         number: u64,
         answer: oneshot::Sender<bool>,
     },
+}
+
+/// A film that is known.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownFilm {
+    pub(crate) film: String,
+    /// The numbers of its sources in the store.
+    pub(crate) sources: Vec<u32>,
+    /// Sessions that have it.
+    pub(crate) sessions: usize,
 }
 
 /// Where wishes go.

@@ -294,6 +294,17 @@ impl Pool {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    /// The key of each chunk that holds something, and its pins: of almost the same moment, and
+    /// nobody is stopped for it.
+    pub fn contents(&self) -> impl Iterator<Item = (u64, u32)> {
+        let ready = self.chunks[..self.chunks()].iter();
+        ready.filter_map(|chunk| {
+            let pins = chunk.state.load(Ordering::Relaxed);
+            let key = chunk.key.load(Ordering::Relaxed);
+            (pins <= PINS_MAX && key != u64::MAX).then_some((key, pins))
+        })
+    }
+
     fn chunk(&self, pin: &Pin) -> &Chunk {
         assert_eq!(pin.tag, self.tag, "a pin belongs to the pool that gave it");
         &self.chunks[pin.chunk as usize]

@@ -3,8 +3,9 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /admin` | the page; its style and scripts are below it |
-//! | `GET /admin/events` | Server-Sent Events: the [`Status`], log lines, samples and refusals |
+//! | `GET /admin/events` | Server-Sent Events: the [`Status`], log lines, samples, refusals |
 //! | `GET /admin/sessions?find=TEXT&first=N` | up to 200 sessions as JSON |
+//! | `GET /admin/cache` | what the cache holds by film, as JSON |
 //! | `POST /admin/sessions/ID/end` | ends a session |
 //! | `POST /admin/publishers/CHANNEL` | lets the publisher of a channel go; it may come again |
 //! | `POST /admin/reload` | has the configuration file read again, as the [API](super::api) does |
@@ -34,6 +35,7 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::Site;
+use super::cache::cache_map;
 use super::hour::Sample;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
@@ -109,6 +111,7 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
         .route("/admin", get(page))
         .route("/admin/{name}", get(asset))
         .route("/admin/events", get(events))
+        .route("/admin/cache", get(cache))
         .route("/admin/sessions", get(sessions))
         .route("/admin/sessions/{number}/end", post(end))
         .route("/admin/publishers/{*channel}", post(dismiss))
@@ -212,6 +215,7 @@ async fn asset(Path(name): Path<String>) -> Response {
         "dashboard.js" => ("text/javascript", include_str!("dashboard/dashboard.js")),
         "figures.js" => ("text/javascript", include_str!("dashboard/figures.js")),
         "chart.js" => ("text/javascript", include_str!("dashboard/chart.js")),
+        "films.js" => ("text/javascript", include_str!("dashboard/films.js")),
         _ => return (StatusCode::NOT_FOUND, "nothing by this name\n").into_response(),
     };
     ([(header::CONTENT_TYPE, media_type)], text).into_response()
@@ -250,6 +254,21 @@ async fn events(
 async fn sessions(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
     match list_sessions(&site, which).await {
         Some(roster) => Json(roster).into_response(),
+        None => busy(),
+    }
+}
+
+async fn cache(State(site): State<Arc<Site>>) -> Response {
+    let Some(store) = &site.watched.store else {
+        return (StatusCode::NOT_FOUND, "no files are served\n").into_response();
+    };
+    let (answer, answered) = oneshot::channel();
+    match told(&site, Wish::Films { answer }, answered).await {
+        Some(films) => {
+            let pool = store.pool();
+            let size = (pool.chunk_bytes() as u64, pool.chunks() as u64);
+            Json(cache_map(size, store.held_of_sources(), films)).into_response()
+        }
         None => busy(),
     }
 }

@@ -13,6 +13,7 @@
 //! Metrics and status ask for no password; so it listens on loopback, unless told otherwise.
 
 mod api;
+pub mod cache;
 mod channel;
 mod cluster;
 pub(crate) mod dashboard;

@@ -531,6 +531,14 @@ impl Media {
         self.read.notify_waiters();
     }
 
+    /// The numbers of all sources that were made of it.
+    pub(crate) fn source_numbers(&self) -> Vec<u32> {
+        let encrypted = self.film_keys.sources();
+        let state = self.state();
+        let all = self.sources().chain(state.tricks.sources());
+        all.chain(&encrypted).map(|source| source.id()).collect()
+    }
+
     fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
         let sources = self.sources.iter().flatten();
         let made = sources.filter_map(OnceLock::get).flatten();

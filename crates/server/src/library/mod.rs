@@ -29,6 +29,7 @@ use crate::remote::{FilmFile, RemoteFiles, asked};
 
 mod film_keys;
 mod identity;
+mod known;
 mod media;
 mod names;
 mod saved;

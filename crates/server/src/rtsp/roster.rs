@@ -1,7 +1,10 @@
 //! Sessions as whoever watches the server sees them.
 
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use onrush_wire::name::shown;
 use onrush_wire::rtsp::State;
 
 use super::Control;
@@ -9,8 +12,9 @@ use super::end::End;
 use super::session::Session;
 use super::track_session::TrackSession;
 use crate::config::Config;
+use crate::library::Media;
 use crate::watching::{
-    Roster, SESSIONS_SHOWN_MAX, SessionEvent, SessionName, SessionRow, Wish, WishQueue,
+    KnownFilm, Roster, SESSIONS_SHOWN_MAX, SessionEvent, SessionName, SessionRow, Wish, WishQueue,
 };
 
 /// Does what pages wish, until nobody can wish any more.
@@ -25,6 +29,7 @@ pub(super) async fn answer(control: Rc<Control>, mut wishes: WishQueue) {
             } => {
                 drop(answer.send(roster(&control, &find, first)));
             }
+            Wish::Films { answer } => drop(answer.send(films(&control))),
             Wish::End { number, answer } => {
                 let is_there = control.sessions.borrow().contains_key(&number);
                 control.tell(number, |session| {
@@ -63,6 +68,27 @@ fn roster(control: &Control, find: &str, first: usize) -> Roster {
         found: meant.len(),
         sessions: shown.map(|session| row(session)).collect(),
     }
+}
+
+/// Films that the library knows, and those that are played still after they were replaced.
+fn films(control: &Control) -> Vec<KnownFilm> {
+    let mut sessions: HashMap<*const Media, (Arc<Media>, usize)> = HashMap::new();
+    let known = control.content.library.as_ref().map(|it| it.known());
+    for media in known.into_iter().flatten() {
+        sessions.insert(Arc::as_ptr(&media), (media, 0));
+    }
+    for session in control.sessions.borrow().values() {
+        if let Some(media) = session.media() {
+            let entry = sessions.entry(Arc::as_ptr(media));
+            entry.or_insert_with(|| (Arc::clone(media), 0)).1 += 1;
+        }
+    }
+    let told = |(media, sessions): (Arc<Media>, usize)| KnownFilm {
+        film: shown(media.name()).into_owned(),
+        sources: media.source_numbers(),
+        sessions,
+    };
+    sessions.into_values().map(told).collect()
 }
 
 fn row(session: &Session) -> SessionRow {

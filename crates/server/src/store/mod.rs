@@ -22,6 +22,7 @@ pub mod layout;
 mod source;
 mod table;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -346,6 +347,18 @@ impl Shared {
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// Of each source that has any chunks, by its number: how many there are, and how many of these
+    /// are in use.
+    pub(crate) fn held_of_sources(&self) -> HashMap<u32, (u64, u64)> {
+        let mut held: HashMap<u32, (u64, u64)> = HashMap::new();
+        for (key, pins) in self.pool.contents() {
+            let (chunks, in_use) = held.entry(source::of_key(key)).or_default();
+            *chunks += 1;
+            *in_use += u64::from(pins > 0);
+        }
+        held
     }
 
     /// What the store has done so far.

@@ -321,9 +321,19 @@ impl Source {
             && packet < self.changed_before.load(Ordering::Acquire)
     }
 
+    /// Its number, which no other source has.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     pub(super) fn key(&self, chunk: u32) -> u64 {
         u64::from(self.id) << 32 | u64::from(chunk)
     }
+}
+
+/// The number of the source that a chunk with this key is of.
+pub(super) fn of_key(key: u64) -> u32 {
+    u32::try_from(key >> 32).unwrap_or(u32::MAX)
 }
 
 /// How far a plan goes: packets, and in the lowest 16 bits bytes of the last one's image. In one

@@ -54,14 +54,14 @@ struct Window {
 
 impl Mappings {
     /// Moves what the socket takes of `first` and of those behind it that go together with it; and
-    /// how many bytes these have.
+    /// how many bytes these have. `end` knows how long the file was.
     ///
     /// # Errors
     ///
     /// As [`cue::step`].
     pub(super) fn step(
         &self,
-        file: &Arc<File>,
+        (file, end): (&Arc<File>, &mut FileEnd),
         first: Range<u64>,
         pieces: &mut Peekable<impl Iterator<Item = Range<u64>>>,
         socket: &TcpStream,
@@ -71,6 +71,7 @@ impl Mappings {
         let lengths = windows.group.iter().map(|it| it.end - it.start);
         let bytes = lengths.sum();
         if windows.group.len() > 1
+            && end.is_beyond(file, &windows.group)?
             && let Some(step) = windows.step(file, socket)?
         {
             return Ok((step, bytes));
@@ -88,27 +89,49 @@ impl Mappings {
     }
 }
 
+/// Where a file ends of which is sent from a mapping: what lies beyond, in its last page, is zero
+/// there and no error. It is asked once in front of a step, however many groups that has, and once
+/// behind it.
+#[derive(Debug, Default)]
+pub(super) struct FileEnd {
+    /// How long it was.
+    file_bytes: Option<u64>,
+    /// Where the last piece ends that was sent from a mapping.
+    sent_to: u64,
+}
+
+impl FileEnd {
+    /// Whether all of these pieces were in the file, so that they may be sent from a mapping.
+    fn is_beyond(&mut self, file: &File, pieces: &[Range<u64>]) -> io::Result<bool> {
+        let file_bytes = match self.file_bytes {
+            Some(bytes) => bytes,
+            None => file.metadata()?.len(),
+        };
+        self.file_bytes = Some(file_bytes);
+        let to = pieces.iter().map(|it| it.end).max().unwrap_or(0);
+        let is_beyond = file_bytes >= to;
+        if is_beyond {
+            self.sent_to = self.sent_to.max(to);
+        }
+        Ok(is_beyond)
+    }
+
+    /// Whether all that was sent is in the file still: what was cut off meanwhile may have left as
+    /// zeroes.
+    pub(super) fn is_still_beyond(&self, file: &File) -> bool {
+        let is_it = || file.metadata().is_ok_and(|it| it.len() >= self.sent_to);
+        self.sent_to == 0 || is_it()
+    }
+}
+
 impl Windows {
     /// Sends what the socket takes of the group. `None` if the file cannot be sent from its
     /// mapping.
     fn step(&mut self, file: &Arc<File>, socket: &TcpStream) -> io::Result<Option<Step>> {
-        let end = self.group.iter().map(|it| it.end).max().unwrap_or(0);
-        let is_whole = || Ok::<_, io::Error>(file.metadata()?.len() >= end);
-        if !is_whole()? {
-            return Ok(None);
-        }
         let Ok(at) = self.window(file) else {
             return Ok(None);
         };
-        let Some(step) = send(&self.kept[at].mapped, &mut self.group, socket)? else {
-            return Ok(None);
-        };
-        // What was cut off meanwhile may have left as zeroes.
-        let end = match is_whole()? {
-            true => step.end,
-            false => StepEnd::EndOfFile,
-        };
-        Ok(Some(Step { end, ..step }))
+        send(&self.kept[at].mapped, &mut self.group, socket)
     }
 
     /// Where the window is that the group lies in.

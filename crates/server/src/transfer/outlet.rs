@@ -14,7 +14,7 @@ use onrush_sys::path::cue::{Step, StepEnd, unacknowledged_bytes};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::mapping::Mappings;
+use super::mapping::{FileEnd, Mappings};
 use super::steps::{FULL, NOTHING};
 use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
@@ -120,10 +120,11 @@ fn step_over(
     pieces: impl Iterator<Item = Range<u64>>,
     (socket, mappings): (&TcpStream, &Mappings),
 ) -> io::Result<Step> {
-    let mut all = NOTHING;
+    let (mut all, mut end) = (NOTHING, FileEnd::default());
     let mut pieces = pieces.peekable();
     while let Some(first) = pieces.next() {
-        let (step, bytes) = match mappings.step(file, first, &mut pieces, socket) {
+        let stepped = mappings.step((file, &mut end), first, &mut pieces, socket);
+        let (step, bytes) = match stepped {
             Ok(stepped) => stepped,
             // It is met again by the next step.
             Err(_) if all.sent_bytes > 0 => break,
@@ -134,6 +135,9 @@ fn step_over(
         if step.sent_bytes < bytes || step.end == StepEnd::EndOfFile {
             break;
         }
+    }
+    if !end.is_still_beyond(file) {
+        all.end = StepEnd::EndOfFile;
     }
     Ok(all)
 }

@@ -135,6 +135,19 @@ impl Answer {
         head.alone(Vec::new(), context)
     }
 
+    /// 200 where the server takes clients, 503 where it does not any more: for whoever shares
+    /// clients out among servers.
+    #[must_use]
+    pub fn health(takes_clients: bool, context: &Context<'_>) -> Self {
+        let (status, note) = match takes_clients {
+            true => (Status::Ok, "the server takes clients"),
+            false => (Status::ServiceUnavailable, "the server takes nobody more"),
+        };
+        Self::with_note(status, note, context, |head| {
+            head.field("Cache-Control", "no-store");
+        })
+    }
+
     /// A page of HTML.
     #[must_use]
     pub fn page(html: String, context: &Context<'_>) -> Self {
@@ -174,6 +187,15 @@ impl Answer {
             head.field("Location", location);
             head.field("Cache-Control", "no-store");
         })
+    }
+
+    /// 204: there is such a resource, and nothing in it for now.
+    #[must_use]
+    pub fn nothing(context: &Context<'_>) -> Self {
+        let mut head = Head::new(Status::NoContent, context);
+        head.field("Cache-Control", "no-cache");
+        head.field("Access-Control-Allow-Origin", "*");
+        head.alone(Vec::new(), context)
     }
 
     /// An error, with what to do about it.

@@ -1,5 +1,6 @@
 //! Where a decoder can start: told by the headers of RTP payloads, which are read and not decoded.
 
+use crate::media::vp9::{Payload, is_key_frame};
 use crate::media::{Medium, TS_PACKET_BYTES, Track};
 
 /// How a track's payloads tell that a sync sample begins.
@@ -60,7 +61,7 @@ impl SyncRule {
             Self::H265 => h265(payload),
             Self::Av1 => payload.first().is_some_and(|header| header & 0x08 != 0),
             Self::Vp8 => vp8(payload).unwrap_or(false),
-            Self::Vp9 => vp9(payload).unwrap_or(false),
+            Self::Vp9 => vp9(payload),
             Self::TransportStream => transport_packets(payload).any(is_random_access),
             Self::Every => true,
         }
@@ -136,49 +137,11 @@ fn vp8(payload: &[u8]) -> Option<bool> {
     Some(is_start && payload.get(at)? & 0x01 == 0)
 }
 
-fn vp9(payload: &[u8]) -> Option<bool> {
-    let first = *payload.first()?;
-    let has = |bit: u8| first & bit != 0;
-    // Predicted from others, or not the beginning of a frame.
-    if has(0x40) || !has(0x08) {
-        return Some(false);
-    }
-    let mut at = 1;
-    if has(0x80) {
-        // A picture ID of 7 or 15 bits.
-        at += if payload.get(at)? & 0x80 != 0 { 2 } else { 1 };
-    }
-    if has(0x20) {
-        // Of several spatial layers the lowest.
-        if payload.get(at)? >> 1 & 0x07 != 0 {
-            return Some(false);
-        }
-        at += if has(0x10) { 1 } else { 2 };
-    }
-    if has(0x02) {
-        at = scalability_end(payload, at)?;
-    }
-    let header = *payload.get(at)?;
-    // VP9 bitstream specification, section 6.2: marker, profile, show_existing_frame, frame_type.
-    let unused = if header & 0x30 == 0x30 { 1 } else { 0 };
-    Some(header >> 6 == 2 && header & (0x0c >> unused) == 0)
-}
-
-/// Where the scalability structure ends that begins there (RFC 9628, section 4.2.1).
-fn scalability_end(payload: &[u8], mut at: usize) -> Option<usize> {
-    let header = *payload.get(at)?;
-    at += 1;
-    if header & 0x10 != 0 {
-        at += 4 * (usize::from(header >> 5) + 1);
-    }
-    if header & 0x08 != 0 {
-        let pictures = *payload.get(at)?;
-        at += 1;
-        for _ in 0..pictures {
-            at += 1 + usize::from(payload.get(at)? >> 2 & 0x03);
-        }
-    }
-    Some(at)
+/// Of several spatial layers the lowest is what counts.
+fn vp9(payload: &[u8]) -> bool {
+    Payload::read(payload).is_some_and(|it| {
+        it.is_start && !it.is_predicted && it.layer == 0 && is_key_frame(it.bytes)
+    })
 }
 
 fn transport_packets(payload: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -28,4 +28,4 @@ pub(in crate::media) mod pcm;
 pub(in crate::media) mod testing;
 pub(in crate::media) mod text;
 pub(in crate::media) mod vp8;
-pub(in crate::media) mod vp9;
+pub(crate) mod vp9;

@@ -5,14 +5,15 @@
 //! and tells a list of [`Output`]; what is kept of that, and for how long, is decided elsewhere
 //! ([`crate::hls::live`]).
 //!
-//! The files stand on each other in this order: `output` on nothing here, `units`, `order` and
-//! `description` likewise, `lane` on `output`, `tracks` on all of these; `transport` on `output`;
-//! this one on both.
+//! The files stand on each other in this order: `output`, `obus` and `order` on nothing here,
+//! `units` on `obus`, `description` on `units`, `lane` on `output`, `tracks` on all of these;
+//! `transport` on `output`; this one on both.
 //!
 //! Not here: repair. An access unit of which a packet is missing is left out.
 
 mod description;
 mod lane;
+mod obus;
 mod order;
 mod output;
 #[cfg(test)]

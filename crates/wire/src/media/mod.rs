@@ -45,6 +45,7 @@ pub mod text;
 mod track;
 pub mod ts;
 
+pub(crate) use codec::vp9;
 pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;
 pub use plan::{Burst, FilePiece, ImageError, JOINED_NS_MAX, Plan, RtpOrigin, SeekPoint};

@@ -1,6 +1,7 @@
 // The dashboard: what the server tells each second, and a page of its sessions.
 
 import { Chart } from "./chart.js";
+import { tellFilms } from "./films.js";
 import { bits, bytes, load, milliseconds, percent, quantile, rates } from "./figures.js";
 
 const LINES = 200;
@@ -215,6 +216,7 @@ function log(lines) {
   }
 }
 
+let hasCache = false;
 let [lastLine, lastSample] = [0, 0];
 const events = new EventSource("admin/events");
 events.addEventListener("message", ({ data }) => {
@@ -236,6 +238,8 @@ events.addEventListener("message", ({ data }) => {
   lastLine = lines.length > 0 ? lines[lines.length - 1].number : lastLine;
   log(lines);
   const by = rates(before ?? status, status);
+  // A server without files has none, and says 404.
+  hasCache = Boolean(status.cache);
   told(status, by);
   tellHls(status, news.hls ?? [], by);
   const samples = (news.hour ?? []).filter(({ number }) => number > lastSample);
@@ -357,11 +361,22 @@ async function sessions() {
   }
 }
 
+async function films() {
+  const answer = await fetch("admin/cache");
+  if (answer.ok) {
+    const count = tellFilms(of("film-rows"), await answer.json());
+    of("films-none").hidden = count > 0;
+  }
+}
+
 async function always() {
   for (;;) {
     if (!document.hidden) {
       // A server that is away comes back; the events say so.
       await sessions().catch(() => undefined);
+      if (hasCache) {
+        await films().catch(() => undefined);
+      }
     }
     await new Promise((done) => setTimeout(done, SESSIONS_EVERY_MS));
   }

@@ -64,6 +64,20 @@ pub(super) async fn find(
     query: Option<&str>,
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
+    let found = found(site, name, asked, query).await?;
+    Some(found.map_err(|refusal| match (asked, refusal) {
+        // Pages of folders ask for one of each film, and cannot know which have pictures.
+        (Asked::Poster, (Status::NotFound, note)) => (Status::NoContent, note),
+        (_, refusal) => refusal,
+    }))
+}
+
+async fn found(
+    site: &Site,
+    name: &str,
+    asked: Asked<'_>,
+    query: Option<&str>,
+) -> Option<Result<Made, Refusal>> {
     // Only live channels have these.
     if matches!(asked, Asked::Part { .. } | Asked::Time) {
         return None;

@@ -72,6 +72,11 @@ impl Responder {
             let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
             (self.with_context(request, keeps_alive, answer), None)
         };
+        if self.is_for_health(request).await {
+            let takes_clients = !self.site.statistics.drain.is_on();
+            let answer = |context: &Context<'_>| Answer::health(takes_clients, context);
+            return (self.with_context(request, keeps_alive, answer), None);
+        }
         if let Some(answer) = self.elsewhere(request, keeps_alive) {
             return (answer, None);
         }
@@ -119,6 +124,17 @@ impl Responder {
             }
             _ => refusal(Status::NotFound, NOTHING),
         }
+    }
+
+    /// Whether somebody asks how the server is, which needs no password. A file or a folder by that
+    /// name goes first.
+    async fn is_for_health(&self, request: &Request<'_>) -> bool {
+        let (Method::Get | Method::Head, Target::Path { name, .. }) =
+            (request.method, &request.target)
+        else {
+            return false;
+        };
+        name == HEALTH && matches!(self.site.files.find(name).await, Ok(Found::Nothing))
     }
 
     /// Where to ask instead: while the server drains and sends its clients on, or in a cluster
@@ -215,6 +231,10 @@ impl Responder {
                 let answer = self.with_context(request, keeps_alive, answer);
                 (answer, Some(Body::Made(made)))
             }
+            Err((Status::NoContent, _)) => (
+                self.with_context(request, keeps_alive, Answer::nothing),
+                None,
+            ),
             Err((status, note)) => {
                 let answer = |context: &Context<'_>| Answer::refusal(status, &note, context);
                 (self.with_context(request, keeps_alive, answer), None)
@@ -377,6 +397,9 @@ fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
         NotAllowed::Unanswered => Answer::refusal(Status::ServiceUnavailable, &note, context),
     }
 }
+
+/// Where whoever shares clients out among servers asks how this one is.
+const HEALTH: &str = "health";
 
 const DRAINS: &str = "the server takes nobody more; try another";
 const SHORT: &str = "the server is short of something";

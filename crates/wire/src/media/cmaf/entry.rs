@@ -111,7 +111,8 @@ fn made(
             let samples = &track.samples;
             let ticks = samples.end_ticks().abs_diff(samples.decode_ticks(0)).max(1);
             let frames = (samples.len() as u64).saturating_mul(track.timescale.into());
-            first_frame::vp9(&frame, u64::from(width) * u64::from(height), frames / ticks)
+            let told = first_frame::Vp9KeyFrame::read(&frame);
+            told.map(|it| it.vpcc(u64::from(width) * u64::from(height), frames / ticks))
         }
         Coding::Ac3 => first_frame::ac3(&frame),
         _ => first_frame::eac3(&frame, track.codec.clock_hz),

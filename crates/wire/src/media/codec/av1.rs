@@ -11,6 +11,8 @@
 
 mod configuration;
 mod obu;
+mod packed;
+mod sequence;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +21,9 @@ use self::configuration::Configuration;
 use self::obu::{HAS_EXTENSION, HAS_SIZE, HEAD_BYTES_MAX, Kind, Obu, leb128_bytes, to_leb128};
 use crate::media::packetizer::{Codec, CodecError, PacketSink, Packetizer, Part, Parts, Unit};
 use crate::media::track::Medium;
+
+pub(in crate::media) use self::packed::{ObuRole, PackedObu, element};
+pub(in crate::media) use self::sequence::Sequence;
 
 /// The aggregation header (section 4.4): goes on from the packet before, goes on in the next, one
 /// more element in the packet, starts a coded video sequence.

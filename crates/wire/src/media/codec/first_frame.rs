@@ -25,64 +25,91 @@ const VP9_LEVELS: [(u8, u64, u64); 14] = [
     (62, 4_706_009_088, 35_651_584),
 ];
 
-/// The body of a `vpcC` ("VP Codec ISO Media File Format Binding"), with its version and flags,
-/// for pictures of so many pixels, so many a second, of which `frame` is the first: a key frame
-/// (the VP9 bitstream specification, section 6.2).
-///
-/// # Errors
-///
-/// If it is none.
-pub(in crate::media) fn vp9(
-    frame: &[u8],
-    pixels: u64,
-    a_second: u64,
-) -> Result<Vec<u8>, CodecError> {
-    const RGB: u32 = 7;
-    let mut bits = BitReader::new("VP9", frame);
-    let is_vp9 = bits.take(2)? == 2;
-    let profile = bits.take(1)? | bits.take(1)? << 1;
-    if profile == 3 {
-        bits.skip(1)?;
-    }
-    let is_shown_again = bits.flag()?;
-    let is_key = !bits.flag()?;
-    bits.skip(2)?;
-    if !is_vp9 || is_shown_again || !is_key || bits.take(24)? != 0x49_8342 {
-        return Err(bits.error("the first frame is no key frame"));
-    }
-    let depth = match profile {
-        0 | 1 => 8,
-        _ => 10 + 2 * bits.take(1)?,
-    };
-    let space = bits.take(3)?;
-    let is_odd = profile & 1 == 1;
-    let (is_full, halved) = match space {
-        RGB => (true, (false, false)),
-        _ => (
-            bits.flag()?,
-            match is_odd {
-                true => (bits.flag()?, bits.flag()?),
-                false => (true, true),
+/// What the first bytes of a key frame of VP9 tell (the VP9 bitstream specification, section 6.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::media) struct Vp9KeyFrame {
+    profile: u8,
+    bit_depth: u8,
+    /// `color_space`.
+    space: u32,
+    is_full_range: bool,
+    /// As `vpcC` has it: 4:2:0 where the colour is beside the upper left sample, 4:2:2, 4:4:4.
+    chroma: u8,
+    /// Pixels.
+    pub(in crate::media) dimensions: (u32, u32),
+}
+
+/// Bytes of a key frame of VP9 that tell all of this.
+pub(in crate::media) const VP9_KEY_FRAME_BYTES: usize = 10;
+
+impl Vp9KeyFrame {
+    /// Reads the beginning of a frame.
+    ///
+    /// # Errors
+    ///
+    /// If it is no key frame.
+    pub(in crate::media) fn read(frame: &[u8]) -> Result<Self, CodecError> {
+        const RGB: u32 = 7;
+        let mut bits = BitReader::new("VP9", frame);
+        let is_vp9 = bits.take(2)? == 2;
+        let profile = bits.take(1)? | bits.take(1)? << 1;
+        if profile == 3 {
+            bits.skip(1)?;
+        }
+        let is_shown_again = bits.flag()?;
+        let is_key = !bits.flag()?;
+        bits.skip(2)?;
+        if !is_vp9 || is_shown_again || !is_key || bits.take(24)? != 0x49_8342 {
+            return Err(bits.error("the first frame is no key frame"));
+        }
+        let depth = match profile {
+            0 | 1 => 8,
+            _ => 10 + 2 * bits.take(1)?,
+        };
+        let space = bits.take(3)?;
+        let is_odd = profile & 1 == 1;
+        let (is_full_range, halved) = match space {
+            RGB => (true, (false, false)),
+            _ => (
+                bits.flag()?,
+                match is_odd {
+                    true => (bits.flag()?, bits.flag()?),
+                    false => (true, true),
+                },
+            ),
+        };
+        if is_odd {
+            bits.skip(1)?;
+        }
+        let byte = |bits: u32| u8::try_from(bits).unwrap_or(0);
+        Ok(Self {
+            profile: byte(profile),
+            bit_depth: byte(depth),
+            space,
+            is_full_range,
+            chroma: match halved {
+                (true, true) => 1,
+                (true, false) => 2,
+                _ => 3,
             },
-        ),
-    };
-    // 4:2:0 where the colour is beside the upper left sample, 4:2:2, 4:4:4.
-    let chroma = match halved {
-        (true, true) => 1,
-        (true, false) => 2,
-        _ => 3,
-    };
-    let samples_a_second = pixels.saturating_mul(a_second);
-    let level = VP9_LEVELS
-        .iter()
-        .find(|it| samples_a_second <= it.1 && pixels <= it.2)
-        .map_or(62, |it| it.0);
-    let byte = |bits: u32| u8::try_from(bits).unwrap_or(0);
-    let depth_and_more = byte(depth << 4 | chroma << 1) | u8::from(is_full);
-    let mut vpcc = vec![1, 0, 0, 0, byte(profile), level, depth_and_more];
-    // Which colours and which curve are meant is not told.
-    vpcc.extend([2, 2, vp9_matrix(space), 0, 0]);
-    Ok(vpcc)
+            dimensions: (bits.take(16)? + 1, bits.take(16)? + 1),
+        })
+    }
+
+    /// The body of a `vpcC` ("VP Codec ISO Media File Format Binding"), with its version and flags,
+    /// for pictures of so many pixels, so many a second.
+    pub(in crate::media) fn vpcc(&self, pixels: u64, a_second: u64) -> Vec<u8> {
+        let samples_a_second = pixels.saturating_mul(a_second);
+        let level = VP9_LEVELS
+            .iter()
+            .find(|it| samples_a_second <= it.1 && pixels <= it.2)
+            .map_or(62, |it| it.0);
+        let depth_and_more = self.bit_depth << 4 | self.chroma << 1 | u8::from(self.is_full_range);
+        let mut vpcc = vec![1, 0, 0, 0, self.profile, level, depth_and_more];
+        // Which colours and which curve are meant is not told.
+        vpcc.extend([2, 2, vp9_matrix(self.space), 0, 0]);
+        vpcc
+    }
 }
 
 /// The matrix coefficients (ISO/IEC 23091-2) of a colour space of VP9.
@@ -194,21 +221,30 @@ mod tests {
 
     #[test]
     fn a_key_frame_of_vp9_tells_its_configuration() {
-        // Profile 0, shown, BT.709, studio range.
-        let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0, 0];
-        let vpcc = vp9(&frame, 320 * 180, 25).unwrap();
+        let read = |frame: &[u8]| Vp9KeyFrame::read(frame);
+        // Profile 0, shown, BT.709, studio range, 320x180.
+        let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0x13, 0xf0, 0x0b, 0x30];
+        let told = read(&frame).unwrap();
+        assert_eq!(told.dimensions, (320, 180));
+        let vpcc = told.vpcc(320 * 180, 25);
         assert_eq!(vpcc, [1, 0, 0, 0, 0, 11, 0x82, 2, 2, 1, 0, 0]);
         let codec = super::super::vp9::codec(Some(&vpcc)).unwrap();
         assert_eq!(codec.codec_string, "vp09.00.11.08");
         // Profile 2, of ten bits; full range.
-        let frame = [0x92, 0x49, 0x83, 0x42, 0x58, 0, 0];
-        let vpcc = vp9(&frame, 3840 * 2160, 50).unwrap();
-        assert_eq!(vpcc[4..7], [2, 51, 0xa3]);
+        let deep = [0x92, 0x49, 0x83, 0x42, 0x58, 0x77, 0xf8, 0x43, 0x78];
+        let told = read(&deep).unwrap();
+        assert_eq!(told.dimensions, (3840, 2160));
+        assert_eq!(told.vpcc(3840 * 2160, 50)[4..7], [2, 51, 0xa3]);
+        // Profile 3, of twelve bits, 4:4:4.
+        let most = [0xb0, 0x24, 0xc1, 0xa1, 0x48, 0x00, 0x00, 0x40, 0x00, 0x80];
+        let told = read(&most).unwrap();
+        assert_eq!((told.profile, told.bit_depth, told.chroma), (3, 12, 3));
+        assert!(read(&most[..VP9_KEY_FRAME_BYTES - 1]).is_err());
         assert!(
-            vp9(&[0x86, 0x49, 0x83, 0x42, 0x40], 9, 9).is_err(),
+            read(&[0x86, 0x49, 0x83, 0x42, 0x40]).is_err(),
             "no key frame"
         );
-        testing::break_configuration(&frame, |broken| drop(vp9(broken, 9, 9)));
+        testing::break_configuration(&frame, |broken| drop(read(broken)));
     }
 
     /// As ffmpeg writes the beginning of a frame of 48 kHz, 2 channels and 192 kbit/s, and its

@@ -8,11 +8,15 @@
 //! which count frames, whereas a packetizer knows only the one that it is given; nor a scalability
 //! structure, which would ask for picture IDs in every packet (section 4.2, the I bit).
 
+mod payload;
+
 use std::sync::Arc;
 
 use super::descriptor;
 use crate::media::packetizer::{Codec, CodecError, PacketSink, Packetizer, Unit};
 use crate::media::track::Medium;
+
+pub(crate) use self::payload::{Payload, is_key_frame};
 
 /// Bits of the payload descriptor (RFC 9628, section 4.2): predicted from other pictures, start of
 /// a frame, end of a frame.

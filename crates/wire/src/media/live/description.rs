@@ -5,21 +5,41 @@ use std::sync::Arc;
 use super::output::InitSegment;
 use super::units::parameter;
 use crate::media::cmaf::{Description, init_segment};
+use crate::media::codec::av1::{PackedObu, Sequence};
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::first_frame::Vp9KeyFrame;
 use crate::media::codec::{h264, h265};
 use crate::media::sampled::{SampledTrack, TrackFacts};
 use crate::media::samples::Samples;
 use crate::media::track::Track;
 
+/// Pictures a second that the level of VP9 is told for: how many there are, no stream tells.
+const VP9_RATE: u64 = 60;
+
 /// That of a track with these parameter sets, which only pictures have; `None` while not all of
-/// them have come.
+/// them have come. Those of AV1 are its sequence header, of VP9 the beginning of a key frame.
 ///
 /// # Errors
 ///
 /// In words, if there can be none.
 pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitSegment>, String> {
     let parameters = track.format_parameters.as_deref().unwrap_or_default();
+    let (mut dimensions, mut channels) = (None, None);
     let config = match &*track.encoding.to_ascii_lowercase() {
+        "av1" | "vp9" if sets.is_empty() => return Ok(None),
+        "av1" => {
+            let header = PackedObu::read(&sets[0]).ok_or(BROKEN_SETS)?;
+            let told = Sequence::read(header.payload()).map_err(|error| error.to_string())?;
+            dimensions = Some(told.dimensions);
+            CodecConfig::Av1(vec![told.av1c(&sets[0]).into()])
+        }
+        "vp9" => {
+            let told = Vp9KeyFrame::read(&sets[0]).map_err(|error| error.to_string())?;
+            let (width, height) = told.dimensions;
+            dimensions = Some(told.dimensions);
+            let pixels = u64::from(width) * u64::from(height);
+            CodecConfig::Vp9(Some(told.vpcc(pixels, VP9_RATE).into()))
+        }
         "h264" if !h264::has_parameter_sets(sets) => return Ok(None),
         "h265" if !h265::has_parameter_sets(sets) => return Ok(None),
         "h264" => {
@@ -36,11 +56,16 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         }
         "opus" => {
             let is_mono = parameter(parameters, "sprop-stereo").is_some_and(|it| it == "0");
-            CodecConfig::OpusDops(dops(if is_mono { 1 } else { 2 }).into())
+            // RTP always says two (RFC 7587, section 7); a sample entry says what `dOps` does.
+            let count = if is_mono { 1 } else { 2 };
+            channels = Some(count);
+            CodecConfig::OpusDops(dops(count).into())
         }
         _ => return Err(format!("{} is not made into segments", track.encoding)),
     };
-    let codec = config.codec().map_err(|error| error.to_string())?;
+    let mut codec = config.codec().map_err(|error| error.to_string())?;
+    codec.dimensions = codec.dimensions.or(dimensions);
+    codec.channels = channels.or(codec.channels);
     let sampled = SampledTrack {
         codec,
         config: Some(Arc::new(config)),

@@ -242,6 +242,163 @@ fn units_are_put_together_or_left_out() {
     assert_eq!((units.sets().len(), units.changes()), (2, 1));
 }
 
+/// Pictures by another payload format.
+fn pictures_of(encoding: &'static str) -> Track {
+    Track {
+        encoding: encoding.into(),
+        format_parameters: None,
+        ..pictures()
+    }
+}
+
+/// As SVT-AV1 writes it for 320x180, without its size.
+const SEQUENCE_HEADER: &[u8] = &[
+    0x08, 0x00, 0x00, 0x00, 0x04, 0x3c, 0xfe, 0xcc, 0x02, 0xf8, 0x00, 0x40,
+];
+
+/// The beginning of a key frame of VP9, 320x180, and of one that is none.
+const VP9_KEY: &[u8] = &[0x82, 0x49, 0x83, 0x42, 0x40, 0x13, 0xf0, 0x0b, 0x30, 7];
+const VP9_OTHER: &[u8] = &[0x86, 7];
+
+#[test]
+fn temporal_units_of_av1_are_put_together() {
+    let mut units = Units::new(&pictures_of("AV1")).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, payload: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, payload);
+        units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+    };
+    // A delimiter, a sequence header, and a key frame that goes on in the next packet.
+    push(0, 0, false, &[0x78, 1, 0x10, 2, 0x08, 5, 0x30, 0x10, 7]);
+    push(1, 0, true, &[0x90, 8]);
+    // Two frames, the first of which is shown again; no marker.
+    push(2, 10, false, &[0x20, 2, 0x18, 0x80, 0x30, 0x30]);
+    // A key frame without a sequence header; its second half is missing, and one is that begins so.
+    push(3, 20, true, &[0x10, 0x30, 0x10]);
+    push(4, 30, false, &[0x50, 0x30, 0x10]);
+    push(6, 30, true, &[0x90, 8]);
+    push(7, 40, true, &[0x90, 8]);
+    push(8, 50, true, &[0x10, 0x30, 0x30]);
+    let expected = [
+        (vec![0x0a, 1, 5, 0x32, 3, 0x10, 7, 8], true),
+        (vec![0x1a, 1, 0x80, 0x32, 1, 0x30], false),
+        (vec![0x32, 1, 0x10], false),
+        (vec![0x32, 1, 0x30], false),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(
+        (units.sets(), units.changes()),
+        (&[vec![0x0a, 1, 5].into()][..], 1)
+    );
+}
+
+#[test]
+fn frames_of_vp9_are_put_together() {
+    let mut units = Units::new(&pictures_of("VP9")).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, head: u8, bytes: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, &[&[head], bytes].concat());
+        units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+    };
+    push(0, 0, false, 0x08, &VP9_KEY[..4]);
+    push(1, 0, true, 0x04, &VP9_KEY[4..]);
+    push(2, 10, true, 0x4c, VP9_OTHER);
+    // Its end is missing; it has no beginning; a second frame at its time.
+    push(3, 20, true, 0x48, VP9_OTHER);
+    push(4, 30, true, 0x44, VP9_OTHER);
+    push(5, 40, false, 0x4c, VP9_OTHER);
+    push(6, 40, true, 0x4c, VP9_OTHER);
+    // The upper one of two spatial layers is left out.
+    push(7, 50, false, 0x6c, &[&[0x00, 1], VP9_OTHER].concat());
+    push(8, 50, true, 0x6c, &[&[0x02, 1], VP9_OTHER].concat());
+    let expected = [
+        (VP9_KEY.to_vec(), true),
+        (VP9_OTHER.to_vec(), false),
+        (VP9_OTHER.to_vec(), false),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((units.sets()[0].as_ref(), units.changes()), (VP9_KEY, 1));
+}
+
+/// What decoders are told of other codecs is read of the stream, and told anew when it changes.
+#[test]
+fn av1_and_vp9_are_described_by_their_pictures() {
+    let av1 = [
+        &[0x20, u8::try_from(SEQUENCE_HEADER.len()).unwrap()],
+        SEQUENCE_HEADER,
+    ]
+    .concat();
+    let av1 = [&av1[..], &[0x30, 0x10, 7]].concat();
+    let vp9 = |width| {
+        let mut frame = [&[0x0c], VP9_KEY].concat();
+        frame[7] = width;
+        frame
+    };
+    for (encoding, sync, codec, dimensions) in [
+        ("AV1", av1, "av01.0.00M.08", (320, 180)),
+        ("VP9", vp9(0xf0), "vp09.00.20.08", (320, 180)),
+    ] {
+        let mut cutter = LiveCutter::new(&[pictures_of(encoding)], 0).unwrap();
+        let (mut out, mut sequence) = (Vec::new(), 0);
+        let mut give = |cutter: &mut LiveCutter, payload: &[u8]| {
+            let packet = packet(sequence, u32::from(sequence) * 3600, true, payload);
+            cutter.push(0, &packet, u64::from(sequence) * 40_000_000, &mut out);
+            sequence += 1;
+        };
+        let other: &[u8] = if encoding == "AV1" {
+            &[0x10, 0x30, 0x30]
+        } else {
+            &[0x4c, 0x86]
+        };
+        for second in 0..8 {
+            let changed = vp9(0xe0);
+            let is_changed = second >= 4 && encoding == "VP9";
+            give(&mut cutter, if is_changed { &changed } else { &sync });
+            (0..24).for_each(|_| give(&mut cutter, other));
+        }
+        let inits = out.iter().filter_map(|output| match output {
+            Output::Init { init, .. } => Some((init.codec.clone().unwrap(), init.dimensions)),
+            _ => None,
+        });
+        let inits: Vec<_> = inits.collect();
+        assert!(inits[0].0.starts_with(codec), "{inits:?}");
+        assert_eq!(inits[0].1, Some(dimensions));
+        let breaks = out
+            .iter()
+            .filter(|it| matches!(it, Output::Break { .. }))
+            .count();
+        let expected = if encoding == "VP9" { (2, 1) } else { (1, 0) };
+        assert_eq!((inits.len(), breaks), expected, "{encoding}: {inits:?}");
+        assert!(
+            out.iter()
+                .filter(|it| matches!(it, Output::SegmentEnd { .. }))
+                .count()
+                >= 3
+        );
+    }
+}
+
+/// The sample entry and `dOps` have the same channels, or Chromium refuses both.
+#[test]
+fn opus_of_one_channel_is_told_as_such() {
+    for (parameters, channels) in [("sprop-stereo=0", 1), ("sprop-stereo=1", 2)] {
+        let track = Track {
+            encoding: "opus".into(),
+            format_parameters: Some(parameters.to_owned()),
+            ..sound()
+        };
+        let init = description::describe(&track, &[]).unwrap().unwrap();
+        let at = |name: &[u8]| {
+            let found = init.bytes.windows(4).position(|it| it == name);
+            found.unwrap() + 4
+        };
+        // Behind the head of a sample entry and eight bytes; behind the version.
+        assert_eq!(init.bytes[at(b"Opus") + 17], channels);
+        assert_eq!(init.bytes[at(b"dOps") + 1], channels);
+        assert_eq!(init.channels, Some(channels));
+    }
+}
+
 #[test]
 fn tracks_that_cannot_be_cut_are_told() {
     let mut other = pictures();
@@ -336,7 +493,8 @@ proptest! {
         h265.encoding = "H265".into();
         let mut opus = sound();
         opus.encoding = "opus".into();
-        for tracks in [[pictures(), sound()], [h265, opus]] {
+        let others = [pictures_of("AV1"), pictures_of("VP9")].map(|it| [it, sound()]);
+        for tracks in [[pictures(), sound()], [h265, opus]].into_iter().chain(others) {
             let mut cutter = LiveCutter::new(&tracks, i64::MAX).unwrap();
             let (mut out, mut now_ns) = (Vec::new(), 0);
             for (track, sequence, timestamp, marker, payload, step) in &packets {

@@ -1,13 +1,19 @@
 //! Access units from RTP payloads: H.264 (RFC 6184, packetization modes 0 and 1), H.265 (RFC 7798,
-//! without decoding order numbers), AAC (RFC 3640, AAC-hbr) and Opus (RFC 7587).
+//! without decoding order numbers), AV1 (AOM, v1.0), VP9 (RFC 9628), AAC (RFC 3640, AAC-hbr) and
+//! Opus (RFC 7587).
 //!
 //! Of pictures, NAL units get a length of four bytes in front, as CMAF wants them; parameter sets
-//! are taken out and kept, delimiters and fillers left out. A unit that lacks a packet is left out.
+//! are taken out and kept, delimiters and fillers left out. OBUs get their sizes, and sequence
+//! headers stay where they are; of VP9 with several spatial layers the lowest is taken, which needs
+//! no other. A unit that lacks a packet is left out.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
+use super::obus::Obus;
+use crate::media::codec::av1::{ObuRole, PackedObu};
+use crate::media::codec::first_frame::VP9_KEY_FRAME_BYTES;
 use crate::media::codec::nal::NalRole;
-use crate::media::codec::{h264, h265};
+use crate::media::codec::{h264, h265, vp9};
 use crate::media::packetizer::SAMPLE_BYTES_MAX;
 use crate::media::track::Track;
 use crate::rtp::{Header, payload};
@@ -30,6 +36,8 @@ pub(super) struct AccessUnit {
 enum Form {
     H264,
     H265,
+    Av1,
+    Vp9,
     /// With these widths of AU-headers, and ticks of a frame.
     Aac {
         size_bits: usize,
@@ -45,7 +53,8 @@ pub(super) struct Units {
     form: Form,
     sequence: Option<u16>,
     open: Open,
-    /// Of pictures: what decoders are told beforehand, and how often that has changed.
+    /// Of pictures: what decoders are told beforehand, and how often that has changed. Parameter
+    /// sets; the sequence header of AV1; the beginning of the last key frame of VP9.
     sets: Vec<Box<[u8]>>,
     changes: u64,
 }
@@ -55,8 +64,9 @@ pub(super) struct Units {
 struct Open {
     timestamp: Option<u32>,
     data: Vec<u8>,
-    /// Where the NAL unit begins whose fragments come.
+    /// Where the NAL unit, or the frame of VP9, begins whose fragments come.
     fragment: Option<usize>,
+    obus: Obus,
     sets: Vec<Box<[u8]>>,
     is_sync: bool,
     has_picture: bool,
@@ -75,6 +85,8 @@ impl Units {
         let form = match &*encoding {
             "h264" => Form::H264,
             "h265" => Form::H265,
+            "av1" => Form::Av1,
+            "vp9" => Form::Vp9,
             "mpeg4-generic" => Form::Aac {
                 size_bits: bits("sizelength", 13),
                 index_bits: bits("indexlength", 3),
@@ -151,7 +163,7 @@ impl Units {
                     each(self, frame(timestamp.wrapping_add(later), bytes));
                 }
             }
-            Form::H264 | Form::H265 => {
+            Form::H264 | Form::H265 | Form::Av1 | Form::Vp9 => {
                 self.open.is_broken |= ahead > 0;
                 if self.open.timestamp.is_some_and(|it| it != timestamp) {
                     if let Some(unit) = self.finish() {
@@ -160,16 +172,17 @@ impl Units {
                     self.open.is_broken = ahead > 0;
                 }
                 self.open.timestamp = Some(timestamp);
-                let is_h264 = matches!(self.form, Form::H264);
-                let is_sound = match is_h264 {
-                    true => self.open.h264(payload),
-                    false => self.open.h265(payload),
+                let taken = match self.form {
+                    Form::H264 => self.open.h264(payload),
+                    Form::Av1 => self.open.av1(payload),
+                    Form::Vp9 => self.open.vp9(payload),
+                    _ => self.open.h265(payload),
                 };
-                self.open.is_broken |= is_sound.is_none();
-                if self.open.data.len() > SAMPLE_BYTES_MAX as usize {
+                self.open.is_broken |= taken.is_none();
+                if self.open.bytes() > SAMPLE_BYTES_MAX as usize {
                     self.open.is_broken = true;
                     self.open.data = Vec::new();
-                    self.open.fragment = None;
+                    (self.open.fragment, self.open.obus) = (None, Obus::default());
                 }
                 if header.marker
                     && let Some(unit) = self.finish()
@@ -182,7 +195,8 @@ impl Units {
 
     /// The unit that is open, if all of it is there.
     fn finish(&mut self) -> Option<AccessUnit> {
-        let is_whole = !self.open.is_broken && self.open.fragment.is_none();
+        let has_ended = self.open.fragment.is_none() && self.open.obus.is_whole();
+        let is_whole = !self.open.is_broken && has_ended;
         if is_whole {
             self.keep_sets();
         }
@@ -202,7 +216,8 @@ impl Units {
         }
         let is_whole = match self.form {
             Form::H264 => h264::has_parameter_sets(&new),
-            _ => h265::has_parameter_sets(&new),
+            Form::H265 => h265::has_parameter_sets(&new),
+            _ => true,
         };
         let mut next = if is_whole {
             Vec::new()
@@ -223,7 +238,61 @@ impl Units {
 }
 
 impl Open {
+    fn bytes(&self) -> usize {
+        self.data.len() + self.obus.bytes()
+    }
+
     /// `None` if the payload is broken.
+    fn av1(&mut self, payload: &[u8]) -> Option<()> {
+        let mut obus = std::mem::take(&mut self.obus);
+        let taken = obus.push(payload, &mut |obu| self.obu(obu));
+        self.obus = obus;
+        taken
+    }
+
+    /// A coded video sequence begins with a sequence header and a key frame that is shown.
+    fn obu(&mut self, obu: PackedObu<'_>) {
+        let start = self.data.len();
+        if obu.role != ObuRole::LeftOut {
+            obu.write(&mut self.data);
+        }
+        match obu.role {
+            ObuRole::SequenceHeader if self.data.len() - start <= SETS_BYTES_MAX => {
+                self.sets = vec![self.data[start..].into()];
+            }
+            ObuRole::Frame { is_key } if !self.has_picture => {
+                self.has_picture = true;
+                self.is_sync = is_key && !self.sets.is_empty();
+            }
+            _ => {}
+        }
+    }
+
+    fn vp9(&mut self, payload: &[u8]) -> Option<()> {
+        let payload = vp9::Payload::read(payload)?;
+        if payload.layer > 0 {
+            return Some(());
+        }
+        if payload.is_start {
+            if self.fragment.is_some() || self.has_picture {
+                return None;
+            }
+            self.fragment = Some(self.data.len());
+        }
+        let start = self.fragment?;
+        self.data.extend_from_slice(payload.bytes);
+        if payload.is_end {
+            self.fragment = None;
+            self.has_picture = self.data.len() > start;
+            if vp9::is_key_frame(&self.data) {
+                self.is_sync = true;
+                let head = self.data.len().min(VP9_KEY_FRAME_BYTES);
+                self.sets = vec![self.data[..head].into()];
+            }
+        }
+        Some(())
+    }
+
     fn h264(&mut self, payload: &[u8]) -> Option<()> {
         const STAP_A: u8 = 24;
         const FU_A: u8 = 28;

@@ -12,7 +12,7 @@ const LEB128_BYTES_MAX: u32 = 8;
 pub(super) const HEAD_BYTES_MAX: usize = 2 + LEB128_BYTES_MAX as usize;
 
 /// Bits of the first byte.
-const FORBIDDEN: u8 = 0x80;
+pub(super) const FORBIDDEN: u8 = 0x80;
 pub(super) const HAS_EXTENSION: u8 = 0x04;
 pub(super) const HAS_SIZE: u8 = 0x02;
 
@@ -129,7 +129,7 @@ impl Obu {
 const _: () = assert!(SAMPLE_BYTES_MAX < 1 << 25 && LEB128_BYTES_MAX < 1 << 4);
 
 impl Kind {
-    fn of(first: u8, extension: u8) -> Self {
+    pub(super) fn of(first: u8, extension: u8) -> Self {
         match first >> 3 & 15 {
             TEMPORAL_DELIMITER | TILE_LIST | PADDING => Self::LeftOut,
             _ if first & HAS_EXTENSION != 0 => Self::Layer(extension >> 3 & 3),
@@ -174,7 +174,7 @@ impl Kind {
 }
 
 /// A number at the start of `bytes`, and how many of them it takes.
-fn leb128(bytes: &[u8]) -> Result<(u32, u32), CodecError> {
+pub(super) fn leb128(bytes: &[u8]) -> Result<(u32, u32), CodecError> {
     let mut value = 0_u64;
     for (&byte, at) in bytes.iter().zip(0..LEB128_BYTES_MAX) {
         value |= u64::from(byte & 0x7f) << (7 * at);
