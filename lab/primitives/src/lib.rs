@@ -81,4 +81,5 @@ pub mod packet;
 pub mod process;
 pub mod reader;
 pub mod segment;
+pub mod sendgrp;
 pub mod switch;
