@@ -80,6 +80,7 @@ pub mod map;
 pub mod packet;
 pub mod process;
 pub mod reader;
+pub mod remap;
 pub mod segment;
 pub mod sendgrp;
 pub mod switch;
