@@ -311,6 +311,9 @@ static __always_inline _Bool is_sender(const __be32 *from, _Bool is_ipv6)
 static __always_inline _Bool is_ours(struct __sk_buff *skb, __be32 *from, __be16 *port,
 				     __u32 *is_ipv6)
 {
+	// The tag is off already, and says what it is: another network's. It comes again at that network's own device.
+	if (skb->vlan_present)
+		return 0;
 	if (skb->protocol == bpf_htons(ETH_P_IP) && IS_IPV4) {
 		struct frame_ipv4 *f = (void *)(long)skb->data;
 		if ((void *)(f + 1) > (void *)(long)skb->data_end || f->ip.ihl != 5 ||

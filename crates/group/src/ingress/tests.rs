@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use onrush_testkit::netns::Netns;
 use onrush_testkit::require_root;
+use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
 
 use super::*;
 
@@ -140,4 +141,45 @@ fn open_at_loopback(members_max: usize) -> Ingress {
         sender_kept_ns: 0,
     };
     Ingress::open(&taken, Some("lo"), members_max).unwrap()
+}
+
+/// The tag lies beside the packet by then, which looks like any other.
+#[test]
+fn what_is_tagged_for_another_network_passes() {
+    require_root!();
+    let testbed = Testbed::new(testbed::Options::default()).unwrap();
+    let taken = Taken {
+        address: (SND_IPV4, 5004).into(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let open = || Ingress::open(&taken, Some(SND_DEVICE), 4).unwrap();
+    let mut ingress = testbed.snd.run(open);
+    ingress.poll();
+    let frames = r#"
+import socket, struct, sys
+device, source, to = sys.argv[1:]
+def frame(payload, tag):
+    udp = struct.pack("!HHHH", 4000, 5004, 8 + len(payload), 0)
+    ip = lambda check: struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(payload), 0, 0, 64, 17, check,
+        socket.inet_aton(source), socket.inet_aton(to))
+    check = sum(struct.unpack("!10H", ip(0)))
+    check = (check & 0xffff) + (check >> 16)
+    return b"\xff" * 6 + bytes(6) + tag + b"\x08\x00" + ip(~check & 0xffff) + udp + payload
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind((device, 0))
+s.send(frame(b"tagged", b"\x81\x00\x00\x64"))
+s.send(frame(b"plain", b""))
+"#;
+    let [source, to] = [RCV_IPV4, SND_IPV4].map(|ip| ip.to_string());
+    let script = ["-c", frames, RCV_DEVICE, &source, &to];
+    testbed.rcv.tool("python3", script).unwrap();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let heard = loop {
+        let heard = ingress.heard().unwrap();
+        if heard.datagrams > 0 || Instant::now() > give_up {
+            break heard;
+        }
+    };
+    assert_eq!((heard.datagrams, heard.bytes), (1, 5), "the second alone");
 }
