@@ -45,9 +45,9 @@ pub(crate) struct ChannelOptions {
 
     /// What a stream with a dynamic payload type is, for its players
     ///
-    /// [NAME=]FILE. A session description (SDP, RFC 8866) of one track, as ffmpeg's -sdp_file writes
-    /// it: players are told its payload type, encoding and parameters. Streams with a static
-    /// payload type, as transport streams have, need none.
+    /// [NAME=]FILE. A session description (SDP, RFC 8866) of one track, as ffmpeg's -sdp_file
+    /// writes it: players are told its payload type, encoding and parameters. Streams with a
+    /// static payload type, as transport streams have, need none.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     sdp: Vec<Named<PathBuf>>,
 

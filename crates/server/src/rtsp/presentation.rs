@@ -165,7 +165,7 @@ impl Presentation {
                 let track = track.map_err(|payload_type| {
                     let note = format!(
                         "RTP payload type {payload_type} means what its sender says, and nobody \
-                         has said it here (--sdp)"
+                         has said here what"
                     );
                     Reply::refusal(StatusCode::UnsupportedMediaType, &note)
                 })?;
