@@ -75,6 +75,7 @@ pub mod bandwidth;
 pub mod call;
 pub mod code;
 pub mod counter;
+pub mod hardware;
 pub mod latency;
 pub mod map;
 pub mod packet;

@@ -103,6 +103,9 @@ pub enum Run {
         repeat: u32,
         /// Time of a send, in ns.
         send_ns: f64,
+        /// What the processor counted of a send, if it shows that.
+        #[serde(default)]
+        counted: Option<CountedOfSend>,
     },
     /// Sends to a group by `kernel`, whose clones are dropped somewhere on their way.
     Clones {
@@ -116,7 +119,19 @@ pub enum Run {
         repeat: u32,
         /// Time of a send to all of them, in ns.
         send_ns: f64,
+        /// What the processor counted of it, if it shows that.
+        #[serde(default)]
+        counted: Option<CountedOfSend>,
     },
+}
+
+/// What the processor counted of one send, user and kernel.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CountedOfSend {
+    /// Instructions.
+    pub instructions: f64,
+    /// Misses of the last cache.
+    pub misses: f64,
 }
 
 /// Sends to a group, one after the other, as fast as they go.
