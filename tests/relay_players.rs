@@ -228,6 +228,44 @@ fn players_get_rtp_headers_of_their_own_or_those_of_the_source() {
     site.stop();
 }
 
+/// H.264 with payload type 96, which means nothing by itself: players are told what --sdp says.
+#[test]
+fn players_get_a_dynamic_payload_type_that_is_described() {
+    require_root!();
+    require_programs!("ffmpeg", "ffprobe");
+    let mut sdp = tempfile::NamedTempFile::with_suffix(".sdp").unwrap();
+    let text = "v=0\no=- 1 1 IN IP4 10.77.0.2\ns=-\nt=0 0\nm=video 5004 RTP/AVP 96\n\
+        a=rtpmap:96 H264/90000\na=fmtp:96 packetization-mode=1\n";
+    sdp.write_all(text.as_bytes()).unwrap();
+    let described = format!("--sdp={}", sdp.path().display());
+    let url = "rtsp://10.77.0.1:8554/live/live";
+    for how in ["--delay=0ms", "--in-kernel"] {
+        for described in [None, Some(&*described)] {
+            let options = ["5004", "--rtsp", "10.77.0.1:8554", how];
+            let options: Vec<_> = options.into_iter().chain(described).collect();
+            let site = Site::start(&options);
+            let mut command = site.testbed.rcv.command("ffmpeg");
+            command.args(["-hide_banner", "-loglevel", "error", "-re", "-f", "lavfi"]);
+            command.args(["-i", "testsrc=size=128x96:rate=25", "-c:v", "libx264"]);
+            command.args(["-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "5"]);
+            command.args(["-payload_type", "96", "-f", "rtp", "rtp://10.77.0.1:5004"]);
+            let _source = Process::start(&mut command).unwrap();
+            site.wait_for("the source", |source| source["state"] == "live");
+            let mut client = common::connect(&site.testbed, SND_IPV4.into());
+            let answer = client.request("DESCRIBE", url, &[]).unwrap();
+            let is_described = described.is_some();
+            let status = if is_described { 200 } else { 415 };
+            assert_eq!(answer.status, status, "{how}: {answer:?}");
+            if is_described {
+                let said = probe(&site, &["-rtsp_transport", "udp", url]);
+                let is_it = said.contains("h264") && said.contains("128x96");
+                assert!(is_it, "{how}: {said}");
+            }
+            site.stop();
+        }
+    }
+}
+
 #[test]
 fn a_vanished_player_leaves_at_its_time_out() {
     require_root!();

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use onrush_group::{Group, Options, Sent, Way};
+use onrush_group::{Group, GroupError, Options, Sent, Way};
 
 use crate::arguments::{Out, bytes, read, write_text};
 use crate::cache::{budget_of, onrush_cache_counters_t, onrush_cache_options_t, told_of};
@@ -173,18 +173,12 @@ pub unsafe extern "C" fn onrush_group_send(
     packet_bytes: usize,
     sent: *mut onrush_sent_t,
 ) -> i32 {
-    guarded(|| {
-        // SAFETY: of the library's rules for pointers.
-        let data = unsafe { bytes(data, length, "data") }?;
-        // SAFETY: as above.
-        let told = unsafe { Out::if_wanted(sent, "sent") }?;
-        let done = with::<Group, _>(group, |it| match packet_bytes {
-            0 => Ok(it.send(data)?),
-            stride => Ok(it.send_train(data, stride)?),
-        })?;
-        tell(told, done);
-        Ok(())
-    })
+    let send = |it: &mut Group, data: &[u8]| match packet_bytes {
+        0 => it.send(data),
+        stride => it.send_train(data, stride),
+    };
+    // SAFETY: of the library's rules for pointers.
+    unsafe { send_by(group, (data, length), sent, send) }
 }
 
 /// Sends a message of any length to every member, in packets of `packet_bytes` bytes, of which the
@@ -199,15 +193,9 @@ pub unsafe extern "C" fn onrush_group_send_cached(
     packet_bytes: usize,
     sent: *mut onrush_sent_t,
 ) -> i32 {
-    guarded(|| {
-        // SAFETY: of the library's rules for pointers.
-        let data = unsafe { bytes(data, length, "data") }?;
-        // SAFETY: as above.
-        let told = unsafe { Out::if_wanted(sent, "sent") }?;
-        let done = with::<Group, _>(group, |it| Ok(it.send_cached(data, packet_bytes)?))?;
-        tell(told, done);
-        Ok(())
-    })
+    let send = |it: &mut Group, data: &[u8]| it.send_cached(data, packet_bytes);
+    // SAFETY: of the library's rules for pointers.
+    unsafe { send_by(group, (data, length), sent, send) }
 }
 
 /// Says what `onrush_group_send_cached` may keep registered, from now on. At first that is sealed
@@ -317,13 +305,31 @@ pub extern "C" fn onrush_group_close(group: onrush_group_t) -> i32 {
     guarded(|| close::<Group>(group, |_| Ok(())).map(drop))
 }
 
-fn tell(told: Option<Out<onrush_sent_t>>, sent: Sent) {
-    if let Some(told) = told {
-        told.set(onrush_sent_t {
-            packets: sent.packets,
-            refused: sent.refused,
-        });
-    }
+/// Sends what the caller points to, and writes what became of it.
+///
+/// # Safety
+///
+/// The library's rules for pointers hold for `data` of `length` bytes and for `sent`.
+unsafe fn send_by(
+    group: onrush_group_t,
+    (data, length): (*const c_void, usize),
+    sent: *mut onrush_sent_t,
+    send: impl FnOnce(&mut Group, &[u8]) -> Result<Sent, GroupError>,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { bytes(data, length, "data") }?;
+        // SAFETY: as above.
+        let told = unsafe { Out::if_wanted(sent, "sent") }?;
+        let done = with::<Group, _>(group, |it| Ok(send(it, data)?))?;
+        if let Some(told) = told {
+            told.set(onrush_sent_t {
+                packets: done.packets,
+                refused: done.refused,
+            });
+        }
+        Ok(())
+    })
 }
 
 fn chosen(options: onrush_group_options_t) -> Result<Options, Failure> {

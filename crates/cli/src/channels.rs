@@ -19,6 +19,8 @@ use onrush_server::channels::input::Input;
 use onrush_server::channels::members::parse_member;
 use onrush_server::channels::pull_url::{PullUrl, PullUrlError};
 use onrush_server::channels::{Channel, ChannelsConfig, SourceConfig, new_token};
+use onrush_wire::media::Track;
+use onrush_wire::sdp::announced;
 
 use crate::addresses::{PLAYER, reached_at};
 use crate::values::{DAY, Listen, Named, loopback_address, or_off};
@@ -40,6 +42,14 @@ pub(crate) struct ChannelOptions {
     /// one step; a file with a wrong line is reported and changes nothing.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     members: Vec<Named<PathBuf>>,
+
+    /// What a stream with a dynamic payload type is, for its players
+    ///
+    /// [NAME=]FILE. A session description (SDP, RFC 8866) of one track, as ffmpeg's -sdp_file
+    /// writes it: players are told its payload type, encoding and parameters. Streams with a
+    /// static payload type, as transport streams have, need none.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    sdp: Vec<Named<PathBuf>>,
 
     /// How long packets may wait for others to leave with
     ///
@@ -106,6 +116,11 @@ impl ChannelOptions {
         self.token_file.as_ref()
     }
 
+    /// The files of what streams are.
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = &PathBuf> {
+        self.sdp.iter().map(|Named { value, .. }| value)
+    }
+
     /// The settings of channels with these sources.
     pub(crate) fn settings(&self, sources: Vec<SourceConfig>) -> anyhow::Result<ChannelsConfig> {
         if let (None, Some(file)) = (self.api, &self.token_file) {
@@ -113,7 +128,7 @@ impl ChannelOptions {
             bail!("--token-file {file}: there is no control API; add --api {API_PORT}");
         }
         Ok(ChannelsConfig {
-            sources: self.with_members(sources)?,
+            sources: self.with_descriptions(self.with_members(sources)?)?,
             delay: self.delay.0,
             silence: self.silence.0,
             from_anybody: self.from_anybody,
@@ -166,6 +181,20 @@ impl ChannelOptions {
         Ok(sources)
     }
 
+    fn with_descriptions(
+        &self,
+        mut sources: Vec<SourceConfig>,
+    ) -> anyhow::Result<Vec<SourceConfig>> {
+        for Named { name, value } in &self.sdp {
+            let source = named(&mut sources, name.as_deref(), &value.display())?;
+            let described = source.described.replace(described(value)?);
+            if described.is_some() {
+                bail!("{}: a channel has one description", value.display());
+            }
+        }
+        Ok(sources)
+    }
+
     /// How packets leave, in words.
     pub(crate) fn how(&self) -> String {
         match self.in_kernel {
@@ -182,6 +211,7 @@ pub(crate) const fn source(name: String, input: Input) -> SourceConfig {
         input,
         members: Vec::new(),
         members_file: None,
+        described: None,
     }
 }
 
@@ -238,6 +268,24 @@ fn named<'a>(
     match name {
         Some(name) => bail!("{name}={value}: no channel has this name; there are: {names}"),
         None => bail!("{value}: say of which channel, as in NAME={value}; there are: {names}"),
+    }
+}
+
+/// The track that a session description has.
+fn described(path: &Path) -> anyhow::Result<Track> {
+    let file = path.display();
+    let length = fs::metadata(path).with_context(|| file.to_string())?.len();
+    if length > SDP_BYTES_MAX as u64 {
+        bail!("{file}: a session description has {SDP_BYTES_MAX} bytes at the most");
+    }
+    let text = fs::read(path).with_context(|| file.to_string())?;
+    let tracks = announced(&text).with_context(|| file.to_string())?;
+    match <[_; 1]>::try_from(tracks) {
+        Ok([only]) => Ok(only.track),
+        Err(tracks) => bail!(
+            "{file}: it has {} tracks; a channel of an input has one, others are published by RTSP",
+            tracks.len()
+        ),
     }
 }
 
@@ -309,6 +357,9 @@ fn api_address(text: &str) -> Result<Listen, String> {
 /// Where the control API of `onrush relay` listens by default.
 pub(crate) const API_ADDRESS: &str = "127.0.0.1:8555";
 const API_PORT: u16 = 8555;
+
+/// Bytes of a file of --sdp, at most.
+pub(crate) const SDP_BYTES_MAX: usize = 64 << 10;
 
 /// Shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -403,6 +454,7 @@ mod tests {
         for option in [
             "--to=10.0.0.7:1",
             "--members=list.txt",
+            "--sdp=stream.sdp",
             "--delay=20ms",
             "--silence=2s",
             "--from-anybody",
@@ -433,9 +485,34 @@ mod tests {
                 "one file of members",
             ),
             ("--channel a=5004 --api 1 --token-file /dev/null", "16"),
+            ("--channel a=5004 --sdp /no/such", "/no/such"),
+            ("--channel a=5004 --sdp /dev/null", "/dev/null"),
+            ("--channel a=5004 --sdp b=/dev/null", "there are: a"),
         ] {
             let error = serve(options).unwrap_err();
             assert!(error.contains(said), "{options}: {error}");
         }
+    }
+
+    #[test]
+    fn a_channel_is_described_by_one_track() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("stream.sdp");
+        let options = format!("--channel a=5004 --sdp {}", file.display());
+        let head = "v=0\no=- 1 1 IN IP4 127.0.0.1\ns=-\nt=0 0\n";
+        let video = "m=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\na=control:v\n";
+        let audio = "m=audio 5006 RTP/AVP 97\na=rtpmap:97 opus/48000/2\na=control:a\n";
+        fs::write(&file, [head, audio].concat()).unwrap();
+        let track = serve(&options).unwrap().sources[0].described.clone();
+        let track = track.expect("it is described");
+        assert_eq!((track.payload_type, track.clock_hz), (97, 48_000));
+        let twice = serve(&format!("{options} --sdp {}", file.display())).unwrap_err();
+        assert!(twice.contains("one description"), "{twice}");
+        fs::write(&file, [head, video, audio].concat()).unwrap();
+        let error = serve(&options).unwrap_err();
+        assert!(error.contains("it has 2 tracks"), "{error}");
+        fs::write(&file, vec![b'a'; SDP_BYTES_MAX + 1]).unwrap();
+        let error = serve(&options).unwrap_err();
+        assert!(error.contains("65536 bytes at the most"), "{error}");
     }
 }

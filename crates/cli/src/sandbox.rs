@@ -97,6 +97,7 @@ impl OwnFiles {
     pub(crate) fn of(arguments: &Serve) -> Self {
         let read = arguments.config.iter();
         let read = read.chain(arguments.of_channels.token_file());
+        let read = read.chain(arguments.of_channels.descriptions());
         let status = arguments.status_at_exit.as_ref();
         Self {
             read: read.cloned().collect(),

@@ -28,7 +28,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-// A member. Mirrored by `Slot` in crates/sys/src/group/table.rs.
+// A member. Mirrored by `Slot` in crates/group/src/table.rs.
 struct member {
 	__be32 address[4]; /* an IPv4 address is the first */
 	__be16 port;

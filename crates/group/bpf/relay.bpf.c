@@ -12,6 +12,10 @@
 //
 // Members and lanes lie in two halves. `control` says which half counts; the packet that is on its way says in which
 // half it is, so that the other may be written, and this one as soon as it has left.
+//
+// Who joins or leaves alone is written into the half that counts: behind a lane's last member, where there is room up to
+// the next lane, or where another has left. A place without a device is nobody's. What a member was given is counted from
+// the first packet that finds it, which is written down beside it.
 
 #include "fan.h"
 
@@ -21,6 +25,7 @@
 #define MARK 0x5b /* the upper seven bits of a packet's that comes back; then its number, and the next member */
 #define LOST_NS 1000000000ll /* as in ingress.rs */
 #define ALL 0xffffffff
+#define FRESH (-4096) /* as the error of a member whom no packet has found yet; no errno is that */
 
 // Set by the loader before the program is verified.
 const volatile __u32 MEMBERS_MAX = 1;
@@ -33,17 +38,25 @@ const volatile __be32 SENDER_0 = 0, SENDER_1 = 0, SENDER_2 = 0, SENDER_3 = 0; /*
 const volatile __u32 PORT = 0; /* as in the packet */
 const volatile __u64 SENDER_KEPT_NS = 0; /* of silence before another may send; 0: everybody may */
 
-// Mirrored by `Lane` in crates/sys/src/group/ingress.rs.
+// Mirrored by `Lane` in crates/group/src/arrival.rs.
 struct lane {
 	__be32 source[4];
 	__be16 port;
 	__u8 mac[6];
 	__u32 ifindex;
-	__u32 first; /* member, within the half; lanes follow upon each other */
-	__u32 count;
+	__u32 first; /* member, within the half; lanes follow upon each other, with room between them */
+	__u32 count; /* places that are, or were, somebody's */
 	__u32 is_ipv6;
 	__u32 slice; /* packets that the device takes at once */
 	__u32 cuts; /* trains are cut before the device */
+	__u32 members; /* in these places */
+	__u32 pad;
+};
+
+// Mirrored by `Since`: what the half had been given when a member was found for the first time.
+struct since {
+	__u64 packets;
+	__u64 overruns;
 };
 
 // Mirrored by `Control`. Written by the loader alone.
@@ -132,6 +145,14 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* as of `members` */
+	__type(key, __u32);
+	__type(value, struct since);
+} sinces SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct heard);
@@ -158,12 +179,29 @@ struct rtp {
 	__be32 ssrc;
 };
 
+// The member is counted from this packet on.
+static __always_inline void found(struct context *context, struct member *member, __u32 slot)
+{
+	__u32 zero = 0;
+	struct running *running = bpf_map_lookup_elem(&runnings, &zero);
+	struct since *since = bpf_map_lookup_elem(&sinces, &slot);
+	if (!running || !since)
+		return;
+	since->packets = running->packets[context->half & 1];
+	since->overruns = running->overruns[context->half & 1];
+	member->error = 0;
+}
+
 static long one_member(__u32 i, struct context *context)
 {
 	__u32 slot = context->first + i;
 	struct member *member = bpf_map_lookup_elem(&members, &slot);
 	if (!member)
 		return 1;
+	if (!member->ifindex)
+		return 0;
+	if (member->error == FRESH)
+		found(context, member, slot);
 	_Bool written = context->is_ipv6 ? frame_write_ipv6(context->skb, &context->frame, member)
 					 : frame_write_ipv4(context->skb, &context->frame, member);
 	if (!written)
@@ -221,11 +259,14 @@ static long one_lane(__u32 i, struct context *context)
 	__u32 end = lane->first + lane->count;
 	if (context->position >= end)
 		return 0;
+	if (context->position < lane->first)
+		context->position = lane->first;
 	__u32 count = end - context->position;
 	if (lane->is_ipv6 != context->is_ipv6) {
 		// What came by one IP version cannot go on by the other.
-		context->clones += (__u64)count * context->frame.packets;
-		context->refused += (__u64)count * context->frame.packets;
+		__u64 packets = (__u64)lane->members * context->frame.packets;
+		context->clones += packets;
+		context->refused += packets;
 		context->position = end;
 		return 0;
 	}
@@ -270,6 +311,9 @@ static __always_inline _Bool is_sender(const __be32 *from, _Bool is_ipv6)
 static __always_inline _Bool is_ours(struct __sk_buff *skb, __be32 *from, __be16 *port,
 				     __u32 *is_ipv6)
 {
+	// The tag is off already, and says what it is: another network's. It comes again at that network's own device.
+	if (skb->vlan_present)
+		return 0;
 	if (skb->protocol == bpf_htons(ETH_P_IP) && IS_IPV4) {
 		struct frame_ipv4 *f = (void *)(long)skb->data;
 		if ((void *)(f + 1) > (void *)(long)skb->data_end || f->ip.ihl != 5 ||

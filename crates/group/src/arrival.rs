@@ -23,6 +23,9 @@ use super::table::{Mapped, Slot};
 /// Lanes in a half, as in bpf/relay.bpf.c.
 pub(super) const LANES_MAX: usize = 64;
 
+/// As the error of a member whom no packet has found yet, as in bpf/relay.bpf.c.
+pub(super) const FRESH: i32 = -4096;
+
 /// What is taken: datagrams to an address (the wildcard: to any of this machine's) and port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Taken {
@@ -122,6 +125,16 @@ pub(super) struct Lane {
     pub(super) is_ipv6: u32,
     pub(super) slice: u32,
     pub(super) cuts: u32,
+    pub(super) members: u32,
+    pub(super) pad: u32,
+}
+
+/// `struct since`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Since {
+    pub(super) packets: u64,
+    pub(super) overruns: u64,
 }
 
 /// `struct heard`.
@@ -168,7 +181,8 @@ impl RawAddress {
 
 const _: () = assert!(size_of::<Control>() == 24);
 const _: () = assert!(size_of::<Running>() == 312);
-const _: () = assert!(size_of::<Lane>() == 48);
+const _: () = assert!(size_of::<Lane>() == 56);
+const _: () = assert!(size_of::<Since>() == 16);
 const _: () = assert!(size_of::<RawHeard>() == 176);
 // A packet on its way has 17 bits for the next member.
 const _: () = assert!(MEMBERS_MAX <= 1 << 17);
@@ -183,6 +197,7 @@ pub(super) struct Tables {
     pub(super) runnings: Mapped<Running>,
     pub(super) lanes: Mapped<Lane>,
     pub(super) members: Mapped<Slot>,
+    pub(super) sinces: Mapped<Since>,
     heards: Array<MapData, RawHeard>,
 }
 
@@ -193,6 +208,7 @@ impl Tables {
             runnings: mapped(ebpf, "runnings")?,
             lanes: mapped(ebpf, "lanes")?,
             members: mapped(ebpf, "members")?,
+            sinces: mapped(ebpf, "sinces")?,
             heards: ebpf
                 .take_map("heards")
                 .expect("relay.bpf.c defines it")
@@ -269,7 +285,8 @@ pub(super) fn load(taken: &Taken, members_max: usize) -> Result<Ebpf, KernelErro
         .override_global("IS_ANY", &is_any, true)
         .override_global("PORT", &port, true)
         .override_global("SENDER_KEPT_NS", &taken.sender_kept_ns, true)
-        .map_max_entries("members", 2 * members);
+        .map_max_entries("members", 2 * members)
+        .map_max_entries("sinces", 2 * members);
     for (name, value) in ADDRESS_NAMES.iter().zip(&address) {
         loader.override_global(name, value, true);
     }

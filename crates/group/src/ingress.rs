@@ -3,11 +3,12 @@
 //!
 //! An [`Ingress`] takes the datagrams that come to one address and port at this machine's devices,
 //! addresses them anew and clones them for each member, with the source that the member's outlet
-//! has. The members are placed by the routing and neighbour tables, and anew whenever those or the
-//! members change: all are written into the half of the tables that the program does not use, which
-//! it then changes to, so that a packet goes to the members of before or of after. A member whose
-//! next hop is not known gets nothing, which is counted; its host is sent an empty datagram to the
-//! discard port once a second, so that the kernel finds the way.
+//! has. The members are placed by the routing and neighbour tables, and anew whenever those change
+//! or a list replaces another: all are written into the half of the tables that the program does
+//! not use, which it then changes to, so that a packet goes to the members of before or of after.
+//! Who joins or leaves alone has its [place](super::placed) in the half that is used, and nothing
+//! else is written. A member whose next hop is not known gets nothing, which is counted; its host
+//! is sent an empty datagram to the discard port once a second, so that the kernel finds the way.
 //!
 //! Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP options and
 //! VLAN tags pass by, to the socket if there is one. A packet goes its way in slices, each a
@@ -18,15 +19,20 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
+use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{Ordering, fence};
 
 use aya::Ebpf;
 
-use super::arrival::{Heard, LANES_MAX, Lane, Tables, Taken, attach, devices, load, mac_of};
+use super::arrival::{
+    Control, FRESH, Heard, LANES_MAX, Lane, Running, Since, Tables, Taken, attach, devices, load,
+    mac_of,
+};
 use super::error::KernelError;
 use super::kernel::backlog_packets_max;
 use super::network::{LaneKey, Network};
+use super::placed::{Member, Placed, PlacedLane};
 use super::table::Slot;
 use super::table::narrow;
 use super::{MEMBERS_MAX, MemberCounters};
@@ -38,12 +44,14 @@ pub struct Ingress {
     members_max: usize,
     tables: Tables,
     half: usize,
-    /// By half: who is where, and what the half had been given when it was last entered.
+    /// By half: who is where.
     placed: [Placed; 2],
     /// The half that packets were still in when it was left: what it gave is not in `counters` yet.
     left: Option<usize>,
-    counters: HashMap<(usize, SocketAddr), MemberCounters>,
+    counters: HashMap<Member, MemberCounters>,
     is_stale: bool,
+    /// How often all members were placed anew.
+    placings: u64,
     knocked_ns: u64,
     devices: Vec<String>,
     backlog_packets_max: u32,
@@ -61,16 +69,6 @@ struct Outlet {
 
 /// A lane: its outlet, what it is, and its members.
 type Sorted = (usize, LaneKey, Vec<Slot>, Vec<SocketAddr>);
-
-#[derive(Default)]
-struct Placed {
-    /// By slot: the outlet and the member.
-    members: Vec<(usize, SocketAddr)>,
-    /// Those who have no slot.
-    unplaced: Vec<(usize, SocketAddr)>,
-    packets_before: u64,
-    overruns_before: u64,
-}
 
 impl Ingress {
     /// Takes what `taken` says at `device`, or at every device that is there now, for so many
@@ -101,6 +99,7 @@ impl Ingress {
             left: None,
             counters: HashMap::new(),
             is_stale: true,
+            placings: 0,
             knocked_ns: 0,
             devices,
             backlog_packets_max: backlog_packets_max(),
@@ -125,20 +124,32 @@ impl Ingress {
         Ok(self.outlets.len() - 1)
     }
 
-    /// Makes the members of an outlet these, from the next [`Ingress::poll`] on.
+    /// Makes the members of an outlet these, all at once, at the next [`Ingress::poll`].
     pub fn set_members(&mut self, outlet: usize, members: impl IntoIterator<Item = SocketAddr>) {
         self.outlets[outlet].members = members.into_iter().collect();
         self.is_stale = true;
     }
 
-    /// Adds a member to an outlet, from the next [`Ingress::poll`] on.
+    /// Adds a member to an outlet: at once, which takes as long however many there are; or at the
+    /// next [`Ingress::poll`] if it is the first of its device and source address, or if all are
+    /// placed anew then anyway.
     pub fn add(&mut self, outlet: usize, member: SocketAddr) {
-        self.is_stale |= self.outlets[outlet].members.insert(member);
+        if self.outlets[outlet].members.insert(member) {
+            self.is_stale |= !self.join((outlet, member));
+        }
     }
 
-    /// Removes one, from the next [`Ingress::poll`] on.
+    /// Removes one, as [`Ingress::add`] adds one.
     pub fn remove(&mut self, outlet: usize, member: SocketAddr) {
-        self.is_stale |= self.outlets[outlet].members.remove(&member);
+        if self.outlets[outlet].members.remove(&member) {
+            self.is_stale |= !self.leave((outlet, member));
+        }
+    }
+
+    /// How often all members were placed anew, since it was opened.
+    #[must_use]
+    pub fn placings(&self) -> u64 {
+        self.placings
     }
 
     /// Members of all outlets.
@@ -168,7 +179,7 @@ impl Ingress {
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.knocked_ns) >= KNOCK_NS {
             self.knocked_ns = now_ns;
-            for &(outlet, member) in &self.placed[self.half].unplaced {
+            for &(outlet, member) in self.placed[self.half].unplaced.keys() {
                 let mut discard = member;
                 discard.set_port(9);
                 // Whether it arrives is no matter: the way there is looked for.
@@ -206,39 +217,121 @@ impl Ingress {
         running.head == running.tail || running.half != narrow(half) || age_ns > 2 * LOST_NS
     }
 
+    /// Gives a new member a place in the half that is used; whether there was one, and all others
+    /// stay where they are.
+    fn join(&mut self, member: Member) -> bool {
+        if self.is_stale {
+            return false;
+        }
+        let ((outlet, address), half) = (member, self.half);
+        let running = self.tables.runnings.read(0);
+        let (placed, network) = (&mut self.placed[half], &mut self.outlets[outlet].network);
+        network.lift_budget();
+        let Some(hop) = network.hop(address) else {
+            placed.unplaced.insert(member, running.since(half));
+            return true;
+        };
+        let Some(number) = placed.lane(outlet, hop.lane) else {
+            return false;
+        };
+        let Some(slot) = placed.lanes[number].take(running.head) else {
+            return false;
+        };
+        placed.slots.insert(member, (narrow(number), slot));
+        let (ip, ifindex) = (address.ip().to_canonical(), hop.lane.ifindex);
+        let entry = Slot {
+            ifindex: 0,
+            error: FRESH,
+            ..Slot::new(ip, address.port(), hop.mac, ifindex)
+        };
+        let at = half * self.members_max + slot as usize;
+        self.tables.sinces.write(at, running.since(half));
+        self.tables.members.write(at, entry);
+        fence(Ordering::SeqCst);
+        // It is there when its device is, and is looked at when the lane counts it.
+        let members = &mut self.tables.members;
+        members.write_word(at, offset_of!(Slot, ifindex), ifindex);
+        self.count_in_lane(number);
+        true
+    }
+
+    /// Takes a member's place from it, likewise.
+    fn leave(&mut self, member: Member) -> bool {
+        if self.is_stale {
+            return false;
+        }
+        let half = self.half;
+        // Should it come back, it begins anew.
+        self.counters.remove(&member);
+        let before = &mut self.placed[1 - half];
+        before.slots.remove(&member);
+        before.unplaced.remove(&member);
+        let placed = &mut self.placed[half];
+        if placed.unplaced.remove(&member).is_some() {
+            return true;
+        }
+        let Some((number, slot)) = placed.slots.remove(&member) else {
+            return false;
+        };
+        let at = half * self.members_max + slot as usize;
+        let members = &mut self.tables.members;
+        members.write_word(at, offset_of!(Slot, ifindex), 0);
+        // Packets that come from now on do not find it.
+        let tail = self.tables.runnings.read(0).tail;
+        let lane = &mut placed.lanes[number as usize];
+        lane.give_back(slot, tail);
+        let is_worn = lane.is_worn();
+        self.count_in_lane(number as usize);
+        !is_worn
+    }
+
+    /// Tells the program how many there are in a lane of the half that is used.
+    fn count_in_lane(&mut self, number: usize) {
+        let half = self.half;
+        let placed = &self.placed[half];
+        let (lane, at) = (&placed.lanes[number], half * LANES_MAX + number);
+        let lanes = &mut self.tables.lanes;
+        lanes.write_word(at, offset_of!(Lane, count), lane.count);
+        lanes.write_word(at, offset_of!(Lane, members), lane.members());
+        let of_half = offset_of!(Control, members) + half * size_of::<u32>();
+        let members = narrow(placed.slots.len());
+        self.tables.controls.write_word(0, of_half, members);
+    }
+
     /// Writes all members into the idle half, and changes to it.
     fn place(&mut self) {
         let (before, half) = (self.half, 1 - self.half);
-        let mut placed = Placed::default();
-        let lanes = self.sort(&mut placed);
+        let since = self.tables.runnings.read(0).since(half);
+        let mut placed = std::mem::take(&mut self.placed[half]);
+        placed.clear();
+        let lanes = self.sort(&mut placed, since);
         let count = lanes.len();
+        let wanted: usize = lanes.iter().map(|(_, _, slots, _)| slots.len()).sum();
+        // What is left is for those who join.
+        let room = self.members_max.saturating_sub(wanted) / count.max(1);
         let mut first = 0;
         for (number, (outlet, key, slots, members)) in lanes.into_iter().enumerate() {
-            let room = self.members_max - first;
-            let count = slots.len().min(room);
+            let count = slots.len().min(self.members_max - first);
             let lane = self.lane(outlet, key, first, count);
             self.tables.lanes.write(half * LANES_MAX + number, lane);
-            for (slot, position) in slots.into_iter().take(count).zip(first..) {
-                let position = half * self.members_max + position;
-                self.tables.members.write(position, slot);
+            let lane = PlacedLane::new(outlet, key, first, count, count + room);
+            placed.lanes.push(lane);
+            for (position, (slot, address)) in slots.into_iter().zip(members).enumerate() {
+                if position >= count {
+                    placed.unplaced.insert((outlet, address), since);
+                    continue;
+                }
+                let at = half * self.members_max + first + position;
+                self.tables.members.write(at, slot);
+                self.tables.sinces.write(at, since);
+                let place = (narrow(number), narrow(first + position));
+                placed.slots.insert((outlet, address), place);
             }
-            let all = members.into_iter().map(|member| (outlet, member));
-            let (inside, outside): (Vec<_>, Vec<_>) =
-                all.enumerate().partition(|(i, _)| *i < count);
-            placed
-                .members
-                .extend(inside.into_iter().map(|(_, member)| member));
-            placed
-                .unplaced
-                .extend(outside.into_iter().map(|(_, member)| member));
-            first += count;
+            first += count + room;
         }
-        let running = self.tables.runnings.read(0);
-        placed.packets_before = running.packets[half];
-        placed.overruns_before = running.overruns[half];
         let mut control = self.tables.controls.read(0);
         control.lanes[half] = narrow(count);
-        control.members[half] = narrow(first);
+        control.members[half] = narrow(placed.slots.len());
         self.tables.controls.write(0, control);
         // What the half holds is there before anybody enters it.
         fence(Ordering::SeqCst);
@@ -249,6 +342,7 @@ impl Ingress {
         self.half = half;
         self.left = Some(before);
         self.is_stale = false;
+        self.placings += 1;
     }
 
     /// Counts what the half gave that was left, once no packet is in it any more. Until then it is
@@ -261,26 +355,26 @@ impl Ingress {
         self.count(left, &mut counters);
         counters.retain(|(outlet, member), _| self.outlets[*outlet].members.contains(member));
         self.counters = counters;
-        self.placed[left] = Placed::default();
+        self.placed[left].clear();
         self.left = None;
     }
 
     /// The members by lanes; those who are in none are written down as unplaced.
-    fn sort(&mut self, placed: &mut Placed) -> Vec<Sorted> {
+    fn sort(&mut self, placed: &mut Placed, since: Since) -> Vec<Sorted> {
         let mut lanes: Vec<Sorted> = Vec::new();
         let mut numbers = HashMap::new();
         for (number, outlet) in self.outlets.iter_mut().enumerate() {
             outlet.network.lift_budget();
             for &member in &outlet.members {
                 let Some(hop) = outlet.network.hop(member) else {
-                    placed.unplaced.push((number, member));
+                    placed.unplaced.insert((number, member), since);
                     continue;
                 };
                 let next = lanes.len();
                 let lane = *numbers.entry((number, hop.lane)).or_insert(next);
                 if lane == LANES_MAX {
                     numbers.remove(&(number, hop.lane));
-                    placed.unplaced.push((number, member));
+                    placed.unplaced.insert((number, member), since);
                     continue;
                 }
                 if lane == next {
@@ -316,24 +410,30 @@ impl Ingress {
                 .as_ref()
                 .map_or(1, |link| link.pass_packets(self.backlog_packets_max)),
             cuts: u32::from(!link.is_some_and(|link| link.segments)),
+            members: narrow(count),
+            pad: 0,
         }
     }
 
     /// Adds what the members of a half were given in it.
-    fn count(&self, half: usize, counters: &mut HashMap<(usize, SocketAddr), MemberCounters>) {
+    fn count(&self, half: usize, counters: &mut HashMap<Member, MemberCounters>) {
         let placed = &self.placed[half];
         let running = self.tables.runnings.read(0);
-        let packets = running.packets[half] - placed.packets_before;
-        let overruns = running.overruns[half] - placed.overruns_before;
         let is_ipv6 = self
             .heard()
             .ok()
             .and_then(|heard| heard.from)
             .map(|from| from.is_ipv6());
-        for (position, &key) in placed.members.iter().enumerate() {
-            let slot = self.tables.members.read(half * self.members_max + position);
+        for (&key, &(_, slot)) in &placed.slots {
+            let at = half * self.members_max + slot as usize;
+            let (slot, since) = (self.tables.members.read(at), self.tables.sinces.read(at));
             let counter = counters.entry(key).or_default();
             let is_reached = is_ipv6 == Some(key.1.ip().to_canonical().is_ipv6());
+            if slot.error == FRESH && is_reached {
+                continue;
+            }
+            let packets = running.packets[half] - since.packets;
+            let overruns = running.overruns[half] - since.overruns;
             let refused = match is_reached {
                 true => (u64::from(slot.refused) + overruns).min(packets),
                 false => packets,
@@ -343,14 +443,24 @@ impl Ingress {
             if overruns > 0 {
                 counter.errno_last = libc::ENOBUFS;
             }
-            if slot.error != 0 {
+            if slot.error != 0 && slot.error != FRESH {
                 counter.errno_last = slot.error.abs();
             }
         }
-        for key in &placed.unplaced {
+        for (key, since) in &placed.unplaced {
             let counter = counters.entry(*key).or_default();
-            counter.refused += packets;
+            counter.refused += running.packets[half] - since.packets;
             counter.errno_last = libc::EHOSTUNREACH;
+        }
+    }
+}
+
+impl Running {
+    /// What a half has been given so far.
+    fn since(&self, half: usize) -> Since {
+        Since {
+            packets: self.packets[half],
+            overruns: self.overruns[half],
         }
     }
 }
@@ -369,52 +479,4 @@ const KNOCK_NS: u64 = 1_000_000_000;
 const LOST_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use onrush_testkit::netns::Netns;
-    use onrush_testkit::require_root;
-
-    use super::*;
-
-    #[test]
-    fn a_join_does_not_wait_for_a_packet_on_its_way() {
-        require_root!();
-        let netns = Netns::new().unwrap();
-        netns.tool("ip", ["link", "set", "lo", "up"]).unwrap();
-        let (mut ingress, socket) = netns.run(|| {
-            let taken = Taken {
-                address: "127.0.0.1:5004".parse().unwrap(),
-                sender: None,
-                sender_kept_ns: 0,
-            };
-            let ingress = Ingress::open(&taken, Some("lo"), 16).unwrap();
-            (ingress, UdpSocket::bind("127.0.0.1:0").unwrap())
-        });
-        let outlet = ingress.outlet(socket).unwrap();
-        ingress.poll();
-        let (left, begin) = (1 - ingress.half, Instant::now());
-        for port in 1..=100 {
-            // As the program says that a packet is in the half that was left.
-            let mut running = ingress.tables.runnings.read(0);
-            (running.head, running.tail, running.half) = (0, 1, narrow(left));
-            running.at_ns = monotonic_ns();
-            ingress.tables.runnings.write(0, running);
-            ingress.left = Some(left);
-            ingress.add(outlet, SocketAddr::from(([127, 0, 0, 1], port)));
-            ingress.poll();
-            assert_eq!((ingress.half, ingress.is_stale), (1 - left, true));
-        }
-        // It used to be a fifth of a second for each.
-        assert!(begin.elapsed() < Duration::from_secs(15));
-        let mut running = ingress.tables.runnings.read(0);
-        running.head = running.tail;
-        ingress.tables.runnings.write(0, running);
-        ingress.poll();
-        assert_eq!((ingress.half, ingress.is_stale), (left, false));
-        assert_eq!(ingress.left, None);
-        // Room is for 16; the others are told as refused.
-        let placed = &ingress.placed[ingress.half];
-        assert_eq!((placed.members.len(), placed.unplaced.len()), (16, 84));
-    }
-}
+mod tests;

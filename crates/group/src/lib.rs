@@ -35,6 +35,7 @@ mod members;
 mod netlink;
 mod netns;
 mod network;
+mod placed;
 mod streams;
 mod table;
 mod uring;

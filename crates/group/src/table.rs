@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya::Pod;
 
@@ -105,6 +106,20 @@ impl<T: Copy> Mapped<T> {
         // SAFETY: see `at`; nobody holds a reference into the mapping. The kernel reads it in a
         // later system call only, before which the compiler has to have written it.
         unsafe { self.at(index).write(value) }
+    }
+
+    /// Writes four bytes of an entry that is in use, and not the others: a program that runs sees
+    /// the number of before or this one, and what was written before it.
+    pub(super) fn write_word(&mut self, index: usize, offset: usize, word: u32) {
+        assert!(
+            offset + 4 <= size_of::<T>() && offset.is_multiple_of(4),
+            "a word of it"
+        );
+        let at = self.at(index).wrapping_byte_add(offset).cast::<u32>();
+        // SAFETY: within the entry by the assertion, in the mapping, which is aligned to eight
+        // bytes as `at` says, for as long as `self` lives. Others write only atomically there, or
+        // not at all.
+        unsafe { AtomicU32::from_ptr(at) }.store(word, Ordering::SeqCst);
     }
 
     fn at(&self, index: usize) -> *mut T {

@@ -756,3 +756,71 @@ fn an_agent_has_its_control_group_alone_and_leaves_nothing() {
     let none = Agent::start(Path::new("/proc"), &AgentOptions::default()).unwrap_err();
     assert!(matches!(none, AgentError::Cgroup { .. }), "{none}");
 }
+
+/// A datagram goes to each once, whoever it is: nothing that is received is sent on.
+#[test]
+fn the_sender_and_another_group_may_be_members() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let script = r#"
+other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+ends = [s, other]
+for end in ends:
+    end.bind((ip, 0))
+    end.settimeout(60)
+both = members([end.getsockname()[1] for end in ends])
+for end in ends:
+    end.connect(ends[0].getsockname())
+    end.setsockopt(socket.SOL_SOCKET, SET, both)
+s.send(b"to both")
+for end in ends:
+    print(end.recv(100) == b"to both", end=" ")
+for end in ends:
+    end.setblocking(False)
+    try:
+        print(end.recv(100))
+    except BlockingIOError:
+        print("no more", end=" ")
+print(*struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40))[2:])
+"#;
+    let at_home: SocketAddr = (SND_IPV4, 1).into();
+    let said = told(&rig.python(script, &[at_home]));
+    assert_eq!(said, "True True no more no more 1 2 0 0\n");
+}
+
+#[test]
+fn a_device_may_be_renamed_and_removed_under_an_agent() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let (second, second_address) = second_device(&rig, 1500);
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    let mut program = rig.talk(SIZES, &addresses[..1]);
+    let list = [addresses[0], second_address, addresses[1]].map(|to| to.to_string());
+    assert_eq!(program.say(&format!("set {}", list.join(","))), "0");
+    second.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 2000];
+    // Who is behind the first device gets each, whatever becomes of the second.
+    let mut send = |program: &mut Talk| {
+        program.say("send 10");
+        for receiver in &receivers {
+            assert_eq!(receiver.recv(&mut bytes).unwrap(), 10);
+        }
+        let is_there = second.recv(&mut bytes).is_ok();
+        while second.recv(&mut bytes).is_ok() {}
+        is_there
+    };
+    let ip = |command: &str| {
+        rig.testbed.snd.tool("ip", command.split(' ')).unwrap();
+    };
+    assert!(comes(|| send(&mut program)), "the second device is found");
+    ip("link set w0 down");
+    ip("link set w0 name w7");
+    ip("link set w7 up");
+    assert!(comes(|| send(&mut program)), "it is found by another name");
+    ip("link del w7");
+    // Nobody is there any more, and nobody else misses anything for it.
+    assert!(comes(|| !send(&mut program)));
+    program.end();
+}

@@ -3,7 +3,7 @@
 
 use onrush_measure::game::{self, WAYS};
 use onrush_measure::group::many::Many;
-use onrush_measure::group::{self, Load, Run, Settings};
+use onrush_measure::group::{self, Change, GroupRun, Load, Run, Settings};
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::Mode;
 
@@ -64,4 +64,54 @@ fn a_game_is_played_by_every_way() {
     }
     assert!(record.runs.iter().any(|run| run.is_search));
     assert_eq!(game::report(&record).verdicts().count(), 1);
+}
+
+#[test]
+fn a_socket_with_the_option_sends_beside_groups() {
+    require_root!();
+    let settings = Settings {
+        // More than a page of addresses takes.
+        members: vec![1, 100, 300],
+        ways: vec!["kernel".to_owned(), group::SENDGRP.to_owned()],
+        changes: vec![Change::None, Change::All],
+        loads: vec![Load::new(1, 100), Load::new(8, 1328)],
+        sends: 10,
+        repeats: 1,
+        sliced_bytes: Vec::new(),
+        many: Vec::new(),
+        ..Settings::default()
+    };
+    let record = group::run(&settings, "test", "onrush-lab bench group", |_| {}).unwrap();
+    for &mode in &settings.modes {
+        for &load in &settings.loads {
+            for (members, change, calls) in [
+                (1, Change::None, 1.0),
+                (1, Change::All, 2.0),
+                (100, Change::All, 2.0),
+                (300, Change::None, 1.0),
+                (300, Change::All, 3.0),
+            ] {
+                let runs = record.runs.iter().filter_map(|run| match run {
+                    Run::Group(run) if run.way == group::SENDGRP => Some(run),
+                    _ => None,
+                });
+                let case = (mode, load, members, change);
+                let of_case =
+                    |run: &&GroupRun| (run.mode, run.load, run.members, run.change) == case;
+                let runs: Vec<_> = runs.filter(of_case).collect();
+                // More than a device takes at once.
+                if mode == Mode::SoftwareGso && load.packets * usize::from(members) > 1000 {
+                    assert!(runs.is_empty(), "{runs:?}");
+                    continue;
+                }
+                let run = runs.last().expect("a run");
+                assert_eq!(run.void, "", "{runs:?}");
+                assert!((run.crossings - calls).abs() < f64::EPSILON, "{run:?}");
+                let packets = 10 * u64::from(members) * load.packets as u64;
+                assert_eq!(run.arrived, packets, "{run:?}");
+            }
+        }
+    }
+    let printed = group::report(&record).to_string();
+    assert!(printed.contains("sendgrp"), "{printed}");
 }

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use onrush_measure::experiment::Record;
+use onrush_measure::lock::caches::{self, Keeper};
 use onrush_measure::lock::reliability::{self, Task};
 use onrush_measure::lock::{self, LockRecord, Memory, Run, Settings, Way};
 
@@ -77,4 +78,65 @@ fn every_way_and_memory_has_its_turn() {
         .drawings()
         .filter(|it| it.file.starts_with("figure-"));
     assert!(figures.all(|it| it.chart.render().unwrap().contains("with mlock")));
+}
+
+#[test]
+fn caches_are_asked_and_ours_notice_what_changes() {
+    let settings = caches::Settings {
+        sizes_bytes: vec![4 << 10, 64 << 10],
+        uses: vec![1, 10],
+        requests: 20,
+        kept: vec![10, 100],
+        hits: 1000,
+        repeats: 2,
+        ..caches::Settings::quick()
+    };
+    let record = caches::run(&settings, "test", "onrush-lab bench lock --caches", |_| {});
+    let record = record.unwrap();
+    let has_ucx = record.settings.left_out.is_empty();
+    for keeper in Keeper::ALL
+        .into_iter()
+        .filter(|&it| it != Keeper::Ucx || has_ucx)
+    {
+        let uses = record.runs.iter().filter_map(|run| match run {
+            caches::Run::Use {
+                keeper: it,
+                uses,
+                registrations,
+                use_ns,
+                ..
+            } if *it == keeper => {
+                assert!(*use_ns > 0.0);
+                Some((*uses, *registrations))
+            }
+            _ => None,
+        });
+        let uses: Vec<_> = uses.collect();
+        assert_eq!(uses.len(), 8, "{keeper}");
+        for (uses, registrations) in uses {
+            // Each mapping is registered once, or for each use.
+            let expected = match keeper {
+                Keeper::Nobody => f64::from(uses),
+                Keeper::Watched | Keeper::Ucx => 1.0,
+                // Memory that is given back is the next mapping's, and still registered.
+                Keeper::Sealed => registrations.min(1.0),
+            };
+            assert!(
+                (registrations - expected).abs() < 1e-9,
+                "{keeper}: {registrations}"
+            );
+        }
+    }
+    let changes = record.runs.iter().filter_map(|run| match run {
+        caches::Run::Change {
+            keeper: Keeper::Watched,
+            how,
+            is_stale,
+        } => Some((how, *is_stale)),
+        _ => None,
+    });
+    let changes: Vec<_> = changes.collect();
+    assert_eq!(changes.len(), 4);
+    assert!(changes.iter().all(|(_, is_stale)| !is_stale), "{changes:?}");
+    assert!(caches::report(&record).passed());
 }

@@ -130,16 +130,19 @@ impl fmt::Debug for Slice<'_> {
     }
 }
 
-/// The root of cgroup v2, wherever it is mounted.
 fn cgroup() -> Result<File, SliceError> {
+    File::open(cgroup_root()?).map_err(SliceError::Cgroup)
+}
+
+/// The root of cgroup v2, wherever it is mounted.
+pub fn cgroup_root() -> Result<PathBuf, SliceError> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(SliceError::Cgroup)?;
     let root = mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
         let folder = words.next()?;
         (words.next()? == "cgroup2").then(|| PathBuf::from(folder))
     });
-    let root = root.ok_or_else(|| SliceError::Cgroup(std::io::ErrorKind::NotFound.into()))?;
-    File::open(root).map_err(SliceError::Cgroup)
+    root.ok_or_else(|| SliceError::Cgroup(std::io::ErrorKind::NotFound.into()))
 }
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slice.o"));

@@ -160,7 +160,7 @@ const CHANNEL_ABOUT: &str = "A live channel: one section [[channel]] for each.";
 pub(crate) const NAME: &str = "name";
 
 /// Options of one channel, whose values begin with its name.
-const OF_CHANNEL: &[&str] = &["channels", "to", "members"];
+const OF_CHANNEL: &[&str] = &["channels", "to", "members", "sdp"];
 
 /// What stands in the file for an option that names the file.
 const APART: &[&str] = &["config", "help"];

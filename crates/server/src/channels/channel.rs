@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onrush_sys::wake::Waker;
 use onrush_wire::live::Heard;
+use onrush_wire::media::Track;
 use onrush_wire::rtp::{StaticPayload, ticks_of};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -46,6 +47,8 @@ pub struct Channel {
     shared_keys: ChannelKeysInUse,
     /// Its packets never enter this process.
     is_in_kernel: bool,
+    /// What a payload type of its own means.
+    described: Option<Track>,
 }
 
 /// What the sending thread is asked to do between two rounds.
@@ -140,8 +143,10 @@ pub struct Stats {
 pub struct Playable {
     /// Its synchronisation source.
     pub ssrc: u32,
-    /// What its packets hold, if that is known to everybody; its RTP payload type otherwise.
-    pub payload: Result<StaticPayload, u8>,
+    /// Its RTP payload type.
+    pub payload_type: u8,
+    /// Ticks a second of its timestamps.
+    pub clock_hz: u32,
     /// The last packet's timestamp.
     pub timestamp: u32,
     /// When that packet arrived, in ns of the monotonic clock.
@@ -152,10 +157,9 @@ impl Playable {
     /// The timestamp that a packet would have that arrived at `now_ns`.
     #[must_use]
     pub fn timestamp_at(&self, now_ns: u64) -> u32 {
-        let clock_hz = self.payload.map_or(CLOCK_HZ, |payload| payload.clock_hz);
         let since_ns = now_ns.saturating_sub(self.arrived_ns);
         self.timestamp
-            .wrapping_add(ticks_of(since_ns, clock_hz.into()))
+            .wrapping_add(ticks_of(since_ns, self.clock_hz.into()))
     }
 }
 
@@ -208,6 +212,7 @@ impl Channel {
         input: Input,
         (deliveries, number): (Arc<Deliveries>, usize),
         is_in_kernel: bool,
+        described: Option<Track>,
     ) -> io::Result<Self> {
         Ok(Self {
             name,
@@ -221,7 +226,37 @@ impl Channel {
             given: Arc::default(),
             shared_keys: ChannelKeysInUse::default(),
             is_in_kernel,
+            described,
         })
+    }
+
+    /// What packets of this payload type hold, or the type if nobody has said.
+    pub(crate) fn track(&self, payload_type: u8) -> Result<Track, u8> {
+        let described = self.described.as_ref();
+        match described.filter(|track| track.payload_type == payload_type) {
+            Some(track) => Ok(track.clone()),
+            None => StaticPayload::of(payload_type)
+                .map(Track::from)
+                .ok_or(payload_type),
+        }
+    }
+
+    /// What players get of a stream whose last RTP packet says this.
+    pub(super) fn playable(
+        &self,
+        (payload_type, ssrc, timestamp): (u8, u32, u32),
+        arrived_ns: u64,
+    ) -> Playable {
+        Playable {
+            ssrc,
+            payload_type,
+            clock_hz: match &self.described {
+                Some(track) if track.payload_type == payload_type => track.clock_hz,
+                _ => StaticPayload::of(payload_type).map_or(CLOCK_HZ, |it| it.clock_hz),
+            },
+            timestamp,
+            arrived_ns,
+        }
     }
 
     /// Its name.
@@ -373,8 +408,8 @@ impl LiveChannel for Channel {
     fn count_viewer(&self, _is_there: bool) {}
 
     fn clock_hz(&self, _track: usize) -> u32 {
-        let payload = self.stats().playable.and_then(|it| it.payload.ok());
-        payload.map_or(CLOCK_HZ, |payload| payload.clock_hz)
+        let playable = self.stats().playable;
+        playable.map_or(CLOCK_HZ, |playable| playable.clock_hz)
     }
 
     fn ssrc_now(&self, _track: usize) -> Option<u32> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onrush_group::Way;
+use onrush_wire::media::Track;
 
 use super::input::Input;
 use super::pull_url::PullUrl;
@@ -53,6 +54,10 @@ pub struct SourceConfig {
     pub members: Vec<SocketAddr>,
     /// A file of more who get it, which is watched.
     pub members_file: Option<PathBuf>,
+    /// What packets of this payload type hold, of a stream whose payload type means what its sender
+    /// says. Without it such a stream is for members only; what has a static payload type needs
+    /// none.
+    pub described: Option<Track>,
 }
 
 /// A channel that is pulled.

@@ -14,11 +14,10 @@ use onrush_group::{Heard, Ingress, KernelError, Taken};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::join_arrivals;
 use onrush_wire::live::{self, Note};
-use onrush_wire::rtp::StaticPayload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, MemberCounts, Playable, Stats};
+use super::channel::{Channel, Command, MemberCounts, Stats};
 use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
@@ -307,11 +306,9 @@ impl KernelWorker {
         let stats = &mut self.stats;
         stats.is_heard = heard.datagrams > 0 && !self.is_silent;
         stats.from = heard.from;
-        stats.playable = heard.last_rtp.map(|last| Playable {
-            ssrc: last.ssrc,
-            payload: StaticPayload::of(last.payload_type).ok_or(last.payload_type),
-            timestamp: last.timestamp,
-            arrived_ns: heard.arrived_ns,
+        stats.playable = heard.last_rtp.map(|last| {
+            let packet = (last.payload_type, last.ssrc, last.timestamp);
+            self.channel.playable(packet, heard.arrived_ns)
         });
         stats.trains = heard.passes;
         stats.packets = heard.clones.saturating_sub(heard.refused);

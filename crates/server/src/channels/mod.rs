@@ -207,7 +207,8 @@ impl Channels {
         };
         let socket = input.open().map_err(input_error)?;
         let place = (Arc::clone(deliveries), number);
-        let channel = Channel::new(name.clone(), input.clone(), place, config.in_kernel);
+        let (input, described) = (input.clone(), source.described.clone());
+        let channel = Channel::new(name.clone(), input, place, config.in_kernel, described);
         let channel = Arc::new(channel.map_err(input_error)?);
         channel
             .replace(Origin::CommandLine, &source.members)

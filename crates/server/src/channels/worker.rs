@@ -15,7 +15,7 @@ use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::Receiver;
 use onrush_wire::live::{Follower, Kind, Note, Stamper, SyncRule};
-use onrush_wire::rtp::{Header, PAYLOAD_TYPE_MP2T, StaticPayload, payload};
+use onrush_wire::rtp::{Header, PAYLOAD_TYPE_MP2T, payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -163,7 +163,7 @@ impl Worker {
                     Kind::Other => continue,
                 };
                 if let Some(header) = Header::read(&packet) {
-                    follow(playable, players, playable_rtp(&header, now_ns));
+                    follow(channel, playable, players, (&header, now_ns));
                 }
                 if let Kind::TransportStream = kind {
                     give(taps, datagram, now_ns);
@@ -375,15 +375,21 @@ impl Anomalies {
 }
 
 /// Notes what players get. What was kept of another stream is of no use to a decoder.
-fn follow(playable: &mut Option<Playable>, players: &mut Audience, now: Playable) {
+fn follow(
+    channel: &Channel,
+    playable: &mut Option<Playable>,
+    players: &mut Audience,
+    (header, now_ns): (&Header, u64),
+) {
+    let packet = (header.payload_type, header.ssrc, header.timestamp);
+    let now = channel.playable(packet, now_ns);
     let before = playable.replace(now);
-    let is_same = |before: Playable| (before.ssrc, before.payload) == (now.ssrc, now.payload);
+    let is_same =
+        |before: Playable| (before.ssrc, before.payload_type) == (now.ssrc, now.payload_type);
     if !before.is_some_and(is_same) {
-        let (rule, clock_hz) = match now.payload {
-            Ok(payload) => (SyncRule::of(&payload.into()), payload.clock_hz),
-            Err(_) => (SyncRule::Every, CLOCK_HZ),
-        };
-        players.change(0, rule, clock_hz);
+        let track = channel.track(now.payload_type);
+        let rule = track.map_or(SyncRule::Every, |track| SyncRule::of(&track));
+        players.change(0, rule, now.clock_hz);
     }
 }
 
@@ -400,15 +406,6 @@ fn transport_packets(packet: &[u8]) -> Option<&[u8]> {
     let header = Header::read(packet)?;
     let packets = payload(packet)?;
     (header.payload_type == PAYLOAD_TYPE_MP2T).then_some(packets)
-}
-
-fn playable_rtp(header: &Header, now_ns: u64) -> Playable {
-    Playable {
-        ssrc: header.ssrc,
-        payload: StaticPayload::of(header.payload_type).ok_or(header.payload_type),
-        timestamp: header.timestamp,
-        arrived_ns: now_ns,
-    }
 }
 
 fn unspecified(is_ipv4: bool) -> IpAddr {

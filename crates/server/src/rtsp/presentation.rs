@@ -161,14 +161,15 @@ impl Presentation {
             }
             Self::Live(channel) => {
                 let playable = playable(channel)?;
-                let payload = playable.payload.map_err(|payload_type| {
+                let track = channel.track(playable.payload_type);
+                let track = track.map_err(|payload_type| {
                     let note = format!(
-                        "RTP payload type {payload_type} means what its sender says, and it says \
-                         nothing here"
+                        "RTP payload type {payload_type} means what its sender says, and nobody \
+                         has said here what"
                     );
                     Reply::refusal(StatusCode::UnsupportedMediaType, &note)
                 })?;
-                (playable.ssrc, vec![payload.into()], Extent::Live)
+                (playable.ssrc, vec![track], Extent::Live)
             }
             Self::Published(channel) => (channel.ssrc(0), channel.tracks().to_vec(), Extent::Live),
             Self::Multicast(on) => return on.presentation.describe(server, group, keys),

@@ -485,6 +485,7 @@ fn an_input_that_begins_anew_uses_no_key_stream_twice() {
                 input: input.to_string().parse().unwrap(),
                 members: Vec::new(),
                 members_file: None,
+                described: None,
             }];
         });
         let socket = UdpSocket::bind((V4, 0)).unwrap();

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use onrush_measure::lock::caches::{self, CachesRecord};
 use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
 use onrush_measure::lock::reuse::{self, ReuseRecord};
 use onrush_measure::lock::{self, Settings};
@@ -28,6 +29,11 @@ use crate::frame::{Output, VERSION, bar_of_part, settings};
 /// With --reuse: sends messages of 64 B to 16 MiB whose memory is used 1 to 1000 times, copied,
 /// registered each time, and by a watched and a sealed cache of registrations, and says from which
 /// message on each costs less than a copy. Needs root and two processors.
+///
+/// With --caches: asks caches of registrations without sending anything, ours beside UCX's where
+/// libucx-dev and gcc are installed: what a use and a hit take, what munmap takes of memory that is
+/// kept, and whether a cache notices that memory was replaced. None of ours may give out an old
+/// registration. Needs two processors, and 256 MiB of memory that may be locked.
 #[derive(Args, Debug)]
 pub(crate) struct Lock {
     /// Prove that pinned memory stays where it is
@@ -37,6 +43,10 @@ pub(crate) struct Lock {
     /// Send from memory that is copied, registered, or found in a cache
     #[arg(long, conflicts_with = "reliability")]
     reuse: bool,
+
+    /// Ask caches of registrations, ours and UCX's
+    #[arg(long, conflicts_with_all = ["reliability", "reuse"])]
+    caches: bool,
 
     /// Shorter, with less memory
     #[arg(long)]
@@ -63,6 +73,10 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
     if arguments.reuse {
         let send = |command: &str| send_again(arguments, command);
         return output.of(reuse::NAME, send, reuse::report, out);
+    }
+    if arguments.caches {
+        let ask = |command: &str| ask_caches(arguments, command);
+        return output.of(caches::NAME, ask, caches::report, out);
     }
     let settings = settings(arguments.quick, Settings::quick, Settings::full);
     let program = std::env::current_exe()?;
@@ -91,6 +105,13 @@ fn send_again(arguments: &Lock, command_line: &str) -> anyhow::Result<ReuseRecor
     use reuse::Settings;
     let settings = settings(arguments.quick, Settings::quick, Settings::full);
     Ok(reuse::run(&settings, VERSION, command_line, bar_of_part())?)
+}
+
+fn ask_caches(arguments: &Lock, command_line: &str) -> anyhow::Result<CachesRecord> {
+    use caches::Settings;
+    let settings = settings(arguments.quick, Settings::quick, Settings::full);
+    let bar = bar_of_part();
+    Ok(caches::run(&settings, VERSION, command_line, bar)?)
 }
 
 /// How another process is started that does a task.

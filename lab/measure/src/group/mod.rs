@@ -9,6 +9,7 @@
 pub mod many;
 mod report;
 mod run;
+mod sendgrp;
 pub mod slicing;
 
 use onrush_group::Way;
@@ -102,6 +103,9 @@ pub enum Run {
         repeat: u32,
         /// Time of a send, in ns.
         send_ns: f64,
+        /// What the processor counted of a send, if it shows that.
+        #[serde(default)]
+        counted: Option<CountedOfSend>,
     },
     /// Sends to a group by `kernel`, whose clones are dropped somewhere on their way.
     Clones {
@@ -115,7 +119,19 @@ pub enum Run {
         repeat: u32,
         /// Time of a send to all of them, in ns.
         send_ns: f64,
+        /// What the processor counted of it, if it shows that.
+        #[serde(default)]
+        counted: Option<CountedOfSend>,
     },
+}
+
+/// What the processor counted of one send, user and kernel.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CountedOfSend {
+    /// Instructions.
+    pub instructions: f64,
+    /// Misses of the last cache.
+    pub misses: f64,
 }
 
 /// Sends to a group, one after the other, as fast as they go.
@@ -123,7 +139,7 @@ pub enum Run {
 pub struct GroupRun {
     /// Who cut trains.
     pub mode: Mode,
-    /// By which way; [`PLAIN`] or [`CONNECTED`] for no group at all.
+    /// By which way; [`PLAIN`] or [`CONNECTED`] for no group at all, [`SENDGRP`] for a socket's.
     pub way: String,
     /// What was sent.
     pub load: Load,
@@ -187,7 +203,8 @@ impl Settings {
     }
 
     fn ways(&self) -> Result<Vec<Way>, ExperimentError> {
-        let ways = self.ways.iter().map(|name| name.parse());
+        let ways = self.ways.iter().filter(|name| *name != SENDGRP);
+        let ways = ways.map(|name| name.parse());
         ways.collect::<Result<_, _>>()
             .map_err(ExperimentError::Settings)
     }
@@ -203,7 +220,10 @@ impl Default for Settings {
                 Load::new(8, 1328),
                 Load::new(40, 1328),
             ],
-            ways: Way::ALL.map(|way| way.as_str().to_owned()).to_vec(),
+            ways: (Way::ALL.iter().map(|way| way.as_str()))
+                .chain([SENDGRP])
+                .map(str::to_owned)
+                .collect(),
             modes: vec![Mode::Uso, Mode::SoftwareGso],
             changes: vec![Change::None, Change::All, Change::One],
             spread: false,
@@ -290,6 +310,9 @@ pub const PLAIN: &str = "sendto";
 /// The same by a socket that is connected to the receiver, which spares the route: no server of
 /// many can.
 pub const CONNECTED: &str = "connected";
+
+/// The way of a run whose socket has its members by `SO_SETSENDGRP`.
+pub const SENDGRP: &str = "sendgrp";
 
 /// Members of a measured group: each has a port at the sink.
 pub const MEMBERS_MAX: u16 = 8000;

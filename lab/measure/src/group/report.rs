@@ -58,6 +58,7 @@ pub fn report(record: &GroupRecord) -> Report {
     report.add([sends_told(&sends)]);
     report.add(slices_chart(&slices));
     report.add([slices_told(&slices), normalised_told(&slices)]);
+    report.add([counted_told(record)]);
     report.add([clones_told(record, &slices), players_told(&sends)]);
     report.add([many::groups_told(record), many::foreign_told(record)]);
     report.void_runs(void, record.runs.len());
@@ -139,6 +140,29 @@ fn normalised_told(slices: &Slices) -> Table {
         Column::count("sent, %", 0) => part(sent),
         Column::count("copy of all that is sent, %", 0)
             => copy.zip(sent).map(|(copy, sent)| copy * 100.0 / sent),
+    }
+}
+
+/// What a processor that shows it counted of the same sends.
+fn counted_told(record: &GroupRecord) -> Table {
+    let counted = gather(record.runs.iter().filter_map(|run| match run {
+        Run::Slice {
+            point,
+            bytes,
+            counted: Some(counted),
+            ..
+        } => Some(((*bytes, *point), *counted)),
+        _ => None,
+    }));
+    table! {
+        "Where the instructions of a sendto go: means of a send that ends there",
+        for ((bytes, point), counted) in &counted,
+        let instructions = counted.iter().map(|it| it.instructions).collect::<Vec<_>>(),
+        let misses = counted.iter().map(|it| it.misses).collect::<Vec<_>>();
+        Column::key("datagram") => format!("{bytes} B"),
+        Column::key("from one point to the next") => point.layer(true),
+        Column::count("instructions", 0).as_mean().less() => instructions,
+        Column::count("misses of the last cache", 1).as_mean() => misses,
     }
 }
 

@@ -6,13 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_group::{Counters, Group, Options, Way};
+use onrush_primitives::sendgrp::ADDRESSES_MAX;
 use onrush_sys::thread::{allowed_cores, pin_to};
 use onrush_testkit::sink::{Counts, Sink};
 use onrush_testkit::testbed::{
     self, Mode, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
 };
 
-use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use super::sendgrp::{self, Served};
+use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, SENDGRP, Settings};
 use crate::error::{ExperimentError, what_is};
 use crate::machine::SenderClock;
 use crate::setup::{network, system, until_valid};
@@ -121,12 +123,14 @@ impl<'a> Bench<'a> {
                 runs.push(Run::Group(self.run_plain(way, case, repeat)?));
             }
         }
+        let is_valid = |run: &Run| !run.is_void();
         for group in by_way {
-            let is_valid = |run: &Run| match run {
-                Run::Group(run) => run.void.is_empty(),
-                _ => true,
-            };
             let run = |_| self.run(group, case, repeat).map(Run::Group);
+            until_valid(runs, is_valid, run)?;
+        }
+        let is_asked = self.settings.ways.iter().any(|way| way == SENDGRP);
+        if is_asked && sendgrp::is_possible(case.mode, case.load, case.members, case.change) {
+            let run = |_| self.run_sendgrp(case, repeat).map(Run::Group);
             until_valid(runs, is_valid, run)?;
         }
         Ok(())
@@ -247,6 +251,53 @@ impl<'a> Bench<'a> {
             way: way.to_owned(),
             repeat,
             void: void.unwrap_or_default(),
+            ..run
+        })
+    }
+
+    /// A socket that has its members by `SO_SETSENDGRP`.
+    fn run_sendgrp(&mut self, case: Case, repeat: u32) -> Result<GroupRun, ExperimentError> {
+        let sends = self.settings.sends_of(case.load, case.members);
+        let groups = [0, 1].map(|which| self.members(which, case.members));
+        let image = vec![0x47; case.load.packets * case.load.bytes];
+        let served = Served::open(&self.testbed, case.load, &groups)?;
+        let mut number = 0_usize;
+        let mut send = || {
+            number += 1;
+            if case.change == Change::All {
+                served.replace(&groups[number % 2])?;
+            }
+            served.send(&image)
+        };
+        for _ in 0..sends.div_ceil(20) {
+            send()?;
+        }
+        settle(&self.sink)?;
+        let before = served.packets()?;
+        let (run, arrived) = self.timed(case, sends, send)?;
+        let given = served.packets()? - before;
+        let members = u64::from(sends) * u64::from(case.members);
+        let expected = members * case.load.packets as u64;
+        let skbs = match case.mode {
+            Mode::Uso => members,
+            Mode::SoftwareGso => expected,
+        };
+        let changes = match case.change {
+            Change::All => usize::from(case.members).div_ceil(ADDRESSES_MAX),
+            _ => 0,
+        };
+        let void = what_is! {
+            arrived.packets != expected || arrived.bytes != expected * case.load.bytes as u64
+                => "{} of {expected} packets arrived", arrived.packets;
+            given != expected => "the program gave {given} of {expected} packets";
+            arrived.skbs != skbs => "{} socket buffers came instead of {skbs}", arrived.skbs;
+        };
+        Ok(GroupRun {
+            way: SENDGRP.to_owned(),
+            repeat,
+            crossings: 1.0 + ratio(changes as u64, 1),
+            clones: skbs,
+            void: void.join("; "),
             ..run
         })
     }

@@ -12,6 +12,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use onrush_group::{Group, Options, Way};
+use onrush_primitives::hardware::{Counted, HardwareCounters};
 use onrush_testkit::sink::{Counts, Sink};
 use onrush_testkit::slice::{self, Slice};
 use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
-use super::{Run, Settings, settle};
+use super::{CountedOfSend, Run, Settings, settle};
 use crate::error::ExperimentError;
 use crate::setup::system;
 use crate::stats::ratio;
@@ -94,30 +95,38 @@ pub(super) fn run_all(
     let waiting = testbed.snd.run(|| (0..WAITING).map(|_| open()).collect());
     let waiting: Vec<_> = io::Result::map_err(waiting, system("open sockets"))?;
     let mut group = open_group(testbed.snd.run(open).map_err(system("open a socket"))?)?;
+    let counters = HardwareCounters::open().ok();
     for repeat in 0..settings.repeats {
         for &bytes in &settings.sliced_bytes {
             for point in Point::ALL {
-                let send_ns = match point {
-                    Point::AfterCopy => run_to_copy(&sink, &waiting, bytes)?,
-                    _ => run(&testbed, &sink, &socket, point, bytes)?,
-                };
+                let mut timed = Timed::new(counters.as_ref());
+                match point {
+                    Point::AfterCopy => run_to_copy(&sink, &waiting, bytes, &mut timed)?,
+                    _ => run((&testbed, &sink, &socket), point, bytes, &mut timed)?,
+                }
+                let (send_ns, counted) = timed.of_send();
                 runs.push(Run::Slice {
                     point,
                     bytes,
                     repeat,
                     send_ns,
+                    counted,
                 });
             }
         }
         for &bytes in settings.sliced_bytes.iter().filter(|b| CLONED.contains(b)) {
             for point in ClonePoint::ALL {
-                let send_ns = run_clones(&testbed, &sink, &mut group, point, bytes)?;
+                let mut timed = Timed::new(counters.as_ref());
+                let at = (point, bytes);
+                run_clones(&testbed, &sink, &mut group, at, &mut timed)?;
+                let (send_ns, counted) = timed.of_send();
                 runs.push(Run::Clones {
                     point,
                     bytes,
                     members: MEMBERS,
                     repeat,
                     send_ns,
+                    counted,
                 });
             }
         }
@@ -126,13 +135,61 @@ pub(super) fn run_all(
     Ok(())
 }
 
+/// What sends took.
+struct Timed<'a> {
+    counters: Option<&'a HardwareCounters>,
+    sends: u32,
+    elapsed: Duration,
+    counted: Counted,
+}
+
+impl<'a> Timed<'a> {
+    fn new(counters: Option<&'a HardwareCounters>) -> Self {
+        Self {
+            counters,
+            sends: 0,
+            elapsed: Duration::ZERO,
+            counted: Counted::default(),
+        }
+    }
+
+    /// So many sends.
+    fn run<T>(&mut self, sends: u32, act: impl FnOnce() -> T) -> T {
+        let read = |counters: Option<&HardwareCounters>| counters.and_then(|it| it.read().ok());
+        let before = read(self.counters);
+        let begin = Instant::now();
+        let result = act();
+        self.elapsed += begin.elapsed();
+        self.sends += sends;
+        match before.zip(read(self.counters)) {
+            Some((before, after)) => {
+                self.counted.instructions += after.instructions - before.instructions;
+                self.counted.misses += after.misses - before.misses;
+            }
+            // What is counted in part says nothing.
+            None => self.counters = None,
+        }
+        result
+    }
+
+    /// The time of one in ns, and what was counted of it.
+    fn of_send(&self) -> (f64, Option<CountedOfSend>) {
+        let sends = u64::from(self.sends);
+        let counted = self.counters.map(|_| CountedOfSend {
+            instructions: ratio(self.counted.instructions, sends),
+            misses: ratio(self.counted.misses, sends),
+        });
+        let send_ns = self.elapsed.as_secs_f64() * 1e9 / f64::from(self.sends);
+        (send_ns, counted)
+    }
+}
+
 fn run(
-    testbed: &Testbed,
-    sink: &Sink,
-    socket: &UdpSocket,
+    (testbed, sink, socket): (&Testbed, &Sink, &UdpSocket),
     point: Point,
     bytes: usize,
-) -> Result<f64, ExperimentError> {
+    timed: &mut Timed<'_>,
+) -> Result<(), ExperimentError> {
     let drop_at = match point {
         Point::Socket => Some(slice::Point::Socket),
         Point::AfterIp => Some(slice::Point::AfterIp),
@@ -148,9 +205,7 @@ fn run(
         drop(socket.send_to(&datagram, to));
     };
     (0..SENDS / 10).for_each(|_| send());
-    let begin = Instant::now();
-    (0..SENDS).for_each(|_| send());
-    let elapsed = begin.elapsed();
+    timed.run(SENDS, || (0..SENDS).for_each(|_| send()));
     let sent = u64::from(SENDS + SENDS / 10);
     let is_whole = match (&slice, point) {
         (Some(slice), Point::BeforeDevice) => slice.dropped()? == sent * fragments(bytes),
@@ -158,35 +213,35 @@ fn run(
         // The sink counts later fragments by their bytes.
         (None, _) => came(&sink.totals()?, &before) == (sent, sent * bytes as u64),
     };
-    whole(is_whole, bytes)?;
-    Ok(elapsed.as_secs_f64() * 1e9 / f64::from(SENDS))
+    whole(is_whole, bytes)
 }
 
 /// Begins datagrams, each in a socket of its own, and throws them away while nobody looks at the
 /// clock.
-fn run_to_copy(sink: &Sink, sockets: &[UdpSocket], bytes: usize) -> Result<f64, ExperimentError> {
+fn run_to_copy(
+    sink: &Sink,
+    sockets: &[UdpSocket],
+    bytes: usize,
+    timed: &mut Timed<'_>,
+) -> Result<(), ExperimentError> {
     let before = sink.totals()?;
     let (datagram, rest) = (vec![0x47; bytes], vec![0x47; DATAGRAM_BYTES_TOO_MANY]);
     let to = SocketAddr::from((RCV_IPV4, PORT));
-    let (mut elapsed, mut is_whole, mut sends) = (Duration::ZERO, true, 0_u32);
+    let (mut is_whole, count) = (true, u32::try_from(sockets.len()).unwrap_or(u32::MAX));
+    let begin = |socket: &UdpSocket| begin_datagram(socket, &datagram, to).is_ok();
     // The first round warms up.
-    for round in 0..=SENDS as usize / sockets.len() {
-        let begin = Instant::now();
-        for socket in sockets {
-            is_whole &= begin_datagram(socket, &datagram, to).is_ok();
-        }
-        if round > 0 {
-            elapsed += begin.elapsed();
-            sends += u32::try_from(sockets.len()).unwrap_or(u32::MAX);
-        }
+    for round in 0..=SENDS / count {
+        is_whole &= match round {
+            0 => sockets.iter().all(begin),
+            _ => timed.run(count, || sockets.iter().all(begin)),
+        };
         for socket in sockets {
             let thrown = begin_datagram(socket, &rest, to);
             let errno = thrown.err().and_then(|error| Errno::from_io_error(&error));
             is_whole &= errno == Some(Errno::MSGSIZE);
         }
     }
-    whole(is_whole && came(&settle(sink)?, &before) == (0, 0), bytes)?;
-    Ok(elapsed.as_secs_f64() * 1e9 / f64::from(sends))
+    whole(is_whole && came(&settle(sink)?, &before) == (0, 0), bytes)
 }
 
 fn begin_datagram(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
@@ -214,9 +269,9 @@ fn run_clones(
     testbed: &Testbed,
     sink: &Sink,
     group: &mut Group,
-    point: ClonePoint,
-    bytes: usize,
-) -> Result<f64, ExperimentError> {
+    (point, bytes): (ClonePoint, usize),
+    timed: &mut Timed<'_>,
+) -> Result<(), ExperimentError> {
     let (datagram, is_dropped) = (vec![0x47; bytes], point == ClonePoint::BeforeDevice);
     // Behind the group's own, which lets clones pass.
     let slice = is_dropped.then(|| {
@@ -226,16 +281,15 @@ fn run_clones(
     let slice = slice.transpose()?;
     let before = sink.totals()?;
     (0..GROUP_SENDS / 10).try_for_each(|_| group.send(&datagram).map(drop))?;
-    let begin = Instant::now();
-    (0..GROUP_SENDS).try_for_each(|_| group.send(&datagram).map(drop))?;
-    let elapsed = begin.elapsed();
+    timed.run(GROUP_SENDS, || {
+        (0..GROUP_SENDS).try_for_each(|_| group.send(&datagram).map(drop))
+    })?;
     let all = u64::from(GROUP_SENDS + GROUP_SENDS / 10) * u64::from(MEMBERS);
     let is_whole = match &slice {
         Some(slice) => slice.dropped()? == all,
         None => came(&settle(sink)?, &before) == (all, all * bytes as u64),
     };
-    whole(is_whole, bytes)?;
-    Ok(elapsed.as_secs_f64() * 1e9 / f64::from(GROUP_SENDS))
+    whole(is_whole, bytes)
 }
 
 /// Packets and bytes that came since.

@@ -3,8 +3,10 @@
 //! The costs are those of the paper's tables 1 and 2 and figures 7 and 8, beside the bare system
 //! calls, turn about on the same memory. [`reliability`] is the proof: memory is fragmented and
 //! compacted, reclaimed, swapped and forked, and every frame number is compared. [`reuse`] sends
-//! from memory that is registered, copied, or found in a cache.
+//! from memory that is registered, copied, or found in a cache; [`caches`] asks caches alone, ours
+//! and another's.
 
+pub mod caches;
 mod cost;
 pub mod reliability;
 mod report;

@@ -11,7 +11,7 @@ use super::cost::Costs;
 use super::formula::{Formula, Load, NotPredicted, group, over_loopback};
 use super::probe::ModelRecord;
 use crate::cue::{self, Contestant, CueRecord};
-use crate::group::{Change, GroupRecord, Run as AnyGroupRun};
+use crate::group::{Change, GroupRecord, Run as AnyGroupRun, SENDGRP};
 use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Sample, Transport};
 use crate::stats::{ratio, to_f64};
 
@@ -81,7 +81,9 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
             continue;
         };
         // To one member a group is a socket.
-        if run.change != Change::None || run.members < 2 || !run.void.is_empty() {
+        // By `SO_SETSENDGRP` another program clones than the one that is probed.
+        let is_other = run.members < 2 || run.way == SENDGRP;
+        if run.change != Change::None || is_other || !run.void.is_empty() {
             continue;
         }
         let load = Load {

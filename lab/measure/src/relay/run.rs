@@ -130,6 +130,7 @@ fn start(case: &Case, core: usize) -> Result<Relay, ExperimentError> {
             .expect("an address"),
         members: Vec::new(),
         members_file: None,
+        described: None,
     };
     Ok(Relay::start(RelayConfig {
         channels: ChannelsConfig {

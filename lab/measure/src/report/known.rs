@@ -7,7 +7,7 @@ use crate::capacity::soak;
 use crate::experiment::{AnyRecord, Record};
 use crate::load::hls_report::hls_report;
 use crate::load::http_report::http_report;
-use crate::lock::{reliability, reuse};
+use crate::lock::{caches, reliability, reuse};
 use crate::table::Report;
 use crate::{
     capacity, cue, game, group, http, load, lock, model, paths, primitives, relay, serve, simulate,
@@ -20,6 +20,7 @@ use crate::{
 /// If it is of no experiment that is known, or not as this program writes it.
 pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
     let told = match record.experiment.as_str() {
+        caches::NAME => told(record, caches::report),
         capacity::NAME => told(record, capacity::report),
         cue::NAME => told(record, cue::report),
         game::NAME => told(record, game::report),

@@ -1,0 +1,185 @@
+//! The program at loopback: who joins, leaves, and is placed anew.
+
+use std::time::{Duration, Instant};
+
+use onrush_testkit::netns::Netns;
+use onrush_testkit::require_root;
+use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
+
+use super::*;
+
+#[test]
+fn a_join_does_not_wait_for_a_packet_on_its_way() {
+    require_root!();
+    let netns = Netns::new().unwrap();
+    netns.tool("ip", ["link", "set", "lo", "up"]).unwrap();
+    let (mut ingress, socket) = netns.run(|| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        (open_at_loopback(16), socket)
+    });
+    let outlet = ingress.outlet(socket).unwrap();
+    ingress.poll();
+    let (left, begin) = (1 - ingress.half, Instant::now());
+    for port in 1..=100 {
+        // As the program says that a packet is in the half that was left.
+        let mut running = ingress.tables.runnings.read(0);
+        (running.head, running.tail, running.half) = (0, 1, narrow(left));
+        running.at_ns = monotonic_ns();
+        ingress.tables.runnings.write(0, running);
+        ingress.left = Some(left);
+        ingress.add(outlet, SocketAddr::from(([127, 0, 0, 1], port)));
+        ingress.poll();
+        assert_eq!((ingress.half, ingress.is_stale), (1 - left, true));
+    }
+    // It used to be a fifth of a second for each.
+    assert!(begin.elapsed() < Duration::from_secs(15));
+    let mut running = ingress.tables.runnings.read(0);
+    running.head = running.tail;
+    ingress.tables.runnings.write(0, running);
+    ingress.poll();
+    assert_eq!((ingress.half, ingress.is_stale), (left, false));
+    assert_eq!(ingress.left, None);
+    // Room is for 16; the others are told as refused.
+    let placed = &ingress.placed[ingress.half];
+    assert_eq!((placed.slots.len(), placed.unplaced.len()), (16, 84));
+}
+
+#[test]
+fn who_joins_or_leaves_alone_moves_nobody() {
+    require_root!();
+    let netns = Netns::new().unwrap();
+    netns.tool("ip", ["link", "set", "lo", "up"]).unwrap();
+    let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut ingress = netns.run(|| open_at_loopback(100));
+    let outlet = ingress.outlet(netns.run(bind)).unwrap();
+    let receivers: Vec<_> = (0..4).map(|_| netns.run(bind)).collect();
+    let members: Vec<_> = receivers
+        .iter()
+        .map(|it| it.local_addr().unwrap())
+        .collect();
+    let source = netns.run(bind);
+    let tell = |datagram: &[u8], who: &[usize]| {
+        source.send_to(datagram, "127.0.0.1:5004").unwrap();
+        for (number, receiver) in receivers.iter().enumerate() {
+            let is_member = who.contains(&number);
+            receiver.set_nonblocking(!is_member).unwrap();
+            let limit = Some(Duration::from_secs(60));
+            receiver.set_read_timeout(limit).unwrap();
+            let mut bytes = [0; 100];
+            let got = receiver
+                .recv(&mut bytes)
+                .ok()
+                .map(|length| &bytes[..length]);
+            assert_eq!(got, is_member.then_some(datagram), "receiver {number}");
+        }
+    };
+    ingress.set_members(outlet, members[..2].iter().copied());
+    ingress.poll();
+    tell(b"two", &[0, 1]);
+    ingress.add(outlet, members[2]);
+    tell(b"a third", &[0, 1, 2]);
+    ingress.remove(outlet, members[0]);
+    tell(b"without the first", &[1, 2]);
+    // In the first one's place.
+    ingress.add(outlet, members[3]);
+    tell(b"another", &[1, 2, 3]);
+    assert_eq!(ingress.tables.lanes.read(ingress.half * LANES_MAX).count, 3);
+    let counted = |ingress: &Ingress| {
+        let counters = ingress.member_counters(outlet).into_iter();
+        let counters: HashMap<_, _> = counters.collect();
+        members
+            .iter()
+            .map(|it| counters.get(it).map(|it| (it.packets, it.refused)))
+            .collect()
+    };
+    let expected = [None, Some((4, 0)), Some((3, 0)), Some((1, 0))];
+    let first: Vec<_> = counted(&ingress);
+    assert_eq!(first, expected);
+    // Who comes back begins anew.
+    ingress.add(outlet, members[0]);
+    tell(b"all", &[0, 1, 2, 3]);
+    let all: Vec<_> = counted(&ingress);
+    assert_eq!(all[0], Some((1, 0)));
+    ingress.poll();
+    assert_eq!((ingress.placings(), ingress.is_stale), (1, false));
+    // A list replaces all.
+    ingress.set_members(outlet, members[1..].iter().copied());
+    ingress.poll();
+    tell(b"a list", &[1, 2, 3]);
+    assert_eq!(ingress.placings(), 2);
+    let last: Vec<_> = counted(&ingress);
+    assert_eq!(last, [None, Some((6, 0)), Some((5, 0)), Some((3, 0))]);
+}
+
+#[test]
+fn a_lane_of_which_most_have_left_is_written_anew() {
+    require_root!();
+    let netns = Netns::new().unwrap();
+    netns.tool("ip", ["link", "set", "lo", "up"]).unwrap();
+    let mut ingress = netns.run(|| open_at_loopback(1000));
+    let socket = netns.run(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let outlet = ingress.outlet(socket).unwrap();
+    let member = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    ingress.set_members(outlet, (1..=200).map(member));
+    ingress.poll();
+    for port in 1..=100 {
+        ingress.remove(outlet, member(port));
+    }
+    ingress.poll();
+    assert_eq!(ingress.placings(), 1);
+    ingress.remove(outlet, member(101));
+    ingress.poll();
+    assert_eq!(ingress.placings(), 2);
+    let lane = ingress.tables.lanes.read(ingress.half * LANES_MAX);
+    assert_eq!((lane.count, lane.members), (99, 99));
+}
+
+fn open_at_loopback(members_max: usize) -> Ingress {
+    let taken = Taken {
+        address: "127.0.0.1:5004".parse().unwrap(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    Ingress::open(&taken, Some("lo"), members_max).unwrap()
+}
+
+/// The tag lies beside the packet by then, which looks like any other.
+#[test]
+fn what_is_tagged_for_another_network_passes() {
+    require_root!();
+    let testbed = Testbed::new(testbed::Options::default()).unwrap();
+    let taken = Taken {
+        address: (SND_IPV4, 5004).into(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let open = || Ingress::open(&taken, Some(SND_DEVICE), 4).unwrap();
+    let mut ingress = testbed.snd.run(open);
+    ingress.poll();
+    let frames = r#"
+import socket, struct, sys
+device, source, to = sys.argv[1:]
+def frame(payload, tag):
+    udp = struct.pack("!HHHH", 4000, 5004, 8 + len(payload), 0)
+    ip = lambda check: struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(payload), 0, 0, 64, 17, check,
+        socket.inet_aton(source), socket.inet_aton(to))
+    check = sum(struct.unpack("!10H", ip(0)))
+    check = (check & 0xffff) + (check >> 16)
+    return b"\xff" * 6 + bytes(6) + tag + b"\x08\x00" + ip(~check & 0xffff) + udp + payload
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind((device, 0))
+s.send(frame(b"tagged", b"\x81\x00\x00\x64"))
+s.send(frame(b"plain", b""))
+"#;
+    let [source, to] = [RCV_IPV4, SND_IPV4].map(|ip| ip.to_string());
+    let script = ["-c", frames, RCV_DEVICE, &source, &to];
+    testbed.rcv.tool("python3", script).unwrap();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let heard = loop {
+        let heard = ingress.heard().unwrap();
+        if heard.datagrams > 0 || Instant::now() > give_up {
+            break heard;
+        }
+    };
+    assert_eq!((heard.datagrams, heard.bytes), (1, 5), "the second alone");
+}
