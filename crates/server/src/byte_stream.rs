@@ -177,6 +177,14 @@ impl ByteStream {
         }
     }
 
+    /// Whether it should end before another answer, for want of a new key.
+    pub(crate) fn is_key_due(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.is_key_due(),
+        }
+    }
+
     /// Says that nothing more comes, and waits a moment for the client to say so, too; see
     /// [`close`].
     pub(crate) async fn close(&mut self) -> io::Result<()> {
