@@ -177,6 +177,14 @@ impl ByteStream {
         }
     }
 
+    /// Whether a body of so many bytes can be sent whole with the key that it has.
+    pub(crate) fn can_seal(&self, body_bytes: u64) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(stream) => stream.can_seal(body_bytes),
+        }
+    }
+
     /// Whether it should end before another answer, for want of a new key.
     pub(crate) fn is_key_due(&self) -> bool {
         match self {

@@ -155,7 +155,7 @@ impl KernelKey {
     }
 
     /// Whether a body is sealed whole before that.
-    fn has_room_for(&self, body_bytes: u64) -> bool {
+    pub(super) fn has_room_for(&self, body_bytes: u64) -> bool {
         let records = body_bytes / FRAGMENT_BYTES_MAX as u64;
         self.records.get().saturating_add(records.saturating_mul(2)) < self.last()
     }
@@ -173,5 +173,60 @@ impl KernelKey {
             self.records.set(sealed);
         }
         self.records.get() >= records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn key(records_max: u64, records: u64) -> KernelKey {
+        KernelKey {
+            cipher: Cipher::Aes256Gcm,
+            records_max,
+            records: Cell::new(records),
+            stats: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_key_is_worn_at_half_of_its_records_and_over_at_three_quarters() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (socket, last) = (socket.as_fd(), 1 << 24);
+        for (records, is_worn, is_over) in [
+            (last / 2 - 1, false, false),
+            (last / 2, true, false),
+            (last / 4 * 3 - 1, true, false),
+            (last / 4 * 3, true, true),
+        ] {
+            let key = key(last, records);
+            assert_eq!(key.is_worn(socket), is_worn, "{records}");
+            assert_eq!(key.check(socket).is_err(), is_over, "{records}");
+        }
+        // ChaCha20 has no such bound.
+        let unbounded = key(u64::MAX, 1 << 40);
+        assert!(!unbounded.is_worn(socket) && unbounded.has_room_for(u64::MAX));
+    }
+
+    #[test]
+    fn no_call_seals_more_records_than_are_counted() {
+        let key = key(1 << 24, 0);
+        let mut expected = 0;
+        for (bytes, pieces, records) in [(0, 1, 2), (1, 1, 2), (64 << 10, 1, 6), (600, 600, 77)] {
+            key.sealed_file(bytes, pieces);
+            expected += records;
+            assert_eq!(key.records.get(), expected, "{bytes} in {pieces}");
+        }
+        assert_eq!(key.stats.kernel_bytes.load(Ordering::Relaxed), 66_137);
+    }
+
+    #[test]
+    fn a_body_that_the_key_cannot_seal_stays_here() {
+        let room = |records, bytes| key(1 << 24, records).has_room_for(bytes);
+        let (all, record) = ((1_u64 << 24) / 4 * 3, FRAGMENT_BYTES_MAX as u64);
+        assert!(room(0, (all / 2 - 1) * record) && !room(0, all / 2 * record));
+        assert!(room(all - 3, record) && !room(all - 2, record));
     }
 }

@@ -398,6 +398,14 @@ impl TlsStream {
         self.outgoing.borrow().check_kernel_key(&self.socket)
     }
 
+    /// Whether a body can be sealed whole: if not, the client is to come again for it.
+    pub(crate) fn can_seal(&self, body_bytes: u64) -> bool {
+        match &self.outgoing.borrow().kernel {
+            Kernel::Seals(key) => key.has_room_for(body_bytes),
+            Kernel::Nothing | Kernel::MayTake(_) => true,
+        }
+    }
+
     /// Whether the connection should end before another answer, because the kernel's key is worn or
     /// the client asks for another.
     pub(crate) fn is_key_due(&self) -> bool {

@@ -208,6 +208,9 @@ impl Connection {
         let Some((answer, body)) = self.decide(&request, keeps_alive).await? else {
             return Ok(Next::Closes);
         };
+        if !self.socket.can_seal(answer.body_bytes) {
+            return Ok(Next::Closes);
+        }
         let control = Control::default();
         let sent = self.send(&answer, body.as_ref(), &control).await;
         let is_whole = sent.is_ok();
