@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_worn_at_half_of_its_records_and_over_at_three_quarters() {
+    fn a_key_is_worn_at_half_and_over_at_three_quarters() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (socket, last) = (socket.as_fd(), 1 << 24);
         for (records, is_worn, is_over) in [
