@@ -272,7 +272,9 @@ pub fn send_record(socket: BorrowedFd<'_>, record_type: u8, payload: &[u8]) -> i
     // As large as one control message of a byte, and aligned as its header is.
     let mut control = [0_u64; 4];
     // SAFETY: it only computes.
-    let (space, length) = unsafe { (libc::CMSG_SPACE(1), libc::CMSG_LEN(1)) };
+    let space = unsafe { libc::CMSG_SPACE(1) };
+    // SAFETY: it only computes.
+    let length = unsafe { libc::CMSG_LEN(1) };
     assert!(space as usize <= size_of_val(&control));
     // SAFETY: a msghdr of zeroes is one without address, pieces and control messages.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -289,8 +291,10 @@ pub fn send_record(socket: BorrowedFd<'_>, record_type: u8, payload: &[u8]) -> i
     };
     // SAFETY: `header` is the start of `control`, which is aligned for it and longer.
     unsafe { header.write(asked) };
-    // SAFETY: the data of the message just written begins within `control`, and is one byte long.
-    unsafe { libc::CMSG_DATA(header).write(record_type) };
+    // SAFETY: `header` is a header that was written, within `control`.
+    let data = unsafe { libc::CMSG_DATA(header) };
+    // SAFETY: its data begins within `control`, which has room for the one byte.
+    unsafe { data.write(record_type) };
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the message, its part and its control data outlive the call, which only reads them.
     match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) } {
