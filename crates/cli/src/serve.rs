@@ -16,6 +16,7 @@ use onrush_lock::{Manager, Totals};
 use onrush_server::config::{Config, DrainConfig};
 use onrush_server::library::Library;
 use onrush_server::server::Server;
+use onrush_server::tls::KernelTlsState;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
@@ -190,7 +191,7 @@ fn welcome(
             writeln!(out, "listening  {scheme}://{address}/")?;
         }
     }
-    fingerprint_line(server, out)?;
+    tls_lines(server, out)?;
     let http = server.http_addresses().first();
     let http = http.map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
@@ -262,12 +263,22 @@ fn watch_line(http: Option<&SocketAddr>, out: &mut dyn Write) -> io::Result<()> 
     }
 }
 
-/// Whom to trust, where the server has signed its certificate itself.
-fn fingerprint_line(server: &Server, out: &mut dyn Write) -> io::Result<()> {
-    match server.tls_fingerprint() {
-        Some(fingerprint) => writeln!(out, "TLS        self-signed, SHA-256 {fingerprint}"),
-        None => Ok(()),
+/// Whom to trust, where the server has signed its certificate itself; and who encrypts films over
+/// HTTPS.
+fn tls_lines(server: &Server, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(fingerprint) = server.tls_fingerprint() {
+        writeln!(out, "TLS        self-signed, SHA-256 {fingerprint}")?;
     }
+    let https = server.https_addresses().first();
+    let by = match server.kernel_tls().filter(|_| https.is_some()) {
+        None => return Ok(()),
+        Some(KernelTlsState::Used(_)) => "the kernel (HTTP/1.1), else by the server".to_owned(),
+        Some(KernelTlsState::Off) => "the server (--ktls off)".to_owned(),
+        Some(KernelTlsState::Refused(refused)) => {
+            format!("the server, for the kernel has no TLS ({refused}; modprobe tls)")
+        }
+    };
+    writeln!(out, "TLS        films over HTTPS are encrypted by {by}")
 }
 
 fn locked(totals: Totals) -> String {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use onrush_server::tls::{CertificateFiles, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits};
+use onrush_server::tls::{
+    CertificateFiles, KernelTlsUse, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits,
+};
 use onrush_sys::probe;
 
 use crate::values::{DAY, count, listening_address};
@@ -66,6 +68,18 @@ pub(crate) struct TlsOptions {
     #[arg(long, hide_short_help = true, requires = "shown")]
     pub(crate) tls_udp: bool,
 
+    /// Whether the kernel encrypts long bodies of HTTP/1.1 (kTLS)
+    ///
+    /// With `auto` it does where it can: it has its module tls (modprobe tls) and the connection's
+    /// cipher. Films then leave by sendfile, as they do without TLS.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "WHERE",
+        default_value = "auto"
+    )]
+    pub(crate) ktls: Ktls,
+
     /// When packets over UDP are encrypted (SRTP)
     ///
     /// Clients ask for it by URL (rtsps://HOST:8322/film.mp4?srtp, or ?srtp=gcm) or with RTP/SAVP
@@ -114,6 +128,15 @@ pub(crate) struct TlsOptions {
 pub(crate) enum Tls {
     /// The server signs it itself.
     SelfSigned,
+}
+
+/// Whether the kernel encrypts.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Ktls {
+    /// Where it can.
+    Auto,
+    /// Nowhere: the server does.
+    Off,
 }
 
 /// When packets over UDP are encrypted.
@@ -169,6 +192,10 @@ impl TlsOptions {
             srtp_keys: match self.srtp_keys {
                 SrtpKeysOption::Own => SrtpKeys::Own,
                 SrtpKeysOption::Shared => SrtpKeys::Shared,
+            },
+            kernel: match self.ktls {
+                Ktls::Auto => KernelTlsUse::Auto,
+                Ktls::Off => KernelTlsUse::Off,
             },
             limits: TlsLimits {
                 tls_handshakes_max: self.tls_handshakes_max,

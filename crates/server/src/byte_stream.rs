@@ -177,6 +177,22 @@ impl ByteStream {
         }
     }
 
+    /// Whether a body of so many bytes can be sent whole with the key that it has.
+    pub(crate) fn can_seal(&self, body_bytes: u64) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(stream) => stream.can_seal(body_bytes),
+        }
+    }
+
+    /// Whether it should end before another answer, for want of a new key.
+    pub(crate) fn is_key_due(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.is_key_due(),
+        }
+    }
+
     /// Says that nothing more comes, and waits a moment for the client to say so, too; see
     /// [`close`].
     pub(crate) async fn close(&mut self) -> io::Result<()> {

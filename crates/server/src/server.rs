@@ -42,7 +42,7 @@ use crate::listening::Draining;
 pub use crate::listening::{ListeningSockets, Service};
 use crate::rtsp::{Content, Control, Sending, accept_tunnelled};
 use crate::statistics::Statistics;
-use crate::tls::{CertificateError, Tls};
+use crate::tls::{CertificateError, KernelTlsState, Tls};
 use crate::tunnelling::{TunnelQueue, Tunnels, tunnels};
 use crate::users::{Authorizer, OpenError};
 use crate::watching::{WishQueue, Wishes};
@@ -305,6 +305,12 @@ impl Server {
     #[must_use]
     pub fn tls_fingerprint(&self) -> Option<&str> {
         self.tls.as_ref()?.fingerprint.as_deref()
+    }
+
+    /// Who encrypts bodies of HTTP/1.1; `None` without TLS.
+    #[must_use]
+    pub fn kernel_tls(&self) -> Option<&KernelTlsState> {
+        self.tls.as_ref().map(|tls| &tls.kernel_state)
     }
 
     /// Where HTTP over TLS listens, likewise.

@@ -8,6 +8,7 @@
 pub mod arrival;
 pub mod clock;
 pub mod fs;
+pub mod kernel_tls;
 pub mod path;
 pub mod pool;
 pub mod probe;

@@ -6,6 +6,7 @@ use std::path::Path;
 use onrush_lock::memory::Pages;
 use onrush_server::config::Config;
 use onrush_server::library;
+use onrush_sys::kernel_tls::Cipher;
 use onrush_sys::probe::{Capability, Facts, Holder, Interface, Refused, Ring};
 use serde::Serialize;
 
@@ -165,15 +166,20 @@ fn udp_rows(facts: &Facts) -> [Row; 2] {
     [train, many]
 }
 
-/// The server encrypts by itself, whether the kernel could or not.
+/// Without it films over HTTPS are read and encrypted by the server.
 fn kernel_tls_row(facts: &Facts) -> Row {
     match &facts.kernel_tls {
-        Ok(()) => Row::note("kernel TLS", "available; the server encrypts by itself"),
+        Ok(ciphers) => Row::good("kernel TLS", list_of(ciphers)),
         Err(refused) => Row::note(
             "kernel TLS",
-            format!("none ({refused}); the server encrypts by itself"),
+            format!("none ({refused}; modprobe tls); the server encrypts HTTPS by itself"),
         ),
     }
+}
+
+fn list_of(ciphers: &[Cipher]) -> String {
+    let names: Vec<_> = ciphers.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }
 
 fn memory_rows(facts: &Facts) -> Vec<Row> {

@@ -358,6 +358,14 @@ table! {
         refused: u64 = read(&stats.refused), Counter "onrush_tls_handshakes_refused_total";
         /// Those under way.
         in_progress: u64 = read(&stats.in_progress), Gauge "onrush_tls_handshakes_in_progress";
+        /// Connections whose sending the kernel encrypts since their first long body; all others
+        /// the server does.
+        kernel: u64 = read(&stats.kernel), Counter "onrush_tls_kernel_connections_total";
+        /// Connections for which the kernel was asked to, and refused.
+        kernel_refused: u64 = read(&stats.kernel_refused),
+            Counter "onrush_tls_kernel_refused_total";
+        /// Bytes of files that the kernel has encrypted while it sent them.
+        kernel_bytes: u64 = read(&stats.kernel_bytes), Counter "onrush_tls_kernel_bytes_total";
     }
     metrics {}
 }

@@ -70,7 +70,7 @@ async fn send_both(
 /// # Errors
 ///
 /// As [`send_all`]; `UnexpectedEof` if the file ends before.
-pub(crate) async fn send_file(
+async fn send_file(
     socket: &TcpStream,
     file: &File,
     part: Range<u64>,
@@ -160,6 +160,57 @@ impl<'a> To<'a> {
             Self::Connection(ByteStream::Plain(socket)) => Some(socket),
             Self::Connection(ByteStream::Tls(_)) | Self::Stream(_) => None,
         }
+    }
+
+    /// Whether parts of files go to it without passing through memory of ours.
+    pub(crate) fn takes_files(self) -> bool {
+        match self {
+            Self::Connection(ByteStream::Plain(_)) => true,
+            Self::Connection(ByteStream::Tls(stream)) => stream.kernel_socket().is_some(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    /// Has the kernel seal a body of so many bytes that comes next, if it is to be sealed and the
+    /// kernel can.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_all`].
+    pub(crate) async fn ask_kernel(
+        self,
+        body_bytes: u64,
+        stall_time_max: Duration,
+    ) -> io::Result<()> {
+        match self {
+            Self::Connection(ByteStream::Tls(stream)) => {
+                stream.ask_kernel(body_bytes, stall_time_max).await
+            }
+            Self::Connection(ByteStream::Plain(_)) | Self::Stream(_) => Ok(()),
+        }
+    }
+
+    /// As [`send_file`], to what [`Self::takes_files`].
+    ///
+    /// # Errors
+    ///
+    /// As [`send_file`].
+    pub(crate) async fn send_file(
+        self,
+        file: &File,
+        part: Range<u64>,
+        stall_time_max: Duration,
+    ) -> io::Result<()> {
+        let socket = self.socket().filter(|_| self.takes_files());
+        let socket = socket.ok_or(ErrorKind::Unsupported)?;
+        let bytes = part.end.saturating_sub(part.start);
+        if let Self::Connection(ByteStream::Tls(stream)) = self {
+            stream.check_kernel_key()?;
+            stream.has_sent_file(bytes, bytes / STEP_BYTES_MAX);
+            send_file(socket, file, part, stall_time_max).await?;
+            return stream.flush(stall_time_max).await;
+        }
+        send_file(socket, file, part, stall_time_max).await
     }
 
     /// The same for transfers.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
@@ -22,6 +22,8 @@ use super::certificates::{
 };
 use super::config::{CertificateFiles, TlsConfig, TlsLimits};
 use super::handshake::{ALPN_HTTP2, shake};
+use super::kernel::{KernelTls, KernelTlsState};
+use super::stats::TlsStats;
 use super::stream::TlsStream;
 use super::throttle::Throttle;
 use crate::refusals::REFUSALS;
@@ -46,6 +48,10 @@ pub(crate) struct Tls {
     /// What the log says of those that failed.
     lines: Throttle,
     started: Instant,
+    /// The kernel, if it encrypts.
+    kernel: Option<Arc<KernelTls>>,
+    /// What it said to that.
+    pub(crate) kernel_state: KernelTlsState,
     pub(crate) stats: Arc<TlsStats>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -73,18 +79,6 @@ struct Files {
 pub(crate) struct Prepared {
     files: Files,
     configs: Configs,
-}
-
-/// What became of handshakes.
-#[derive(Debug, Default)]
-pub(crate) struct TlsStats {
-    pub(crate) handshakes: AtomicU64,
-    /// Those that failed, for whatever reason.
-    pub(crate) failed: AtomicU64,
-    /// Connections that were closed because too many were at it.
-    pub(crate) refused: AtomicU64,
-    /// Handshakes that are under way.
-    pub(crate) in_progress: AtomicU64,
 }
 
 /// Handshakes that are under way.
@@ -150,6 +144,7 @@ impl Tls {
         let thread = thread
             .spawn(look)
             .map_err(|error| CertificateError::Made(error.to_string()))?;
+        let (kernel, kernel_state) = KernelTls::open(config.kernel, &stats);
         Ok(Some(Arc::new(Self {
             now,
             files,
@@ -159,6 +154,8 @@ impl Tls {
             turn: Semaphore::new(TLS_RECKONED_MAX),
             lines: Throttle::default(),
             started: Instant::now(),
+            kernel,
+            kernel_state,
             stats,
             stop: Some(stop),
             thread: Some(thread),
@@ -187,7 +184,7 @@ impl Tls {
     /// Carries out the handshake of a connection of RTSP that was accepted. `None` if it came to
     /// nothing, which the log says.
     pub(crate) async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Option<TlsStream> {
-        let config = self.now().rtsp;
+        let config = (self.now().rtsp, None);
         self.accept_with(config, socket, peer).await
     }
 
@@ -197,7 +194,7 @@ impl Tls {
         socket: TcpStream,
         peer: SocketAddr,
     ) -> Option<TlsStream> {
-        let config = self.now().http;
+        let config = (self.now().http, self.kernel.clone());
         self.accept_with(config, socket, peer).await
     }
 
@@ -208,7 +205,7 @@ impl Tls {
 
     async fn accept_with(
         &self,
-        config: Arc<ServerConfig>,
+        config: (Arc<ServerConfig>, Option<Arc<KernelTls>>),
         socket: TcpStream,
         peer: SocketAddr,
     ) -> Option<TlsStream> {

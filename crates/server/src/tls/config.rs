@@ -23,8 +23,20 @@ pub struct TlsConfig {
     pub srtp: SrtpOffer,
     /// Whose keys encrypted packets have: each viewer's own, by default.
     pub srtp_keys: SrtpKeys,
+    /// Whether the kernel encrypts long bodies of HTTP/1.1.
+    pub kernel: KernelTlsUse,
     /// What peers may take at the most.
     pub limits: TlsLimits,
+}
+
+/// Whether the kernel encrypts (kTLS).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum KernelTlsUse {
+    /// Where it can.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
 }
 
 /// When packets over UDP are encrypted (SRTP). A URL asks for it with `?srtp`, or a SETUP with

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::kernel::KernelTls;
 use super::record::{Opener, Sealer};
 use super::stream::TlsStream;
 
@@ -50,13 +51,14 @@ enum Next {
     Failed(io::Error),
 }
 
-/// Carries out a handshake. `turn` bounds how many are reckoned at one time.
+/// Carries out a handshake. `turn` bounds how many are reckoned at one time. The kernel, if it is
+/// given, may be asked to encrypt what is sent later.
 ///
 /// # Errors
 ///
 /// Why there is no connection. The peer has been told, if it could be.
 pub(super) async fn shake(
-    config: Arc<ServerConfig>,
+    (config, kernel): (Arc<ServerConfig>, Option<Arc<KernelTls>>),
     mut socket: TcpStream,
     turn: &Semaphore,
 ) -> io::Result<TlsStream> {
@@ -82,7 +84,7 @@ pub(super) async fn shake(
             Next::Receive => socket.write_all(&answer).await?,
             Next::Done => {
                 socket.write_all(&answer).await?;
-                return handshake.into_stream(socket);
+                return handshake.into_stream(socket, kernel);
             }
             Next::Failed(error) => {
                 let told = timeout(FAREWELL_TIME_MAX, farewell(&mut socket, &answer)).await;
@@ -181,16 +183,23 @@ impl Handshake {
         }
     }
 
-    fn into_stream(self, socket: TcpStream) -> io::Result<TlsStream> {
+    fn into_stream(
+        self,
+        socket: TcpStream,
+        kernel: Option<Arc<KernelTls>>,
+    ) -> io::Result<TlsStream> {
         let is_http2 = self.connection.alpn_protocol() == Some(ALPN_HTTP2);
+        // Its frames are made of what is read here anyway.
+        let kernel = kernel.filter(|_| !is_http2);
         let (secrets, keys) = self
             .connection
             .dangerous_into_kernel_connection()
             .map_err(io::Error::other)?;
         let suite = keys.negotiated_cipher_suite();
         let opener = Opener::new(suite, secrets.rx)?;
-        let sealer = Sealer::new(suite, secrets.tx)?;
+        let sealer = Sealer::new(suite, secrets.tx, kernel.is_some())?;
         let mut stream = TlsStream::new(socket, (opener, sealer), keys, self.received);
+        stream.may_use(kernel);
         stream.is_http2 = is_http2;
         Ok(stream)
     }

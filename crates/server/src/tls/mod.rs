@@ -2,7 +2,8 @@
 //!
 //! rustls carries out the handshake; from then on each direction has a key of its own
 //! (`record`), so that an engine can send on a connection that control reads. Whoever accepts
-//! connections asks `Tls::accept` for one, and gets a stream of bytes (`stream`).
+//! connections asks `Tls::accept` for one, and gets a stream of bytes (`stream`). Of HTTP the key
+//! to send with may go to the kernel (`kernel`).
 //!
 //! It is one for all threads. What is shared is the configuration, which a thread reads anew when
 //! its files have changed, and the count of handshakes.
@@ -11,16 +12,20 @@ mod acceptor;
 pub mod certificates;
 pub mod config;
 mod handshake;
+mod kernel;
 pub(crate) mod record;
+mod stats;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 mod throttle;
 
 pub use self::acceptor::TLS_RECKONED_MAX;
-pub(crate) use self::acceptor::{Tls, TlsStats};
+pub(crate) use self::acceptor::Tls;
 pub use self::certificates::{CertificateError, PEM_BYTES_MAX, TLS_CERTIFICATES_MAX};
-pub use self::config::{CertificateFiles, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits};
+pub use self::config::{CertificateFiles, KernelTlsUse, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits};
+pub use self::kernel::{KERNEL_TLS_BODY_BYTES_MIN, KernelTlsState};
+pub(crate) use self::stats::TlsStats;
 pub use self::throttle::TLS_LOG_LINES_MAX;
 
 /// Whether the files of these settings can be shown: they are read, and none is made.

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io;
 
+use onrush_sys::kernel_tls::{Cipher, SendKey, Version};
 use onrush_wire::tls::{
     FRAGMENT_BYTES_MAX, KEY_UPDATE, RECORD_HEADER_BYTES, RecordError, TOO_LONG, UNEXPECTED, alert,
 };
@@ -16,9 +17,10 @@ use rustls::crypto::cipher::{
     OutboundPlainMessage,
 };
 use rustls::{ConnectionTrafficSecrets, ContentType, ProtocolVersion, SupportedCipherSuite};
+use zeroize::Zeroizing;
 
 /// Records beyond which a new key is to be asked for, as a part of those that a key may seal.
-const REKEY_SHARE: u64 = 2;
+pub(super) const REKEY_SHARE: u64 = 2;
 
 /// What a direction is ciphered with: the cipher, and its key from now on.
 pub(super) type Secrets = (u64, ConnectionTrafficSecrets);
@@ -29,12 +31,22 @@ pub(crate) struct Sealer {
     /// Of the next record.
     sequence: u64,
     suite: SupportedCipherSuite,
+    /// What the kernel may go on with.
+    copy: Option<Box<KeyCopy>>,
 }
 
 /// The key that a [`Sealer`] goes on with, once its peer was told.
 pub(crate) struct NewKey {
     encrypter: Box<dyn MessageEncrypter>,
     sequence: u64,
+    copy: Option<Box<KeyCopy>>,
+}
+
+/// A key as its secrets have it, which the cipher does not give back.
+struct KeyCopy {
+    of: (Version, Cipher),
+    key: Zeroizing<Vec<u8>>,
+    iv: [u8; 12],
 }
 
 /// The receiving direction of a connection.
@@ -45,15 +57,22 @@ pub(super) struct Opener {
 }
 
 impl Sealer {
-    pub(super) fn new(suite: SupportedCipherSuite, secrets: Secrets) -> io::Result<Self> {
+    /// With `is_for_kernel` the key is kept in a form that can be given to the kernel later.
+    pub(super) fn new(
+        suite: SupportedCipherSuite,
+        secrets: Secrets,
+        is_for_kernel: bool,
+    ) -> io::Result<Self> {
         let NewKey {
             encrypter,
             sequence,
-        } = NewKey::new(suite, secrets)?;
+            copy,
+        } = NewKey::new(suite, secrets, is_for_kernel)?;
         Ok(Self {
             encrypter,
             sequence,
             suite,
+            copy,
         })
     }
 
@@ -63,7 +82,14 @@ impl Sealer {
         let suite = connection.negotiated_cipher_suite();
         let suite = suite.ok_or(io::ErrorKind::NotConnected)?;
         let secrets = connection.dangerous_extract_secrets();
-        Self::new(suite, secrets.map_err(io::Error::other)?.tx)
+        Self::new(suite, secrets.map_err(io::Error::other)?.tx, false)
+    }
+
+    /// What the kernel goes on with behind what was sealed so far, if that was kept.
+    pub(super) fn send_key(&self) -> Option<(SendKey, Cipher)> {
+        let copy = self.copy.as_ref()?;
+        let key = SendKey::new(copy.of, &copy.key, &copy.iv, self.sequence)?;
+        Some((key, copy.of.1))
     }
 
     /// Data, which lies in these pieces, as records: one if it is no longer than
@@ -97,13 +123,7 @@ impl Sealer {
 
     /// An alert.
     pub(super) fn alert(&mut self, description: u8) -> io::Result<Vec<u8>> {
-        const WARNING: u8 = 1;
-        const FATAL: u8 = 2;
-        let level = match description {
-            alert::CLOSE_NOTIFY | alert::NO_RENEGOTIATION => WARNING,
-            _ => FATAL,
-        };
-        let payload = [level, description];
+        let payload = alert_payload(description);
         self.record(ContentType::Alert, OutboundChunks::Single(&payload))
     }
 
@@ -111,12 +131,18 @@ impl Sealer {
     pub(crate) fn change_key(&mut self, key: NewKey) -> io::Result<Vec<u8>> {
         let record = self.record(ContentType::Handshake, OutboundChunks::Single(&KEY_UPDATE))?;
         (self.encrypter, self.sequence) = (key.encrypter, key.sequence);
+        self.copy = key.copy;
         Ok(record)
     }
 
     /// Whether it is time for a new key.
     pub(crate) fn is_worn(&self) -> bool {
         self.sequence >= self.records_max() / REKEY_SHARE
+    }
+
+    /// Records that were sealed so far, and how many the key may seal.
+    pub(super) fn records(&self) -> (u64, u64) {
+        (self.sequence, self.records_max())
     }
 
     fn records_max(&self) -> u64 {
@@ -145,8 +171,16 @@ impl Sealer {
 }
 
 impl NewKey {
-    pub(super) fn new(suite: SupportedCipherSuite, secrets: Secrets) -> io::Result<Self> {
+    /// As [`Sealer::new`].
+    pub(super) fn new(
+        suite: SupportedCipherSuite,
+        secrets: Secrets,
+        is_for_kernel: bool,
+    ) -> io::Result<Self> {
         let (sequence, secrets) = secrets;
+        let copy = is_for_kernel
+            .then(|| KeyCopy::of(suite, &secrets))
+            .flatten();
         let (key, iv) = key_of(secrets)?;
         let encrypter = match suite {
             SupportedCipherSuite::Tls13(suite) => suite.aead_alg.encrypter(key, iv),
@@ -159,8 +193,43 @@ impl NewKey {
         Ok(Self {
             encrypter,
             sequence,
+            copy: copy.map(Box::new),
         })
     }
+}
+
+impl KeyCopy {
+    /// `None` if it is of a cipher that no kernel has.
+    fn of(suite: SupportedCipherSuite, secrets: &ConnectionTrafficSecrets) -> Option<Self> {
+        let (cipher, key, iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (Cipher::ChaCha20Poly1305, key, iv)
+            }
+            _ => return None,
+        };
+        let version = match suite {
+            SupportedCipherSuite::Tls13(_) => Version::Tls13,
+            SupportedCipherSuite::Tls12(_) => Version::Tls12,
+        };
+        Some(Self {
+            of: (version, cipher),
+            key: Zeroizing::new(key.as_ref().to_vec()),
+            iv: iv.as_ref().try_into().ok()?,
+        })
+    }
+}
+
+/// What an alert says: how bad it is, and what.
+pub(super) fn alert_payload(description: u8) -> [u8; 2] {
+    const WARNING: u8 = 1;
+    const FATAL: u8 = 2;
+    let level = match description {
+        alert::CLOSE_NOTIFY | alert::NO_RENEGOTIATION => WARNING,
+        _ => FATAL,
+    };
+    [level, description]
 }
 
 impl Opener {
@@ -269,7 +338,7 @@ pub(crate) mod tests {
             key: AeadKey::from([7; 32]),
             iv: Iv::new([7; 12]),
         };
-        Sealer::new(suite, (sequence, secrets)).unwrap()
+        Sealer::new(suite, (sequence, secrets), true).unwrap()
     }
 
     /// One of TLS 1.2, whose key has so many records left.
@@ -305,6 +374,7 @@ pub(crate) mod tests {
         let key = NewKey {
             encrypter: sealer(suite, 0).encrypter,
             sequence: 0,
+            copy: None,
         };
         worn.change_key(key).unwrap();
         assert!(!worn.is_worn());

@@ -2,23 +2,31 @@
 //!
 //! Reading holds one record at the most, and no memory between two. What is sent is sealed here
 //! until an engine takes the [`Sealer`] away; from then on what must be sent is for whoever gives
-//! messages to that engine.
+//! messages to that engine. Or until the kernel takes its key: from then on what is written to the
+//! socket, by whomever, is sealed there.
 
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use onrush_wire::tls::{FRAGMENT_BYTES_MAX, Meaning, RecordError, RecordReader, record_bytes};
+use onrush_sys::kernel_tls::send_record;
+use onrush_sys::path::cue::is_writable;
+use onrush_wire::tls::{
+    FRAGMENT_BYTES_MAX, Meaning, RecordError, RecordReader, alert, record_bytes, record_type,
+};
 use rustls::SupportedCipherSuite;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use tokio::io::ReadBuf;
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::record::{NewKey, Opener, Sealer};
+use super::kernel::{KERNEL_TLS_BODY_BYTES_MIN, KernelKey, KernelTls};
+use super::record::{NewKey, Opener, Sealer, alert_payload};
 
 /// A connection after its handshake.
 pub(crate) struct TlsStream {
@@ -45,15 +53,24 @@ pub(crate) type Reattach = Box<dyn FnOnce(TcpStream) -> TlsStream + Send>;
 
 /// The sending side, and what makes keys.
 struct Outgoing {
-    /// Until somebody takes it away.
+    /// Until somebody takes it away, or the kernel its key.
     sealer: Option<Sealer>,
+    kernel: Kernel,
     keys: KernelConnection<ServerConnectionData>,
     suite: SupportedCipherSuite,
     /// The peer waits for a new key.
     is_key_asked_for: bool,
-    /// What is sealed, and what of it the socket has taken.
+    /// What is sealed, and what of it the socket has taken. If the kernel seals it is data.
     sealed: Vec<u8>,
     sent: usize,
+}
+
+/// What the kernel does of it.
+enum Kernel {
+    Nothing,
+    /// It has not been asked yet.
+    MayTake(Arc<KernelTls>),
+    Seals(KernelKey),
 }
 
 impl TlsStream {
@@ -77,6 +94,7 @@ impl TlsStream {
             is_http2: false,
             outgoing: RefCell::new(Outgoing {
                 sealer: Some(sealer),
+                kernel: Kernel::Nothing,
                 keys,
                 suite,
                 is_key_asked_for: false,
@@ -84,6 +102,11 @@ impl TlsStream {
                 sent: 0,
             }),
         }
+    }
+
+    /// The kernel may be asked to seal, if it is there.
+    pub(super) fn may_use(&mut self, kernel: Option<Arc<KernelTls>>) {
+        self.outgoing.get_mut().kernel = kernel.map_or(Kernel::Nothing, Kernel::MayTake);
     }
 
     /// The socket, and what makes a stream of it again, on whatever thread.
@@ -206,12 +229,20 @@ impl TlsStream {
         self.try_flush().map(drop)
     }
 
-    /// Gives the socket what is sealed. Whether it has taken all.
+    /// Gives the socket what is sealed. Whether it has taken all, and if the kernel seals, whether
+    /// the connection has room, so that nothing is lost when it is closed: what does not fit into
+    /// the socket, the kernel keeps in front of it (net/tls/tls_sw.c, `tls_push_record`).
     pub(crate) fn try_flush(&self) -> io::Result<bool> {
         let outgoing = &mut *self.outgoing.borrow_mut();
         while outgoing.sent < outgoing.sealed.len() {
+            outgoing.check_kernel_key(&self.socket)?;
             match self.socket.try_write(&outgoing.sealed[outgoing.sent..]) {
-                Ok(bytes) => outgoing.sent += bytes,
+                Ok(bytes) => {
+                    outgoing.sent += bytes;
+                    if let Kernel::Seals(key) = &outgoing.kernel {
+                        key.sealed(bytes as u64, 1);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -219,7 +250,23 @@ impl TlsStream {
         }
         outgoing.sealed = Vec::new();
         outgoing.sent = 0;
-        Ok(true)
+        match outgoing.kernel {
+            Kernel::Seals(_) => self.try_now(|| match is_writable(self.socket.as_fd())? {
+                true => Ok(()),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            }),
+            Kernel::Nothing | Kernel::MayTake(_) => Ok(true),
+        }
+    }
+
+    /// Whether something was done that needs room in the socket. If not, its room can be waited
+    /// for.
+    fn try_now(&self, what: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
+        match self.socket.try_io(Interest::WRITABLE, what) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends all of it.
@@ -230,9 +277,19 @@ impl TlsStream {
     pub(crate) async fn send_all(&self, bytes: &[u8], stall_time_max: Duration) -> io::Result<()> {
         for some in bytes.chunks(4 * FRAGMENT_BYTES_MAX) {
             self.try_send(some)?;
-            while !self.try_flush()? {
-                timeout(stall_time_max, self.socket.writable()).await??;
-            }
+            self.flush(stall_time_max).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until [`Self::try_flush`] says that all was taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send_all`].
+    pub(crate) async fn flush(&self, stall_time_max: Duration) -> io::Result<()> {
+        while !self.try_flush()? {
+            timeout(stall_time_max, self.socket.writable()).await??;
         }
         Ok(())
     }
@@ -265,10 +322,104 @@ impl TlsStream {
     /// Says that nothing more comes, unless somebody else has the sealer.
     pub(crate) async fn close_notify(&self) -> io::Result<()> {
         self.outgoing.borrow_mut().close_notify()?;
-        while !self.try_flush()? {
-            self.socket.writable().await?;
+        let mut is_told = self.kernel_socket().is_none();
+        loop {
+            if !self.try_flush()? {
+                self.socket.writable().await?;
+            } else if is_told {
+                return Ok(());
+            } else {
+                is_told = self.try_now(|| self.send_alert(alert::CLOSE_NOTIFY))?;
+            }
+        }
+    }
+
+    /// Asks the kernel to seal from now on what is sent, if it can and the body that comes next is
+    /// worth it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send_all`].
+    pub(crate) async fn ask_kernel(
+        &self,
+        body_bytes: u64,
+        stall_time_max: Duration,
+    ) -> io::Result<()> {
+        while self.may_ask_kernel(body_bytes) && !self.try_ask_kernel(body_bytes)? {
+            timeout(stall_time_max, self.socket.writable()).await??;
         }
         Ok(())
+    }
+
+    /// Whether [`Self::try_ask_kernel`] can be of use.
+    pub(crate) fn may_ask_kernel(&self, body_bytes: u64) -> bool {
+        let outgoing = self.outgoing.borrow();
+        body_bytes > KERNEL_TLS_BODY_BYTES_MIN
+            && matches!(outgoing.kernel, Kernel::MayTake(_))
+            // A new key is told in a record that is sealed here.
+            && !outgoing.is_key_asked_for
+    }
+
+    /// Asks the kernel, once what is sealed here has been sent. `false` if that must be waited for.
+    pub(crate) fn try_ask_kernel(&self, body_bytes: u64) -> io::Result<bool> {
+        if !self.try_flush()? {
+            return Ok(false);
+        }
+        let outgoing = &mut *self.outgoing.borrow_mut();
+        if let (Kernel::MayTake(kernel), Some(sealer)) = (&outgoing.kernel, &outgoing.sealer) {
+            let taken = kernel.take(sealer, self.socket.as_fd(), body_bytes);
+            // The same number would be sealed with twice.
+            outgoing.sealer.take_if(|_| taken.is_some());
+            outgoing.kernel = taken.map_or(Kernel::Nothing, Kernel::Seals);
+        }
+        Ok(true)
+    }
+
+    /// The socket, if the kernel seals what is written to it. Whoever writes says so, by
+    /// [`Self::has_sent_file`].
+    pub(crate) fn kernel_socket(&self) -> Option<&TcpStream> {
+        let outgoing = self.outgoing.borrow();
+        matches!(outgoing.kernel, Kernel::Seals(_)).then_some(&self.socket)
+    }
+
+    /// So many bytes of a file, in so many pieces, were written to [`Self::kernel_socket`].
+    pub(crate) fn has_sent_file(&self, bytes: u64, pieces: u64) {
+        if let Kernel::Seals(key) = &self.outgoing.borrow().kernel {
+            key.sealed_file(bytes, pieces);
+        }
+    }
+
+    /// That the kernel may seal more.
+    ///
+    /// # Errors
+    ///
+    /// `EKEYEXPIRED` if its key is worn: the connection must end.
+    pub(crate) fn check_kernel_key(&self) -> io::Result<()> {
+        self.outgoing.borrow().check_kernel_key(&self.socket)
+    }
+
+    /// Whether a body can be sealed whole: if not, the client is to come again for it.
+    pub(crate) fn can_seal(&self, body_bytes: u64) -> bool {
+        match &self.outgoing.borrow().kernel {
+            Kernel::Seals(key) => key.has_room_for(body_bytes),
+            Kernel::Nothing | Kernel::MayTake(_) => true,
+        }
+    }
+
+    /// Whether the connection should end before another answer, because the kernel's key is worn or
+    /// the client asks for another.
+    pub(crate) fn is_key_due(&self) -> bool {
+        let outgoing = self.outgoing.borrow();
+        match &outgoing.kernel {
+            Kernel::Seals(key) => outgoing.is_key_asked_for || key.is_worn(self.socket.as_fd()),
+            Kernel::Nothing | Kernel::MayTake(_) => false,
+        }
+    }
+
+    /// Has the kernel seal an alert.
+    fn send_alert(&self, description: u8) -> io::Result<()> {
+        let payload = alert_payload(description);
+        send_record(self.socket.as_fd(), record_type::ALERT, &payload)
     }
 
     fn has_something(&self) -> bool {
@@ -328,10 +479,15 @@ impl TlsStream {
         if !is_requested {
             return Ok(());
         }
-        match &outgoing.sealer {
+        match (&outgoing.sealer, &outgoing.kernel) {
             // It leaves with what is sent next, so however often it asks, no more waits for it.
-            Some(_) => outgoing.is_key_asked_for = true,
-            None => self.new_key = Some(Box::new(outgoing.next_key()?)),
+            (Some(_), _) => outgoing.is_key_asked_for = true,
+            // The kernel keeps the key that it has: the client is to come again.
+            (None, Kernel::Seals(_)) => {
+                outgoing.is_key_asked_for = true;
+                self.has_ended = true;
+            }
+            (None, _) => self.new_key = Some(Box::new(outgoing.next_key()?)),
         }
         Ok(())
     }
@@ -349,6 +505,9 @@ impl TlsStream {
             // Whether it is heard is the peer's business.
             drop(self.socket.try_write(&record));
         }
+        if matches!(outgoing.kernel, Kernel::Seals(_)) {
+            drop(self.try_now(|| self.send_alert(alert)));
+        }
         io::Error::new(io::ErrorKind::InvalidData, error)
     }
 }
@@ -356,10 +515,22 @@ impl TlsStream {
 impl Outgoing {
     fn next_key(&mut self) -> io::Result<NewKey> {
         let secrets = self.keys.update_tx_secret().map_err(io::Error::other)?;
-        NewKey::new(self.suite, secrets)
+        let is_for_kernel = matches!(self.kernel, Kernel::MayTake(_));
+        NewKey::new(self.suite, secrets, is_for_kernel)
+    }
+
+    fn check_kernel_key(&self, socket: &TcpStream) -> io::Result<()> {
+        match &self.kernel {
+            Kernel::Seals(key) => key.check(socket.as_fd()),
+            Kernel::Nothing | Kernel::MayTake(_) => Ok(()),
+        }
     }
 
     fn seal(&mut self, fragment: &[u8]) -> io::Result<()> {
+        if let Kernel::Seals(_) = self.kernel {
+            self.sealed.extend_from_slice(fragment);
+            return Ok(());
+        }
         let is_worn = self.sealer.as_ref().is_some_and(Sealer::is_worn);
         let is_tls13 = matches!(self.suite, SupportedCipherSuite::Tls13(_));
         if std::mem::take(&mut self.is_key_asked_for) || (is_worn && is_tls13) {

@@ -1,6 +1,8 @@
 //! The server's side of TLS against rustls's client: whatever is written comes whole, however its
 //! records are cut on the way.
 
+mod kernel;
+
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -242,6 +242,7 @@ impl Transfers {
         bump(&self.stats.transfers, 1);
         let mut transfer = Transfer::new(self, file.into(), pieces, to.into(), policy, control);
         let bytes = transfer.reader.left_bytes();
+        transfer.ask_kernel(bytes).await?;
         while transfer.reader.left_bytes() > 0 {
             transfer.advance().await?;
         }
@@ -344,6 +345,18 @@ impl<'a> Transfer<'a> {
             arranger: is_adaptive.then_some(&transfers.arranger),
             limits: [own, policy.limit.clone(), transfers.total.clone()],
             steps: 0,
+        }
+    }
+
+    /// Has the kernel seal what is sent, if it is to be sealed and the kernel can.
+    async fn ask_kernel(&mut self, bytes: u64) -> Result<(), TransferError> {
+        loop {
+            let asked = self.outlet.with_kernel(bytes);
+            if let Some(outlet) = asked.map_err(TransferError::Peer)? {
+                self.outlet = outlet;
+                return Ok(());
+            }
+            self.writable().await?;
         }
     }
 
@@ -561,6 +574,8 @@ fn is_of_the_peer(error: &io::Error) -> bool {
                 | libc::ENETRESET
                 | libc::EPERM
                 | libc::EACCES
+                // Of TLS, whose key has sealed as much as it may.
+                | libc::EKEYEXPIRED
         )
     )
 }

@@ -1,6 +1,6 @@
 //! Where a transfer goes: a socket, to which the kernel moves bytes of the file itself, a
-//! connection with TLS, for which they are read, sealed and sent, or a stream of HTTP/2, for which
-//! they are read.
+//! connection with TLS, for which the kernel does the same and seals them or they are read, sealed
+//! and sent here, or a stream of HTTP/2, for which they are read.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -32,6 +32,7 @@ pub struct Outlet<'a>(Kind<'a>);
 enum Kind<'a> {
     Plain(&'a TcpStream),
     Tls(&'a TlsStream),
+    KernelTls(&'a TlsStream, &'a TcpStream),
     Stream(&'a StreamBody),
 }
 
@@ -45,8 +46,16 @@ impl<'a> From<&'a ByteStream> for Outlet<'a> {
     fn from(stream: &'a ByteStream) -> Self {
         Self(match stream {
             ByteStream::Plain(socket) => Kind::Plain(socket),
-            ByteStream::Tls(stream) => Kind::Tls(stream),
+            ByteStream::Tls(stream) => tls(stream),
         })
+    }
+}
+
+/// A connection with TLS, as it stands.
+fn tls(stream: &TlsStream) -> Kind<'_> {
+    match stream.kernel_socket() {
+        Some(socket) => Kind::KernelTls(stream, socket),
+        None => Kind::Tls(stream),
     }
 }
 
@@ -56,11 +65,23 @@ impl<'a> From<&'a StreamBody> for Outlet<'a> {
     }
 }
 
-impl Outlet<'_> {
+impl<'a> Outlet<'a> {
+    /// Has the kernel seal a body of so many bytes, if it can and that is worth it. `None` if what
+    /// was sealed before must have left first.
+    pub(super) fn with_kernel(self, body_bytes: u64) -> io::Result<Option<Self>> {
+        match self.0 {
+            Kind::Tls(stream) if stream.may_ask_kernel(body_bytes) => {
+                let is_asked = stream.try_ask_kernel(body_bytes)?;
+                Ok(is_asked.then(|| Self(tls(stream))))
+            }
+            _ => Ok(Some(self)),
+        }
+    }
+
     /// Waits until something can be sent.
     pub(super) async fn writable(self) -> io::Result<()> {
         match self.0 {
-            Kind::Plain(socket) => socket.writable().await,
+            Kind::Plain(socket) | Kind::KernelTls(_, socket) => socket.writable().await,
             Kind::Tls(stream) => stream.socket().writable().await,
             Kind::Stream(stream) => stream.writable().await,
         }
@@ -69,7 +90,9 @@ impl Outlet<'_> {
     /// Bytes that the peer has not acknowledged, if that says how this transfer goes on.
     pub(super) fn unacknowledged_bytes(self) -> u64 {
         match self.0 {
-            Kind::Plain(socket) => unacknowledged_bytes(socket.as_fd()),
+            Kind::Plain(socket) | Kind::KernelTls(_, socket) => {
+                unacknowledged_bytes(socket.as_fd())
+            }
             Kind::Tls(stream) => unacknowledged_bytes(stream.socket().as_fd()),
             Kind::Stream(_) => 0,
         }
@@ -79,7 +102,7 @@ impl Outlet<'_> {
     pub(super) fn flush(self) -> io::Result<bool> {
         match self.0 {
             Kind::Plain(_) | Kind::Stream(_) => Ok(true),
-            Kind::Tls(stream) => stream.try_flush(),
+            Kind::Tls(stream) | Kind::KernelTls(stream, _) => stream.try_flush(),
         }
     }
 
@@ -90,28 +113,44 @@ impl Outlet<'_> {
         pieces: impl Iterator<Item = Range<u64>>,
         mappings: &Mappings,
     ) -> io::Result<Step> {
-        let socket = match self.0 {
-            Kind::Plain(socket) => socket,
-            Kind::Tls(stream) => return sealed(file, pieces, stream),
-            Kind::Stream(stream) => return stream.step(file, pieces),
-        };
-        let mut stepped = None;
-        let outcome = socket.try_io(Interest::WRITABLE, || {
-            let step = step_over(file, pieces, (socket, mappings))?;
-            stepped = Some(step);
-            match step.end {
-                // The reactor must not take it for writable any longer; the edge will come.
-                StepEnd::Full => Err(io::ErrorKind::WouldBlock.into()),
-                StepEnd::Done | StepEnd::EndOfFile => Ok(()),
+        match self.0 {
+            Kind::Plain(socket) => moved(file, pieces, (socket, mappings)),
+            Kind::KernelTls(stream, socket) => {
+                stream.check_kernel_key()?;
+                let mut count = 0;
+                let pieces = pieces.inspect(|_| count += 1);
+                let step = moved(file, pieces, (socket, mappings))?;
+                stream.has_sent_file(step.sent_bytes, count);
+                Ok(step)
             }
-        });
-        match (stepped, outcome) {
-            (Some(step), _) => Ok(step),
-            // The reactor has not heard yet that it is writable.
-            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(FULL),
-            (None, Err(error)) => Err(error),
-            (None, Ok(())) => unreachable!("a step that went well was kept"),
+            Kind::Tls(stream) => sealed(file, pieces, stream),
+            Kind::Stream(stream) => stream.step(file, pieces),
         }
+    }
+}
+
+/// A step that the kernel makes.
+fn moved(
+    file: &Arc<File>,
+    pieces: impl Iterator<Item = Range<u64>>,
+    (socket, mappings): (&TcpStream, &Mappings),
+) -> io::Result<Step> {
+    let mut stepped = None;
+    let outcome = socket.try_io(Interest::WRITABLE, || {
+        let step = step_over(file, pieces, (socket, mappings))?;
+        stepped = Some(step);
+        match step.end {
+            // The reactor must not take it for writable any longer; the edge will come.
+            StepEnd::Full => Err(io::ErrorKind::WouldBlock.into()),
+            StepEnd::Done | StepEnd::EndOfFile => Ok(()),
+        }
+    });
+    match (stepped, outcome) {
+        (Some(step), _) => Ok(step),
+        // The reactor has not heard yet that it is writable.
+        (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(FULL),
+        (None, Err(error)) => Err(error),
+        (None, Ok(())) => unreachable!("a step that went well was kept"),
     }
 }
 

@@ -181,7 +181,13 @@ fn sendfile(
     u64::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-fn is_writable(socket: BorrowedFd<'_>) -> io::Result<bool> {
+/// Whether a socket takes something now. If not, an edge-triggered wait is sure to see it become
+/// writable (net/ipv4/tcp.c, `tcp_poll`: SOCK_NOSPACE).
+///
+/// # Errors
+///
+/// What `poll` says.
+pub fn is_writable(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let mut asked = libc::pollfd {
         fd: socket.as_raw_fd(),
         events: libc::POLLOUT,

@@ -23,6 +23,8 @@ pub use network::{Interface, addresses, interfaces};
 pub use ring::{Ring, RingTrain};
 pub use udp::Udp;
 
+use crate::kernel_tls::Cipher;
+
 /// Everything that was asked and tried.
 #[derive(Debug)]
 pub struct Facts {
@@ -32,8 +34,8 @@ pub struct Facts {
     pub ring: Result<Ring, Refused>,
     /// What a UDP socket can do here.
     pub udp: Udp,
-    /// Whether the kernel can encrypt what leaves on a TCP connection (kTLS).
-    pub kernel_tls: Result<(), Refused>,
+    /// The ciphers by which the kernel can encrypt what leaves on a TCP connection (kTLS).
+    pub kernel_tls: Result<Vec<Cipher>, Refused>,
     /// How much memory can be locked, and in pages of what size.
     pub memory: Memory,
     /// The network interfaces and what they do in hardware.

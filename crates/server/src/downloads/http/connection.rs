@@ -87,6 +87,7 @@ impl Connection {
     async fn run(&mut self) -> io::Result<Ended> {
         loop {
             let head_bytes = match self.receive().await? {
+                None if self.socket.is_key_due() => break,
                 None => return Ok(Ended::Closed),
                 Some(Ok(_)) if self.is_http2() => return Ok(Ended::IsHttp2),
                 Some(Ok(head_bytes)) => head_bytes,
@@ -207,6 +208,9 @@ impl Connection {
         let Some((answer, body)) = self.decide(&request, keeps_alive).await? else {
             return Ok(Next::Closes);
         };
+        if !self.socket.can_seal(answer.body_bytes) {
+            return Ok(Next::Closes);
+        }
         let control = Control::default();
         let sent = self.send(&answer, body.as_ref(), &control).await;
         let is_whole = sent.is_ok();
@@ -226,7 +230,7 @@ impl Connection {
             user_agent: request.user_agent,
         });
         sent?;
-        Ok(if keeps_alive {
+        Ok(if keeps_alive && !self.socket.is_key_due() {
             Next::Stays
         } else {
             Next::Closes

@@ -21,7 +21,7 @@ use crate::downloads::Site;
 use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
-use crate::downloads::send::{To, send_file};
+use crate::downloads::send::To;
 use crate::hls_live::SentText;
 use crate::library::{Media, blocking};
 use crate::remote::Held;
@@ -342,10 +342,17 @@ impl Made {
         let Way {
             to, stall_time_max, ..
         } = *way;
-        if let Some((socket, file)) = to.plain().zip(self.live_file(way)) {
+        if !self.is_text && !self.shared.is_empty() {
+            let body_bytes = part.end.saturating_sub(part.start);
+            let asked = to.ask_kernel(body_bytes, stall_time_max).await;
+            if let Err(error) = asked {
+                return Some(Err(error));
+            }
+        }
+        if let Some(file) = self.live_file(way) {
             let sent = async {
                 to.send(head, true, stall_time_max).await?;
-                send_file(socket, &file, part.clone(), stall_time_max).await
+                to.send_file(&file, part.clone(), stall_time_max).await
             };
             return Some(sent.await);
         }
@@ -359,7 +366,7 @@ impl Made {
 
     /// The file that has what is shared, if many ask for it on connections like this one.
     fn live_file(&self, way: &Way<'_>) -> Option<Arc<File>> {
-        if self.is_text || self.shared.is_empty() || way.to.plain().is_none() {
+        if self.is_text || self.shared.is_empty() || !way.to.takes_files() {
             return None;
         }
         let slot = || FileSlot::take(way.site);
