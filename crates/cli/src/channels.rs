@@ -359,7 +359,7 @@ pub(crate) const API_ADDRESS: &str = "127.0.0.1:8555";
 const API_PORT: u16 = 8555;
 
 /// Bytes of a file of --sdp, at most.
-pub(crate) const SDP_BYTES_MAX: usize = 64 << 10;
+const SDP_BYTES_MAX: usize = 64 << 10;
 
 /// Shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;

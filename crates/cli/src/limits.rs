@@ -31,7 +31,6 @@ use onrush_wire::pace::adaptive;
 use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
-use crate::channels;
 use crate::doctor::Doctor;
 use onrush_cli::units::{Rate, Size, Time};
 
@@ -463,7 +462,6 @@ fn of_channels() -> Vec<Limit> {
         rtsp::RESPONSE_BYTES_MAX as bytes, "an answer of what is pulled, and its head";
         rtsp::RESPONSE_HEADERS_MAX as count, "its header lines";
         sdp::FORMAT_PARAMETERS_BYTES_MAX as bytes, "a format of a published track";
-        channels::SDP_BYTES_MAX as bytes, "a description of a channel (--sdp)";
         members::LINE_ERRORS_MAX as count, "wrong lines told of";
     }
 }

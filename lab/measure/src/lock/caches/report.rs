@@ -17,26 +17,40 @@ pub fn report(record: &CachesRecord) -> Report {
 
 type UseKey = (usize, u32, Keeper);
 
+/// What a run of it took.
+#[derive(Clone, Copy)]
+struct Took {
+    use_ns: f64,
+    unmap_ns: f64,
+    registrations: f64,
+}
+
 fn uses_told(record: &CachesRecord) -> Table {
-    let uses: Vec<(UseKey, Vec<(f64, f64, f64)>)> =
-        gather(record.runs.iter().filter_map(|run| match *run {
-            Run::Use {
-                keeper,
-                bytes,
-                uses,
+    let uses: Vec<(UseKey, Vec<Took>)> = gather(record.runs.iter().filter_map(|run| match *run {
+        Run::Use {
+            keeper,
+            bytes,
+            uses,
+            use_ns,
+            unmap_ns,
+            registrations,
+            ..
+        } => {
+            let took = Took {
                 use_ns,
                 unmap_ns,
                 registrations,
-                ..
-            } => Some(((bytes, uses, keeper), (use_ns, unmap_ns, registrations))),
-            _ => None,
-        }));
+            };
+            Some(((bytes, uses, keeper), took))
+        }
+        _ => None,
+    }));
     table! {
         "Memory that is asked for and given back so often, and then unmapped: medians",
         for ((bytes, uses, keeper), runs) in &uses,
-        let of = |of: fn(&(f64, f64, f64)) -> f64| runs.iter().map(of).collect::<Vec<_>>(),
-        let use_ns = of(|run| run.0),
-        let unmap_ns = of(|run| run.1),
+        let of = |of: fn(&Took) -> f64| runs.iter().map(of).collect::<Vec<_>>(),
+        let use_ns = of(|run| run.use_ns),
+        let unmap_ns = of(|run| run.unmap_ns),
         let pairs = use_ns.iter().zip(&unmap_ns),
         let whole = pairs.map(|(a, b)| a + b / f64::from(*uses)).collect::<Vec<_>>();
         Column::key("memory") => size(*bytes),
@@ -45,7 +59,7 @@ fn uses_told(record: &CachesRecord) -> Table {
         Column::us("a use", 3).with_range().less() => use_ns,
         Column::us("munmap", 2).with_range().less() => unmap_ns,
         Column::us("a use and its part of munmap", 3).less() => whole,
-        Column::count("registrations", 1) => median(of(|run| run.2)),
+        Column::count("registrations", 1) => median(of(|run| run.registrations)),
     }
 }
 
