@@ -610,6 +610,8 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
     let metrics = SocketAddr::from((SND_IPV4, METRICS_PORT));
     let arguments = ["--burst=20ms", &format!("--metrics={metrics}")];
     let site = Site::with_clip(&clip(24.0), Mode::Uso, &arguments);
+    // Memory that is made ready meanwhile has calls of its own.
+    site.server.wait_for_line("cache: all ", LONG).unwrap();
     // Nobody looks at the packets: they are dropped where they arrive.
     let sink = Sink::attach(&site.testbed.rcv, RCV_DEVICE, 1024..=u16::MAX).unwrap();
     let set_up = |_| Viewer::setup(&site.testbed, "clip.ts");

@@ -133,6 +133,27 @@ impl Page {
     }
 }
 
+/// Plays the demo clip: sockets of RTP and RTCP, the client, the URL and the session.
+fn play(site: &Site) -> ([UdpSocket; 2], Client, String, String) {
+    let rtsp = site.server.wait_for_line("listening  rtsp://", LONG);
+    let rtsp = rtsp.unwrap();
+    let rtsp = rtsp.rsplit("//").next().unwrap().trim_end_matches('/');
+    let rtsp: SocketAddr = rtsp.parse().unwrap();
+    // RTP's port is the lower one, whatever order they come in.
+    let mut sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.sort_by_key(|socket| socket.local_addr().unwrap().port());
+    let ports = sockets.each_ref().map(|s| s.local_addr().unwrap().port());
+    let mut client = Client::connect(rtsp).unwrap();
+    let url = format!("rtsp://{rtsp}/demo.ts");
+    let transport = format!("RTP/AVP;unicast;client_port={}-{}", ports[0], ports[1]);
+    let track = format!("{url}/track1");
+    let setup = client.request("SETUP", &track, &[("Transport", &transport)]);
+    let session = setup.unwrap().session_id().unwrap().0.to_owned();
+    let playing = client.request("PLAY", &url, &[("Session", &session)]);
+    assert_eq!(playing.unwrap().status, 200);
+    (sockets, client, url, session)
+}
+
 #[test]
 fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
     let (site, metrics) = site();
@@ -143,41 +164,10 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
     assert_eq!(site.get("/demo.ts", "").body.len(), film.len());
     assert_eq!(site.get("/none", "").status, 404);
 
-    let rtsp = site
-        .server
-        .wait_for_line("listening  rtsp://", LONG)
-        .unwrap();
-    let rtsp = rtsp.rsplit("//").next().unwrap().trim_end_matches('/');
-    let rtsp: SocketAddr = rtsp.parse().unwrap();
-    // RTP's port is the lower one, whatever order they come in.
-    let mut sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    sockets.sort_by_key(|socket| socket.local_addr().unwrap().port());
-    let ports = sockets.each_ref().map(|s| s.local_addr().unwrap().port());
+    let (sockets, mut client, url, session) = play(&site);
     let is_over = Arc::new(AtomicBool::new(false));
     let receiver = receive(sockets[0].try_clone().unwrap(), Arc::clone(&is_over));
-    let mut client = Client::connect(rtsp).unwrap();
-    let url = format!("rtsp://{rtsp}/demo.ts");
-    let transport = format!("RTP/AVP;unicast;client_port={}-{}", ports[0], ports[1]);
-    let setup = client
-        .request(
-            "SETUP",
-            &format!("{url}/track1"),
-            &[("Transport", &transport)],
-        )
-        .unwrap();
-    assert_eq!(setup.status, 200, "{setup:?}");
-    let session = setup
-        .header("Session")
-        .unwrap()
-        .split(';')
-        .next()
-        .unwrap()
-        .to_owned();
     let of_session = [("Session", &*session)];
-    assert_eq!(
-        client.request("PLAY", &url, &of_session).unwrap().status,
-        200
-    );
     let playing = wait_until(metrics, "it plays", |status| status.engines[0].packets > 20);
     assert_eq!((playing.sessions.now, playing.sessions.connections), (1, 1));
     assert_eq!(
@@ -431,10 +421,13 @@ fn a_server_leaves_its_last_status_behind() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("status.json");
         let option = format!("--status-at-exit={}", file.display());
-        let mut site = Site::plain(&[&option, "--metrics=0"]);
-        let body = site.get("/film.ts", "").body;
+        let mut site = Site::new(&[&option, "--metrics=0"], |root| {
+            fs::copy(DEMO, root.join("demo.ts")).unwrap();
+        });
+        let body = site.get("/demo.ts", "").body;
         assert!(!file.exists());
-        // The engine's thread may begin later than a download ends.
+        // An engine that has nothing to send does not tick.
+        let playing = play(&site);
         let metrics = metrics_address(&site.server);
         wait_until(metrics, "the engine ticks", |it| it.engines[0].ticks > 0);
         let status = end(&mut site.server, signal, &file);
@@ -445,6 +438,7 @@ fn a_server_leaves_its_last_status_behind() {
         assert_eq!(status.engines[0].streams, 0);
         assert!(status.engines[0].ticks > 0 && status.process.cpu_ns > 0);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        drop(playing);
     }
 }
 
