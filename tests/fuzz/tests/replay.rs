@@ -101,7 +101,7 @@ fn seeds_of_depacketizers_make_parts() {
             understood.push(path.file_name().unwrap().to_owned());
         }
     }
-    assert_eq!(understood, ["h264_aac", "h265_opus", "mp2t"]);
+    assert_eq!(understood, ["av1", "h264_aac", "h265_opus", "mp2t", "vp9"]);
 }
 
 #[test]
