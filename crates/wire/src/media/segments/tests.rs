@@ -293,7 +293,7 @@ fn a_configuration_is_made_of_the_first_frame() {
     let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
     let mut track = pictures(&told, |at| 77 + at as u64 * 1000);
     track.config = None;
-    let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0, 0];
+    let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0x13, 0xf0, 0x0b, 0x30];
     let read = |part: Range<u64>| (part == (77..109)).then(|| frame.to_vec());
     let film = Segmented::new(&index(vec![track]), true, read).unwrap();
     assert_eq!(film.renditions[0].codec.as_deref(), Some("vp09.00.11.08"));
