@@ -187,6 +187,11 @@ pub(crate) struct Load {
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     latency_max: Option<Time>,
 
+    /// Never sleep, so that the server need not wake this processor (hls); a processor of its own
+    /// is needed
+    #[arg(long, hide_short_help = true)]
+    busy_poll: bool,
+
     #[command(flatten)]
     output: Output,
 }
@@ -285,6 +290,7 @@ impl Load {
             buffer_ns: self.buffer.nanos(),
             start_up_ns_max: self.start_up_max.as_ref().map(Time::nanos),
             latency_ns_max: self.latency_max.as_ref().map(Time::nanos),
+            busy_poll: self.busy_poll,
             pid: common.pid,
             seed: common.seed,
             ..HlsSettings::new(common.urls, common.clients)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::thread_cpu_ns;
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use url::Url;
 
@@ -60,6 +60,9 @@ pub struct HlsSettings {
     pub latency_ns_max: Option<u64>,
     /// The server's process, if it runs here.
     pub pid: Option<u32>,
+    /// Whether the load generator never sleeps, so that nothing that is sent has to wake it.
+    #[serde(default)]
+    pub busy_poll: bool,
     /// What choices are drawn from.
     pub seed: u64,
 }
@@ -162,6 +165,7 @@ async fn all(
         (looked_at.active.get(), failed)
     };
     let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
+    let poller = settings.busy_poll.then(|| spawn_local(poll_for_ever()));
     sleep_until(shared.begin + ramp).await;
     let (from, from_bytes) = (Instant::now(), shared.bytes());
     let (cpu_ns, before) = (thread_cpu_ns(), usage_now()?);
@@ -171,14 +175,25 @@ async fn all(
     for client in clients {
         drop(client.await);
     }
-    reporter.abort();
-    drop(reporter.await);
+    for helper in [Some(reporter), poller].into_iter().flatten() {
+        helper.abort();
+        drop(helper.await);
+    }
     let mut run = shared.run.take();
     run.failures = shared.failures.take().into_iter().collect();
     run.bytes_steady = to_bytes.saturating_sub(from_bytes);
     run.server = after.zip(before).map(|(after, before)| after.since(before));
     (run.wall_ns, run.own_cpu_ns) = (wall_ns, own_cpu_ns);
     Ok(run)
+}
+
+/// Keeps this thread from sleeping: it asks what has come instead, over and over. What wakes a
+/// sleeping thread on another processor of a virtual machine is an interrupt of several us, at the
+/// sender's cost; players on other machines cost a server nothing of the kind.
+async fn poll_for_ever() {
+    loop {
+        yield_now().await;
+    }
 }
 
 /// One place among the players: someone plays there from its time to the end.
@@ -302,6 +317,7 @@ impl HlsSettings {
             start_up_ns_max: None,
             latency_ns_max: None,
             pid: None,
+            busy_poll: false,
             seed: 1,
         }
     }
