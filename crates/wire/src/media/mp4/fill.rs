@@ -154,6 +154,10 @@ impl Filler {
         let result = told_of.by_ref().try_for_each(|told| {
             left = left.checked_sub(1).ok_or_else(|| Some(too_many()))?;
             let shown = told.decode_ticks.saturating_add(told.composition_ticks);
+            if shown < end_ticks && held.is_empty() {
+                let room = room - samples.len();
+                return self.push(&mut samples, told, room).map_err(Some);
+            }
             if shown >= end_ticks {
                 held.push(told);
                 if held.len() < HELD_MAX {

@@ -5,36 +5,54 @@
 //! So nothing is allocated, whatever counts they tell. Where tables disagree, the one that ends
 //! first decides, or what is missing is made up as other players do; either is told.
 
-use super::boxes::{Boxes, Fields};
+use super::boxes::{Boxes, Fields, Name};
 
 /// The tables of a track.
 #[derive(Clone, Debug)]
 pub(super) struct Tables<'a> {
     sizes: Sizes<'a>,
-    durations: Table<'a>,
+    durations: Table<'a, PAIR_BYTES>,
     /// How much later than decoded samples are shown.
-    compositions: Option<Table<'a>>,
-    chunks: Table<'a>,
-    chunk_runs: Table<'a>,
+    compositions: Option<Table<'a, PAIR_BYTES>>,
+    chunks: Chunks<'a>,
+    chunk_runs: Table<'a, CHUNK_RUN_BYTES>,
     /// Those that a decoder can start at; `None` if that are all.
-    syncs: Option<Table<'a>>,
+    syncs: Option<Table<'a, NUMBER_BYTES>>,
     /// Besides those, in QuickTime's `stps`, the ones that begin an open group of pictures.
-    partial_syncs: Option<Table<'a>>,
+    partial_syncs: Option<Table<'a, NUMBER_BYTES>>,
 }
 
-/// Rows of equal length.
+/// Rows of one number, of two, and of `stsc`.
+const NUMBER_BYTES: usize = 4;
+const PAIR_BYTES: usize = 8;
+const CHUNK_RUN_BYTES: usize = 12;
+
+/// Rows of equal length. A film of two hours has half a million; so none is looked for twice.
 #[derive(Clone, Copy, Debug)]
-struct Table<'a> {
-    bytes: &'a [u8],
-    row_bytes: usize,
+struct Table<'a, const ROW_BYTES: usize> {
+    rows: &'a [[u8; ROW_BYTES]],
+}
+
+/// Where each chunk begins.
+#[derive(Clone, Copy, Debug)]
+enum Chunks<'a> {
+    /// `stco`.
+    Narrow(Table<'a, 4>),
+    /// `co64`.
+    Wide(Table<'a, 8>),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Sizes<'a> {
     /// All have so many bytes.
     Equal { bytes: u32, count: u32 },
-    /// Each has its own, of so many bits.
+    /// Each has its own.
     Each {
+        table: &'a [[u8; NUMBER_BYTES]],
+        count: u32,
+    },
+    /// Each has its own, of so many bits.
+    Short {
         table: &'a [u8],
         bits: u32,
         count: u32,
@@ -59,11 +77,46 @@ pub(super) struct Told {
     pub(super) description: u32,
 }
 
-impl<'a> Table<'a> {
+impl<'a, const ROW_BYTES: usize> Table<'a, ROW_BYTES> {
+    /// A table whose number of rows stands in front of it; what does not lie in `bytes` is left
+    /// out.
+    fn counted(bytes: &'a [u8], name: &str, problems: &mut Vec<String>) -> Self {
+        let mut fields = Fields(bytes);
+        let told = fields.u32().unwrap_or(0) as usize;
+        let (rows, _) = fields.0.as_chunks();
+        if told > rows.len() {
+            let there = rows.len();
+            problems.push(format!("{name} tells of {told} rows and has {there}"));
+        }
+        Self {
+            rows: &rows[..rows.len().min(told)],
+        }
+    }
+
+    /// The table of this name in a sample table box, if there is one.
+    fn read(stbl: &Boxes<'a>, name: &Name, problems: &mut Vec<String>) -> Option<Self> {
+        let bytes = stbl.first(name)?.get(4..)?;
+        let name = str::from_utf8(name).unwrap_or("?");
+        Some(Self::counted(bytes, name, problems))
+    }
+
+    /// Number `field` of row `at`.
+    fn field(&self, at: usize, field: usize) -> Option<u32> {
+        let (fields, _) = self.rows.get(at)?.as_chunks();
+        fields.get(field).copied().map(u32::from_be_bytes)
+    }
+
+    /// The first two numbers of row `at`.
+    fn pair(&self, at: usize) -> Option<(u32, u32)> {
+        Some((self.field(at, 0)?, self.field(at, 1)?))
+    }
+}
+
+impl Table<'_, NUMBER_BYTES> {
     /// Whether `number` is in a table of ascending numbers, of which those before row `next` have
     /// been asked for. Rows that do not ascend are passed over.
     fn names(self, number: u32, next: &mut usize) -> bool {
-        while let Some(row) = self.row(*next).and_then(|mut row| row.u32()) {
+        while let Some(row) = self.field(*next, 0) {
             if row >= number {
                 return row == number;
             }
@@ -71,34 +124,20 @@ impl<'a> Table<'a> {
         }
         false
     }
+}
 
-    /// A table whose number of rows stands in front of it; what does not lie in `bytes` is left
-    /// out.
-    fn counted(bytes: &'a [u8], row_bytes: usize, name: &str, problems: &mut Vec<String>) -> Self {
-        let mut fields = Fields(bytes);
-        let told = fields.u32().unwrap_or(0) as usize;
-        let rows = fields.0.len() / row_bytes;
-        if told > rows {
-            problems.push(format!("{name} tells of {told} rows and has {rows}"));
+impl<'a> Chunks<'a> {
+    fn read(stbl: &Boxes<'a>, problems: &mut Vec<String>) -> Option<Self> {
+        let narrow = Table::read(stbl, b"stco", problems).map(Self::Narrow);
+        narrow.or_else(|| Table::read(stbl, b"co64", problems).map(Self::Wide))
+    }
+
+    /// Where chunk `at` begins, if there are so many.
+    fn offset(&self, at: usize) -> Option<u64> {
+        match self {
+            Self::Narrow(table) => table.field(at, 0).map(u64::from),
+            Self::Wide(table) => table.rows.get(at).copied().map(u64::from_be_bytes),
         }
-        Self {
-            bytes: &fields.0[..rows.min(told) * row_bytes],
-            row_bytes,
-        }
-    }
-
-    fn row(&self, at: usize) -> Option<Fields<'a>> {
-        let start = at.checked_mul(self.row_bytes)?;
-        self.bytes.get(start..start + self.row_bytes).map(Fields)
-    }
-
-    fn pair(&self, at: usize) -> Option<(u32, u32)> {
-        let mut row = self.row(at)?;
-        Some((row.u32()?, row.u32()?))
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len() / self.row_bytes
     }
 }
 
@@ -132,16 +171,21 @@ impl<'a> Sizes<'a> {
         if u64::from(count) > rows {
             problems.push(format!("there are {count} samples, and sizes of {rows}"));
         }
-        Some(Self::Each {
-            table: fields.0,
-            bits,
-            count: u32::try_from(rows).unwrap_or(u32::MAX).min(count),
+        let (table, count) = (fields.0, u32::try_from(rows).unwrap_or(u32::MAX).min(count));
+        Some(match bits {
+            32 => {
+                let (table, _) = table.as_chunks();
+                Self::Each { table, count }
+            }
+            _ => Self::Short { table, bits, count },
         })
     }
 
     fn count(&self) -> u32 {
         match *self {
-            Self::Equal { count, .. } | Self::Each { count, .. } => count,
+            Self::Equal { count, .. } | Self::Each { count, .. } | Self::Short { count, .. } => {
+                count
+            }
         }
     }
 
@@ -150,7 +194,8 @@ impl<'a> Sizes<'a> {
         let at = at as usize;
         match *self {
             Self::Equal { bytes, .. } => bytes,
-            Self::Each { table, bits: 4, .. } => {
+            Self::Each { table, .. } => table.get(at).copied().map_or(0, u32::from_be_bytes),
+            Self::Short { table, bits: 4, .. } => {
                 let both = table.get(at / 2).copied().unwrap_or(0);
                 u32::from(if at.is_multiple_of(2) {
                     both >> 4
@@ -158,7 +203,7 @@ impl<'a> Sizes<'a> {
                     both & 15
                 })
             }
-            Self::Each { table, bits, .. } => {
+            Self::Short { table, bits, .. } => {
                 let width = (bits / 8) as usize;
                 let bytes = table.get(at * width..(at + 1) * width).unwrap_or_default();
                 let add = |sum: u32, &byte: &u8| sum << 8 | u32::from(byte);
@@ -174,17 +219,12 @@ impl<'a> Tables<'a> {
     pub(super) fn read(stbl: &'a [u8], problems: &mut Vec<String>) -> Option<Self> {
         let stbl = Boxes(stbl);
         let sizes = Sizes::read(&stbl, problems)?;
-        let mut table = |name, row_bytes| {
-            let bytes = stbl.first(name)?.get(4..)?;
-            let name = str::from_utf8(name).unwrap_or("?");
-            Some(Table::counted(bytes, row_bytes, name, problems))
-        };
-        let chunks = table(b"stco", 4).or_else(|| table(b"co64", 8))?;
-        let chunk_runs = table(b"stsc", 12)?;
-        let durations = table(b"stts", 8)?;
-        let syncs = table(b"stss", 4);
-        let partial_syncs = table(b"stps", 4);
-        let compositions = table(b"ctts", 8);
+        let chunks = Chunks::read(&stbl, problems)?;
+        let chunk_runs = Table::read(&stbl, b"stsc", problems)?;
+        let durations = Table::read(&stbl, b"stts", problems)?;
+        let syncs = Table::read(&stbl, b"stss", problems);
+        let partial_syncs = Table::read(&stbl, b"stps", problems);
+        let compositions = Table::read(&stbl, b"ctts", problems);
         let tables = Self {
             sizes,
             durations,
@@ -206,7 +246,7 @@ impl<'a> Tables<'a> {
     pub(super) fn equal_bytes(&self) -> Option<u32> {
         match self.sizes {
             Sizes::Equal { bytes, .. } => Some(bytes),
-            Sizes::Each { .. } => None,
+            Sizes::Each { .. } | Sizes::Short { .. } => None,
         }
     }
 
@@ -224,10 +264,8 @@ impl<'a> Tables<'a> {
         let Some(table) = self.compositions else {
             return 0;
         };
-        let offsets = (0..table.len()).filter_map(|at| table.pair(at));
-        let least = offsets
-            .map(|(_, offset)| i64::from(offset.cast_signed()))
-            .min();
+        let offset = |[.., a, b, c, d]: &[u8; PAIR_BYTES]| i32::from_be_bytes([*a, *b, *c, *d]);
+        let least = table.rows.iter().map(offset).min().map(i64::from);
         -least.unwrap_or(0).min(0)
     }
 
@@ -240,6 +278,7 @@ impl<'a> Tables<'a> {
             chunk: 0,
             chunk_run: 0,
             in_chunk: 0,
+            description: 1,
             offset: 0,
             duration: Run::default(),
             composition: Run::default(),
@@ -273,7 +312,7 @@ struct Run {
 
 impl Run {
     /// Goes to the run that has the next sample. Whether there is one.
-    fn settle(&mut self, table: &Table<'_>) -> bool {
+    fn settle(&mut self, table: &Table<'_, PAIR_BYTES>) -> bool {
         while self.left == 0 {
             let Some((count, value)) = table.pair(self.next) else {
                 return false;
@@ -297,6 +336,8 @@ pub(super) struct Samples<'a> {
     chunk: usize,
     chunk_run: usize,
     in_chunk: u32,
+    /// The entry of the chunk that is open.
+    description: u32,
     offset: u64,
     duration: Run,
     composition: Run,
@@ -313,32 +354,19 @@ impl Samples<'_> {
     fn settle_chunk(&mut self) -> bool {
         let (chunks, runs) = (&self.tables.chunks, &self.tables.chunk_runs);
         while self.in_chunk == 0 {
-            let Some(mut row) = chunks.row(self.chunk) else {
+            let Some(offset) = chunks.offset(self.chunk) else {
                 return false;
             };
-            let offset = match chunks.row_bytes {
-                4 => row.u32().map(u64::from),
-                _ => row.u64(),
-            };
-            self.offset = offset.unwrap_or(0);
+            self.offset = offset;
             self.chunk += 1;
-            let first_of = |run: usize| runs.pair(run).map(|(first, _)| first as usize);
+            let first_of = |run: usize| runs.field(run, 0).map(|first| first as usize);
             while first_of(self.chunk_run + 1).is_some_and(|first| first <= self.chunk) {
                 self.chunk_run += 1;
             }
-            self.in_chunk = runs.pair(self.chunk_run).map_or(0, |(_, samples)| samples);
+            self.in_chunk = runs.field(self.chunk_run, 1).unwrap_or(0);
+            self.description = runs.field(self.chunk_run, 2).unwrap_or(1);
         }
         true
-    }
-
-    /// The entry of the chunk that is open.
-    fn description(&self) -> u32 {
-        let row = self.tables.chunk_runs.row(self.chunk_run);
-        let fields = row.and_then(|mut row| {
-            row.bytes(8)?;
-            row.u32()
-        });
-        fields.unwrap_or(1)
     }
 
     /// Whether the next sample is one that a decoder can start at.
@@ -397,7 +425,7 @@ impl Iterator for Samples<'_> {
             composition_ticks,
             duration_ticks: u64::from(duration) * u64::from(count),
             is_sync: self.is_sync(),
-            description: self.description(),
+            description: self.description,
         };
         self.number += count;
         self.in_chunk -= count;
