@@ -9,6 +9,7 @@ mod game;
 mod group;
 mod http;
 mod lock;
+mod mechanisms;
 mod paths;
 mod relay;
 mod serve;
@@ -25,6 +26,7 @@ use game::Game;
 use group::Group;
 use http::Http;
 use lock::Lock;
+use mechanisms::Mechanisms;
 use paths::Paths;
 use relay::RelayBench;
 use serve::Serve;
@@ -47,6 +49,7 @@ enum Experiment {
     Capacity(Capacity),
     Soak(Soak),
     Lock(Lock),
+    Mechanisms(Mechanisms),
     Relay(RelayBench),
     Cue(Cue),
     Group(Group),
@@ -66,6 +69,7 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Soak(arguments) => soak::run(arguments, out),
         Experiment::Serve(arguments) => serve::run(arguments, out),
         Experiment::Lock(arguments) => lock::run(arguments, out),
+        Experiment::Mechanisms(arguments) => mechanisms::run(arguments, out),
         Experiment::Relay(arguments) => relay::run(arguments, out),
         Experiment::Cue(arguments) => cue::run(arguments, out),
         Experiment::Group(arguments) => group::run(arguments, out),
