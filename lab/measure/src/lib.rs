@@ -39,6 +39,7 @@ pub mod simulate;
 pub mod stats;
 pub mod table;
 mod tls_peer;
+pub mod trains;
 pub mod trend;
 mod window;
 pub mod yardstick;

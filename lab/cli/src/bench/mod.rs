@@ -14,6 +14,7 @@ mod paths;
 mod relay;
 mod serve;
 mod soak;
+mod trains;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ use paths::Paths;
 use relay::RelayBench;
 use serve::Serve;
 use soak::Soak;
+use trains::Trains;
 
 /// Measure what Onrush does, and judge it
 ///
@@ -56,6 +58,7 @@ enum Experiment {
     Game(Game),
     Http(Http),
     Paths(Paths),
+    Trains(Trains),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -76,5 +79,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Game(arguments) => game::run(arguments, out),
         Experiment::Http(arguments) => http::run(arguments, out),
         Experiment::Paths(arguments) => paths::run(arguments, out),
+        Experiment::Trains(arguments) => trains::run(arguments, out),
     }
 }

@@ -11,7 +11,7 @@ use crate::lock::{caches, reliability, reuse};
 use crate::table::Report;
 use crate::{
     capacity, cue, game, group, http, load, lock, mechanisms, model, paths, primitives, relay,
-    serve, simulate,
+    serve, simulate, trains,
 };
 
 /// What a record says.
@@ -40,6 +40,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         reuse::NAME => told(record, reuse::report),
         serve::NAME => told(record, serve::report),
         simulate::NAME => told(record, simulate::report),
+        trains::NAME => told(record, trains::report),
         soak::NAME => told(record, capacity::soak_report),
         _ => {
             return Err(ReportError::Unknown {
