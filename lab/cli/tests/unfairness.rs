@@ -108,8 +108,6 @@ fn is_kept(site: &Site, arguments: &[&str]) {
 /// Waits until packets come to the receiving device at a rate that no control has.
 fn wait_for_packets(testbed: &Testbed, count: u64) {
     let give_up = Instant::now() + LONG;
-    let file = format!("/sys/class/net/{RCV_DEVICE}/statistics/rx_packets");
-    // A namespace sees its own devices where sysfs is mounted in it.
     let received = || -> u64 {
         let shown = testbed
             .rcv
@@ -120,10 +118,7 @@ fn wait_for_packets(testbed: &Testbed, count: u64) {
             .split_ascii_whitespace()
             .filter_map(|word| word.parse().ok());
         // Bytes, then packets.
-        numbers
-            .clone()
-            .nth(1)
-            .unwrap_or_else(|| panic!("{file}: {shown}"))
+        numbers.clone().nth(1).unwrap_or_else(|| panic!("{shown}"))
     };
     let before = received();
     while received() < before + count {

@@ -232,8 +232,8 @@ impl Symbols {
                 let address = u64::from_str_radix(words.next()?, 16).ok()?;
                 let kind = words.next()?;
                 // Code, and what may stand in for it.
-                let is_code = matches!(kind, "t" | "T" | "w" | "W");
-                is_code.then(|| Some((address, words.next()?.to_owned())))?
+                let name = words.next()?;
+                matches!(kind, "t" | "T" | "w" | "W").then(|| (address, name.to_owned()))
             })
             .collect();
         symbols.sort_unstable();

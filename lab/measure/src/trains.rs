@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use onrush_primitives::hardware::HardwareCounters;
@@ -21,7 +22,6 @@ use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::sink::{Look, Sink};
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
 use serde::{Deserialize, Serialize};
-use std::os::fd::AsRawFd;
 
 use crate::error::{ExperimentError, bounds, refuse, what_is};
 use crate::experiment::{Environment, Record};
@@ -254,7 +254,7 @@ impl Attempt {
         }
     }
 
-    /// Packets of a burst that leave in one of its trains.
+    /// Bursts that one of its trains carries.
     fn bursts(self) -> u64 {
         if self == Self::Joined { 2 } else { 1 }
     }
@@ -484,8 +484,8 @@ pub fn report(record: &TrainsRecord) -> Report {
     let settings = &record.settings;
     let mut report = Report::new("What may make a train cheaper");
     report.text(format!(
-        "{} receivers, a socket each; trains of {} packets of {} bytes from registered memory, {} in \
-         a crossing; each turn {} bursts, {} rounds, attempts in an order that is drawn for each",
+        "{} receivers, a socket each; trains of {} packets of {} bytes from registered memory, {} \
+         in a crossing; each turn {} bursts, {} rounds, attempts in an order that is drawn for each",
         settings.receivers,
         settings.packets,
         settings.packet_bytes,

@@ -131,8 +131,8 @@ fn held(rows: &[Row<'_>]) -> Table {
         yardsticks.iter().copied().reduce(f64::max),
     ) {
         table.note(format!(
-            "A fixed piece of work on the sender's processor took {least:.1} to {most:.1} ms before \
-             these runs."
+            "A fixed piece of work on the sender's processor took {least:.1} to {most:.1} ms \
+             before these runs."
         ));
     }
     table

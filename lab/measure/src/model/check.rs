@@ -47,10 +47,8 @@ pub fn checked(record: &ModelRecord) -> Vec<Checked> {
     let mut all = Vec::new();
     for &mode in &record.settings.modes {
         let costs = Costs::of(record, mode);
-        for (formula, checked) in with_formulas(record, mode, costs.as_ref()) {
-            drop(formula);
-            all.push(checked);
-        }
+        let of_mode = with_formulas(record, mode, costs.as_ref()).into_iter();
+        all.extend(of_mode.map(|(_, checked)| checked));
     }
     all
 }

@@ -87,7 +87,7 @@ pub fn well_predicted(checked: &[Checked]) -> Verdict {
 #[must_use]
 pub fn out_of_sample(halves: &Halves) -> Table {
     let mut table = table! {
-        "Out of sample: each path by half of the terms, chosen on the other half of paths and sizes",
+        "Out of sample: each path by terms that were chosen on the other half of paths and sizes",
         for it in &halves.judged;
         Column::key("path") => it.name.as_str(),
         Column::ns("measured", 0) => it.measured_ns,

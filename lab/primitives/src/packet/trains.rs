@@ -135,8 +135,9 @@ impl TrainRing {
         let all = sockets.connected.iter().chain([&sockets.unconnected]);
         let files: Vec<_> = all.map(AsRawFd::as_raw_fd).collect();
         ring.submitter().register_files(&files)?;
+        let sin_family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
         let addresses = sockets.addresses.iter().map(|at| libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_family,
             sin_port: at.port().to_be(),
             sin_addr: libc::in_addr {
                 s_addr: u32::from_ne_bytes(at.ip().octets()),
@@ -301,7 +302,8 @@ fn prefetch(record: &[Line; RECORD_LINES], lines: usize) {
 /// `IORING_SEND_ZC_REPORT_USAGE` and `IORING_NOTIF_USAGE_ZC_COPIED`.
 const REPORT_USAGE: u16 = 8;
 const USAGE_COPIED: i32 = i32::MIN;
-const ADDRESS_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+const ADDRESS_BYTES: libc::socklen_t = 16;
+const _: () = assert!(size_of::<libc::sockaddr_in>() == 16);
 
 #[cfg(test)]
 mod tests {
