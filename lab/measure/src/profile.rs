@@ -12,6 +12,7 @@ use onrush_primitives::named;
 use onrush_primitives::sampling::{Event, Sampler, Samples};
 use serde::{Deserialize, Serialize};
 
+use crate::machine;
 use crate::stats::{ratio, to_f64};
 use crate::table::{Column, Table, table};
 
@@ -173,7 +174,15 @@ pub(crate) struct Profiling {
     clock: Sampler,
     instructions: Option<Sampler>,
     misses: Option<Sampler>,
-    thread: u32,
+    threads: Threads,
+}
+
+/// Whose time is looked for.
+#[derive(Clone, Debug)]
+struct Threads {
+    sender: u32,
+    /// In the kernel these are charged, too: what interrupts them is the sender's.
+    interrupted: Vec<u32>,
 }
 
 /// What was seen, by part.
@@ -185,7 +194,7 @@ pub struct Profile {
     pub parts: BTreeMap<Part, u64>,
     /// The functions that most samples were in.
     pub functions: Vec<Function>,
-    /// Samples that were in other threads' own code.
+    /// Samples that were of other programs on that processor.
     pub elsewhere: u64,
     /// Samples that there was no room for.
     pub lost: u64,
@@ -263,13 +272,20 @@ impl Profiling {
     /// # Errors
     ///
     /// If the kernel lets nobody look.
-    pub(crate) fn start(core: usize, thread: u32) -> io::Result<Self> {
+    pub(crate) fn start(core: usize, sender: u32) -> io::Result<Self> {
+        // Who rests has no number.
+        let mut interrupted = vec![0];
+        interrupted.extend(machine::softirq_thread(core));
+        interrupted.extend(machine::awake_threads());
         Ok(Self {
             clock: Sampler::start(Event::Clock, core, CLOCK_PERIOD_NS)?,
             // Many machines have none of these to show.
             instructions: Sampler::start(Event::Instructions, core, INSTRUCTIONS_PERIOD).ok(),
             misses: Sampler::start(Event::Misses, core, MISSES_PERIOD).ok(),
-            thread,
+            threads: Threads {
+                sender,
+                interrupted,
+            },
         })
     }
 
@@ -282,7 +298,7 @@ impl Profiling {
         let seen = self.clock.finish();
         profile.lost = seen.lost;
         let mut functions = BTreeMap::<(Part, &str), u64>::new();
-        for (part, name) in charged(&seen, self.thread, symbols) {
+        for (part, name) in charged(&seen, &self.threads, symbols) {
             match part {
                 Some(part) => {
                     *profile.parts.entry(part).or_default() += 1;
@@ -305,7 +321,7 @@ impl Profiling {
         let counted = |sampler: Option<Sampler>, period: u64| {
             let mut parts = BTreeMap::new();
             let seen = sampler.map(Sampler::finish).unwrap_or_default();
-            for part in charged(&seen, self.thread, symbols).filter_map(|(part, _)| part) {
+            for part in charged(&seen, &self.threads, symbols).filter_map(|(part, _)| part) {
                 *parts.entry(part).or_default() += period;
             }
             parts
@@ -317,19 +333,20 @@ impl Profiling {
 }
 
 /// What each sample is charged to, and the function; `None`: to nobody of ours. What the kernel
-/// does on the sender's processor is the sender's, whoever it interrupts for that.
+/// does for other programs on the sender's processor is theirs.
 fn charged<'a>(
     seen: &'a Samples,
-    thread: u32,
+    threads: &'a Threads,
     symbols: &'a Symbols,
 ) -> impl Iterator<Item = (Option<Part>, &'a str)> {
     seen.samples.iter().map(move |sample| {
-        if sample.is_kernel {
+        let is_own = sample.thread == threads.sender;
+        if sample.is_kernel && (is_own || threads.interrupted.contains(&sample.thread)) {
             let name = symbols.name(sample.address);
             return (Some(Part::of_kernel(name)), name);
         }
-        let is_own = sample.thread == thread;
-        (is_own.then_some(Part::OwnCode), "our code")
+        let is_code = is_own && !sample.is_kernel;
+        (is_code.then_some(Part::OwnCode), "our code")
     })
 }
 
@@ -399,8 +416,8 @@ impl Profile {
         let ns = to_f64(all * self.period_ns) / to_f64(trains.max(1));
         table.note(format!(
             "{all} samples, {} us apart, of {trains} trains: {ns:.0} ns a train, interrupts and \
-             the far end's work on the sender's processor included. {} samples were in other \
-             threads' own code; {} had no room.",
+             the far end's work on the sender's processor included. {} samples were of other \
+             programs; {} had no room.",
             self.period_ns / 1000,
             self.elsewhere,
             self.lost
@@ -467,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn other_threads_are_charged_with_their_own_code_alone() {
+    fn what_others_do_on_the_processor_is_theirs() {
         let sample = |address, thread, is_kernel| Sample {
             address,
             thread,
@@ -478,12 +495,18 @@ mod tests {
                 sample(0x40_0000, 7, false),
                 sample(0x40_0000, 8, false),
                 sample(0xffff_ffff_8100_0010, 8, true),
+                sample(0xffff_ffff_8100_0010, 9, true),
             ],
             lost: 0,
         };
         let symbols = Symbols::parse(KALLSYMS);
-        let charged: Vec<_> = charged(&seen, 7, &symbols).map(|(part, _)| part).collect();
-        assert_eq!(charged, [Some(Part::OwnCode), None, Some(Part::Ring)]);
+        let threads = Threads {
+            sender: 7,
+            interrupted: vec![0, 8],
+        };
+        let charged = charged(&seen, &threads, &symbols).map(|(part, _)| part);
+        let expected = [Some(Part::OwnCode), None, Some(Part::Ring), None];
+        assert_eq!(charged.collect::<Vec<_>>(), expected);
     }
 
     #[test]

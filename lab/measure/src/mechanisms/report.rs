@@ -194,7 +194,9 @@ fn verdicts(rows: &[Row<'_>]) -> Vec<Verdict> {
             best.of.mechanism
         );
         // What lies within the search's step is one number.
-        let least = row.missed.map_or(row.sessions(), |missed| missed.sessions);
+        let least = row
+            .missed
+            .map_or_else(|| row.sessions(), |missed| missed.sessions);
         let is_kept = row.sessions() > 0 && best.sessions() <= least.max(row.sessions());
         Some(Verdict::new(what, found, is_kept))
     };
