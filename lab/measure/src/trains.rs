@@ -484,8 +484,8 @@ pub fn report(record: &TrainsRecord) -> Report {
     let settings = &record.settings;
     let mut report = Report::new("What may make a train cheaper");
     report.text(format!(
-        "{} receivers, a socket each; trains of {} packets of {} bytes from registered memory, {} \
-         in a crossing; each turn {} bursts, {} rounds, attempts in an order that is drawn for each",
+        "{} receivers, a socket each; trains of {} packets of {} bytes from registered memory, \
+         {} in a crossing; each turn {} bursts, {} rounds, attempts in an order that is drawn",
         settings.receivers,
         settings.packets,
         settings.packet_bytes,
