@@ -9,6 +9,7 @@ use clap::{Args, ValueHint};
 use onrush_group::Way;
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::checked;
+use onrush_measure::model::halves::halves;
 use onrush_measure::model::{self, Costs, Load, ModelRecord, NAME, Settings, group, of_many, path};
 use onrush_measure::report::model as model_report;
 use onrush_measure::table::{Cell, Column, Report, Table};
@@ -29,6 +30,11 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "SIZE", default_value_t = Size(1328),
           value_parser = within(Size(16), Size(65_507)))]
     packet: Size,
+
+    /// Check with packets of these sizes, too
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', requires = "check",
+          value_parser = within(Size(64), Size(1472)))]
+    also: Vec<Size>,
 
     /// Rate of each client's stream
     #[arg(long, value_name = "RATE", default_value_t = Rate(4_000_000))]
@@ -59,6 +65,7 @@ pub(crate) struct Predict {
     ///
     /// Each path moves 64 MiB in the same session, turn about with the probes. Ends with 1 if less
     /// than 80 % of the paths are predicted within 20 % in both modes. Takes a minute.
+    /// Terms are also chosen anew on one half of the paths and sizes and judged on the other.
     #[arg(long, conflicts_with = "from")]
     check: bool,
 
@@ -97,6 +104,7 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
         let checked = checked(&record);
         report.add([model_report::checked(&checked)]);
         report.add([model_report::well_predicted(&checked)]);
+        report.add(halves(&record).as_ref().map(model_report::out_of_sample));
     } else {
         report.add([paths(arguments, &costs)]);
     }
@@ -177,6 +185,11 @@ impl Predict {
         Settings {
             check: self.check,
             packet_bytes,
+            more_packet_bytes: self
+                .also
+                .iter()
+                .filter_map(|size| u32::try_from(size.0).ok())
+                .collect(),
             ..Settings::default()
         }
     }

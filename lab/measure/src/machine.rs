@@ -131,6 +131,12 @@ pub fn awake_ns() -> u64 {
     cpu_ns_of_all(&threads_named(AWAKE_NAME))
 }
 
+/// The threads that keep processors awake.
+#[must_use]
+pub fn awake_threads() -> Vec<u32> {
+    threads_named(AWAKE_NAME)
+}
+
 const AWAKE_NAME: &str = "keep-awake";
 
 /// What work costs a thread that is bound to a processor: its own time, and that of the processor's
@@ -178,7 +184,9 @@ impl SenderClock {
     }
 }
 
-fn softirq_thread(core: usize) -> Option<u32> {
+/// The softirq thread of a processor, if the kernel shows it.
+#[must_use]
+pub fn softirq_thread(core: usize) -> Option<u32> {
     let name = format!("ksoftirqd/{core}");
     let all = fs::read_dir("/proc").ok()?;
     let numbers = all

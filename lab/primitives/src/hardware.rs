@@ -50,23 +50,23 @@ impl HardwareCounters {
 /// `struct perf_event_attr` as it was at first, which every kernel takes.
 #[derive(Default)]
 #[repr(C)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
+pub(crate) struct Attributes {
+    pub(crate) kind: u32,
+    pub(crate) size: u32,
+    pub(crate) config: u64,
+    pub(crate) sample_period: u64,
+    pub(crate) sample_type: u64,
+    pub(crate) read_format: u64,
     /// None: it counts at once, in both modes, this thread alone.
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    breakpoint_address: u64,
+    pub(crate) flags: u64,
+    pub(crate) wakeup_events: u32,
+    pub(crate) breakpoint_type: u32,
+    pub(crate) breakpoint_address: u64,
 }
 
-const TYPE_HARDWARE: u32 = 0;
-const INSTRUCTIONS: u64 = 1;
-const CACHE_MISSES: u64 = 3;
+pub(crate) const TYPE_HARDWARE: u32 = 0;
+pub(crate) const INSTRUCTIONS: u64 = 1;
+pub(crate) const CACHE_MISSES: u64 = 3;
 /// As many bytes as the structure has in `PERF_ATTR_SIZE_VER0`.
 const ATTRIBUTES_BYTES: u32 = 64;
 /// `PERF_FLAG_FD_CLOEXEC`.
@@ -78,19 +78,25 @@ const _: () = assert!(offset_of!(Attributes, flags) == 40);
 fn open(kind: u32, config: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind,
-        size: ATTRIBUTES_BYTES,
         config,
         ..Attributes::default()
     };
-    let (call, this_thread, any, none) = (libc::SYS_perf_event_open, 0, -1, -1);
+    let (this_thread, any) = (0, -1);
+    open_with(attributes, this_thread, any)
+}
+
+/// Opens an event of a thread (0: the caller; -1: all) on a processor (-1: any).
+pub(crate) fn open_with(mut attributes: Attributes, thread: i32, core: i32) -> io::Result<OwnedFd> {
+    attributes.size = ATTRIBUTES_BYTES;
+    let (call, no_group) = (libc::SYS_perf_event_open, -1);
     // SAFETY: the structure is readable for as many bytes as it says, and is only read.
     let fd = unsafe {
         libc::syscall(
             call,
             &raw const attributes,
-            this_thread,
-            any,
-            none,
+            thread,
+            core,
+            no_group,
             CLOSE_ON_EXEC,
         )
     };

@@ -74,6 +74,7 @@ macro_rules! named {
 pub mod bandwidth;
 pub mod call;
 pub mod code;
+pub mod cork;
 pub mod counter;
 pub mod hardware;
 pub mod latency;
@@ -82,6 +83,7 @@ pub mod packet;
 pub mod process;
 pub mod reader;
 pub mod remap;
+pub mod sampling;
 pub mod segment;
 pub mod sendgrp;
 pub mod switch;

@@ -145,7 +145,7 @@ impl Memory {
 
 impl Mapped {
     /// Maps the first `bytes` of `file`, shared, to be read. The file must not become shorter
-    /// meanwhile.
+    /// meanwhile, nor be written by anybody.
     pub fn map(file: &File, bytes: usize) -> io::Result<Self> {
         let mapping = Mapping::map(bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd())?;
         Ok(Self { mapping })
@@ -167,6 +167,14 @@ impl Mapped {
         let at = unsafe { self.mapping.base.as_ptr().add(offset) };
         // SAFETY: the page is part of a file that is as long (the caller of `map` sees to that).
         unsafe { at.read_volatile() }
+    }
+
+    /// Its bytes. Who reads a page that the file has no more of gets SIGBUS: see [`Self::map`].
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is readable, lives as long as `self`, and is borrowed; the file is
+        // as long and nobody writes it (the caller of `map` sees to that).
+        unsafe { slice::from_raw_parts(self.mapping.base.as_ptr(), self.mapping.bytes) }
     }
 
     /// Says that no page will be read because its neighbour was: the kernel then reads none ahead.

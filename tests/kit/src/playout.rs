@@ -34,7 +34,8 @@ pub const WORST_KEPT_MAX: usize = 16;
 /// Of a viewer's packets the part that comes in time, and of viewers the part that this holds for.
 pub const PART_IN_TIME: f64 = 0.999;
 
-/// Below so many packets before the last that was looked at, a stream's rate is not known.
+/// Below so many packets before the last that was looked at, a stream's rate is not known, and it
+/// is taken to be as slow as it can be.
 const RATE_PACKETS_MIN: u64 = 50;
 
 /// The account of one stream of one viewer.
@@ -195,12 +196,20 @@ impl Playout {
         let came = packets.checked_sub(self.packets_first)?;
         let known = self.packets_last.checked_sub(self.packets_first)?;
         let ticks = self.timestamp_last.wrapping_sub(self.timestamp_first);
-        if known < RATE_PACKETS_MIN || ticks == 0 {
+        if known == 0 || ticks == 0 {
             return None;
         }
         let media_ns = self.media_ns();
-        // The media time of all that came, at the rate of what was looked at.
-        let reached_ns = u128::from(media_ns) * u128::from(came) / u128::from(known);
+        // The media time of all that came, at the rate of what was looked at. Of few packets the
+        // rate is not known: each of those that nobody looked at has brought as much as there was
+        // between two looks, which is more than it has.
+        let reached_ns = match known < RATE_PACKETS_MIN {
+            true => {
+                let unseen = u128::from(came.saturating_sub(known));
+                u128::from(media_ns) + unseen * u128::from(self.step_ns_max)
+            }
+            false => u128::from(media_ns) * u128::from(came) / u128::from(known),
+        };
         let reached_ns = i64::try_from(reached_ns).ok()?;
         let since_ns = ended
             .at_ns
@@ -210,7 +219,12 @@ impl Playout {
         let starved_ns = open_ns.checked_sub(self.step_ns_max)?;
         let unseen_ns = starved_ns.checked_sub(ended.buffer_ns)?;
         let missing = u128::from(unseen_ns) * u128::from(known) / u128::from(media_ns.max(1));
-        Some((starved_ns, u64::try_from(missing).unwrap_or(u64::MAX)))
+        // However slow it is said to be, something was due.
+        let least = u64::from(known < RATE_PACKETS_MIN && unseen_ns > 0);
+        Some((
+            starved_ns,
+            u64::try_from(missing).unwrap_or(u64::MAX).max(least),
+        ))
     }
 
     /// What the viewer would have needed, who stopped watching then, as for [`Self::restart`];
@@ -568,6 +582,31 @@ mod tests {
         assert_eq!(starved.needed_ns, 4_990_000_000);
         // A film that is over owes nothing.
         assert_eq!(playout.finish(None, packets).unwrap().missing, 0);
+    }
+
+    #[test]
+    fn a_viewer_who_got_hardly_anything_is_starved() {
+        // Twenty packets, 200 ms of media, then nothing more.
+        let few = |packets_in_all: u64, ended_ms| {
+            let mut playout = Playout::default();
+            for number in 0..20 {
+                let timestamp = u32::try_from(number * 900).unwrap();
+                playout.train(&Train {
+                    timestamps: (timestamp, timestamp),
+                    clock_hz: 90_000,
+                    packets: 1,
+                    packets_before: number,
+                    arrival_ns: BEGIN_NS + number * 10_000_000,
+                });
+            }
+            playout.finish(ended(ended_ms), packets_in_all).unwrap()
+        };
+        let starved = few(20, 2000);
+        assert!(starved.missing > 150, "{starved:?}");
+        assert!(starved.needed_ns > 1_700_000_000, "{starved:?}");
+        // What it may have buffered is not missing, nor what nobody looked at.
+        assert_eq!(few(20, 240).missing, 0);
+        assert_eq!(few(200, 2000).missing, 0);
     }
 
     #[test]

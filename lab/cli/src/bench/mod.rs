@@ -9,10 +9,12 @@ mod game;
 mod group;
 mod http;
 mod lock;
+mod mechanisms;
 mod paths;
 mod relay;
 mod serve;
 mod soak;
+mod trains;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,10 +27,12 @@ use game::Game;
 use group::Group;
 use http::Http;
 use lock::Lock;
+use mechanisms::Mechanisms;
 use paths::Paths;
 use relay::RelayBench;
 use serve::Serve;
 use soak::Soak;
+use trains::Trains;
 
 /// Measure what Onrush does, and judge it
 ///
@@ -47,12 +51,14 @@ enum Experiment {
     Capacity(Capacity),
     Soak(Soak),
     Lock(Lock),
+    Mechanisms(Mechanisms),
     Relay(RelayBench),
     Cue(Cue),
     Group(Group),
     Game(Game),
     Http(Http),
     Paths(Paths),
+    Trains(Trains),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -66,11 +72,13 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Soak(arguments) => soak::run(arguments, out),
         Experiment::Serve(arguments) => serve::run(arguments, out),
         Experiment::Lock(arguments) => lock::run(arguments, out),
+        Experiment::Mechanisms(arguments) => mechanisms::run(arguments, out),
         Experiment::Relay(arguments) => relay::run(arguments, out),
         Experiment::Cue(arguments) => cue::run(arguments, out),
         Experiment::Group(arguments) => group::run(arguments, out),
         Experiment::Game(arguments) => game::run(arguments, out),
         Experiment::Http(arguments) => http::run(arguments, out),
         Experiment::Paths(arguments) => paths::run(arguments, out),
+        Experiment::Trains(arguments) => trains::run(arguments, out),
     }
 }

@@ -78,6 +78,15 @@ pub(crate) struct Serve {
     #[arg(long)]
     let_idle: bool,
 
+    /// Tell where a train's time goes
+    ///
+    /// The sender's processor is looked at 5000 times a second (perf_event_open), and each look is
+    /// charged to a part: ring, socket, UDP and IP, route, queue, driver, receiving, sink,
+    /// notifications, our own code; instructions and misses beside it where the processor shows
+    /// them. Looking takes some time itself: compare what packets cost without it.
+    #[arg(long)]
+    account: bool,
+
     /// Who cuts trains: uso, software-gso or both
     ///
     /// uso: the device does, as network cards with UDP segmentation offload do; software-gso: the
@@ -102,6 +111,7 @@ const MEASURED: &[&str] = &[
     "repeats",
     "time",
     "let_idle",
+    "account",
     "mode",
 ];
 
@@ -135,6 +145,7 @@ impl Serve {
             media: self.media.clone(),
             burst_ns: self.burst.nanos(),
             keep_awake: !self.let_idle,
+            account: self.account,
             modes: self.mode.modes(),
             ..Settings::default()
         };

@@ -13,6 +13,10 @@ use crate::table::{Column, Table, Verdict, table};
 /// Of the trials of a server, the part that may be void.
 const VOID_PART_MAX: f64 = 0.5;
 
+/// So many trials that were all held say with 95 % that 95 of 100 are: 0.95 to the power of 59 is
+/// less than 0.05.
+const ALL_HELD_MIN: usize = 59;
+
 impl Row<'_> {
     /// Trials that say something.
     fn counted(&self) -> Vec<Trial> {
@@ -22,6 +26,31 @@ impl Row<'_> {
             is_held: run.missed.is_empty(),
         });
         trials.collect()
+    }
+
+    /// What trials say of an aim that were all missed or all held, so that no curve has a limit to
+    /// find, and whether it is reached. `None` if they say nothing: too few count.
+    fn without_limit(&self, aim: f64) -> Option<(String, bool)> {
+        let trials = self.counted();
+        let void = self.trials.len() - trials.len();
+        if trials.len() < TRIALS_MIN || to_f64(void) > VOID_PART_MAX * to_f64(self.trials.len()) {
+            return None;
+        }
+        let held = trials.iter().filter(|trial| trial.is_held).count();
+        let least = trials
+            .iter()
+            .map(|trial| trial.number)
+            .fold(f64::MAX, f64::min);
+        let at_aim = trials.iter().filter(|trial| trial.number >= aim).count();
+        if held == 0 && least <= aim {
+            let found = format!(
+                "all of {} trials were missed, from {least:.0} on",
+                trials.len()
+            );
+            return Some((found, false));
+        }
+        let is_sure = held == trials.len() && at_aim >= ALL_HELD_MIN;
+        is_sure.then(|| (format!("all of {at_aim} trials of as many were held"), true))
     }
 
     /// The curve of those; or why there is none.
@@ -91,19 +120,40 @@ impl CapacityRecord {
         let verdict = |row: &Row<'_>| {
             let what = format!("{}: holds {aim} viewers", row.of.name());
             if self.settings.trials == 0 {
-                let held = row.held.map_or(0, |run| run.clients);
-                let found = format!("{held} were held, of one try; --trials tells how surely");
-                return Verdict::new(what, found, held >= aim);
+                return self.single_try_verdict(row, what, aim);
             }
-            match row.curve() {
-                Ok(curve) => {
+            match (row.curve(), row.without_limit(f64::from(aim))) {
+                (Ok(curve), _) => {
                     let found = format!("95 of 100 trials hold {}", told(&curve.n95));
                     Verdict::new(what, found, curve.n95.number >= f64::from(aim))
                 }
-                Err(why) => Verdict::void(what, why),
+                (Err(_), Some((found, is_held))) => Verdict::new(what, found, is_held),
+                (Err(why), None) => Verdict::void(what, why),
             }
         };
         ours.map(verdict).collect()
+    }
+
+    /// What one try of each number says of an aim. Where the aim was reached only because a number
+    /// that had been missed was tried again, nobody knows: the second try does not undo the first.
+    fn single_try_verdict(&self, row: &Row<'_>, what: String, aim: u32) -> Verdict {
+        let held = row.held.map_or(0, |run| run.clients);
+        let hidden = self.runs.iter().find(|run| {
+            let is_of_row = run.name() == row.of.name();
+            run.is_repeated && is_of_row && run.clients <= aim.max(held)
+        });
+        if let Some(hidden) = hidden.filter(|_| held >= aim) {
+            return Verdict::void(
+                what,
+                format!(
+                    "{held} were held, but {} were missed at first ({}); --trials tells how often",
+                    hidden.clients,
+                    hidden.missed.join("; ")
+                ),
+            );
+        }
+        let found = format!("{held} were held, of one try; --trials tells how surely");
+        Verdict::new(what, found, held >= aim)
     }
 }
 
@@ -175,6 +225,50 @@ mod tests {
         assert_eq!(outcome(&no_trials), Outcome::Kept);
         assert!(no_trials.aim_verdicts()[0].found.contains("of one try"));
         assert!(no_trials.curves_told().is_none());
+    }
+
+    #[test]
+    fn trials_without_a_limit_among_them_miss_an_aim_or_are_many() {
+        // All missed, from 80 viewers on.
+        let missed = tried(70, 95);
+        assert_eq!(outcome(&missed), Outcome::Missed);
+        let found = &missed.aim_verdicts()[0].found;
+        assert!(
+            found.contains("all of 40 trials were missed, from 80 on"),
+            "{found}"
+        );
+        // Of an aim below all that were tried they say nothing.
+        assert_eq!(outcome(&tried(70, 79)), Outcome::Void);
+        // All held: 40 are too few to be sure, and of fewer still are as many viewers as the aim.
+        let mut held = tried(200, 80);
+        assert_eq!(outcome(&held), Outcome::Void);
+        let more: Vec<_> = held.runs[2..21].to_vec();
+        held.runs.extend(more);
+        assert_eq!(outcome(&held), Outcome::Kept);
+        held.settings.aim = Some(81);
+        assert_eq!(outcome(&held), Outcome::Void);
+    }
+
+    #[test]
+    fn a_retry_does_not_hide_a_miss_of_the_search() {
+        let mut record = tried(100, 90);
+        record.settings.trials = 0;
+        record.runs.truncate(2);
+        assert_eq!(outcome(&record), Outcome::Kept);
+        let first = Run {
+            is_repeated: true,
+            ..run(90, &["late"], None)
+        };
+        record.runs.insert(0, first);
+        assert_eq!(outcome(&record), Outcome::Void);
+        let found = &record.aim_verdicts()[0].found;
+        assert!(found.contains("90 were missed at first (late)"), "{found}");
+        // What was missed beyond the aim hides nothing.
+        record.runs[0].clients = 110;
+        assert_eq!(outcome(&record), Outcome::Kept);
+        // An aim that is missed all the same is missed.
+        record.settings.aim = Some(95);
+        assert_eq!(outcome(&record), Outcome::Missed);
     }
 
     #[test]

@@ -151,6 +151,7 @@ mod tests {
             } else {
                 100.0
             },
+            packet_bytes: None,
             void: None,
         }));
         record

@@ -47,25 +47,43 @@ pub fn checked(record: &ModelRecord) -> Vec<Checked> {
     let mut all = Vec::new();
     for &mode in &record.settings.modes {
         let costs = Costs::of(record, mode);
+        let of_mode = with_formulas(record, mode, costs.as_ref()).into_iter();
+        all.extend(of_mode.map(|(_, checked)| checked));
+    }
+    all
+}
+
+/// Each path of each size, with its formula if it has one.
+pub(super) fn with_formulas(
+    record: &ModelRecord,
+    mode: Mode,
+    costs: Option<&Costs>,
+) -> Vec<(Option<Formula>, Checked)> {
+    let settings = &record.settings;
+    let mut all = Vec::new();
+    for packet_bytes in settings.each_packet_bytes() {
+        let size = (packet_bytes != settings.packet_bytes).then_some(packet_bytes);
         for (name, is_tcp) in with_transports() {
-            let shown = shown(name, is_tcp);
-            let is_it = |run: &&Run| run.mode == mode && run.of == Of::Path(shown.clone());
+            let path = shown(name, is_tcp);
+            let is_it = |run: &&Run| {
+                let is_path = run.mode == mode && run.of == Of::Path(path.clone());
+                is_path && run.packet_bytes == size
+            };
             let runs: Vec<_> = record.runs.iter().filter(is_it).collect();
             if runs.is_empty() {
                 continue;
             }
-            let formula = of_path(name, is_tcp, record.settings.packet_bytes);
+            let formula = of_path(name, is_tcp, packet_bytes);
             let valid = runs.iter().filter(|run| run.void.is_none());
             let valid: Vec<_> = valid.map(|run| run.cost_ns).collect();
             let why = runs.iter().find_map(|run| run.void.clone());
-            let why = why.unwrap_or_default();
-            all.push(Checked::new(
-                shown,
-                mode,
-                formula,
-                costs.as_ref(),
-                (&valid, why),
-            ));
+            let shown = match size {
+                Some(bytes) => format!("{path}, {bytes} B"),
+                None => path.clone(),
+            };
+            let known = formula.as_ref().ok().cloned();
+            let samples = (valid.as_slice(), why.unwrap_or_default());
+            all.push((known, Checked::new(shown, mode, formula, costs, samples)));
         }
     }
     all
@@ -138,7 +156,7 @@ pub(super) fn round(
     testbed: &Testbed,
     sink: &mut Sink,
     (file, (core, rest)): (&File, (usize, usize)),
-    (round, packet_bytes): (u32, u32),
+    (round, packet_bytes, is_usual): (u32, u32, bool),
     runs: &mut Vec<Run>,
 ) -> Result<(), ExperimentError> {
     for (name, is_tcp) in with_transports() {
@@ -166,6 +184,7 @@ pub(super) fn round(
             round,
             times,
             cost_ns: ratio(taken_ns, times.max(1)),
+            packet_bytes: (!is_usual).then_some(packet_bytes),
             void,
         });
     }

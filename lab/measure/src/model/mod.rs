@@ -11,12 +11,13 @@
 //!
 //! The files stand on each other in this order: `term` and `probe` on none, `cost` on both,
 //! `formula` on `cost`, `stream` on none, `turn` on `stream` and `probe`, `check` on all of them,
-//! `run` and `beside` on `check`.
+//! `run`, `beside` and `halves` on `check`.
 
 pub mod beside;
 pub mod check;
 mod cost;
 mod formula;
+pub mod halves;
 pub mod probe;
 mod run;
 mod stream;

@@ -113,6 +113,9 @@ pub struct Settings {
     pub check: bool,
     /// Bytes of the packets that paths send, header included.
     pub packet_bytes: u32,
+    /// Packets of these bytes are sent, too.
+    #[serde(default)]
+    pub more_packet_bytes: Vec<u32>,
 }
 
 /// What had its turn.
@@ -139,6 +142,9 @@ pub struct Run {
     pub times: u64,
     /// Processor time of one, in ns.
     pub cost_ns: f64,
+    /// Bytes of the packets of a path, if they are not those of the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet_bytes: Option<u32>,
     /// Why it counts for nothing.
     pub void: Option<String>,
 }
@@ -151,7 +157,18 @@ impl Default for Settings {
             modes: vec![Mode::Uso, Mode::SoftwareGso],
             check: false,
             packet_bytes: 1328,
+            more_packet_bytes: Vec::new(),
         }
+    }
+}
+
+impl Settings {
+    /// Bytes of packets, each size once.
+    pub(crate) fn each_packet_bytes(&self) -> Vec<u32> {
+        let all = [self.packet_bytes].into_iter();
+        let more = self.more_packet_bytes.iter().copied();
+        all.chain(more.filter(|&bytes| bytes != self.packet_bytes))
+            .collect()
     }
 }
 

@@ -55,13 +55,17 @@ pub fn run(
                     round,
                     times,
                     cost_ns,
+                    packet_bytes: None,
                     void,
                 });
             }
             if settings.check {
                 let from = (probes.file(), (core, rest));
-                let which = (round, settings.packet_bytes);
-                check::round(&testbed, &mut sink, from, which, &mut record.runs)?;
+                for packet_bytes in settings.each_packet_bytes() {
+                    let is_usual = packet_bytes == settings.packet_bytes;
+                    let which = (round, packet_bytes, is_usual);
+                    check::round(&testbed, &mut sink, from, which, &mut record.runs)?;
+                }
             }
             done += 1.0;
             progress(done / rounds);

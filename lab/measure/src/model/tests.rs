@@ -236,6 +236,7 @@ fn terms_are_what_is_left_of_the_probes() {
             round: 0,
             times: 1,
             cost_ns,
+            packet_bytes: None,
             void,
         };
         record.runs.push(run(cost_ns, None));

@@ -43,6 +43,29 @@ pub(super) struct Basics {
     pub(super) copy_ns: f64,
 }
 
+impl Basics {
+    /// As vendors and books state them, of no machine in particular but its clock: what predictions
+    /// are made of, which nothing that is measured may have a part in.
+    pub(super) fn stated() -> Self {
+        let cycle_ns = 1e3 / stated_mhz().unwrap_or(STATED_MHZ);
+        Self {
+            cycle_ns,
+            crossing_ns: STATED_CROSSING_CYCLES * cycle_ns,
+            switch_ns: STATED_SWITCH_NS,
+            fault_ns: STATED_FAULT_CYCLES * cycle_ns,
+            copy_ns: cycle_ns / STATED_COPY_BYTES_PER_CYCLE,
+        }
+    }
+}
+
+/// The clock that the processor is said to have, in MHz.
+fn stated_mhz() -> Option<f64> {
+    let told = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = told.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let mhz = line.split(':').nth(1)?.trim().parse().ok()?;
+    (100.0..10_000.0).contains(&mhz).then_some(mhz)
+}
+
 impl Method {
     /// Binds the calling thread to the last processor it may use, and learns its clock.
     ///
@@ -241,6 +264,17 @@ impl Method {
         }
     }
 }
+
+/// A clock, where none is stated.
+const STATED_MHZ: f64 = 3000.0;
+/// A system call that does nothing: SYSCALL and SYSRET, registers saved, and what mitigations add.
+const STATED_CROSSING_CYCLES: f64 = 200.0;
+/// From one process to another, with the caches that it finds cold.
+const STATED_SWITCH_NS: f64 = 1500.0;
+/// A fault of a fresh page: a trap, a page zeroed and mapped.
+const STATED_FAULT_CYCLES: f64 = 1500.0;
+/// Bytes that are copied in a cycle, from the cache next but one: half a vector of 32.
+const STATED_COPY_BYTES_PER_CYCLE: f64 = 16.0;
 
 /// Blocks that a probe takes a round.
 const BLOCKS: f64 = 11.0;

@@ -47,7 +47,8 @@ pub use crate::table::Better;
 use method::Found;
 pub use null_calls::{Again, null_calls};
 pub use record::{
-    Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Row, Series, Unit,
+    Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Prediction, Predictions,
+    Row, Series, Unit,
 };
 
 /// Its name in files.
@@ -129,6 +130,15 @@ fn all(
     settings: &Settings,
     mut progress: impl FnMut(f64, &str),
 ) -> Result<Vec<Entry>, ExperimentError> {
+    let predictions = rows::predictions(settings);
+    progress(
+        0.0,
+        &format!(
+            "{} rows are predicted; SHA-256 {}",
+            predictions.rows.len(),
+            predictions.sha256
+        ),
+    );
     let method = method::Method::new(settings)?;
     let mut found = Found::default();
     let mut watch = notes::Watch::begin();
@@ -159,7 +169,7 @@ fn all(
             }
         }
     }
-    let mut entries = rows::entries(settings, &method, &found);
+    let mut entries = rows::entries(settings, &method, &found, &predictions);
     entries.extend(watch.notes(&method, &found).into_iter().map(Entry::Note));
     Ok(entries)
 }

@@ -2,6 +2,7 @@
 
 use onrush_primitives::named;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::stats::{Summary, median};
 use crate::table::Better;
@@ -34,6 +35,27 @@ pub enum Entry {
     Missing(Missing),
     /// What a reader must know before believing the rest.
     Note(Note),
+    /// What was predicted of rows before anything was measured.
+    Predictions(Predictions),
+}
+
+/// What was predicted of rows before the first probe, from what vendors and books state and from
+/// nothing that this run measures.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Predictions {
+    /// SHA-256 of them, in hexadecimal, as it was told before the first probe.
+    pub sha256: String,
+    /// Of each row, by its name.
+    pub rows: Vec<Prediction>,
+}
+
+/// What was predicted of one row.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The row's name.
+    pub id: String,
+    /// What is expected of it.
+    pub estimate: Estimate,
 }
 
 /// A row of the summary table.
@@ -180,6 +202,39 @@ pub struct Note {
     pub is_warning: bool,
 }
 
+impl Predictions {
+    /// These, with their hash.
+    #[must_use]
+    pub fn of(rows: Vec<Prediction>) -> Self {
+        let sha256 = hash(&rows);
+        Self { sha256, rows }
+    }
+
+    /// Whether they are those of which the hash was told.
+    #[must_use]
+    pub fn are_unchanged(&self) -> bool {
+        hash(&self.rows) == self.sha256
+    }
+
+    /// What was expected of a row.
+    #[must_use]
+    pub fn estimate(&self, id: &str) -> Option<Estimate> {
+        let row = self.rows.iter().find(|row| row.id == id);
+        row.map(|row| row.estimate)
+    }
+}
+
+/// Of each row a line: its name and what is predicted, to six digits.
+fn hash(rows: &[Prediction]) -> String {
+    let mut hasher = Sha256::new();
+    for row in rows {
+        let predicted = row.estimate.predicted.unwrap_or(f64::NAN);
+        hasher.update(format!("{} {predicted:.6e}\n", row.id));
+    }
+    let hexadecimal = |byte: &u8| format!("{byte:02x}");
+    hasher.finalize().iter().map(hexadecimal).collect()
+}
+
 impl Measured {
     /// Of samples by round; `None` without any, or if one is not a number.
     #[must_use]
@@ -281,6 +336,31 @@ mod tests {
         ] {
             assert_eq!(unit.told(value), told);
         }
+    }
+
+    #[test]
+    fn predictions_that_are_changed_afterwards_are_found_out() {
+        let row = |id: &str, predicted| Prediction {
+            id: id.to_owned(),
+            estimate: Estimate {
+                predicted,
+                ..Estimate::default()
+            },
+        };
+        let rows = vec![row("getppid", Some(60.0)), row("fork", None)];
+        let mut predictions = Predictions::of(rows);
+        assert_eq!(predictions.sha256.len(), 64);
+        assert!(predictions.are_unchanged());
+        assert_eq!(
+            predictions.estimate("getppid").unwrap().predicted,
+            Some(60.0)
+        );
+        assert_eq!(predictions.estimate("mmap"), None);
+        predictions.rows[0].estimate.predicted = Some(61.0);
+        assert!(!predictions.are_unchanged());
+        predictions.rows[0].estimate.predicted = Some(60.0);
+        predictions.rows.pop();
+        assert!(!predictions.are_unchanged());
     }
 
     #[test]

@@ -7,26 +7,43 @@ mod network;
 
 use super::method::{Basics, Found, Method};
 use super::{
-    Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Point, Row, Series, Settings,
-    Unit,
+    Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Point, Prediction, Predictions,
+    Row, Series, Settings, Unit,
 };
 use crate::stats::{Summary, to_f64};
 
 /// No time of the table but those that wait is as long.
 const SECOND_NS: f64 = 1e9;
 
+/// What is to be expected of each row, before anything was measured: a row whose prediction would
+/// need another row's figure has none.
+pub(super) fn predictions(settings: &Settings) -> Predictions {
+    let (found, basics) = (Found::default(), Basics::stated());
+    let mut rows = Vec::new();
+    for &group in &settings.groups {
+        let mut sheet = Sheet::new(group, &found, basics);
+        sheet.predicted = Predicted::Asked(Vec::new());
+        sheet.fill();
+        if let Predicted::Asked(mut of_group) = sheet.predicted {
+            rows.append(&mut of_group);
+        }
+    }
+    Predictions::of(rows)
+}
+
 /// Everything that the record says, in the order of the report.
-pub(super) fn entries(settings: &Settings, method: &Method, found: &Found) -> Vec<Entry> {
-    let mut entries = Vec::new();
+pub(super) fn entries(
+    settings: &Settings,
+    method: &Method,
+    found: &Found,
+    predictions: &Predictions,
+) -> Vec<Entry> {
+    let mut entries = vec![Entry::Predictions(predictions.clone())];
     let basics = method.basics();
     for &group in &settings.groups {
         let mut sheet = Sheet::new(group, found, basics);
-        match group {
-            Group::Cpu => cpu::fill(&mut sheet),
-            Group::Memory => memory::fill(&mut sheet),
-            Group::Network => network::fill(&mut sheet),
-            Group::File => file::fill(&mut sheet),
-        }
+        sheet.predicted = Predicted::Known(predictions);
+        sheet.fill();
         entries.append(&mut sheet.entries);
     }
     entries.extend(found.all_missing().map(|(id, why)| {
@@ -43,7 +60,16 @@ pub(super) struct Sheet<'f> {
     group: Group,
     found: &'f Found,
     basics: Basics,
+    predicted: Predicted<'f>,
     entries: Vec<Entry>,
+}
+
+/// Whether rows are predicted, or were.
+enum Predicted<'f> {
+    /// Rows are asked what is expected of them: nothing was measured yet.
+    Asked(Vec<Prediction>),
+    /// They were asked before.
+    Known(&'f Predictions),
 }
 
 /// A row before it is known what was found.
@@ -114,6 +140,21 @@ impl<'p> Plan<'p> {
         self
     }
 
+    /// What is expected, if anything is.
+    fn prediction(&self) -> Option<Prediction> {
+        let both = self.base.zip(self.overhead);
+        let both = both.map(|(base, overhead)| base + overhead);
+        let predicted = both.or(self.base).or(self.overhead)?;
+        Some(Prediction {
+            id: self.id.to_owned(),
+            estimate: Estimate {
+                base: self.base,
+                overhead: self.overhead,
+                predicted: Some(predicted),
+            },
+        })
+    }
+
     /// What is possible at all.
     fn within(mut self, least: f64, most: f64) -> Self {
         self.possible = (least, most);
@@ -127,21 +168,33 @@ impl<'f> Sheet<'f> {
             group,
             found,
             basics,
+            predicted: Predicted::Asked(Vec::new()),
             entries: Vec::new(),
+        }
+    }
+
+    fn fill(&mut self) {
+        match self.group {
+            Group::Cpu => cpu::fill(self),
+            Group::Memory => memory::fill(self),
+            Group::Network => network::fill(self),
+            Group::File => file::fill(self),
         }
     }
 
     /// Adds a row, if it was measured; `explain` is given the measured median.
     fn row(&mut self, plan: &Plan<'_>, explain: impl FnOnce(f64) -> String) {
+        let estimate = match &mut self.predicted {
+            Predicted::Asked(asked) => {
+                asked.extend(plan.prediction());
+                return;
+            }
+            Predicted::Known(known) => known.estimate(plan.id).unwrap_or_default(),
+        };
         let Some(measured) = self.found.measured(plan.id) else {
             return;
         };
-        let predicted = plan
-            .base
-            .zip(plan.overhead)
-            .map(|(base, overhead)| base + overhead);
-        let predicted = predicted.or(plan.base).or(plan.overhead);
-        let verdict = verdict(predicted, measured.median);
+        let verdict = verdict(estimate.predicted, measured.median);
         let explanation = format!("{}{verdict}", explain(measured.median));
         self.entries.push(Entry::Row(Row {
             id: plan.id.to_owned(),
@@ -149,11 +202,7 @@ impl<'f> Sheet<'f> {
             operation: plan.operation.to_owned(),
             unit: plan.unit,
             better: plan.better,
-            estimate: Estimate {
-                base: plan.base,
-                overhead: plan.overhead,
-                predicted,
-            },
+            estimate,
             warnings: warnings(&measured),
             void: void(self.found, plan, measured.median),
             measured,

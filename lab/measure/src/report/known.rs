@@ -10,7 +10,8 @@ use crate::load::http_report::http_report;
 use crate::lock::{caches, reliability, reuse};
 use crate::table::Report;
 use crate::{
-    capacity, cue, game, group, http, load, lock, model, paths, primitives, relay, serve, simulate,
+    capacity, cue, game, group, http, load, lock, mechanisms, model, paths, primitives, relay,
+    serve, simulate, trains,
 };
 
 /// What a record says.
@@ -30,6 +31,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         load::hls::NAME => told(record, hls_report),
         load::http::NAME => told(record, http_report),
         lock::NAME => told(record, lock::report),
+        mechanisms::NAME => told(record, mechanisms::report),
         model::NAME => told(record, model_report::report),
         paths::NAME => told(record, paths::report),
         primitives::NAME => told(record, primitives_report::report),
@@ -38,6 +40,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         reuse::NAME => told(record, reuse::report),
         serve::NAME => told(record, serve::report),
         simulate::NAME => told(record, simulate::report),
+        trains::NAME => told(record, trains::report),
         soak::NAME => told(record, capacity::soak_report),
         _ => {
             return Err(ReportError::Unknown {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::check::{self, Checked, ERROR_MAX, PREDICTED_MIN};
+use crate::model::halves::{Halves, halves};
 use crate::model::probe::Of;
 use crate::model::{Costs, ModelRecord, Term};
 use crate::table::{Block, Column, Report, Table, Verdict, gather, table};
@@ -18,6 +19,7 @@ pub fn report(record: &ModelRecord) -> Report {
     if !checked.is_empty() {
         report.add([self::checked(&checked)]);
         report.add([well_predicted(&checked)]);
+        report.add(halves(record).as_ref().map(out_of_sample));
     }
     let every = Block::Folded("Every turn".to_owned(), vec![turns(record).into()]);
     report.add([every]);
@@ -79,6 +81,41 @@ pub fn well_predicted(checked: &[Checked]) -> Verdict {
         ERROR_MAX * 100.0
     );
     Verdict::at_least(what, [percent], PREDICTED_MIN * 100.0, 0)
+}
+
+/// What was predicted by terms that were chosen on other paths.
+#[must_use]
+pub fn out_of_sample(halves: &Halves) -> Table {
+    let mut table = table! {
+        "Out of sample: each path by terms that were chosen on the other half of paths and sizes",
+        for it in &halves.judged;
+        Column::key("path") => it.name.as_str(),
+        Column::ns("measured", 0) => it.measured_ns,
+        Column::percent("all terms off by", 0) => it.error_all,
+        Column::percent("chosen ones off by", 0) => it.error_chosen,
+        Column::text("") => (it.error_chosen.abs() > ERROR_MAX).then_some("!"),
+    };
+    let (all, chosen) = halves.parts_predicted();
+    let (error_all, error_chosen) = halves.errors();
+    let percent = |part: f64| part * 100.0;
+    table.note(format!(
+        "Within {:.0} %: {:.0} % of these by all terms, {:.0} % by those chosen on the other half; \
+         the error in the middle is {:.0} and {:.0} %.",
+        percent(ERROR_MAX),
+        percent(all),
+        percent(chosen),
+        percent(error_all),
+        percent(error_chosen),
+    ));
+    for (terms, paths) in &halves.chosen {
+        let names: Vec<_> = terms.iter().map(|term| term.name()).collect();
+        table.note(format!(
+            "{} terms were chosen on {paths} paths: {}",
+            names.len(),
+            names.join(", ")
+        ));
+    }
+    table.prefixed("out of sample")
 }
 
 /// What each turn took, of probes and of paths.

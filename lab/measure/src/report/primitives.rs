@@ -1,7 +1,7 @@
 //! The paper's table and its plots, of a record of `onrush-lab measure`.
 
 use crate::plot::{Chart, Drawing, SERIES_MAX, Unit as PlotUnit, Value};
-use crate::primitives::{Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
+use crate::primitives::{Curve, Entry, Group, MeasureRecord, Predictions, Row, Series, Unit};
 use crate::stats::Summary;
 use crate::table::{self, Cell, Column, Report, Table, Verdict};
 
@@ -16,6 +16,11 @@ pub fn report(record: &MeasureRecord) -> Report {
             _ => {}
         }
     }
+    if let Some(told) = predicted_told(record) {
+        report.text(told);
+    }
+    let changed = predictions(record).filter(|it| !it.are_unchanged());
+    report.warn(changed.map(|_| "the predictions are not those whose hash was told"));
     for group in Group::ALL {
         report.add([table(record, group)]);
         let mut marks = Table::new(
@@ -50,6 +55,42 @@ pub fn report(record: &MeasureRecord) -> Report {
         }
     }
     report
+}
+
+fn predictions(record: &MeasureRecord) -> Option<&Predictions> {
+    record.runs.iter().find_map(|entry| match entry {
+        Entry::Predictions(predictions) => Some(predictions),
+        _ => None,
+    })
+}
+
+/// How many of the rows that were predicted before the first probe came near; nothing of records
+/// from before, whose predictions had a part of what was measured.
+fn predicted_told(record: &MeasureRecord) -> Option<String> {
+    let predictions = predictions(record)?;
+    let rows = record.runs.iter().filter_map(|entry| match entry {
+        Entry::Row(row) if row.void.is_none() => Some(row),
+        _ => None,
+    });
+    let off = rows.filter_map(|row| {
+        let predicted = predictions.estimate(&row.id)?.predicted?;
+        (predicted > 0.0).then(|| row.measured.median / predicted)
+    });
+    let off: Vec<f64> = off.collect();
+    let within = |factor: f64| {
+        let near = off
+            .iter()
+            .filter(|&&off| off <= factor && off >= 1.0 / factor);
+        near.count()
+    };
+    Some(format!(
+        "{} rows were predicted before the first probe (SHA-256 {}…), from what vendors and books \
+         state: {} came within 25 %, {} within a factor of two.",
+        off.len(),
+        predictions.sha256.get(..16).unwrap_or_default(),
+        within(1.25),
+        within(2.0)
+    ))
 }
 
 /// The paper's summary table: a row of figures, and below each why it is what it is.

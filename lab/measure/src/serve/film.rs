@@ -65,9 +65,14 @@ pub(super) struct Cue {
 impl Film {
     /// Writes one that is long enough for all sessions.
     pub(super) fn make(settings: &Settings, media: FilmKind) -> Result<Self, ExperimentError> {
-        let played_ns = settings.warm_up_ns + settings.measured_ns + SPARE_NS;
-        let places_ns = PLACES_BYTES_MAX * 8 * 1_000 / (settings.rate_bps / 1_000_000).max(1);
-        let places_ns = places_ns.clamp(1_000_000_000, PLACES_NS_MAX);
+        let played_ns = played_ns(settings);
+        let places_ns = match settings.has_own_films {
+            true => played_ns * u64::from(settings.sessions),
+            false => {
+                let ns = PLACES_BYTES_MAX * 8 * 1_000 / (settings.rate_bps / 1_000_000).max(1);
+                ns.clamp(1_000_000_000, PLACES_NS_MAX)
+            }
+        };
         let write = || -> io::Result<(TempDir, u64)> {
             let folder = tempfile::tempdir()?;
             let path = folder.path().join(name_of(media));
@@ -186,10 +191,16 @@ impl Film {
         bursts.dedup_by_key(|burst| burst.due_ns);
         let mut random = Random::new(settings.seed);
         (0..settings.sessions)
-            .map(|_| {
+            .map(|number| {
                 let place = random.below(bursts.len() as u64);
                 let place = usize::try_from(place).expect("an index of a list");
-                let from_ns = bursts[place].due_ns;
+                let from_ns = match settings.has_own_films {
+                    // Nobody else plays on from there for as long as this one does.
+                    true => played_ns(settings) * u64::from(number),
+                    false => bursts[place].due_ns,
+                };
+                let place = bursts.partition_point(|burst| burst.due_ns < from_ns);
+                let from_ns = bursts.get(place).map_or(from_ns, |burst| burst.due_ns);
                 let tracks = plans.iter().map(|plan| {
                     let from = plan.rtp_packet_at(from_ns);
                     (from, plan.due_ns(from).saturating_sub(from_ns))
@@ -201,6 +212,17 @@ impl Film {
             })
             .collect()
     }
+}
+
+/// How much of the film a session plays, and to spare.
+fn played_ns(settings: &Settings) -> u64 {
+    settings.warm_up_ns + settings.measured_ns + SPARE_NS
+}
+
+/// Bytes of a film of which each of so many sessions has a part of its own.
+pub(crate) fn own_films_bytes(settings: &Settings) -> u64 {
+    let ms = u128::from(played_ns(settings) / 1_000_000) * u128::from(settings.sessions + 1);
+    u64::try_from(ms * u128::from(settings.rate_bps) / 8000).unwrap_or(u64::MAX)
 }
 
 fn name_of(media: FilmKind) -> String {
@@ -263,6 +285,45 @@ mod tests {
         // 2 Mbit/s of 1316 bytes a packet.
         let due = film.packets_due(10, 1_000_000_000);
         assert!((1899..=1901).contains(&due), "{due}");
+    }
+
+    #[test]
+    fn films_of_sessions_of_their_own_do_not_meet() {
+        let settings = Settings {
+            sessions: 12,
+            warm_up_ns: 100_000_000,
+            measured_ns: 1_000_000_000,
+            rate_bps: 2_000_000,
+            has_own_films: true,
+            ..Settings::default()
+        };
+        let film = Film::make(&settings, FilmKind::Ts).unwrap();
+        let bound = own_films_bytes(&settings);
+        assert!((bound * 9 / 10..=bound).contains(&film.bytes()), "{bound}");
+        let config = Config {
+            media_root: film.folder().to_owned(),
+            ..Config::default()
+        };
+        let runtime = super::super::engine::runtime().unwrap();
+        let plans = film.plans(&film.open(&config, &runtime).unwrap()).unwrap();
+        let cues = film.cues(&plans, &settings);
+        let mut end_ns = 0;
+        for cue in &cues {
+            let from_ns = plans[0].due_ns(cue.tracks[0].0);
+            assert!(from_ns >= end_ns, "{cue:?}");
+            // At a burst's end it may be a little later than where its part begins.
+            end_ns = from_ns + played_ns(&settings) - settings.burst_ns;
+        }
+        assert!(end_ns < plans[0].due_ns(plans[0].rtp_packets()));
+        // Of fewer sessions each is where it was.
+        let fewer = film.cues(
+            &plans,
+            &Settings {
+                sessions: 5,
+                ..settings
+            },
+        );
+        assert!(fewer.iter().zip(&cues).all(|(a, b)| a.tracks == b.tracks));
     }
 
     #[test]

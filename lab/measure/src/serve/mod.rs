@@ -12,10 +12,11 @@
 //! comes on connections is received whole, and each frame looked at.
 //!
 //! Its files, each on those before it: `record` (what is kept), `film` (what is sent), `sender`
-//! (what a contestant is), `receiver` and `pairs` (the other ends), `engine`, and `plain` and
-//! `framed` on `pacing` (the contestants), `parts`, `run` (watches one), `report`.
+//! (what a contestant is), `receiver` and `pairs` (the other ends), `engine`, and `plain`,
+//! `file_ways` and `framed` on `pacing` (the contestants), `parts`, `run` (watches one), `report`.
 
 mod engine;
+mod file_ways;
 mod film;
 mod framed;
 mod pacing;
@@ -31,12 +32,15 @@ mod sender;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, two_cores};
+pub(crate) use film::own_films_bytes;
+#[cfg(test)]
+pub(crate) use record::tests;
 pub use record::{
     Arrived, Contestant, Counts, Entrant, Interval, NAME, Run, SESSIONS_MAX, ServeRecord, Settings,
     SrtpParts, Transport, Turn,
 };
 pub use report::report;
-use run::Bench;
+pub(crate) use run::Bench;
 
 /// Carries the experiment out. `version` and `command` go into the record. `progress` hears before
 /// every turn which part is done and what comes next.

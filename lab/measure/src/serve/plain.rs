@@ -35,10 +35,10 @@ struct ReadSend {
 }
 
 /// All that is to be known of a packet to send it.
-struct Packet {
-    file_offset: u64,
+pub(super) struct Packet {
+    pub(super) file_offset: u64,
     timestamp: u32,
-    payload_bytes: u16,
+    pub(super) payload_bytes: u16,
 }
 
 /// Starts a session on each socket.
@@ -59,24 +59,46 @@ impl ReadSend {
         origin: RtpOrigin,
         sockets: Vec<UdpSocket>,
     ) -> io::Result<Self> {
-        let packets = (0..plan.rtp_packets()).map(|number| Packet {
-            file_offset: plan.file_range(number..number + 1).start,
-            timestamp: origin.timestamp_of(plan.due_ns(number)),
-            payload_bytes: u16::try_from(plan.payload_bytes(number)).expect("below 64 KiB"),
-        });
-        for socket in &sockets {
-            // The same room in the socket as the engine gives its own.
-            let stride = u16::try_from(plan.image_bytes_max()).expect("below 64 KiB");
-            prepare_socket(PathName::Sendto, socket.as_raw_fd(), stride)?;
-        }
+        widen(&sockets, plan)?;
         Ok(Self {
             file,
             origin,
-            packets: packets.collect(),
+            packets: Packet::all(plan, origin),
             sockets,
             buffer: vec![0; plan.image_bytes_max()],
         })
     }
+}
+
+impl Packet {
+    /// Those of a plan.
+    pub(super) fn all(plan: &Plan, origin: RtpOrigin) -> Vec<Self> {
+        let packets = (0..plan.rtp_packets()).map(|number| Self {
+            file_offset: plan.file_range(number..number + 1).start,
+            timestamp: origin.timestamp_of(plan.due_ns(number)),
+            payload_bytes: u16::try_from(plan.payload_bytes(number)).expect("below 64 KiB"),
+        });
+        packets.collect()
+    }
+
+    /// The RTP header of that packet.
+    pub(super) fn header(&self, number: u64, origin: RtpOrigin) -> [u8; HEADER_BYTES] {
+        let header = Header {
+            marker: false,
+            payload_type: PAYLOAD_TYPE_MP2T,
+            sequence: origin.sequence_of(number),
+            timestamp: self.timestamp,
+            ssrc: origin.ssrc,
+        };
+        header.to_bytes()
+    }
+}
+
+/// Gives sockets the same room as the engine gives its own.
+pub(super) fn widen(sockets: &[UdpSocket], plan: &Plan) -> io::Result<()> {
+    let stride = u16::try_from(plan.image_bytes_max()).expect("below 64 KiB");
+    let mut sockets = sockets.iter();
+    sockets.try_for_each(|socket| prepare_socket(PathName::Sendto, socket.as_raw_fd(), stride))
 }
 
 impl Way for ReadSend {
@@ -85,15 +107,9 @@ impl Way for ReadSend {
         for number in packets {
             let place = usize::try_from(number).expect("an index of a list");
             let packet = &self.packets[place];
-            let header = Header {
-                marker: false,
-                payload_type: PAYLOAD_TYPE_MP2T,
-                sequence: self.origin.sequence_of(number),
-                timestamp: packet.timestamp,
-                ssrc: self.origin.ssrc,
-            };
             let bytes = HEADER_BYTES + usize::from(packet.payload_bytes);
-            self.buffer[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+            let header = packet.header(number, self.origin);
+            self.buffer[..HEADER_BYTES].copy_from_slice(&header);
             let payload = &mut self.buffer[HEADER_BYTES..bytes];
             let read = self.file.read_exact_at(payload, packet.file_offset);
             let sent = read.and_then(|()| socket.send(&self.buffer[..bytes]));

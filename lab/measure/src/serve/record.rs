@@ -13,6 +13,7 @@ use crate::error::{ExperimentError, bounds, refuse};
 use crate::experiment::Record;
 use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::histogram::Histogram;
+use crate::profile::Profile;
 use crate::setup::in_turn;
 
 /// Its name on the command line and in files.
@@ -47,9 +48,16 @@ pub struct Settings {
     /// What the film is kept in; each is sent by all that can.
     #[serde(default = "transport_stream_alone")]
     pub media: Vec<FilmKind>,
+    /// Whether each session plays a part of the film that no other does, as if it were a film of
+    /// its own.
+    #[serde(default)]
+    pub has_own_films: bool,
     /// Whether the sender's processor is kept from resting between two bursts; see
     /// [`Awake`](crate::machine::Awake).
     pub keep_awake: bool,
+    /// Whether it is looked at where the sender's time goes; see [`Profile`].
+    #[serde(default)]
+    pub account: bool,
     /// What the sessions' places and phases are drawn from.
     pub seed: u64,
 }
@@ -65,6 +73,13 @@ pub enum Contestant {
     OwnHeaders,
     /// A loop of `pread` and `send`, a packet at a time.
     ReadSendLoop,
+    /// A loop that corks, sends the header, sends the payload from the file, and uncorks: a packet
+    /// at a time.
+    RtpSendfile,
+    /// A loop that sends the header with MSG_MORE, and the payload from the file.
+    RtpSendfileMore,
+    /// A loop that sends header and payload of the mapped file by one call for each packet.
+    MmapWritev,
     /// The engine on its best path, packets encrypted for one client each (SRTP), by AES-128 in
     /// counter mode and HMAC-SHA1 of 80 bits.
     Srtp,
@@ -151,6 +166,9 @@ pub struct Run {
     /// What of the cost of packets that are encrypted is what, measured alone just before.
     #[serde(default)]
     pub parts: Option<SrtpParts>,
+    /// Where the time of the sender's processor went, if that was looked at.
+    #[serde(default)]
+    pub profile: Option<Profile>,
     /// Processor time of the threads that write packet images, from the first to the last.
     pub builder_cpu_ns: u64,
     /// Packet images that they wrote, in whole chunks.
@@ -315,7 +333,9 @@ impl Default for Settings {
                 Contestant::ReadSendLoop,
             ],
             media: transport_stream_alone(),
+            has_own_films: false,
             keep_awake: true,
+            account: false,
             seed: 1,
         }
     }
@@ -332,6 +352,9 @@ impl Contestant {
             Self::Engine(path) => path.as_str(),
             Self::OwnHeaders => "uring_vectored_zc",
             Self::ReadSendLoop => "read_send_loop",
+            Self::RtpSendfile => "rtp_sendfile",
+            Self::RtpSendfileMore => "rtp_sendfile_more",
+            Self::MmapWritev => "mmap_writev",
             Self::Srtp => "srtp_own_keys",
             Self::SrtpGcm => "srtp_own_keys_gcm",
             Self::SrtpShared => "srtp_shared_key",
@@ -343,9 +366,12 @@ impl Contestant {
     }
 
     /// Those that are no path's.
-    const NAMED: [Self; 9] = [
+    const NAMED: [Self; 12] = [
         Self::OwnHeaders,
         Self::ReadSendLoop,
+        Self::RtpSendfile,
+        Self::RtpSendfileMore,
+        Self::MmapWritev,
         Self::Srtp,
         Self::SrtpGcm,
         Self::SrtpShared,
@@ -360,6 +386,7 @@ impl Contestant {
     pub const fn transport(self) -> Transport {
         match self {
             Self::Engine(_) | Self::OwnHeaders | Self::ReadSendLoop => Transport::Udp,
+            Self::RtpSendfile | Self::RtpSendfileMore | Self::MmapWritev => Transport::Udp,
             Self::Srtp | Self::SrtpGcm | Self::SrtpShared => Transport::Srtp,
             Self::Interleaved | Self::WriteLoop => Transport::Tcp,
             Self::Sealed | Self::RustlsLoop => Transport::Tls,
@@ -395,9 +422,15 @@ impl Contestant {
 
     /// Whether it is a loop beside the engine.
     pub(super) const fn is_loop(self) -> bool {
+        let is_of_files = self.is_from_file();
+        is_of_files || matches!(self, Self::WriteLoop | Self::RustlsLoop)
+    }
+
+    /// Whether it is a loop that takes each packet from the file.
+    pub(super) const fn is_from_file(self) -> bool {
         matches!(
             self,
-            Self::ReadSendLoop | Self::WriteLoop | Self::RustlsLoop
+            Self::ReadSendLoop | Self::RtpSendfile | Self::RtpSendfileMore | Self::MmapWritev
         )
     }
 
@@ -419,12 +452,13 @@ impl Contestant {
     }
 
     /// Whether several packets leave in one send.
-    pub(super) fn segments(self) -> bool {
+    pub(crate) fn segments(self) -> bool {
         match self {
             Self::Engine(path) => path.segments(),
             Self::OwnHeaders | Self::Interleaved | Self::Sealed => true,
             Self::Srtp | Self::SrtpGcm | Self::SrtpShared => true,
             Self::ReadSendLoop | Self::WriteLoop | Self::RustlsLoop => false,
+            Self::RtpSendfile | Self::RtpSendfileMore | Self::MmapWritev => false,
         }
     }
 }
@@ -501,7 +535,7 @@ impl From<Contestant> for String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A valid run of 1000 packets in each of two places: while it was measured, and in all.
@@ -540,6 +574,7 @@ pub(super) mod tests {
             },
             playouts: None,
             parts: None,
+            profile: None,
             builder_cpu_ns: 0,
             images_built: 0,
         }

@@ -7,6 +7,7 @@ use super::record::{Contestant, Counts, Entrant, Run, ServeRecord, SrtpParts, Tr
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
+use crate::profile::Profile;
 use crate::stats::{Summary, median, ratio};
 use crate::table::{Cell, Column, Outcome, Report, Table, Verdict, table};
 
@@ -76,6 +77,7 @@ pub fn report(record: &ServeRecord) -> Report {
     report.add(buffers(record));
     report.add((record.settings.media.len() > 1).then(|| seconds(record)));
     report.add(encryption(record));
+    report.add(accounts(record));
     report.text(EXPECTED);
     report.text(noise(&record.runs));
     report.warn(warnings(record));
@@ -147,6 +149,25 @@ fn costs(record: &ServeRecord) -> Table {
         ));
     }
     table
+}
+
+/// Where the time of a train goes, if that was looked at: of all valid runs together.
+fn accounts(record: &ServeRecord) -> Vec<Table> {
+    let tables = rows(record).filter_map(|(mode, who)| {
+        let runs = valid(record, (mode, who));
+        let (mut all, mut trains) = (Profile::default(), 0);
+        for (run, profile) in runs
+            .iter()
+            .filter_map(|run| Some((run, run.profile.as_ref()?)))
+        {
+            all.add(profile);
+            trains += run.interval.counts.sends();
+        }
+        let caption = format!("Where the time of a train goes: {who}, {}", mode.name());
+        let prefix = format!("account, {}, {who}", mode.name());
+        (trains > 0).then(|| all.told(caption, trains).prefixed(prefix))
+    });
+    tables.collect()
 }
 
 /// What a second of one stream costs, and in how many sends it leaves: of all its tracks.

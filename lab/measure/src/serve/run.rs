@@ -18,11 +18,12 @@ use super::record::{
     Arrived, Contestant, Counts, Entrant, Interval, Run, Settings, Transport, Turn,
 };
 use super::sender::{LEAD_NS, Sender, Task};
-use super::{engine, framed, pairs, parts, plain};
+use super::{engine, file_ways, framed, pairs, parts, plain};
 use crate::error::{ExperimentError, what_is};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
+use crate::profile::{Profiling, Symbols};
 use crate::setup::{TCP_SEGMENTATION, network, system, until_valid};
 use crate::stats::{ratio, to_f64};
 
@@ -39,7 +40,7 @@ const PACE_TOLERANCE_PERMILLE: u64 = 20;
 const LOOK_EVERY: u16 = 13;
 
 /// What all runs share.
-pub(super) struct Bench {
+pub(crate) struct Bench {
     /// One for each kind of film.
     tasks: Vec<(FilmKind, Task)>,
     settings: Settings,
@@ -47,10 +48,12 @@ pub(super) struct Bench {
     testbed: Testbed,
     sink: Sink,
     awake: Option<Awake>,
+    /// The kernel's functions, if it is looked at where time goes.
+    symbols: Option<Symbols>,
 }
 
 impl Bench {
-    pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ExperimentError> {
+    pub(crate) fn set_up(settings: &Settings, core: usize) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let testbed = Testbed::new(Options::default())?;
         if settings.contestants.iter().any(|it| it.is_interleaved()) {
@@ -75,6 +78,8 @@ impl Bench {
         });
         let tasks = tasks.collect::<Result<_, ExperimentError>>()?;
         let awake = settings.keep_awake.then(|| Awake::keep(core)).transpose();
+        // After the sink, whose program is among them.
+        let symbols = settings.account.then(Symbols::of_kernel).transpose();
         Ok(Self {
             tasks,
             settings: settings.clone(),
@@ -82,12 +87,21 @@ impl Bench {
             testbed,
             sink,
             awake: awake.map_err(system("start a thread"))?,
+            symbols: symbols.map_err(system("read the kernel's symbols"))?,
         })
     }
 
     /// The sending device and what it does in hardware, or here in nobody's.
-    pub(super) fn network(&self) -> Result<String, ExperimentError> {
+    pub(crate) fn network(&self) -> Result<String, ExperimentError> {
         Ok(network(&self.testbed, &["tx-", "generic-seg"])?)
+    }
+
+    /// So many sessions from now on, no more than it was set up for.
+    pub(crate) fn set_sessions(&mut self, sessions: u32) {
+        self.settings.sessions = sessions;
+        for (_, task) in &mut self.tasks {
+            task.settings.sessions = sessions;
+        }
     }
 
     pub(super) fn run_all(
@@ -109,7 +123,7 @@ impl Bench {
         Ok(())
     }
 
-    fn run(&mut self, turn: Turn, attempt: u32) -> Result<Run, ExperimentError> {
+    pub(crate) fn run(&mut self, turn: Turn, attempt: u32) -> Result<Run, ExperimentError> {
         let (mode, repeat) = (turn.mode, turn.repeat);
         let Entrant { contestant, media } = turn.entrant;
         self.testbed.set_mode(mode)?;
@@ -130,7 +144,12 @@ impl Bench {
         let settings = &self.settings;
         thread::sleep(Duration::from_nanos(LEAD_NS + settings.warm_up_ns));
         let before = self.snapshot(&*sender, receiver.as_ref(), contestant)?;
+        let profiling = self.profiling(contestant)?;
         thread::sleep(Duration::from_nanos(settings.measured_ns));
+        let symbols = self.symbols.as_ref();
+        let profile = profiling
+            .zip(symbols)
+            .map(|(it, symbols)| it.finish(symbols));
         let after = self.snapshot(&*sender, receiver.as_ref(), contestant)?;
         let finished = sender.stop()?;
         let mut interval = after.since(&before, self.core);
@@ -160,6 +179,7 @@ impl Bench {
             packets_sent: finished.counts.packets,
             arrived,
             parts,
+            profile,
             playouts,
             builder_cpu_ns: finished.builder_cpu_ns,
             images_built: finished.images_built,
@@ -211,6 +231,7 @@ impl Bench {
                     engine(best, RtpHeaders::Own, Outlets::Datagrams(sockets))
                 }
                 Contestant::ReadSendLoop => plain::start(task, sockets),
+                other if other.is_from_file() => file_ways::start(task, other, sockets),
                 _ => {
                     let outlets = match contestant.own_key_suite() {
                         Some(suite) => Outlets::Srtp(suite, sockets),
@@ -245,6 +266,26 @@ impl Bench {
         Ok((sender?, Some(receiver)))
     }
 
+    /// The thread that sends, by the beginning of its name.
+    fn thread_name(&self, contestant: Contestant) -> String {
+        match contestant {
+            Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
+            other if other.is_from_file() => file_ways::THREAD_NAME.to_owned(),
+            Contestant::WriteLoop => framed::WRITE_THREAD.to_owned(),
+            Contestant::RustlsLoop => framed::RUSTLS_THREAD.to_owned(),
+            _ => format!("onrush-send-{}", self.core),
+        }
+    }
+
+    /// Begins to look where the sender's time goes, if that is asked for.
+    fn profiling(&self, contestant: Contestant) -> Result<Option<Profiling>, ExperimentError> {
+        let threads = machine::threads_named(&self.thread_name(contestant));
+        let looked = self.symbols.as_ref().zip(threads.first());
+        let profiling = looked.map(|(_, &thread)| Profiling::start(self.core, thread));
+        let profiling = profiling.transpose();
+        Ok(profiling.map_err(system("sample where a processor's time goes"))?)
+    }
+
     fn snapshot(
         &self,
         sender: &dyn Sender,
@@ -252,13 +293,7 @@ impl Bench {
         contestant: Contestant,
     ) -> Result<Snapshot, ExperimentError> {
         let core = self.core;
-        let name = match contestant {
-            Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
-            Contestant::WriteLoop => framed::WRITE_THREAD.to_owned(),
-            Contestant::RustlsLoop => framed::RUSTLS_THREAD.to_owned(),
-            _ => format!("onrush-send-{core}"),
-        };
-        let threads = machine::threads_named(&name);
+        let threads = machine::threads_named(&self.thread_name(contestant));
         let mut cores = machine::core_times();
         // What keeps a processor awake is rest all the same.
         if let Some((core, awake)) = cores.get_mut(core).zip(self.awake.as_ref()) {

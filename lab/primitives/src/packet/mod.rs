@@ -6,6 +6,7 @@
 //! together from it.
 
 mod ring;
+mod trains;
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, pipe};
@@ -15,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 pub use ring::{CROSSING_ENTRIES_MAX, RingSend, RingSends};
+pub use trains::{BATCH_TRAINS_MAX, RingKind, TrainRing, TrainSockets, TrainWay, TrainsSent};
 
 /// Messages of a `sendmmsg`, and pieces of a `sendmsg`, at the most.
 pub const CALL_PIECES_MAX: usize = 64;

@@ -275,7 +275,7 @@ impl RingSends {
 }
 
 /// A ring, which cannot be printed.
-struct Unlisted(IoUring);
+pub(super) struct Unlisted(pub(super) IoUring);
 
 impl std::fmt::Debug for Unlisted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
