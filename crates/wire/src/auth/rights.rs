@@ -26,7 +26,9 @@ pub struct Rights(u8);
 
 /// What was read names no action.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error("\"{0}\" is no right; there are play, publish, download, admin and upload, with commas between")]
+#[error(
+    "\"{0}\" is no right; there are play, publish, download, admin and upload, with commas between"
+)]
 pub struct RightsError(String);
 
 impl Action {

@@ -404,7 +404,9 @@ impl Session {
         let mfmt = if self.takes_uploads { "MFMT\n" } else { "" };
         Reply::new(
             211,
-            format!("there are\nEPRT\nEPSV\nMDTM\n{mfmt}{facts}\nREST STREAM\nSIZE\nTVFS\nUTF8\nend"),
+            format!(
+                "there are\nEPRT\nEPSV\nMDTM\n{mfmt}{facts}\nREST STREAM\nSIZE\nTVFS\nUTF8\nend"
+            ),
         )
     }
 

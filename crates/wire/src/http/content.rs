@@ -187,7 +187,10 @@ mod tests {
 
     #[test]
     fn who_stores_it_gets_the_content_without_its_framing() {
-        for bytes in [&b"3\r\nabc\r\n2;x\r\nde\r\n0\r\nA: b\r\n\r\nGET"[..], b"abcdeGET"] {
+        for bytes in [
+            &b"3\r\nabc\r\n2;x\r\nde\r\n0\r\nA: b\r\n\r\nGET"[..],
+            b"abcdeGET",
+        ] {
             let content = match bytes.len() {
                 8 => Content::Length(5),
                 _ => Content::Chunked,

@@ -3,9 +3,12 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use onrush_wire::auth::{Action, Grant};
-use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
+use onrush_wire::ftp::{
+    Act, COMMAND_BYTES_MAX, Command, Lines, Reply, Session, Style, passive, quoted,
+};
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::{shown, to_bytes};
 use tokio::net::TcpStream;
@@ -48,7 +51,8 @@ pub(super) async fn serve(
         policy,
         lines: Lines::default(),
         received: Vec::new(),
-        session: Session::new(peer, !site.authorizer.is_open()),
+        session: Session::new(peer, !site.authorizer.is_open())
+            .taking_uploads(site.uploads.is_some()),
         login: Login::Nobody,
         data: Data::Unknown,
     };
@@ -56,18 +60,18 @@ pub(super) async fn serve(
     close(&mut connection.socket).await
 }
 
-struct Connection<'a> {
-    site: &'a Rc<Site>,
+pub(super) struct Connection<'a> {
+    pub(super) site: &'a Rc<Site>,
     socket: TcpStream,
-    peer: IpAddr,
+    pub(super) peer: IpAddr,
     local: IpAddr,
-    policy: Policy,
+    pub(super) policy: Policy,
     lines: Lines,
     /// Received and not taken yet.
     received: Vec<u8>,
-    session: Session,
-    login: Login,
-    data: Data,
+    pub(super) session: Session,
+    pub(super) login: Login,
+    pub(super) data: Data,
 }
 
 /// What is sent on a data connection.
@@ -85,8 +89,9 @@ enum Body {
 }
 
 /// What became of a transfer.
-enum Outcome {
-    Sent,
+pub(super) enum Outcome {
+    /// All of it has gone, or come.
+    Done,
     Aborted,
     Failed(Reply),
 }
@@ -141,6 +146,19 @@ impl Connection<'_> {
         }
     }
 
+    /// Whether the client has closed its control connection: one that was killed closes all it has.
+    pub(super) async fn is_gone(&mut self) -> bool {
+        loop {
+            let read = timeout_at(Instant::now() + GONE_TIME_MAX, self.read()).await;
+            match read {
+                Ok(Ok(received)) if received > 0 && self.received.len() < COMMAND_BYTES_MAX => {}
+                Ok(Ok(received)) => return received == 0,
+                Ok(Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
     fn take_line(&mut self) -> Option<Result<Command, Reply>> {
         let (taken, line) = self.lines.take(&self.received);
         self.received.drain(..taken);
@@ -184,8 +202,8 @@ impl Connection<'_> {
                 Ok(_) => no_such(&name, "folder"),
                 Err(reply) => reply,
             },
-            Act::Size { name } => match self.file(&name).await {
-                Ok(file) => Session::size(&entry_of_file(&name, &file)),
+            Act::Size { name } => match self.size(&name).await {
+                Ok(entry) => Session::size(&entry),
                 Err(reply) => reply,
             },
             Act::Modified { name } => match self.file(&name).await {
@@ -205,6 +223,12 @@ impl Connection<'_> {
                 let body = self.retrieve(name, start_bytes).await;
                 self.transfer(body).await?
             }
+            Act::Store {
+                name,
+                how,
+                announced_bytes,
+            } => self.store(name, how, announced_bytes).await?,
+            Act::Change { name, change } => self.change(name, change).await,
             Act::List { name, style } => {
                 let body = self.list(name, style).await;
                 self.transfer(body).await?
@@ -281,10 +305,12 @@ impl Connection<'_> {
         let (began, time_ms) = (Instant::now(), Clock::now_ms());
         self.reply(&Reply::new(150, body.announced())).await?;
         let control = Control::default();
-        let outcome = self.send_beside_commands(data, &body, &control).await?;
+        let (site, policy, peer) = (Rc::clone(self.site), self.policy.clone(), self.peer);
+        let sending = send(&site, &policy, peer, data, &body, &control);
+        let outcome = self.beside_commands(sending, &control).await?;
         let line = body.line();
         let reply = match outcome {
-            Outcome::Sent => Reply::new(226, "that was all of it"),
+            Outcome::Done => Reply::new(226, "that was all of it"),
             Outcome::Aborted => {
                 self.reply(&Reply::new(426, "the transfer is aborted"))
                     .await?;
@@ -306,21 +332,18 @@ impl Connection<'_> {
         Ok(reply)
     }
 
-    /// Sends, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else waits for
-    /// its end.
-    async fn send_beside_commands(
+    /// Sends or receives, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else
+    /// waits for its end.
+    pub(super) async fn beside_commands(
         &mut self,
-        data: Data,
-        body: &Body,
+        moving: impl Future<Output = Outcome>,
         control: &Control,
     ) -> io::Result<Outcome> {
-        let (site, policy, peer) = (Rc::clone(self.site), self.policy.clone(), self.peer);
-        let sending = send(&site, &policy, peer, data, body, control);
-        let mut sending = std::pin::pin!(sending);
+        let mut moving = std::pin::pin!(moving);
         let mut listens = true;
         loop {
             let outcome = tokio::select! {
-                outcome = &mut sending => Some(outcome),
+                outcome = &mut moving => Some(outcome),
                 received = self.read(), if listens => {
                     if received? == 0 {
                         // Who has hung up wants nothing more.
@@ -337,7 +360,7 @@ impl Connection<'_> {
                 match self.take_line() {
                     Some(Ok(command)) if command.verb == "ABOR" => return Ok(Outcome::Aborted),
                     Some(Ok(command)) if command.verb == "NOOP" => {
-                        self.reply(&Reply::new(200, "still sending")).await?;
+                        self.reply(&Reply::new(200, "still at it")).await?;
                     }
                     Some(Ok(command)) if command.verb == "STAT" => {
                         let status = self.status(Some(control.sent_bytes()));
@@ -357,7 +380,7 @@ impl Connection<'_> {
     fn status(&self, sent_bytes: Option<u64>) -> Reply {
         let folder = self.session.folder();
         let doing = match sent_bytes {
-            Some(bytes) => format!("sending; {bytes} bytes so far"),
+            Some(bytes) => format!("moving a file; {bytes} bytes so far"),
             None => "no transfer".to_owned(),
         };
         Reply::new(211, format!("onrush\nin {folder}\n{doing}\nend"))
@@ -378,7 +401,7 @@ impl Connection<'_> {
         }
     }
 
-    fn asked<'a>(&self, path: &'a str) -> Asked<'a> {
+    pub(super) fn asked<'a>(&self, path: &'a str) -> Asked<'a> {
         Asked {
             protocol: Protocol::Ftp,
             peer: self.peer,
@@ -423,6 +446,19 @@ impl Connection<'_> {
         }
     }
 
+    /// A file; what there is of one that this user was sending, if it was broken off.
+    async fn size(&self, name: &str) -> Result<Entry, Reply> {
+        match self.unfinished(name).await {
+            Some(file_bytes) => Ok(Entry {
+                name: last(name),
+                is_folder: false,
+                file_bytes,
+                modified_s: 0,
+            }),
+            None => self.file(name).await.map(|file| entry_of_file(name, &file)),
+        }
+    }
+
     async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
         match self.find(name).await? {
             Found::File(file) => Ok(file),
@@ -443,7 +479,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn reply(&self, reply: &Reply) -> io::Result<()> {
+    pub(super) async fn reply(&self, reply: &Reply) -> io::Result<()> {
         let stall_time_max = self.site.settings.limits.download_stall_time_max;
         send_all(&self.socket, &reply.to_bytes(), false, stall_time_max).await
     }
@@ -476,6 +512,9 @@ impl Body {
         }
     }
 }
+
+/// How long the end of a control connection may come behind that of its data connection.
+const GONE_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// Makes the data connection, and sends all of the body on it, or fails. Here an end of the
 /// connection is the end of the file: so one that is cut short ends with a reset.
@@ -524,7 +563,7 @@ async fn send(
     match sent {
         Ok(()) => {
             std::mem::forget(cut);
-            Outcome::Sent
+            Outcome::Done
         }
         Err(reply) => Outcome::Failed(reply),
     }

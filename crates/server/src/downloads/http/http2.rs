@@ -29,6 +29,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
 use self::duplex::{Duplex, Meter};
 use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
+use super::content::Http2Content;
 use super::live::Waits;
 use super::responder::{Decided, Responder};
 use crate::byte_stream::ByteStream;
@@ -43,6 +44,9 @@ pub const HTTP2_RESETS_MAX: usize = 32;
 
 /// Streams that are reset for an error of the client's, on one connection.
 pub const HTTP2_ERRORS_MAX: usize = 64;
+
+/// What a client may send ahead of what is stored, where files are taken.
+const UPLOAD_WINDOW_BYTES: u32 = 1 << 20;
 
 /// How often it is looked at whether a client is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -74,6 +78,11 @@ pub(super) async fn serve(
         .max_concurrent_reset_streams(HTTP2_RESETS_MAX)
         .max_pending_accept_reset_streams(HTTP2_RESETS_MAX)
         .max_local_error_reset_streams(Some(HTTP2_ERRORS_MAX));
+    if responder.site.uploads.is_some() {
+        builder
+            .initial_window_size(UPLOAD_WINDOW_BYTES)
+            .initial_connection_window_size(UPLOAD_WINDOW_BYTES);
+    }
     let begun = timeout(limits.download_head_time_max, builder.handshake(duplex));
     let connection = begun.await?.map_err(io::Error::other)?;
     let shared = Rc::new(Shared {
@@ -157,6 +166,20 @@ async fn answer(
     let head = message::head(&parts);
     let line = message::line(&parts);
     let place = FileSlot::take(site);
+    if let Ok(request) = Request::parse(&head)
+        && responder.takes(&request)
+        && place.is_some()
+    {
+        change(
+            &shared,
+            (&request, &line),
+            Http2Content::new(content),
+            respond,
+        )
+        .await;
+        *shared.active.borrow_mut() = Instant::now();
+        return;
+    }
     let received = discard(content, site.settings.limits.download_head_time_max).await;
     let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
     let parsed = has_place.and_then(|_| Request::parse(&head));
@@ -208,6 +231,45 @@ async fn answer(
         user_agent: request.map_or(b"", |request| request.user_agent),
     });
     *shared.active.borrow_mut() = Instant::now();
+}
+
+/// Carries out a request that changes something.
+async fn change(
+    shared: &Shared,
+    (request, line): (&Request<'_>, &str),
+    mut content: Http2Content,
+    mut respond: SendResponse<Bytes>,
+) {
+    let (began, time_ms) = (Instant::now(), Clock::now_ms());
+    let responder = &shared.responder;
+    let control = Control::default();
+    let changed = responder.change(request, true, (&mut content, &control));
+    let Ok(outcome) = Box::pin(changed).await else {
+        return respond.send_reset(Reason::CANCEL);
+    };
+    let answer = outcome.answer;
+    let (head, rest) = answer.head_and_rest();
+    let code = answer.status.code();
+    let sent = match message::response(code, head) {
+        Some(response) => respond.send_response(response, rest.is_empty()),
+        None => return respond.send_reset(Reason::INTERNAL_ERROR),
+    };
+    let sent = sent.and_then(|mut stream| match rest.is_empty() {
+        true => Ok(()),
+        false => stream.send_data(Bytes::copy_from_slice(rest), true),
+    });
+    responder.site.stats.count_answer(code);
+    responder.site.log.add(&Access {
+        peer: responder.peer,
+        time_ms,
+        line,
+        status: code,
+        body_bytes: control.sent_bytes(),
+        is_whole: sent.is_ok() && code < 300,
+        took: began.elapsed(),
+        referer: request.referer,
+        user_agent: request.user_agent,
+    });
 }
 
 /// What a request gets; `None` if its client takes it back before, while it waits for a channel.
