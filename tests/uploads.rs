@@ -58,11 +58,16 @@ fn users_file(folder: &Path) -> String {
 }
 
 fn uploads(options: &[&str]) -> Uploads {
+    uploads_leaving("0B", options)
+}
+
+/// The same, with so much of the disk to be left free.
+fn uploads_leaving(free: &str, options: &[&str]) -> Uploads {
     let folder = tempfile::tempdir().unwrap();
     let users = format!("--users={}", users_file(folder.path()));
     let all = [
         "--uploads",
-        "--upload-free-min=0B",
+        &format!("--upload-free-min={free}"),
         "--metrics=127.0.0.1:0",
         &users,
     ];
@@ -470,7 +475,7 @@ fn uploads_have_their_bounds() {
         thread::sleep(Duration::from_millis(50));
     }
     // More than there is, is to stay free.
-    let full = uploads(&["--upload-free-min=1024TiB"]);
+    let full = uploads_leaving("1024TiB", &[]);
     assert_eq!(full.put("a", "", b"x").status, 507);
     assert_eq!(full.log_in("ulla").command("STOR a"), 452);
     assert_eq!(full.leftovers("."), 0);

@@ -243,7 +243,7 @@ impl Uploads {
         let temporary = temporary_name(user, name.trim_matches('/'));
         let root = Arc::clone(&self.root);
         let length = blocking(move || {
-            let folder = root.folder(path.parent().unwrap_or(Path::new(".")))?;
+            let folder = root.folder(&beneath(path.parent().unwrap_or(Path::new(""))))?;
             Ok(folder.open(&temporary)?.metadata()?.len())
         });
         length.await.ok()

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use onrush_wire::http::{Answer, Content, Discard};
 use tokio::time::timeout;
 
 use super::connection::poll_read;
+use super::http2::Meter;
 use super::store::Incoming;
 use crate::byte_stream::ByteStream;
 use crate::downloads::send::To;
@@ -32,6 +34,7 @@ pub(super) struct Http1Content<'a> {
 #[derive(Debug)]
 pub(super) struct Http2Content {
     stream: RecvStream,
+    meter: Rc<Meter>,
     /// What was received and is not stored.
     received: Bytes,
 }
@@ -95,9 +98,10 @@ impl Incoming for Http1Content<'_> {
 }
 
 impl Http2Content {
-    pub(super) fn new(stream: RecvStream) -> Self {
+    pub(super) fn new(stream: RecvStream, meter: Rc<Meter>) -> Self {
         Self {
             stream,
+            meter,
             received: Bytes::new(),
         }
     }
@@ -150,6 +154,7 @@ impl Pieces for Http2Content {
                     return Poll::Ready(Err(error));
                 }
                 Some(Ok(received)) => {
+                    self.meter.count_content(received.len() as u64);
                     // A stream that has ended needs no more room.
                     drop(self.stream.flow_control().release_capacity(received.len()));
                     self.received = received;

@@ -26,8 +26,9 @@ use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Piece, Refusal,
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use self::duplex::Duplex;
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
-use self::duplex::{Duplex, Meter};
+pub(super) use self::duplex::Meter;
 use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
 use super::content::Http2Content;
 use super::live::Waits;
@@ -79,6 +80,7 @@ pub(super) async fn serve(
         .max_pending_accept_reset_streams(HTTP2_RESETS_MAX)
         .max_local_error_reset_streams(Some(HTTP2_ERRORS_MAX));
     if responder.site.uploads.is_some() {
+        meter.count_content(UPLOAD_WINDOW_BYTES.into());
         builder
             .initial_window_size(UPLOAD_WINDOW_BYTES)
             .initial_connection_window_size(UPLOAD_WINDOW_BYTES);
@@ -98,7 +100,7 @@ pub(super) async fn serve(
 }
 
 /// Takes requests until the client or a limit ends the connection.
-async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::Result<()> {
+async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Rc<Meter>) -> io::Result<()> {
     let limits = shared.responder.site.settings.limits;
     let streams_max = limits.download_streams_max as usize;
     let mut answers = JoinSet::new();
@@ -126,7 +128,7 @@ async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::R
                 Some(Ok((request, respond))) => {
                     requests += 1;
                     meter.count_request();
-                    let shared = Rc::clone(shared);
+                    let shared = (Rc::clone(shared), Rc::clone(meter));
                     drop(answers.spawn_local(answer(shared, request, respond)));
                 }
             },
@@ -154,7 +156,7 @@ async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::R
 
 /// Answers one request.
 async fn answer(
-    shared: Rc<Shared>,
+    (shared, meter): (Rc<Shared>, Rc<Meter>),
     request: Incoming<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
@@ -173,7 +175,7 @@ async fn answer(
         change(
             &shared,
             (&request, &line),
-            Http2Content::new(content),
+            Http2Content::new(content, meter),
             respond,
         )
         .await;
