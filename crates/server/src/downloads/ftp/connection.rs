@@ -3,12 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use onrush_wire::auth::{Action, Grant};
-use onrush_wire::ftp::{
-    Act, COMMAND_BYTES_MAX, Command, Lines, Reply, Session, Style, passive, quoted,
-};
+use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::{shown, to_bytes};
 use tokio::net::TcpStream;
@@ -68,7 +65,7 @@ pub(super) struct Connection<'a> {
     pub(super) policy: Policy,
     lines: Lines,
     /// Received and not taken yet.
-    received: Vec<u8>,
+    pub(super) received: Vec<u8>,
     pub(super) session: Session,
     pub(super) login: Login,
     pub(super) data: Data,
@@ -146,19 +143,6 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether the client has closed its control connection: one that was killed closes all it has.
-    pub(super) async fn is_gone(&mut self) -> bool {
-        loop {
-            let read = timeout_at(Instant::now() + GONE_TIME_MAX, self.read()).await;
-            match read {
-                Ok(Ok(received)) if received > 0 && self.received.len() < COMMAND_BYTES_MAX => {}
-                Ok(Ok(received)) => return received == 0,
-                Ok(Err(_)) => return true,
-                Err(_) => return false,
-            }
-        }
-    }
-
     fn take_line(&mut self) -> Option<Result<Command, Reply>> {
         let (taken, line) = self.lines.take(&self.received);
         self.received.drain(..taken);
@@ -166,7 +150,7 @@ impl Connection<'_> {
     }
 
     /// Receives some bytes; 0 at the end.
-    async fn read(&mut self) -> io::Result<usize> {
+    pub(super) async fn read(&mut self) -> io::Result<usize> {
         loop {
             self.socket.readable().await?;
             let mut bytes = [0; 512];
@@ -446,20 +430,7 @@ impl Connection<'_> {
         }
     }
 
-    /// A file; what there is of one that this user was sending, if it was broken off.
-    async fn size(&self, name: &str) -> Result<Entry, Reply> {
-        match self.unfinished(name).await {
-            Some(file_bytes) => Ok(Entry {
-                name: last(name),
-                is_folder: false,
-                file_bytes,
-                modified_s: 0,
-            }),
-            None => self.file(name).await.map(|file| entry_of_file(name, &file)),
-        }
-    }
-
-    async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
+    pub(super) async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
         match self.find(name).await? {
             Found::File(file) => Ok(file),
             _ => Err(no_such(name, "file")),
@@ -512,9 +483,6 @@ impl Body {
         }
     }
 }
-
-/// How long the end of a control connection may come behind that of its data connection.
-const GONE_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// Makes the data connection, and sends all of the body on it, or fails. Here an end of the
 /// connection is the end of the file: so one that is cut short ends with a reset.
@@ -585,7 +553,7 @@ fn is_of_the_file(error: &TransferError) -> bool {
     )
 }
 
-fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
+pub(super) fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
     Entry {
         name: last(name),
         is_folder: false,
@@ -594,7 +562,7 @@ fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
     }
 }
 
-fn last(name: &str) -> String {
+pub(super) fn last(name: &str) -> String {
     name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 

@@ -2,15 +2,16 @@
 //! logged in as a user may ask for any of it, with the right to that.
 
 use std::io;
+use std::time::Duration;
 
 use onrush_wire::auth::Action;
-use onrush_wire::ftp::{Change, Reply, Store, quoted};
-use onrush_wire::http::Access;
+use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Store, quoted};
+use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::shown;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use super::connection::{Connection, Outcome};
+use super::connection::{Connection, Outcome, entry_of_file, last};
 use super::data::Data;
 use crate::downloads::clock::Clock;
 use crate::downloads::uploads::{Upload, UploadError, Wanted};
@@ -38,10 +39,36 @@ impl Connection<'_> {
     }
 
     /// How much there is of what this user was sending, if it was broken off.
-    pub(super) async fn unfinished(&self, name: &str) -> Option<u64> {
+    async fn unfinished(&self, name: &str) -> Option<u64> {
         let uploads = self.site.uploads.as_ref()?;
         let user = self.login.user()?;
         uploads.unfinished(user, name).await
+    }
+
+    /// A file; what there is of one that this user was sending, if it was broken off.
+    pub(super) async fn size(&self, name: &str) -> Result<Entry, Reply> {
+        match self.unfinished(name).await {
+            Some(file_bytes) => Ok(Entry {
+                name: last(name),
+                is_folder: false,
+                file_bytes,
+                modified_s: 0,
+            }),
+            None => self.file(name).await.map(|file| entry_of_file(name, &file)),
+        }
+    }
+
+    /// Whether the client has closed its control connection: one that was killed closes all it has.
+    async fn is_gone(&mut self) -> bool {
+        loop {
+            let read = timeout_at(Instant::now() + GONE_TIME_MAX, self.read()).await;
+            match read {
+                Ok(Ok(received)) if received > 0 && self.received.len() < COMMAND_BYTES_MAX => {}
+                Ok(Ok(received)) => return received == 0,
+                Ok(Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Makes, removes or renames.
@@ -224,3 +251,6 @@ fn not_stored(name: &str, to: &StoredTo, error: &StoreError) -> Reply {
     };
     Reply::new(code, error.to_string())
 }
+
+/// How long the end of a control connection may come behind that of its data connection.
+const GONE_TIME_MAX: Duration = Duration::from_millis(20);
