@@ -620,13 +620,6 @@ fn lftp_puts_resumes_and_mirrors() {
     lftp("mirror -R --delete tree tree");
     assert!(!site.path("tree/a").exists());
     assert_eq!(fs::read(site.path("tree/deep/b")).unwrap(), b"new");
-    let url = format!("http://{}", site.http);
-    let mut by_http = Command::new("lftp");
-    by_http
-        .current_dir(own.path())
-        .args(["-u", "ulla,secret", &url]);
-    well(by_http.args(["-e", "set http:put-method PUT; put film -o by-http; exit"]));
-    assert!(fs::read(site.path("by-http")).unwrap() == content);
 }
 
 /// The kernel moves it: what the server reads itself are heads and commands.

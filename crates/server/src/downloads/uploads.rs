@@ -6,14 +6,14 @@
 //! it holds a lock, so that two do not, also not two processes of which one succeeds the other.
 //! What waits for a disk does so on another thread.
 
+mod leftovers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::fs::{self, File, FileTimes};
+use std::fs::{File, FileTimes};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use self::leftovers::{PREFIX, remove_leftovers, sweep};
 use super::Site;
 use super::admission::FileSlot;
 use super::config::{UploadSync, UploadsConfig};
@@ -176,10 +177,12 @@ impl Uploads {
                 return Ok(Err(opened.err()));
             };
             let missing = total_bytes.map_or(0, |total| total.saturating_sub(start));
-            if free_bytes(&file)? < free_bytes_min.saturating_add(missing) {
-                return Err(io::ErrorKind::StorageFull.into());
+            let room = room_for(&file, (start, missing), free_bytes_min);
+            // Of nothing nothing is kept.
+            if room.is_err() && file.metadata()?.len() == 0 {
+                at.folder.remove(&at.temporary)?;
             }
-            let is_set_apart = missing > 0 && set_apart(&file, start, missing)?;
+            let is_set_apart = room?;
             Ok(Ok((at, file, start, is_set_apart)))
         });
         match opened.await {
@@ -512,6 +515,14 @@ impl Place {
     }
 }
 
+/// Whether room for so many bytes could be set apart; fails if there is none.
+fn room_for(file: &File, (start, bytes): (u64, u64), free_bytes_min: u64) -> io::Result<bool> {
+    if free_bytes(file)? < free_bytes_min.saturating_add(bytes) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    Ok(bytes > 0 && set_apart(file, start, bytes)?)
+}
+
 /// The name as a path, if files can have it here.
 fn path_of(name: &str) -> Result<PathBuf, UploadError> {
     let path = safe(name.trim_matches('/')).ok_or(UploadError::BadName)?;
@@ -546,51 +557,6 @@ fn temporary_name(user: &str, name: &str) -> OsString {
     }
     text.into()
 }
-
-/// Removes what was broken off that long ago in a folder and in those in it; how many.
-fn sweep(root: &Root, at: &Path, kept_time: Duration, depth: usize) -> io::Result<usize> {
-    let Ok(folder) = root.folder(at) else {
-        // It has gone, or is not for this account.
-        return Ok(0);
-    };
-    let (mut removed, folders) = remove_leftovers(&folder, kept_time)?;
-    for name in folders.into_iter().filter(|_| depth > 0) {
-        removed += sweep(root, &at.join(name), kept_time, depth - 1)?;
-    }
-    Ok(removed)
-}
-
-/// The same in one folder alone; and which folders are in it.
-fn remove_leftovers(folder: &Folder, kept_time: Duration) -> io::Result<(usize, Vec<OsString>)> {
-    let (mut removed, mut folders) = (0, Vec::new());
-    let fd = folder.as_file().as_raw_fd();
-    for entry in fs::read_dir(format!("/proc/self/fd/{fd}"))?.flatten() {
-        let name = entry.file_name();
-        if !name.as_bytes().starts_with(b".") {
-            let is_folder = entry.file_type().is_ok_and(|it| it.is_dir());
-            folders.extend(is_folder.then_some(name));
-        } else if name.as_bytes().starts_with(PREFIX.as_bytes()) && is_old(folder, &name, kept_time)
-        {
-            folder.remove(&name)?;
-            removed += 1;
-        }
-    }
-    Ok((removed, folders))
-}
-
-/// Whether nobody writes to it, and nobody has for so long.
-fn is_old(folder: &Folder, name: &OsStr, kept_time: Duration) -> bool {
-    let age = |file: &File| -> io::Result<Duration> {
-        let modified = file.metadata()?.modified()?;
-        Ok(modified.elapsed().unwrap_or_default())
-    };
-    let file = folder.open(name);
-    let is_old = |file: File| -> io::Result<bool> { Ok(age(&file)? >= kept_time && lock(&file)?) };
-    file.and_then(is_old).unwrap_or(false)
-}
-
-/// What the names of files begin with that are not whole.
-const PREFIX: &str = ".onrush-upload-";
 
 /// How often it is looked for what is too old.
 const SWEEP_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));

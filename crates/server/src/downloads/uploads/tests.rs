@@ -1,5 +1,7 @@
 //! Tests of [`super`].
 
+use std::fs;
+
 use super::*;
 
 fn place(root: &Root, user: &str, name: &str) -> Place {
