@@ -16,6 +16,8 @@ use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule};
 
 use crate::hls_options::HlsOptions;
+use crate::upload_options::UploadOptions;
+use crate::user_options::UserOptions;
 use crate::values::{DAY, Listen, count, listening_address, or_off};
 use onrush_cli::units::{Rate, Size, Time, within};
 
@@ -34,7 +36,7 @@ pub(crate) struct DownloadOptions {
     /// FTP listens here; repeatable
     ///
     /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Anybody may read all there is, as anonymous,
-    /// unless there are --users; nobody can change anything.
+    /// unless there are --users; nobody can change anything, unless there are --uploads.
     #[arg(long, value_name = "ADDR", value_parser = ftp_address)]
     pub(crate) ftp: Vec<SocketAddr>,
 
@@ -131,11 +133,14 @@ pub(crate) struct DownloadOptions {
           value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
     pub(crate) download_idle_time_max: Time,
 
-    /// How long a client may take nothing of what it asked for
+    /// How long a client may take nothing of what it asked for, or send nothing of an upload
     #[arg(long, hide_short_help = true, value_name = "TIME",
           default_value_t = Time(limits().download_stall_time_max),
           value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
     pub(crate) download_stall_time_max: Time,
+
+    #[command(flatten, next_help_heading = "Uploads")]
+    pub(crate) uploads: UploadOptions,
 
     #[command(flatten, next_help_heading = "Live channels by HLS")]
     pub(crate) hls: HlsOptions,
@@ -162,14 +167,22 @@ pub(crate) struct DownloadSchedule {
 
 impl DownloadOptions {
     /// The settings; `is_default` says that nobody told where RTSP listens either.
-    pub(crate) fn settings(&self, is_default: bool) -> Downloads {
+    ///
+    /// # Errors
+    ///
+    /// Where files are to be taken of users that there are not.
+    pub(crate) fn settings(
+        &self,
+        is_default: bool,
+        users: &UserOptions,
+    ) -> anyhow::Result<Downloads> {
         let everywhere = || listening_address(&HTTP_PORT.to_string(), HTTP_PORT);
         let http_addresses = match self.http[..] {
             [] if is_default => everywhere().into_iter().collect(),
             _ => self.http.iter().filter_map(|it| it.address()).collect(),
         };
         let bytes = |rate: Option<Rate>| rate.map(|rate| rate.0 / 8);
-        Downloads {
+        Ok(Downloads {
             http_addresses,
             // Those are told of beside the other options of TLS.
             https_addresses: Vec::new(),
@@ -192,6 +205,7 @@ impl DownloadOptions {
             client_rate_max: bytes(self.download_rate_per_client),
             schedule: self.download_schedule.schedule,
             left_to_others: self.download_schedule.left_to_others,
+            uploads: self.uploads.settings(&users.settings())?,
             hls: self.hls.settings(),
             limits: DownloadLimits {
                 download_connections_max: self.download_connections_max,
@@ -204,7 +218,7 @@ impl DownloadOptions {
                 download_idle_time_max: self.download_idle_time_max.0,
                 download_stall_time_max: self.download_stall_time_max.0,
             },
-        }
+        })
     }
 }
 

@@ -45,6 +45,7 @@ mod successor;
 mod tls_options;
 mod top;
 pub mod units;
+mod upload_options;
 mod user;
 mod user_options;
 mod values;

@@ -55,6 +55,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
         .into_iter()
         .chain(over_tcp())
         .chain(of_downloads())
+        .chain(uploads::of_uploads())
         .chain(of_live_hls())
         .chain(of_tls())
         .chain(of_multicast())
@@ -337,6 +338,7 @@ macro_rules! fixed {
 
 // Behind the macro that it uses.
 mod clusters;
+mod uploads;
 
 /// All of them.
 fn fixed() -> Vec<Limit> {

@@ -133,6 +133,12 @@ impl ObjectOptions {
     #[cfg(feature = "objects")]
     pub(crate) fn connect(&self, folder: &Path, config: &mut Config) -> anyhow::Result<()> {
         if is_remote(folder) {
+            if config.downloads.uploads.is_some() {
+                anyhow::bail!(
+                    "--uploads stores files in a folder of this machine: films of an object store \
+                     are put there by the store's own tools"
+                );
+            }
             let objects = onrush_objects::Objects::connect(onrush_objects::Settings {
                 location: onrush_objects::Location::parse(&folder.to_string_lossy())?,
                 folder: config.media_root.clone(),

@@ -182,6 +182,9 @@ fn needs(config: &Config, own: &OwnFiles) -> Needs {
     let mut write: BTreeSet<PathBuf> = BTreeSet::new();
     write.extend(own.objects.write.clone());
     write.extend(config.state.clone());
+    if config.downloads.uploads.is_some() {
+        write.insert(config.media_root.clone());
+    }
     write.extend(config.downloads.hls.hls_store.clone());
     write.extend(access_log(config).map(Into::into));
     write.extend(
@@ -346,6 +349,15 @@ mod tests {
         assert!(needs.write.is_empty(), "{needs:?}");
         assert!(!needs.read.iter().any(|path| path == Path::new("/etc")));
         assert_eq!(needs.capabilities, ALWAYS_KEPT);
+    }
+
+    #[test]
+    fn films_are_written_where_files_are_taken_alone() {
+        let films = PathBuf::from("/srv/films");
+        let mut config = config();
+        assert!(!needs(&config, &OwnFiles::default()).write.contains(&films));
+        config.downloads.uploads = Some(onrush_server::downloads::UploadsConfig::default());
+        assert!(needs(&config, &OwnFiles::default()).write.contains(&films));
     }
 
     #[test]

@@ -306,7 +306,7 @@ impl Serve {
             limits: self.limits.settings(self.session_timeout.0),
             downloads: Downloads {
                 https_addresses,
-                ..self.downloads.settings(self.rtsp.is_empty())
+                ..self.downloads.settings(self.rtsp.is_empty(), &self.users)?
             },
             channels: ChannelsConfig {
                 is_next_sync_awaited: self.next_sync,

@@ -236,7 +236,7 @@ const VIEWERS: &str = "viewers";
 /// A file that nobody has written yet.
 const FIRST: &str = "\
 # Users of Onrush; `onrush user` adds and removes them. Keep this file to yourself.
-# group NAME RIGHTS PATTERN: rights are play, publish, download and admin, * is
+# group NAME RIGHTS PATTERN: rights are play, publish, download, admin and upload, * is
 # anything within a part of a path, /** anything below. The group \"everybody\" is
 # also for those who have not logged in.
 realm onrush

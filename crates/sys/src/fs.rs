@@ -4,6 +4,10 @@
 //! link planted between a check and the open can lead out. Where it cannot, the name is resolved
 //! first and compared with what was opened after.
 
+mod folder;
+
+pub use folder::{Folder, free_bytes, lock, set_apart};
+
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;

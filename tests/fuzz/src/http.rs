@@ -139,6 +139,7 @@ fn context<'a>(request: Option<&Request<'a>>) -> Context<'a> {
         keeps_alive: request.is_some_and(|it| it.keeps_alive),
         is_http_11: request.is_some_and(|it| it.is_http_11),
         is_head: request.is_some_and(|it| it.method == Method::Head),
+        takes_uploads: request.is_some_and(|it| it.method == Method::Put),
     }
 }
 

@@ -84,6 +84,13 @@ const RULES: &[Rule] = &[
         options: &[],
     },
     Rule {
+        section: "uploads",
+        about: "Files that come by HTTP and FTP.",
+        heading: "Uploads",
+        prefix: "upload_",
+        options: &[],
+    },
+    Rule {
         section: "hls",
         about: "Live channels by HLS.",
         heading: "Live channels by HLS",
@@ -144,6 +151,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("media_dir", "folder"),
     ("users", "file"),
     ("tls", "mode"),
+    ("uploads", "on"),
     ("multicast", "groups"),
     ("cluster", "name"),
     ("access_log", "access"),

@@ -32,6 +32,20 @@ table! {
         full: u64 = transfers.full, Counter;
         /// Waits for the disk.
         cold: u64 = transfers.cold, Counter;
+        /// Uploads by HTTP and FTP that go on.
+        uploads_active: u64 = read(&stats.uploads), Gauge "onrush_uploads_running";
+        /// Files that were stored whole.
+        uploads: u64 = read(&stats.uploaded), Counter "onrush_uploads_total";
+        /// Uploads that were broken off, or end in another way with no file.
+        uploads_broken: u64 = read(&stats.uploads_broken), Counter "onrush_uploads_broken_total";
+        /// Uploads that were refused for want of a place or of room.
+        uploads_refused: u64 = read(&stats.uploads_refused),
+            Counter "onrush_uploads_refused_total";
+        /// Bytes that were stored.
+        upload_bytes: u64 = transfers.stored_bytes, Counter "onrush_upload_bytes_total";
+        /// Those of them that were in user space: sealed by TLS, in chunks, or sent with a head.
+        upload_copied_bytes: u64 = transfers.stored_copied_bytes,
+            Counter "onrush_upload_copied_bytes_total";
         /// HTTP requests for computed segments that were answered from memory.
         segment_hits: u64 = read(&stats.segments.hits), Counter "onrush_segment_hits_total";
         /// Those that were answered from the film's file.

@@ -32,6 +32,8 @@ pub struct Downloads {
     pub schedule: Schedule,
     /// What adaptive downloads leave of their thread's processor to others.
     pub left_to_others: f64,
+    /// Whether files are taken, and which; by default none are.
+    pub uploads: Option<UploadsConfig>,
     /// Live channels by HLS.
     pub hls: LiveHlsConfig,
     /// What peers may take at the most.
@@ -82,6 +84,44 @@ pub struct DownloadLimits {
     pub download_stall_time_max: Duration,
 }
 
+/// How files are taken by HTTP and FTP, of users who have the right to that.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct UploadsConfig {
+    /// Bytes of one file, 64 GiB by default; a longer one is refused (413, 552).
+    pub upload_bytes_max: u64,
+    /// Files that are taken at once, 16 by default; one more is told to come later (503, 450).
+    pub upload_files_max: usize,
+    /// Bytes of the disk that are left free, 1 GiB by default (507, 452).
+    pub free_bytes_min: u64,
+    /// How long what was broken off can be gone on with, a day by default; then it is removed.
+    pub kept_time_max: Duration,
+    /// What must be on the disk before a client hears that its file is there.
+    pub sync: UploadSync,
+}
+
+/// What must be on the disk before a client hears that its file is there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum UploadSync {
+    /// Nothing: if the machine loses power soon after, the file may be gone, or empty.
+    Off,
+    /// The file's bytes, and then its name: it is there whatever happens. Costs the wait for the
+    /// disk at the end of each file.
+    #[default]
+    All,
+}
+
+impl Default for UploadsConfig {
+    fn default() -> Self {
+        Self {
+            upload_bytes_max: 64 << 30,
+            upload_files_max: 16,
+            free_bytes_min: 1 << 30,
+            kept_time_max: Duration::from_secs(86_400),
+            sync: UploadSync::All,
+        }
+    }
+}
+
 impl Default for Downloads {
     fn default() -> Self {
         Self {
@@ -97,6 +137,7 @@ impl Default for Downloads {
             client_rate_max: None,
             schedule: Schedule::default(),
             left_to_others: LEFT_TO_OTHERS,
+            uploads: None,
             hls: LiveHlsConfig::default(),
             limits: DownloadLimits::default(),
         }

@@ -146,6 +146,13 @@ impl Files {
         self.known.borrow_mut().retain(|_, known| known.is_fresh());
     }
 
+    /// What was at this name is there no more, or something else is.
+    pub(crate) fn forget(&self, name: &str) {
+        let below = format!("{name}/");
+        let is_other = |known: &String| known != name && !known.starts_with(&below);
+        self.known.borrow_mut().retain(|known, _| is_other(known));
+    }
+
     fn known(&self, name: &str) -> Option<Found> {
         let known = self.known.borrow();
         let found = known
@@ -224,6 +231,11 @@ impl OpenFile {
             content_security_policy: None,
             is_for_all_origins: false,
         }
+    }
+
+    /// Its entity tag.
+    pub(crate) fn etag(&self) -> &str {
+        &self.etag
     }
 
     fn is_unchanged(&self) -> bool {

@@ -16,6 +16,7 @@ pub mod ftp;
 pub mod http;
 mod log;
 mod send;
+mod uploads;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -34,7 +35,9 @@ use tokio::task::{JoinSet, LocalSet};
 
 use self::admission::{Admission, Protocol};
 use self::clock::Clock;
-pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
+pub use self::config::{
+    AccessLog, DownloadLimits, Downloads, LogTarget, UploadSync, UploadsConfig,
+};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
@@ -44,6 +47,7 @@ pub use self::http::{
     RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
+use self::uploads::Uploads;
 use crate::engine::shared::bump;
 use crate::hls_live::LiveHls;
 use crate::library::Library;
@@ -74,6 +78,8 @@ pub(crate) struct Site {
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Log,
+    /// Where files are taken.
+    pub(crate) uploads: Option<Rc<Uploads>>,
     pub(crate) clock: Clock,
     /// Separates the parts of a multipart answer.
     pub(crate) boundary: String,
@@ -102,6 +108,14 @@ pub(crate) struct Stats {
     pub(crate) refused: AtomicU64,
     /// Answered requests of HTTP by the first digit of their status, from 1 to 5.
     pub(crate) http_answers: [AtomicU64; 5],
+    /// Uploads that go on.
+    pub(crate) uploads: AtomicU64,
+    /// Files that were stored whole.
+    pub(crate) uploaded: AtomicU64,
+    /// Uploads that were refused for want of a place or of room.
+    pub(crate) uploads_refused: AtomicU64,
+    /// Uploads that were broken off.
+    pub(crate) uploads_broken: AtomicU64,
     pub(crate) transfers: Arc<transfer::Stats>,
     pub(crate) segments: Arc<http::SegmentStats>,
 }
@@ -232,6 +246,8 @@ impl Site {
         let live_max = segments_max / 8;
         let segment_files = http::SegmentFiles::new(segments_max, Arc::clone(&stats.segments));
         let root = library.root_shared();
+        let uploads = settings.uploads.filter(|_| library.remote().is_none());
+        let uploads = uploads.map(|it| Rc::new(Uploads::new(Arc::clone(&root), it)));
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), kept_max).or_remote(library.remote().cloned()),
             root,
@@ -244,6 +260,7 @@ impl Site {
             authorizer,
             stats,
             log,
+            uploads,
             clock: Clock::default(),
             boundary: boundary(),
             rtsp_port,
@@ -305,6 +322,9 @@ fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: onesh
             taking.shutdown().await;
         });
         accepting.spawn_local(Rc::clone(&site).housekeeping());
+        if let Some(uploads) = &site.uploads {
+            accepting.spawn_local(Rc::clone(uploads).sweeping());
+        }
         // A sender that was dropped asks for the same as one that sent.
         stopped.await.unwrap_or_default();
         accepting.shutdown().await;

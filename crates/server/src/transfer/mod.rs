@@ -1,4 +1,4 @@
-//! Cue: files to TCP sockets, many at once on one thread, none in another's way.
+//! Cue: files to TCP sockets and back, many at once on one thread, none in another's way.
 //!
 //! A transfer is a future. It asks its schedule how much is due, whether the bytes are in memory,
 //! and whose turn it is; then one `sendfile` moves what the socket takes, and never sleeps. A full
@@ -18,6 +18,7 @@ mod outlet;
 mod reader;
 mod resident;
 mod steps;
+mod storing;
 mod stream_body;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use reader::Reader;
 pub use reader::SentFile;
 use resident::Resident;
 use steps::NOTHING;
+pub use storing::{Inlet, Pieces, StoreError, StoredTo};
 pub use stream_body::{STREAM_BYTES_MAX, STREAMS_BYTES_MAX};
 pub(crate) use stream_body::{StreamBody, StreamBudget};
 use turns::{RoundSlot, Turns};
@@ -120,6 +122,10 @@ pub struct Counters {
     pub cold: u64,
     /// How often the kernel was asked what of a file is in memory.
     pub asked: u64,
+    /// Bytes of connections that were stored in files.
+    pub stored_bytes: u64,
+    /// Those of them that were in user space: they were sealed, or framed.
+    pub stored_copied_bytes: u64,
 }
 
 /// What the thread of transfers tells the others: written by it alone.
@@ -132,6 +138,8 @@ pub(crate) struct Stats {
     full: AtomicU64,
     cold: AtomicU64,
     asked: AtomicU64,
+    stored_bytes: AtomicU64,
+    stored_copied_bytes: AtomicU64,
 }
 
 /// A transfer that has ended well.
@@ -288,6 +296,8 @@ impl Stats {
             full: of(&self.full),
             cold: of(&self.cold),
             asked: of(&self.asked),
+            stored_bytes: of(&self.stored_bytes),
+            stored_copied_bytes: of(&self.stored_copied_bytes),
         }
     }
 
@@ -488,11 +498,7 @@ impl<'a> Transfer<'a> {
     }
 
     async fn sleep_until(&self, until_ns: u64) -> Result<(), TransferError> {
-        let left_ns = until_ns.saturating_sub(monotonic_ns());
-        if left_ns > 0 {
-            let sleep = sleep(Duration::from_nanos(left_ns));
-            self.control.unless_cancelled(sleep).await?;
-        }
+        self.control.unless_cancelled(pause_until(until_ns)).await?;
         Ok(())
     }
 
@@ -515,6 +521,13 @@ impl<'a> Transfer<'a> {
         TransferError::Truncated {
             promised: self.reader.last,
         }
+    }
+}
+
+async fn pause_until(until_ns: u64) {
+    let left_ns = until_ns.saturating_sub(monotonic_ns());
+    if left_ns > 0 {
+        sleep(Duration::from_nanos(left_ns)).await;
     }
 }
 

@@ -200,6 +200,25 @@ impl Rules {
         self.permit(&login, asked).await
     }
 
+    /// As [`Self::authorize`], and who it is that may: credentials are looked at also where nobody
+    /// needs them.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(super) async fn authorize_as(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
+        if self.is_open {
+            return self.open_to(asked).map(|()| Login::Nobody);
+        }
+        if self.is_signed(asked)? {
+            count(&self.stats.allowed);
+            return Ok(Login::Nobody);
+        }
+        let login = self.identify(asked).await?;
+        self.permit(&login, asked).await?;
+        Ok(login)
+    }
+
     /// Whether somebody who has logged in may do that.
     ///
     /// # Errors
@@ -261,11 +280,17 @@ impl Rules {
         self.is_open
     }
 
-    /// Without configuration everybody may read, and this machine alone may change something.
+    /// Without configuration everybody may read, this machine alone may change something, and
+    /// nobody may store files.
     pub(super) fn open_to(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
         match asked.action {
             Action::Play | Action::Download => Ok(()),
             Action::Publish | Action::Admin if asked.peer.is_loopback() => Ok(()),
+            Action::Upload => {
+                count(&self.stats.forbidden);
+                let note = "files are taken of users who have that right, and there are no users";
+                Err(Refusal::Forbidden(note))
+            }
             Action::Publish | Action::Admin => {
                 count(&self.stats.forbidden);
                 let note = "without users this is for the machine itself";
@@ -297,6 +322,9 @@ impl Rules {
 
     /// Whether the file of users, or a token, allows it.
     fn allows(&self, login: &Login, asked: &Asked<'_>) -> bool {
+        if is_for_users(login, asked) {
+            return false;
+        }
         let user = match login {
             Login::User(user) => Some(&**user),
             Login::Nobody | Login::Claimed { .. } | Login::Token { .. } => None,
@@ -314,7 +342,7 @@ impl Rules {
 
     /// Whether the hook allows it, if there is one.
     async fn ask_hook(&self, login: &Login, asked: &Asked<'_>) -> Result<bool, Refusal> {
-        let Some(hook) = &self.hook else {
+        let Some(hook) = self.hook.as_ref().filter(|_| !is_for_users(login, asked)) else {
             return Ok(false);
         };
         let question = Question {
@@ -546,6 +574,11 @@ const TOKEN_USER: &str = "token";
 
 const WRONG: &str = "the user or the password is wrong";
 const PLAIN: &str = "a password is not taken over a connection that others can read";
+
+/// Whether nobody who has not logged in may do that, whatever anything says.
+fn is_for_users(login: &Login, asked: &Asked<'_>) -> bool {
+    asked.action == Action::Upload && *login == Login::Nobody
+}
 
 #[cfg(test)]
 mod tests;

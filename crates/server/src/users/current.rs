@@ -63,6 +63,16 @@ impl Authorizer {
         }
     }
 
+    /// Whether a request may be carried out, and who has asked.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(crate) async fn authorize_as(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
+        let rules = self.now();
+        Box::pin(async move { noted(asked, rules.authorize_as(asked).await) }).await
+    }
+
     /// Whether somebody who has logged in may do that.
     ///
     /// # Errors

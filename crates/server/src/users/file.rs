@@ -135,9 +135,15 @@ impl UserFile {
         if self.rules.len() == GROUP_RULES_MAX {
             return Err(format!("at most {GROUP_RULES_MAX} lines of groups"));
         }
+        let rights: Rights = rights.parse().map_err(|error| format!("{error}"))?;
+        if group == EVERYBODY && rights.allow(Action::Upload) {
+            return Err(format!(
+                "{EVERYBODY} cannot upload: give that right to a group of users"
+            ));
+        }
         self.rules.push(Rule {
             group: group.to_owned(),
-            rights: rights.parse().map_err(|error| format!("{error}"))?,
+            rights,
             pattern: pattern.parse().map_err(|error| format!("{error}"))?,
         });
         Ok(())

@@ -12,6 +12,7 @@
 
 pub mod chain;
 pub mod mapped;
+pub mod pipe;
 
 use std::fs::File;
 use std::io;

@@ -16,6 +16,8 @@ pub enum Action {
     Download,
     /// Changing what the server does.
     Admin,
+    /// Storing files by HTTP or FTP, and removing, renaming and replacing them.
+    Upload,
 }
 
 /// A set of actions. Written as their names with commas between them: `play,download`.
@@ -24,12 +26,20 @@ pub struct Rights(u8);
 
 /// What was read names no action.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error("\"{0}\" is no right; there are play, publish, download and admin, with commas between")]
+#[error(
+    "\"{0}\" is no right; there are play, publish, download, admin and upload, with commas between"
+)]
 pub struct RightsError(String);
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Play, Self::Publish, Self::Download, Self::Admin];
+    pub const ALL: [Self; 5] = [
+        Self::Play,
+        Self::Publish,
+        Self::Download,
+        Self::Admin,
+        Self::Upload,
+    ];
 
     /// Its name.
     #[must_use]
@@ -39,6 +49,7 @@ impl Action {
             Self::Publish => "publish",
             Self::Download => "download",
             Self::Admin => "admin",
+            Self::Upload => "upload",
         }
     }
 
@@ -95,12 +106,13 @@ mod tests {
 
     #[test]
     fn rights_are_read_as_they_are_written() {
-        for bits in 1..16 {
+        for bits in 1..32 {
             let rights = Rights(bits);
             assert_eq!(rights.to_string().parse(), Ok(rights));
         }
         assert_eq!("download,play".parse(), Ok(Rights::READ));
         assert!(Rights::READ.allow(Action::Play) && !Rights::READ.allow(Action::Publish));
+        assert!(!Rights::READ.allow(Action::Upload));
         for text in ["", "Play", "play,", "play;download", "all"] {
             assert!(text.parse::<Rights>().is_err(), "{text}");
         }

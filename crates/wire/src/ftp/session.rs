@@ -15,11 +15,17 @@ pub struct Session {
     peer: IpAddr,
     /// Whether passwords are looked at; else anonymous is all there is.
     has_users: bool,
+    /// Whether files are taken here, of those who have that right.
+    takes_uploads: bool,
     login: Login,
     /// Below the root; empty for that itself.
     folder: String,
-    /// Where the next RETR begins.
+    /// Where the next RETR or STOR begins.
     restart_bytes: u64,
+    /// How long the next STOR is to be, if ALLO has said so.
+    allocated_bytes: Option<u64>,
+    /// What the next RNTO is of.
+    renamed: Option<String>,
     facts: Facts,
     /// After EPSV ALL.
     only_extended_passive: bool,
@@ -61,6 +67,22 @@ pub enum Act {
         /// The first byte.
         start_bytes: u64,
     },
+    /// Take a file.
+    Store {
+        /// The file.
+        name: String,
+        /// How what comes and what is there are joined.
+        how: Store,
+        /// How long it is to be, if the client has said so.
+        announced_bytes: Option<u64>,
+    },
+    /// Change what is at a name.
+    Change {
+        /// The file or folder.
+        name: String,
+        /// How: [`Change::done`] says that it was.
+        change: Change,
+    },
     /// Send a folder's listing; a file's is one line.
     List {
         /// The folder.
@@ -94,6 +116,49 @@ pub enum Act {
     Status,
 }
 
+/// How a file that is taken and what is there of it are joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Store {
+    /// What comes begins at this byte of the file; what is there from it on is replaced.
+    From(u64),
+    /// It comes behind what is there.
+    Append,
+}
+
+/// A change of what is at a name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// Remove a file.
+    Remove,
+    /// Make a folder.
+    MakeFolder,
+    /// Remove a folder that is empty.
+    RemoveFolder,
+    /// Tell whether it may be renamed: [`Session::may_rename`].
+    Rename,
+    /// Give it this name.
+    RenameTo(String),
+    /// Say that it last changed then, in seconds since 1970.
+    SetModified(i64),
+}
+
+impl Change {
+    /// The reply, if it is done; `name` is what it was done to.
+    #[must_use]
+    pub fn done(&self, name: &str) -> Reply {
+        match self {
+            Self::Remove | Self::RemoveFolder => Reply::new(250, "removed"),
+            Self::MakeFolder => Reply::new(257, format!("{} is there", quoted(name))),
+            Self::Rename => Reply::new(350, "and what is its new name?"),
+            Self::RenameTo(to) => Reply::new(250, format!("renamed to {}", quoted(to))),
+            Self::SetModified(modified_s) => {
+                let time = time_val(*modified_s);
+                Reply::new(213, format!("Modify={time}; {}", quoted(name)))
+            }
+        }
+    }
+}
+
 impl Session {
     /// Of a client at this address, where everybody is let in as anonymous, or users are known.
     #[must_use]
@@ -101,12 +166,22 @@ impl Session {
         Self {
             peer: peer.to_canonical(),
             has_users,
+            takes_uploads: false,
             login: Login::Nobody,
             folder: String::new(),
             restart_bytes: 0,
+            allocated_bytes: None,
+            renamed: None,
             facts: Facts::ALL,
             only_extended_passive: false,
         }
+    }
+
+    /// The same where files are taken of those who have that right, or of nobody.
+    #[must_use]
+    pub fn taking_uploads(mut self, takes_uploads: bool) -> Self {
+        self.takes_uploads = takes_uploads;
+        self
     }
 
     /// Decides what a command gets.
@@ -129,6 +204,7 @@ impl Session {
             "TYPE" => Act::Reply(kind(argument)),
             "MODE" => Act::Reply(only("S", argument, "mode is stream")),
             "STRU" => Act::Reply(only("F", argument, "structure is file")),
+            "ALLO" if self.takes_uploads => Act::Reply(self.allocate(argument)),
             "ALLO" | "ACCT" => reply(202, "not needed here"),
             "PWD" | "XPWD" => Act::Reply(Reply::new(257, quoted(&self.folder))),
             "REST" => Act::Reply(self.restart(argument)),
@@ -156,6 +232,13 @@ impl Session {
     #[must_use]
     pub fn refused(note: String) -> Reply {
         Reply::new(530, note)
+    }
+
+    /// After [`Change::Rename`], if there is such a thing and it may be renamed.
+    pub fn may_rename(&mut self, name: String) -> Reply {
+        let reply = Change::Rename.done(&name);
+        self.renamed = Some(name);
+        reply
     }
 
     /// After [`Act::ChangeFolder`], if it is a folder.
@@ -198,8 +281,12 @@ impl Session {
             _ => self.resolve(argument),
         };
         let needs_name = ["RETR", "SIZE", "MDTM", "CWD", "XCWD"].contains(&verb);
-        if needs_name && argument.is_empty() {
+        let changes = self.takes_uploads && CHANGING.contains(&verb);
+        if (needs_name || changes) && argument.is_empty() {
             return reply(501, "which? Give a name");
+        }
+        if changes {
+            return self.decide_on_change(verb, (name, argument));
         }
         let list = |style| Act::List {
             name: name.clone(),
@@ -221,10 +308,64 @@ impl Session {
             "MDTM" => Act::Modified { name },
             "MLST" => Act::Facts { name },
             "STAT" => reply(504, "STAT of a file is MLST here"),
+            "SITE" | "STOU" if self.takes_uploads => reply(502, "not here"),
             "STOR" | "STOU" | "APPE" | "DELE" | "RMD" | "XRMD" | "MKD" | "XMKD" | "RNFR"
             | "RNTO" | "SITE" => reply(550, "nothing can be changed here"),
             "AUTH" | "PBSZ" | "PROT" | "SMNT" | "REIN" => reply(502, "not here"),
             _ => reply(500, "no such command; HELP lists those there are"),
+        }
+    }
+
+    /// The commands that change something, where that can be.
+    fn decide_on_change(&mut self, verb: &str, (name, argument): (String, &str)) -> Act {
+        let change = match verb {
+            "STOR" | "APPE" => {
+                let start_bytes = std::mem::take(&mut self.restart_bytes);
+                return Act::Store {
+                    name,
+                    how: match verb {
+                        "STOR" => Store::From(start_bytes),
+                        _ => Store::Append,
+                    },
+                    announced_bytes: self.allocated_bytes.take(),
+                };
+            }
+            "DELE" => Change::Remove,
+            "MKD" | "XMKD" => Change::MakeFolder,
+            "RMD" | "XRMD" => Change::RemoveFolder,
+            "RNFR" => Change::Rename,
+            "RNTO" => {
+                let Some(from) = self.renamed.take() else {
+                    return reply(503, "RNFR comes first");
+                };
+                let change = Change::RenameTo(name);
+                return Act::Change { name: from, change };
+            }
+            // MFMT
+            _ => {
+                let (time, file) = argument.split_once(' ').unwrap_or((argument, ""));
+                let Some(modified_s) = seconds(time).filter(|_| !file.is_empty()) else {
+                    return reply(501, "write MFMT YYYYMMDDHHMMSS NAME");
+                };
+                return Act::Change {
+                    name: self.resolve(file),
+                    change: Change::SetModified(modified_s),
+                };
+            }
+        };
+        Act::Change { name, change }
+    }
+
+    /// `ALLO BYTES`, with what there was of records behind it.
+    fn allocate(&mut self, argument: &str) -> Reply {
+        let digits = argument.split(' ').next().unwrap_or_default();
+        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        match digits.parse().ok().filter(|_| is_number) {
+            Some(bytes) => {
+                self.allocated_bytes = Some(bytes);
+                Reply::new(200, "it is looked at when the file comes")
+            }
+            None => Reply::new(501, "give a number of bytes"),
         }
     }
 
@@ -260,9 +401,12 @@ impl Session {
 
     fn features(&self) -> Reply {
         let facts = self.facts.to_feature();
+        let mfmt = if self.takes_uploads { "MFMT\n" } else { "" };
         Reply::new(
             211,
-            format!("there are\nEPRT\nEPSV\nMDTM\n{facts}\nREST STREAM\nSIZE\nTVFS\nUTF8\nend"),
+            format!(
+                "there are\nEPRT\nEPSV\nMDTM\n{mfmt}{facts}\nREST STREAM\nSIZE\nTVFS\nUTF8\nend"
+            ),
         )
     }
 
@@ -283,7 +427,7 @@ impl Session {
         match argument.parse().ok().filter(|_| is_number) {
             Some(bytes) => {
                 self.restart_bytes = bytes;
-                Reply::new(350, format!("the next RETR begins at byte {bytes}"))
+                Reply::new(350, format!("the next transfer begins at byte {bytes}"))
             }
             None => Reply::new(501, "give a number of bytes"),
         }
@@ -386,10 +530,34 @@ fn extended_port(argument: &str) -> Option<Result<SocketAddr, Reply>> {
     Some(Ok(SocketAddr::new(ip, port)))
 }
 
+/// `YYYYMMDDHHMMSS`, with what there may be of a second behind it, in seconds since 1970.
+fn seconds(time: &str) -> Option<i64> {
+    let digits = time.split('.').next().unwrap_or_default();
+    if digits.len() != 14 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let part = |from: usize, to: usize| digits[from..to].parse::<u8>().ok();
+    crate::calendar::Utc {
+        year: digits[..4].parse().ok()?,
+        month: part(4, 6)?,
+        day: part(6, 8)?,
+        hour: part(8, 10)?,
+        minute: part(10, 12)?,
+        second: part(12, 14)?,
+    }
+    .seconds()
+}
+
+/// The commands that change something.
+const CHANGING: &[&str] = &[
+    "STOR", "APPE", "DELE", "RMD", "XRMD", "MKD", "XMKD", "RNFR", "RNTO", "MFMT",
+];
+
 const HELP: &str = "commands\n\
     USER PASS QUIT SYST FEAT OPTS HELP NOOP STAT ABOR\n\
     PWD CWD CDUP TYPE MODE STRU PASV EPSV PORT EPRT\n\
     REST RETR SIZE MDTM LIST NLST MLSD MLST\n\
+    STOR APPE ALLO DELE MKD RMD RNFR RNTO MFMT, where files are taken\n\
     Write USER anonymous and any password.";
 
 #[cfg(test)]

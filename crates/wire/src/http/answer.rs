@@ -25,6 +25,8 @@ pub struct Context<'a> {
     pub is_http_11: bool,
     /// Whether only the head is asked for.
     pub is_head: bool,
+    /// Whether files are taken here, and may be removed.
+    pub takes_uploads: bool,
 }
 
 /// A file, or the compressed neighbour that is sent for it.
@@ -121,7 +123,7 @@ impl Answer {
     #[must_use]
     pub fn options(context: &Context<'_>) -> Self {
         let mut head = Head::new(Status::NoContent, context);
-        head.field("Allow", ALLOW);
+        head.field("Allow", allowed(context));
         head.field("Accept-Ranges", "bytes");
         // What pages of other origins ask before they ask for a part (the Fetch standard, section
         // 4.8); whether they may read what they get, that says itself.
@@ -198,11 +200,54 @@ impl Answer {
         head.alone(Vec::new(), context)
     }
 
+    /// What a PUT came to: 201 with where the file is, or 204 if it replaces one. `path` is encoded
+    /// and begins with a slash.
+    #[must_use]
+    pub fn stored(is_new: bool, path: &str, etag: &str, context: &Context<'_>) -> Self {
+        let status = match is_new {
+            true => Status::Created,
+            false => Status::NoContent,
+        };
+        let mut head = Head::new(status, context);
+        if is_new {
+            head.field("Location", path);
+            head.field("Content-Length", 0);
+        }
+        head.field("ETag", etag);
+        head.alone(Vec::new(), context)
+    }
+
+    /// 204: a file was removed.
+    #[must_use]
+    pub fn removed(context: &Context<'_>) -> Self {
+        Head::new(Status::NoContent, context).alone(Vec::new(), context)
+    }
+
+    /// How much there is of an upload that was broken off: to HEAD by whom it is of, 200 with its
+    /// length; to a PUT that goes on elsewhere, 409.
+    #[must_use]
+    pub fn unfinished(offset: u64, status: Status, note: &str, context: &Context<'_>) -> Self {
+        let fields = |head: &mut Head| {
+            head.field("Upload-Offset", offset);
+            head.field("Upload-Complete", "?0");
+            head.field("Cache-Control", "no-store");
+        };
+        if status != Status::Ok {
+            return Self::with_note(status, note, context, fields);
+        }
+        let mut head = Head::new(status, context);
+        fields(&mut head);
+        head.field("Content-Length", offset);
+        head.alone(Vec::new(), context)
+    }
+
     /// An error, with what to do about it.
     #[must_use]
     pub fn refusal(status: Status, note: &str, context: &Context<'_>) -> Self {
         Self::with_note(status, note, context, |head| match status {
-            Status::MethodNotAllowed | Status::NotImplemented => head.field("Allow", ALLOW),
+            Status::MethodNotAllowed | Status::NotImplemented => {
+                head.field("Allow", allowed(context));
+            }
             Status::ServiceUnavailable => head.field("Retry-After", RETRY_SECONDS),
             _ => {}
         })
@@ -397,6 +442,13 @@ impl Head {
     }
 }
 
+const fn allowed(context: &Context<'_>) -> &'static str {
+    match context.takes_uploads {
+        true => ALLOW_WITH_UPLOADS,
+        false => ALLOW,
+    }
+}
+
 fn content_range(part: &Range<u64>, file: &Resource<'_>) -> String {
     format!("bytes {}-{}/{}", part.start, part.end - 1, file.file_bytes)
 }
@@ -409,6 +461,7 @@ pub const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 
 /// What a page of another origin may see of an answer beside its body.
 const EXPOSED: &str = "Content-Length, Content-Range, Date, ETag";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+const ALLOW_WITH_UPLOADS: &str = "GET, HEAD, OPTIONS, PUT, DELETE";
 const RETRY_SECONDS: u32 = 5;
 const PREFLIGHT_SECONDS: u32 = 86_400;
 /// Most heads are shorter.

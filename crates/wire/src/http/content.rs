@@ -1,7 +1,7 @@
-//! The content that a request carries: read, counted, thrown away.
+//! The content that a request carries: read, counted, and thrown away or given to who stores it.
 //!
-//! No method here takes any, but a client may send some (RFC 9110, section 9.3.1), and where it
-//! ends is where the next request begins. So its framing is read as strictly as a head's.
+//! Few methods take any, but a client may send some with all (RFC 9110, section 9.3.1), and where
+//! it ends is where the next request begins. So its framing is read as strictly as a head's.
 
 use super::Refusal;
 use super::Status;
@@ -64,11 +64,26 @@ impl Discard {
     ///
     /// 400 for chunks that are none, 413 for more than was allowed; the connection cannot go on.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Discarded, Refusal> {
+        self.push_to(bytes, |_| {})
+    }
+
+    /// The same, and gives what is content itself, and no framing, to `data`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn push_to(
+        &mut self,
+        bytes: &[u8],
+        mut data: impl FnMut(&[u8]),
+    ) -> Result<Discarded, Refusal> {
         let mut at = 0;
         while at < bytes.len() && self.state != State::Done {
             let taken = match self.state {
                 State::Length(left) | State::Data(left) => {
                     let some = left.min((bytes.len() - at) as u64);
+                    let end = at + usize::try_from(some).expect("no more than there are");
+                    data(&bytes[at..end]);
                     self.state = match self.state {
                         State::Length(_) if some == left => State::Done,
                         State::Length(_) => State::Length(left - some),
@@ -128,7 +143,7 @@ fn size(line: &[u8]) -> Option<u64> {
 
 const TOO_LARGE: Refusal = Refusal {
     status: Status::ContentTooLarge,
-    note: "nothing is stored here; send less",
+    note: "so much is not taken here; send less",
 };
 
 const BAD_CHUNK: Refusal = Refusal {
@@ -168,6 +183,25 @@ mod tests {
         );
         let begun = discard(Content::Length(5), b"abc").unwrap();
         assert_eq!((begun.bytes, begun.is_done), (3, false));
+    }
+
+    #[test]
+    fn who_stores_it_gets_the_content_without_its_framing() {
+        for bytes in [
+            &b"3\r\nabc\r\n2;x\r\nde\r\n0\r\nA: b\r\n\r\nGET"[..],
+            b"abcdeGET",
+        ] {
+            let content = match bytes.len() {
+                8 => Content::Length(5),
+                _ => Content::Chunked,
+            };
+            let (mut discard, mut stored) = (Discard::new(content, 1000).unwrap(), Vec::new());
+            let is_done = bytes.chunks(4).any(|piece| {
+                let discarded = discard.push_to(piece, |data| stored.extend(data));
+                discarded.unwrap().is_done
+            });
+            assert_eq!((&*stored, is_done), (&b"abcde"[..], true));
+        }
     }
 
     #[test]

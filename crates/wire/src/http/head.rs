@@ -58,6 +58,10 @@ pub struct Request<'a> {
     pub expects_continue: bool,
     /// The codings it takes.
     pub codings: Codings,
+    /// Content-Range: which part of the file the content is.
+    pub content_range: Option<&'a str>,
+    /// Content-Encoding, all lines as one.
+    pub content_encoding: Option<Cow<'a, str>>,
     /// Range.
     pub range: Option<&'a str>,
     /// If-Range.
@@ -173,6 +177,8 @@ impl<'a> Request<'a> {
             content: fields.content(is_http_11)?,
             expects_continue: fields.expects_continue(is_http_11)?,
             codings: fields.codings,
+            content_range: fields.content_range,
+            content_encoding: fields.content_encoding,
             range: fields.range,
             if_range: fields.if_range,
             if_match: fields.if_match,
@@ -241,6 +247,8 @@ struct Fields<'a> {
     keeps_alive: bool,
     expect: Option<Cow<'a, str>>,
     codings: Codings,
+    content_range: Option<&'a str>,
+    content_encoding: Option<Cow<'a, str>>,
     range: Option<&'a str>,
     if_range: Option<&'a str>,
     if_match: Option<Cow<'a, str>>,
@@ -280,11 +288,13 @@ impl<'a> Fields<'a> {
             }
             13 if is("Authorization") => single(&mut self.authorization, text()?),
             13 if is("If-None-Match") => list(&mut self.if_none_match, text()?),
+            13 if is("Content-Range") => single(&mut self.content_range, text()?),
             14 if is("Content-Length") => single(&mut self.content_length, text()?),
             15 if is("Accept-Encoding") => {
                 self.codings.take(text()?);
                 Ok(())
             }
+            16 if is("Content-Encoding") => list(&mut self.content_encoding, text()?),
             17 if is("If-Modified-Since") => single(&mut self.if_modified_since, text()?),
             17 if is("Transfer-Encoding") => list(&mut self.transfer_encoding, text()?),
             19 if is("If-Unmodified-Since") => single(&mut self.if_unmodified_since, text()?),

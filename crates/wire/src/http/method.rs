@@ -7,6 +7,10 @@ pub enum Method {
     Get,
     /// HEAD.
     Head,
+    /// PUT: allowed where files are taken.
+    Put,
+    /// DELETE: allowed where files are taken.
+    Delete,
     /// OPTIONS.
     Options,
     /// CONNECT: known, because its target has a form of its own; allowed nowhere.
@@ -22,9 +26,11 @@ impl Method {
         match name {
             "GET" => Self::Get,
             "HEAD" => Self::Head,
+            "PUT" => Self::Put,
+            "DELETE" => Self::Delete,
             "OPTIONS" => Self::Options,
             "CONNECT" => Self::Connect,
-            "POST" | "PUT" | "DELETE" | "TRACE" | "PATCH" => Self::NotAllowed,
+            "POST" | "TRACE" | "PATCH" => Self::NotAllowed,
             _ => Self::Unknown,
         }
     }

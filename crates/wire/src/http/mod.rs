@@ -4,9 +4,7 @@
 //! [`Request::parse`], which refuses whatever two readers could read in two ways, and
 //! [`Answer::file`] decides all that a request for a file gets: status, head, and which pieces of
 //! the file in which order. What a request carries as its content is counted off by [`Discard`].
-//! Opening, sending and waiting are the caller's.
-//!
-//! Nothing is ever stored, so there is no method that stores.
+//! What a PUT stores is a [`StoredPart`]. Opening, sending, storing and waiting are the caller's.
 
 mod answer;
 mod condition;
@@ -20,6 +18,7 @@ mod negotiate;
 mod range;
 mod status;
 mod target;
+mod upload;
 
 pub use self::answer::{Answer, Context, PAGE_POLICY, Piece, Resource};
 pub use self::condition::{Validators, Verdict};
@@ -35,3 +34,4 @@ pub use self::negotiate::{Coding, Codings};
 pub use self::range::{RANGES_MAX, Ranges};
 pub use self::status::{Refusal, Status};
 pub use self::target::Target;
+pub use self::upload::StoredPart;

@@ -14,11 +14,13 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(
     missing_docs,
-    reason = "their meaning is that of RFC 9110, section 15, and RFC 6585"
+    reason = "their meaning is that of RFC 9110, section 15, RFC 6585 and RFC 4918, section 11"
 )]
 pub enum Status {
     Continue = 100,
     Ok = 200,
+    Created = 201,
+    Accepted = 202,
     NoContent = 204,
     PartialContent = 206,
     MovedPermanently = 301,
@@ -30,9 +32,12 @@ pub enum Status {
     NotFound = 404,
     MethodNotAllowed = 405,
     RequestTimeout = 408,
+    Conflict = 409,
+    LengthRequired = 411,
     PreconditionFailed = 412,
     ContentTooLarge = 413,
     UriTooLong = 414,
+    UnsupportedMediaType = 415,
     RangeNotSatisfiable = 416,
     ExpectationFailed = 417,
     TooManyRequests = 429,
@@ -41,6 +46,7 @@ pub enum Status {
     NotImplemented = 501,
     ServiceUnavailable = 503,
     VersionNotSupported = 505,
+    InsufficientStorage = 507,
 }
 
 impl Status {
@@ -56,6 +62,8 @@ impl Status {
         match self {
             Self::Continue => "Continue",
             Self::Ok => "OK",
+            Self::Created => "Created",
+            Self::Accepted => "Accepted",
             Self::NoContent => "No Content",
             Self::PartialContent => "Partial Content",
             Self::MovedPermanently => "Moved Permanently",
@@ -67,9 +75,12 @@ impl Status {
             Self::NotFound => "Not Found",
             Self::MethodNotAllowed => "Method Not Allowed",
             Self::RequestTimeout => "Request Timeout",
+            Self::Conflict => "Conflict",
+            Self::LengthRequired => "Length Required",
             Self::PreconditionFailed => "Precondition Failed",
             Self::ContentTooLarge => "Content Too Large",
             Self::UriTooLong => "URI Too Long",
+            Self::UnsupportedMediaType => "Unsupported Media Type",
             Self::RangeNotSatisfiable => "Range Not Satisfiable",
             Self::ExpectationFailed => "Expectation Failed",
             Self::TooManyRequests => "Too Many Requests",
@@ -78,6 +89,7 @@ impl Status {
             Self::NotImplemented => "Not Implemented",
             Self::ServiceUnavailable => "Service Unavailable",
             Self::VersionNotSupported => "HTTP Version Not Supported",
+            Self::InsufficientStorage => "Insufficient Storage",
         }
     }
 }

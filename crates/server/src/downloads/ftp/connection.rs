@@ -48,7 +48,8 @@ pub(super) async fn serve(
         policy,
         lines: Lines::default(),
         received: Vec::new(),
-        session: Session::new(peer, !site.authorizer.is_open()),
+        session: Session::new(peer, !site.authorizer.is_open())
+            .taking_uploads(site.uploads.is_some()),
         login: Login::Nobody,
         data: Data::Unknown,
     };
@@ -56,18 +57,18 @@ pub(super) async fn serve(
     close(&mut connection.socket).await
 }
 
-struct Connection<'a> {
-    site: &'a Rc<Site>,
+pub(super) struct Connection<'a> {
+    pub(super) site: &'a Rc<Site>,
     socket: TcpStream,
-    peer: IpAddr,
+    pub(super) peer: IpAddr,
     local: IpAddr,
-    policy: Policy,
+    pub(super) policy: Policy,
     lines: Lines,
     /// Received and not taken yet.
-    received: Vec<u8>,
-    session: Session,
-    login: Login,
-    data: Data,
+    pub(super) received: Vec<u8>,
+    pub(super) session: Session,
+    pub(super) login: Login,
+    pub(super) data: Data,
 }
 
 /// What is sent on a data connection.
@@ -85,8 +86,9 @@ enum Body {
 }
 
 /// What became of a transfer.
-enum Outcome {
-    Sent,
+pub(super) enum Outcome {
+    /// All of it has gone, or come.
+    Done,
     Aborted,
     Failed(Reply),
 }
@@ -148,7 +150,7 @@ impl Connection<'_> {
     }
 
     /// Receives some bytes; 0 at the end.
-    async fn read(&mut self) -> io::Result<usize> {
+    pub(super) async fn read(&mut self) -> io::Result<usize> {
         loop {
             self.socket.readable().await?;
             let mut bytes = [0; 512];
@@ -184,8 +186,8 @@ impl Connection<'_> {
                 Ok(_) => no_such(&name, "folder"),
                 Err(reply) => reply,
             },
-            Act::Size { name } => match self.file(&name).await {
-                Ok(file) => Session::size(&entry_of_file(&name, &file)),
+            Act::Size { name } => match self.size(&name).await {
+                Ok(entry) => Session::size(&entry),
                 Err(reply) => reply,
             },
             Act::Modified { name } => match self.file(&name).await {
@@ -205,6 +207,12 @@ impl Connection<'_> {
                 let body = self.retrieve(name, start_bytes).await;
                 self.transfer(body).await?
             }
+            Act::Store {
+                name,
+                how,
+                announced_bytes,
+            } => self.store(name, how, announced_bytes).await?,
+            Act::Change { name, change } => self.change(name, change).await,
             Act::List { name, style } => {
                 let body = self.list(name, style).await;
                 self.transfer(body).await?
@@ -281,10 +289,12 @@ impl Connection<'_> {
         let (began, time_ms) = (Instant::now(), Clock::now_ms());
         self.reply(&Reply::new(150, body.announced())).await?;
         let control = Control::default();
-        let outcome = self.send_beside_commands(data, &body, &control).await?;
+        let (site, policy, peer) = (Rc::clone(self.site), self.policy.clone(), self.peer);
+        let sending = send(&site, &policy, peer, data, &body, &control);
+        let outcome = self.beside_commands(sending, &control).await?;
         let line = body.line();
         let reply = match outcome {
-            Outcome::Sent => Reply::new(226, "that was all of it"),
+            Outcome::Done => Reply::new(226, "that was all of it"),
             Outcome::Aborted => {
                 self.reply(&Reply::new(426, "the transfer is aborted"))
                     .await?;
@@ -306,21 +316,18 @@ impl Connection<'_> {
         Ok(reply)
     }
 
-    /// Sends, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else waits for
-    /// its end.
-    async fn send_beside_commands(
+    /// Sends or receives, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else
+    /// waits for its end.
+    pub(super) async fn beside_commands(
         &mut self,
-        data: Data,
-        body: &Body,
+        moving: impl Future<Output = Outcome>,
         control: &Control,
     ) -> io::Result<Outcome> {
-        let (site, policy, peer) = (Rc::clone(self.site), self.policy.clone(), self.peer);
-        let sending = send(&site, &policy, peer, data, body, control);
-        let mut sending = std::pin::pin!(sending);
+        let mut moving = std::pin::pin!(moving);
         let mut listens = true;
         loop {
             let outcome = tokio::select! {
-                outcome = &mut sending => Some(outcome),
+                outcome = &mut moving => Some(outcome),
                 received = self.read(), if listens => {
                     if received? == 0 {
                         // Who has hung up wants nothing more.
@@ -337,7 +344,7 @@ impl Connection<'_> {
                 match self.take_line() {
                     Some(Ok(command)) if command.verb == "ABOR" => return Ok(Outcome::Aborted),
                     Some(Ok(command)) if command.verb == "NOOP" => {
-                        self.reply(&Reply::new(200, "still sending")).await?;
+                        self.reply(&Reply::new(200, "still at it")).await?;
                     }
                     Some(Ok(command)) if command.verb == "STAT" => {
                         let status = self.status(Some(control.sent_bytes()));
@@ -357,7 +364,7 @@ impl Connection<'_> {
     fn status(&self, sent_bytes: Option<u64>) -> Reply {
         let folder = self.session.folder();
         let doing = match sent_bytes {
-            Some(bytes) => format!("sending; {bytes} bytes so far"),
+            Some(bytes) => format!("moving a file; {bytes} bytes so far"),
             None => "no transfer".to_owned(),
         };
         Reply::new(211, format!("onrush\nin {folder}\n{doing}\nend"))
@@ -378,7 +385,7 @@ impl Connection<'_> {
         }
     }
 
-    fn asked<'a>(&self, path: &'a str) -> Asked<'a> {
+    pub(super) fn asked<'a>(&self, path: &'a str) -> Asked<'a> {
         Asked {
             protocol: Protocol::Ftp,
             peer: self.peer,
@@ -423,7 +430,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
+    pub(super) async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
         match self.find(name).await? {
             Found::File(file) => Ok(file),
             _ => Err(no_such(name, "file")),
@@ -443,7 +450,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn reply(&self, reply: &Reply) -> io::Result<()> {
+    pub(super) async fn reply(&self, reply: &Reply) -> io::Result<()> {
         let stall_time_max = self.site.settings.limits.download_stall_time_max;
         send_all(&self.socket, &reply.to_bytes(), false, stall_time_max).await
     }
@@ -524,7 +531,7 @@ async fn send(
     match sent {
         Ok(()) => {
             std::mem::forget(cut);
-            Outcome::Sent
+            Outcome::Done
         }
         Err(reply) => Outcome::Failed(reply),
     }
@@ -546,7 +553,7 @@ fn is_of_the_file(error: &TransferError) -> bool {
     )
 }
 
-fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
+pub(super) fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
     Entry {
         name: last(name),
         is_folder: false,
@@ -555,7 +562,7 @@ fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
     }
 }
 
-fn last(name: &str) -> String {
+pub(super) fn last(name: &str) -> String {
     name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 

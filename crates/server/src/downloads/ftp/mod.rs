@@ -3,6 +3,7 @@
 
 mod connection;
 mod data;
+mod store;
 
 use std::io;
 use std::net::SocketAddr;

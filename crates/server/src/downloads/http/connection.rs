@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
+use crate::downloads::http::content::Http1Content;
 use crate::downloads::http::live::Waits;
 use crate::downloads::http::responder::{Body, Decided, Responder};
 use crate::downloads::send::{To, abort};
@@ -193,6 +194,9 @@ impl Connection {
                 return Ok(Next::Closes);
             }
         };
+        if self.responder.takes(&request) {
+            return self.change(&request).await;
+        }
         let (began, time_ms) = (Instant::now(), Clock::now_ms());
         let content = match self.discard(&request).await? {
             Ok(()) => request.keeps_alive,
@@ -234,6 +238,49 @@ impl Connection {
             Next::Stays
         } else {
             Next::Closes
+        })
+    }
+
+    /// Carries out a request that changes something.
+    async fn change(&mut self, request: &Request<'_>) -> io::Result<Next> {
+        let (began, time_ms) = (Instant::now(), Clock::now_ms());
+        let limits = self.responder.site.settings.limits;
+        let is_last = self.requests >= limits.download_requests_max
+            || self.responder.site.draining.has_begun();
+        let mut content = Http1Content {
+            socket: &mut self.socket,
+            buffer: &mut self.buffer,
+            content: request.content,
+            expects_continue: request.expects_continue,
+            stall_time_max: limits.download_stall_time_max,
+        };
+        let keeps_alive = request.keeps_alive && !is_last;
+        let control = Control::default();
+        // Apart, because every connection has room for what is in here.
+        let changed = Box::pin(self.responder.change(
+            request,
+            keeps_alive,
+            (&mut content, &control),
+        ));
+        let outcome = changed.await?;
+        let answer = outcome.answer;
+        let sent = self.send(&answer, None, &Control::default()).await;
+        self.responder.site.stats.count_answer(answer.status.code());
+        self.responder.site.log.add(&Access {
+            peer: self.responder.peer,
+            time_ms,
+            line: request.line,
+            status: answer.status.code(),
+            body_bytes: control.sent_bytes(),
+            is_whole: sent.is_ok() && answer.status.code() < 300,
+            took: began.elapsed(),
+            referer: request.referer,
+            user_agent: request.user_agent,
+        });
+        sent?;
+        Ok(match outcome.keeps_alive && !self.socket.is_key_due() {
+            true => Next::Stays,
+            false => Next::Closes,
         })
     }
 
@@ -313,7 +360,7 @@ impl Connection {
 
 /// Receives some bytes onto the end of `buffer`; 0 at the end. Into memory that all connections
 /// share, and from there only as much as came.
-fn poll_read(
+pub(super) fn poll_read(
     socket: &mut ByteStream,
     buffer: &mut Vec<u8>,
     context: &mut task::Context<'_>,

@@ -26,9 +26,11 @@ use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Piece, Refusal,
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use self::duplex::Duplex;
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
-use self::duplex::{Duplex, Meter};
+pub(super) use self::duplex::Meter;
 use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
+use super::content::Http2Content;
 use super::live::Waits;
 use super::responder::{Decided, Responder};
 use crate::byte_stream::ByteStream;
@@ -43,6 +45,9 @@ pub const HTTP2_RESETS_MAX: usize = 32;
 
 /// Streams that are reset for an error of the client's, on one connection.
 pub const HTTP2_ERRORS_MAX: usize = 64;
+
+/// What a client may send ahead of what is stored, where files are taken.
+const UPLOAD_WINDOW_BYTES: u32 = 1 << 20;
 
 /// How often it is looked at whether a client is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -74,6 +79,12 @@ pub(super) async fn serve(
         .max_concurrent_reset_streams(HTTP2_RESETS_MAX)
         .max_pending_accept_reset_streams(HTTP2_RESETS_MAX)
         .max_local_error_reset_streams(Some(HTTP2_ERRORS_MAX));
+    if responder.site.uploads.is_some() {
+        meter.count_content(UPLOAD_WINDOW_BYTES.into());
+        builder
+            .initial_window_size(UPLOAD_WINDOW_BYTES)
+            .initial_connection_window_size(UPLOAD_WINDOW_BYTES);
+    }
     let begun = timeout(limits.download_head_time_max, builder.handshake(duplex));
     let connection = begun.await?.map_err(io::Error::other)?;
     let shared = Rc::new(Shared {
@@ -89,7 +100,7 @@ pub(super) async fn serve(
 }
 
 /// Takes requests until the client or a limit ends the connection.
-async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::Result<()> {
+async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Rc<Meter>) -> io::Result<()> {
     let limits = shared.responder.site.settings.limits;
     let streams_max = limits.download_streams_max as usize;
     let mut answers = JoinSet::new();
@@ -117,7 +128,7 @@ async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::R
                 Some(Ok((request, respond))) => {
                     requests += 1;
                     meter.count_request();
-                    let shared = Rc::clone(shared);
+                    let shared = (Rc::clone(shared), Rc::clone(meter));
                     drop(answers.spawn_local(answer(shared, request, respond)));
                 }
             },
@@ -145,7 +156,7 @@ async fn run(shared: &Rc<Shared>, mut connection: Http2, meter: &Meter) -> io::R
 
 /// Answers one request.
 async fn answer(
-    shared: Rc<Shared>,
+    (shared, meter): (Rc<Shared>, Rc<Meter>),
     request: Incoming<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
@@ -157,6 +168,20 @@ async fn answer(
     let head = message::head(&parts);
     let line = message::line(&parts);
     let place = FileSlot::take(site);
+    if let Ok(request) = Request::parse(&head)
+        && responder.takes(&request)
+        && place.is_some()
+    {
+        change(
+            &shared,
+            (&request, &line),
+            Http2Content::new(content, meter),
+            respond,
+        )
+        .await;
+        *shared.active.borrow_mut() = Instant::now();
+        return;
+    }
     let received = discard(content, site.settings.limits.download_head_time_max).await;
     let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
     let parsed = has_place.and_then(|_| Request::parse(&head));
@@ -208,6 +233,45 @@ async fn answer(
         user_agent: request.map_or(b"", |request| request.user_agent),
     });
     *shared.active.borrow_mut() = Instant::now();
+}
+
+/// Carries out a request that changes something.
+async fn change(
+    shared: &Shared,
+    (request, line): (&Request<'_>, &str),
+    mut content: Http2Content,
+    mut respond: SendResponse<Bytes>,
+) {
+    let (began, time_ms) = (Instant::now(), Clock::now_ms());
+    let responder = &shared.responder;
+    let control = Control::default();
+    let changed = responder.change(request, true, (&mut content, &control));
+    let Ok(outcome) = Box::pin(changed).await else {
+        return respond.send_reset(Reason::CANCEL);
+    };
+    let answer = outcome.answer;
+    let (head, rest) = answer.head_and_rest();
+    let code = answer.status.code();
+    let sent = match message::response(code, head) {
+        Some(response) => respond.send_response(response, rest.is_empty()),
+        None => return respond.send_reset(Reason::INTERNAL_ERROR),
+    };
+    let sent = sent.and_then(|mut stream| match rest.is_empty() {
+        true => Ok(()),
+        false => stream.send_data(Bytes::copy_from_slice(rest), true),
+    });
+    responder.site.stats.count_answer(code);
+    responder.site.log.add(&Access {
+        peer: responder.peer,
+        time_ms,
+        line,
+        status: code,
+        body_bytes: control.sent_bytes(),
+        is_whole: sent.is_ok() && code < 300,
+        took: began.elapsed(),
+        referer: request.referer,
+        user_agent: request.user_agent,
+    });
 }
 
 /// What a request gets; `None` if its client takes it back before, while it waits for a channel.

@@ -3,6 +3,7 @@
 
 mod assets;
 mod connection;
+mod content;
 mod film;
 mod http2;
 mod live;
@@ -12,6 +13,7 @@ mod responder;
 mod segment_cache;
 mod segment_files;
 mod several;
+mod store;
 mod texts;
 
 pub use film::INDEX_WAIT_MAX;
@@ -147,6 +149,7 @@ impl Site {
                 keeps_alive,
                 is_http_11,
                 is_head,
+                takes_uploads: self.uploads.is_some(),
             })
         })
     }

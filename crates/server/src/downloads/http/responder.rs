@@ -81,7 +81,7 @@ impl Responder {
             return (answer, None);
         }
         match (request.method, &request.target) {
-            (Method::Connect | Method::NotAllowed, _) => {
+            (Method::Connect | Method::NotAllowed | Method::Put | Method::Delete, _) => {
                 refusal(Status::MethodNotAllowed, "nothing can be changed here")
             }
             (Method::Unknown, _) => refusal(Status::NotImplemented, "no such method is known"),
@@ -93,6 +93,9 @@ impl Responder {
                 if let Some(asset) = assets::find(name) {
                     let made = Made::asset(asset, self.site.started_s);
                     return self.film(request, Ok(made), keeps_alive).await;
+                }
+                if let Some(answer) = self.unfinished(request, name).await {
+                    return (answer, None);
                 }
                 if let Err(refusal) = self.authorize(request, name).await {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
@@ -204,7 +207,17 @@ impl Responder {
             Some(film) => (Action::Play, film),
             None => (Action::Download, name),
         };
-        let asked = Asked {
+        let asked = self.asked(request, action, path);
+        self.site.authorizer.authorize(&asked).await
+    }
+
+    pub(super) fn asked<'a>(
+        &self,
+        request: &Request<'a>,
+        action: Action,
+        path: &'a str,
+    ) -> Asked<'a> {
+        Asked {
             protocol: Protocol::Http,
             peer: self.peer,
             is_encrypted: self.is_encrypted,
@@ -213,8 +226,11 @@ impl Responder {
             method: request.line.split(' ').next().unwrap_or_default(),
             uri: request.uri,
             authorization: request.authorization,
-        };
-        self.site.authorizer.authorize(&asked).await
+        }
+    }
+
+    pub(super) const fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     async fn film(
@@ -318,7 +334,7 @@ impl Responder {
         format!("{name}:{port}")
     }
 
-    fn with_context(
+    pub(super) fn with_context(
         &self,
         request: &Request<'_>,
         keeps_alive: bool,
@@ -387,7 +403,7 @@ impl Responder {
     }
 }
 
-fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
+pub(super) fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
     let note = refusal.note();
     match refusal {
         NotAllowed::LogIn { challenges, .. } => Answer::log_in(challenges, &note, context),

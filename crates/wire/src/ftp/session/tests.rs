@@ -112,6 +112,49 @@ fn commands_get_their_replies() {
 }
 
 #[test]
+fn files_are_changed_where_that_is_switched_on() {
+    let mut client = Client::new("192.0.2.1");
+    client.0 = client.0.clone().taking_uploads(true);
+    client.0.enter("a".to_owned());
+    let store = |how, announced_bytes| Act::Store {
+        name: "a/b c".to_owned(),
+        how,
+        announced_bytes,
+    };
+    assert_eq!(client.act("STOR b c"), store(Store::From(0), None));
+    assert_eq!(client.code("ALLO 7"), 200);
+    assert_eq!(client.code("REST 5"), 350);
+    assert_eq!(client.act("STOR b c"), store(Store::From(5), Some(7)));
+    assert_eq!(client.act("APPE b c"), store(Store::Append, None));
+    let change = |name: &str, change| Act::Change {
+        name: name.to_owned(),
+        change,
+    };
+    assert_eq!(client.act("DELE /b"), change("b", Change::Remove));
+    assert_eq!(client.act("MKD b"), change("a/b", Change::MakeFolder));
+    assert_eq!(client.act("RMD b"), change("a/b", Change::RemoveFolder));
+    assert_eq!(client.code("RNTO b"), 503);
+    assert_eq!(client.act("RNFR b"), change("a/b", Change::Rename));
+    assert_eq!(client.0.may_rename("a/b".to_owned()).code, 350);
+    let renamed = change("a/b", Change::RenameTo("a/c".to_owned()));
+    assert_eq!(client.act("RNTO c"), renamed);
+    assert_eq!(client.code("RNTO c"), 503, "once");
+    let touched = change("a/b c", Change::SetModified(784_111_777));
+    assert_eq!(client.act("MFMT 19941106084937.5 b c"), touched);
+    for (line, code) in [
+        ("MFMT 19941306084937 b", 501),
+        ("MFMT 19941106084937", 501),
+        ("ALLO x", 501),
+        ("STOR", 501),
+        ("RNTO", 501),
+        ("STOU", 502),
+        ("SITE CHMOD 644 b", 502),
+    ] {
+        assert_eq!(client.code(line), code, "{line}");
+    }
+}
+
+#[test]
 fn where_there_are_users_passwords_are_asked_about() {
     let mut client = Client(Session::new("192.0.2.1".parse().unwrap(), true));
     assert_eq!(client.code("PASS x"), 503);

@@ -11,6 +11,7 @@ const CONTEXT: Context<'_> = Context {
     keeps_alive: true,
     is_http_11: true,
     is_head: false,
+    takes_uploads: false,
 };
 const FILE: Resource<'_> = Resource {
     file_bytes: 1000,

@@ -13,16 +13,18 @@ use tokio::time::Instant;
 
 use crate::byte_stream::ByteStream;
 
-/// Bytes of frames that a connection may send beyond those of its requests and an eighth of what it
-/// gets: settings, pings, priorities, windows.
+/// Bytes of frames that a connection may send beyond those of its requests, content that is stored, and
+/// an eighth of what it gets: settings, pings, priorities, windows.
 pub const HTTP2_CONTROL_BYTES_MAX: u64 = 256 << 10;
 
 /// What a connection has sent and received so far.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(in super::super) struct Meter {
     received_bytes: Cell<u64>,
     sent_bytes: Cell<u64>,
     requests: Cell<u64>,
+    /// Content that may have come: what is stored, and a window ahead of it.
+    content_bytes: Cell<u64>,
     /// Since when the client takes nothing.
     blocked: Cell<Option<Instant>>,
 }
@@ -30,6 +32,13 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
+    }
+
+    /// So much content of requests is stored, or may come ahead of that.
+    pub(in super::super) fn count_content(&self, bytes: u64) {
+        // Each frame has its head.
+        let all = self.content_bytes.get() + bytes + bytes / 8;
+        self.content_bytes.set(all);
     }
 
     /// Whether the client has taken nothing for so long.
@@ -42,7 +51,8 @@ impl Meter {
         let received_bytes = self.received_bytes.get() + bytes as u64;
         self.received_bytes.set(received_bytes);
         let of_requests = (self.requests.get() + 1) * 2 * HEAD_BYTES_MAX as u64;
-        let most = HTTP2_CONTROL_BYTES_MAX + of_requests + self.sent_bytes.get() / 8;
+        let content = self.content_bytes.get();
+        let most = HTTP2_CONTROL_BYTES_MAX + of_requests + content + self.sent_bytes.get() / 8;
         match received_bytes <= most {
             true => Ok(()),
             false => Err(io::Error::new(
@@ -145,5 +155,7 @@ mod tests {
         assert!(meter.receive(2 * HEAD_BYTES_MAX - 1).is_ok() && meter.receive(1).is_err());
         meter.send(&Poll::Ready(Ok(80)), |&bytes| bytes);
         assert!(meter.receive(9).is_ok() && meter.receive(1).is_err());
+        meter.count_content(80);
+        assert!(meter.receive(89).is_ok() && meter.receive(1).is_err());
     }
 }

@@ -4,7 +4,8 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response};
 
 /// The head that HTTP/1.1 would have. What is said of the connection stays away: the library has
-/// refused it (section 8.2.2); so does the length of content, which it has counted.
+/// refused it (section 8.2.2); so does the length of content, which it has counted, unless that is
+/// to be stored.
 pub(super) fn head(parts: &Parts) -> Vec<u8> {
     let mut head = format!("{} {} HTTP/1.1\r\n", parts.method, target(parts)).into_bytes();
     let authority = parts.uri.authority();
@@ -19,12 +20,17 @@ pub(super) fn head(parts: &Parts) -> Vec<u8> {
     for (name, value) in &parts.headers {
         let is_left_out = match name.as_str() {
             "host" => authority.is_some(),
-            "content-length" | "expect" => true,
+            "content-length" => parts.method != Method::PUT,
+            "expect" => true,
             _ => false,
         };
         if !is_left_out {
             field(name.as_str(), value.as_bytes());
         }
+    }
+    // Where it ends, its frames say.
+    if parts.method == Method::PUT && !parts.headers.contains_key("content-length") {
+        field("transfer-encoding", b"chunked");
     }
     head.extend_from_slice(b"\r\n");
     head

@@ -1,0 +1,256 @@
+//! What changes files: STOR and APPE, and the commands that make, remove and rename. Only who has
+//! logged in as a user may ask for any of it, with the right to that.
+
+use std::io;
+use std::time::Duration;
+
+use onrush_wire::auth::Action;
+use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Store, quoted};
+use onrush_wire::http::{Access, Entry};
+use onrush_wire::name::shown;
+use tokio::time::{Instant, timeout_at};
+use tracing::warn;
+
+use super::connection::{Connection, Outcome, entry_of_file, last};
+use super::data::Data;
+use crate::downloads::clock::Clock;
+use crate::downloads::uploads::{Upload, UploadError, Wanted};
+use crate::transfer::{Control, StoreError, StoredTo};
+use crate::users::{Asked, Login, Refusal};
+
+impl Connection<'_> {
+    /// Whether this user may change what is at a name.
+    async fn may_change(&self, name: &str) -> Result<(), Reply> {
+        if self.login == Login::Nobody {
+            return Err(Reply::new(532, "log in as a user to change something"));
+        }
+        let asked = Asked {
+            action: Action::Upload,
+            ..self.asked(name)
+        };
+        let permitted = self.site.authorizer.permit(&self.login, &asked).await;
+        permitted.map_err(|refusal| {
+            let code = match refusal {
+                Refusal::Unanswered => 450,
+                _ => 550,
+            };
+            Reply::new(code, format!("{}: {}", quoted(name), refusal.note()))
+        })
+    }
+
+    /// How much there is of what this user was sending, if it was broken off.
+    async fn unfinished(&self, name: &str) -> Option<u64> {
+        let uploads = self.site.uploads.as_ref()?;
+        let user = self.login.user()?;
+        uploads.unfinished(user, name).await
+    }
+
+    /// A file; what there is of one that this user was sending, if it was broken off.
+    pub(super) async fn size(&self, name: &str) -> Result<Entry, Reply> {
+        match self.unfinished(name).await {
+            Some(file_bytes) => Ok(Entry {
+                name: last(name),
+                is_folder: false,
+                file_bytes,
+                modified_s: 0,
+            }),
+            None => self.file(name).await.map(|file| entry_of_file(name, &file)),
+        }
+    }
+
+    /// Whether the client has closed its control connection: one that was killed closes all it has.
+    async fn is_gone(&mut self) -> bool {
+        loop {
+            let read = timeout_at(Instant::now() + GONE_TIME_MAX, self.read()).await;
+            match read {
+                Ok(Ok(received)) if received > 0 && self.received.len() < COMMAND_BYTES_MAX => {}
+                Ok(Ok(received)) => return received == 0,
+                Ok(Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Makes, removes or renames.
+    pub(super) async fn change(&mut self, name: String, change: Change) -> Reply {
+        if let Err(reply) = self.may_change(&name).await {
+            return reply;
+        }
+        if let Change::RenameTo(to) = &change
+            && let Err(reply) = self.may_change(to).await
+        {
+            return reply;
+        }
+        let Some(uploads) = self.site.uploads.clone() else {
+            return Reply::new(550, "nothing can be changed here");
+        };
+        let changed = match &change {
+            Change::Remove => uploads.remove(&name).await,
+            Change::MakeFolder => uploads.make_folder(&name).await,
+            Change::RemoveFolder => uploads.remove_folder(&name).await,
+            Change::Rename => uploads.is_there(&name).await,
+            Change::RenameTo(to) => uploads.rename(&name, to).await,
+            Change::SetModified(at_s) => uploads.set_modified(&name, *at_s).await,
+        };
+        self.site.files.forget(&name);
+        if let Change::RenameTo(to) = &change {
+            self.site.files.forget(to);
+        }
+        match (changed, &change) {
+            (Err(error), _) => refused(&name, &error),
+            (Ok(()), Change::Rename) => self.session.may_rename(name),
+            (Ok(()), change) => change.done(&name),
+        }
+    }
+
+    /// Takes a file, from its 150 to its end; the reply to that.
+    pub(super) async fn store(
+        &mut self,
+        name: String,
+        how: Store,
+        announced_bytes: Option<u64>,
+    ) -> io::Result<Reply> {
+        let data = std::mem::take(&mut self.data);
+        let upload = match self.begin(&name, how).await {
+            // As of what is sent, the next command may use the data connection.
+            Err(reply) => {
+                self.data = data;
+                return Ok(reply);
+            }
+            Ok(upload) => upload,
+        };
+        if matches!(data, Data::Unknown) {
+            return Ok(Reply::new(425, "say PASV, EPSV, PORT or EPRT first"));
+        }
+        let (began, time_ms) = (Instant::now(), Clock::now_ms());
+        let start = upload.start();
+        let text = format!("send {} from byte {start} on", quoted(&name));
+        self.reply(&Reply::new(150, text)).await?;
+        let control = Control::default();
+        let outcome = {
+            let (to, policy) = (upload.to(None), self.policy.clone());
+            let (site, peer) = (std::rc::Rc::clone(self.site), self.peer);
+            let receiving = async {
+                let socket = match data.connect(peer).await {
+                    Ok(socket) => socket,
+                    Err(error) => {
+                        let text = format!("no data connection: {error}");
+                        return Outcome::Failed(Reply::new(425, text));
+                    }
+                };
+                let stored = site.transfers.store(&socket, &to, &policy, &control);
+                match stored.await {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::Failed(not_stored(&name, &to, &error)),
+                }
+            };
+            self.beside_commands(receiving, &control).await?
+        };
+        let reply = match outcome {
+            Outcome::Done => {
+                let received = (control.sent_bytes(), start);
+                self.finish(&name, upload, received, announced_bytes)
+                    .await?
+            }
+            Outcome::Aborted => {
+                self.reply(&Reply::new(426, "the transfer is aborted"))
+                    .await?;
+                Reply::new(226, "aborted; what came is kept to be gone on with")
+            }
+            Outcome::Failed(reply) => reply,
+        };
+        let verb = match how {
+            Store::From(_) => "STOR",
+            Store::Append => "APPE",
+        };
+        self.site.log.add(&Access {
+            peer: self.peer,
+            time_ms,
+            line: &format!("{verb} /{} FTP", shown(&name)),
+            status: reply.code,
+            body_bytes: control.sent_bytes(),
+            is_whole: reply.code == 226,
+            took: began.elapsed(),
+            referer: b"",
+            user_agent: b"",
+        });
+        Ok(reply)
+    }
+
+    async fn begin(&self, name: &str, how: Store) -> Result<Upload, Reply> {
+        self.may_change(name).await?;
+        let Some(uploads) = self.site.uploads.clone() else {
+            return Err(Reply::new(550, "nothing can be changed here"));
+        };
+        let wanted = Wanted {
+            user: self.login.user().unwrap_or_default(),
+            name,
+            start: match how {
+                Store::From(start) => Some(start),
+                Store::Append => None,
+            },
+            // ALLO tells no more than how much to look for: some clients say what is left.
+            total_bytes: None,
+            makes_folders: false,
+        };
+        let begun = uploads.begin(self.site, wanted).await;
+        begun.map_err(|error| refused(name, &error))
+    }
+
+    /// The end of a data connection is the end of the file, unless its client was killed, or has
+    /// said before that there would be more.
+    async fn finish(
+        &mut self,
+        name: &str,
+        upload: Upload,
+        (received, start): (u64, u64),
+        announced_bytes: Option<u64>,
+    ) -> io::Result<Reply> {
+        let is_short = |announced| received < announced && start + received != announced;
+        if announced_bytes.is_some_and(is_short) {
+            let text = "less came than ALLO said; what came is kept to be gone on with";
+            return Ok(Reply::new(426, text));
+        }
+        if announced_bytes.is_none() && self.is_gone().await {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let finished = upload.finish(true).await;
+        self.site.files.forget(name);
+        Ok(match finished {
+            Ok(_) => Reply::new(226, format!("{} is there", quoted(name))),
+            Err(error) => refused(name, &error),
+        })
+    }
+}
+
+fn refused(name: &str, error: &UploadError) -> Reply {
+    let code = match error {
+        UploadError::BadName => 553,
+        UploadError::NoPlace(_) => 550,
+        UploadError::Busy(_) => 450,
+        UploadError::Offset(_) => 554,
+        UploadError::TooLarge(_) => 552,
+        UploadError::NoSpace => 452,
+        UploadError::System(error) => {
+            warn!("{name:?} cannot be changed: {error}; look at the folder's owner");
+            550
+        }
+    };
+    Reply::new(code, format!("{}: {}", quoted(name), error.note()))
+}
+
+fn not_stored(name: &str, to: &StoredTo, error: &StoreError) -> Reply {
+    let code = match error {
+        StoreError::TooLarge { .. } => 552,
+        StoreError::NoSpace => 452,
+        StoreError::File { .. } => {
+            warn!("upload of {name:?} from byte {}: {error}", to.offset);
+            451
+        }
+        _ => 426,
+    };
+    Reply::new(code, error.to_string())
+}
+
+/// How long the end of a control connection may come behind that of its data connection.
+const GONE_TIME_MAX: Duration = Duration::from_millis(20);

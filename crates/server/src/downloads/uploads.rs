@@ -1,0 +1,565 @@
+//! Files that come: written beside the place where they are to be, under a name that nobody sees,
+//! and put there in one step when they are whole.
+//!
+//! What was broken off stays for a time, for the user whose it is to go on with. Its name is made
+//! of the user's and the file's, so that it is found again, also after a restart; whoever writes to
+//! it holds a lock, so that two do not, also not two processes of which one succeeds the other.
+//! What waits for a disk does so on another thread.
+
+mod leftovers;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::fs::{File, FileTimes};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use onrush_sys::fs::{Folder, Root, free_bytes, lock, set_apart};
+use sha2::{Digest, Sha256};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use self::leftovers::{PREFIX, remove_leftovers, sweep};
+use super::Site;
+use super::admission::FileSlot;
+use super::config::{UploadSync, UploadsConfig};
+use crate::engine::shared::{bump, drop_one};
+use crate::library::{DEPTH_MAX, blocking, safe};
+use crate::transfer::StoredTo;
+
+/// Uploads, for the one thread that takes them.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    root: Arc<Root>,
+    pub(crate) config: UploadsConfig,
+    active: Cell<usize>,
+    /// What this process writes to: folder and name.
+    written: RefCell<HashSet<(String, OsString)>>,
+}
+
+/// What is to be stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Whose it is; whoever comes by a signed URL has no name.
+    pub(crate) user: &'a str,
+    /// The file, below the root.
+    pub(crate) name: &'a str,
+    /// Where in the file what comes begins; behind all there is, if that is not said.
+    pub(crate) start: Option<u64>,
+    /// How long the file is to be, if that is known.
+    pub(crate) total_bytes: Option<u64>,
+    /// Whether folders that there are not are made.
+    pub(crate) makes_folders: bool,
+}
+
+/// Why something cannot be stored, or changed.
+#[derive(Debug)]
+pub(crate) enum UploadError {
+    /// A name that no file here has: hidden, or none at all.
+    BadName,
+    /// A folder is there, or none is where one should be.
+    NoPlace(&'static str),
+    /// Somebody writes to it now, or too many write.
+    Busy(&'static str),
+    /// It cannot begin there: there are so many bytes.
+    Offset(u64),
+    /// Longer than a file may be.
+    TooLarge(u64),
+    /// There is no room.
+    NoSpace,
+    /// What the system says.
+    System(io::Error),
+}
+
+/// A file that comes. Dropped before it is finished, it can be gone on with.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    at: Arc<Place>,
+    file: Arc<File>,
+    start: u64,
+    is_set_apart: bool,
+    held: Held,
+}
+
+/// Where a file is to be, and is written.
+#[derive(Debug)]
+struct Place {
+    folder: Folder,
+    target: OsString,
+    temporary: OsString,
+}
+
+/// A place among those who write, given back when dropped.
+#[derive(Debug)]
+struct Held {
+    site: Rc<Site>,
+    key: (String, OsString),
+    is_whole: bool,
+    _files: [FileSlot; 3],
+}
+
+impl From<io::Error> for UploadError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                Self::NoPlace("there is no such folder")
+            }
+            io::ErrorKind::IsADirectory => Self::NoPlace("a folder is there"),
+            io::ErrorKind::DirectoryNotEmpty => Self::NoPlace("the folder is not empty"),
+            io::ErrorKind::AlreadyExists => Self::NoPlace("something is there already"),
+            // Of links that lead out of the root.
+            _ if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => Self::BadName,
+            _ => Self::System(error),
+        }
+    }
+}
+
+impl UploadError {
+    /// Why, for whoever asked.
+    pub(crate) fn note(&self) -> String {
+        match self {
+            Self::BadName => "no file can have this name here".to_owned(),
+            Self::NoPlace(note) | Self::Busy(note) => (*note).to_owned(),
+            Self::Offset(bytes) => format!("there are {bytes} bytes of it; go on from there"),
+            Self::TooLarge(bytes) => format!("a file may have {bytes} bytes here"),
+            Self::NoSpace => "there is no room for it here".to_owned(),
+            Self::System(error) => format!("it cannot be stored: {error}"),
+        }
+    }
+}
+
+impl Uploads {
+    pub(crate) fn new(root: Arc<Root>, config: UploadsConfig) -> Self {
+        Self {
+            root,
+            config,
+            active: Cell::new(0),
+            written: RefCell::default(),
+        }
+    }
+
+    /// Begins to store a file, or goes on with one.
+    ///
+    /// # Errors
+    ///
+    /// See [`UploadError`].
+    pub(crate) async fn begin(
+        &self,
+        site: &Rc<Site>,
+        wanted: Wanted<'_>,
+    ) -> Result<Upload, UploadError> {
+        let UploadsConfig {
+            upload_bytes_max,
+            free_bytes_min,
+            ..
+        } = self.config;
+        let begin = wanted
+            .start
+            .unwrap_or(0)
+            .max(wanted.total_bytes.unwrap_or(0));
+        if begin > upload_bytes_max {
+            return Err(UploadError::TooLarge(upload_bytes_max));
+        }
+        let held = self.hold(site, wanted)?;
+        let (root, temporary) = (Arc::clone(&self.root), held.key.1.clone());
+        let (path, makes_folders) = (path_of(wanted.name)?, wanted.makes_folders);
+        let (start, total_bytes) = (wanted.start, wanted.total_bytes);
+        let opened = blocking(move || {
+            let at = Place::find(&root, &path, temporary, makes_folders)?;
+            let opened = at.open(start)?;
+            let Ok((file, start)) = opened else {
+                return Ok(Err(opened.err()));
+            };
+            let missing = total_bytes.map_or(0, |total| total.saturating_sub(start));
+            let room = room_for(&file, (start, missing), free_bytes_min);
+            // Of nothing nothing is kept.
+            if room.is_err() && file.metadata()?.len() == 0 {
+                at.folder.remove(&at.temporary)?;
+            }
+            let is_set_apart = room?;
+            Ok(Ok((at, file, start, is_set_apart)))
+        });
+        match opened.await {
+            Ok(Ok((at, file, start, is_set_apart))) => Ok(Upload {
+                at: Arc::new(at),
+                file: Arc::new(file),
+                start,
+                is_set_apart,
+                held,
+            }),
+            Ok(Err(offset)) => Err(match offset {
+                Some(Some(bytes)) => UploadError::Offset(bytes),
+                _ => UploadError::Busy("somebody is sending this file now; try later"),
+            }),
+            Err(error) => {
+                let error = UploadError::from(error);
+                if matches!(error, UploadError::NoSpace) {
+                    bump(&site.stats.uploads_refused, 1);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A place among those who write.
+    fn hold(&self, site: &Rc<Site>, wanted: Wanted<'_>) -> Result<Held, UploadError> {
+        let refused = |note| {
+            bump(&site.stats.uploads_refused, 1);
+            UploadError::Busy(note)
+        };
+        if self.active.get() >= self.config.upload_files_max {
+            return Err(refused("too many files are sent here now; try later"));
+        }
+        let name = wanted.name.trim_matches('/');
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let key = (folder.to_owned(), temporary_name(wanted.user, name));
+        if self.written.borrow().contains(&key) {
+            return Err(UploadError::Busy(
+                "somebody is sending this file now; try later",
+            ));
+        }
+        // The file, and a pipe.
+        let files = [(); 3].map(|()| FileSlot::take(site));
+        let [Some(a), Some(b), Some(c)] = files else {
+            return Err(refused("too many files are open; try later"));
+        };
+        self.written.borrow_mut().insert(key.clone());
+        self.active.set(self.active.get() + 1);
+        bump(&site.stats.uploads, 1);
+        Ok(Held {
+            site: Rc::clone(site),
+            key,
+            is_whole: false,
+            _files: [a, b, c],
+        })
+    }
+
+    /// How much there is of what that user was sending, if it was broken off.
+    pub(crate) async fn unfinished(&self, user: &str, name: &str) -> Option<u64> {
+        let path = path_of(name).ok()?;
+        let temporary = temporary_name(user, name.trim_matches('/'));
+        let root = Arc::clone(&self.root);
+        let length = blocking(move || {
+            let folder = root.folder(&beneath(path.parent().unwrap_or(Path::new(""))))?;
+            Ok(folder.open(&temporary)?.metadata()?.len())
+        });
+        length.await.ok()
+    }
+
+    /// Does something to what is at a name.
+    async fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Folder, &OsStr) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), UploadError> {
+        let (root, path) = (Arc::clone(&self.root), path_of(name)?);
+        let is_synced = self.config.sync == UploadSync::All;
+        let changed = blocking(move || {
+            let (folder, name) = folder_of(&root, &path)?;
+            change(&folder, &name)?;
+            if is_synced { folder.sync() } else { Ok(()) }
+        });
+        Ok(changed.await?)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    ///
+    /// See [`UploadError`].
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), UploadError> {
+        self.change(name, Folder::remove).await
+    }
+
+    /// Makes a folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`].
+    pub(crate) async fn make_folder(&self, name: &str) -> Result<(), UploadError> {
+        self.change(name, Folder::make_folder).await
+    }
+
+    /// Removes a folder that has nothing in it but what was broken off.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`].
+    pub(crate) async fn remove_folder(&self, name: &str) -> Result<(), UploadError> {
+        let (root, path) = (Arc::clone(&self.root), path_of(name)?);
+        let remove = move |folder: &Folder, name: &OsStr| {
+            let removed = folder.remove_folder(name);
+            if !removed
+                .as_ref()
+                .is_err_and(|it| it.kind() == io::ErrorKind::DirectoryNotEmpty)
+            {
+                return removed;
+            }
+            remove_leftovers(&root.folder(&path)?, Duration::ZERO)?;
+            folder.remove_folder(name)
+        };
+        self.change(name, remove).await
+    }
+
+    /// Whether there is a file or a folder at a name, to be changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`].
+    pub(crate) async fn is_there(&self, name: &str) -> Result<(), UploadError> {
+        let stat = |folder: &Folder, name: &OsStr| folder.stat(name).map(drop);
+        self.change(name, stat).await
+    }
+
+    /// Gives a file or a folder another name, also in another folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`].
+    pub(crate) async fn rename(&self, from: &str, to: &str) -> Result<(), UploadError> {
+        let (root, path) = (Arc::clone(&self.root), path_of(to)?);
+        let rename = move |folder: &Folder, name: &OsStr| {
+            let (there, new) = folder_of(&root, &path)?;
+            folder.rename(name, (&there, &new), true)
+        };
+        self.change(from, rename).await
+    }
+
+    /// Says that a file last changed then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`].
+    pub(crate) async fn set_modified(&self, name: &str, at_s: i64) -> Result<(), UploadError> {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(at_s.max(0).cast_unsigned());
+        let touch = move |folder: &Folder, name: &OsStr| {
+            let times = FileTimes::new().set_modified(at);
+            folder.open(name)?.set_times(times)
+        };
+        self.change(name, touch).await
+    }
+
+    /// Removes what was broken off and is too old, at the start and then again and again.
+    pub(crate) async fn sweeping(self: Rc<Self>) {
+        let every = (self.config.kept_time_max / 4).clamp(SWEEP_EVERY.0, SWEEP_EVERY.1);
+        loop {
+            let (root, kept_time) = (Arc::clone(&self.root), self.config.kept_time_max);
+            match blocking(move || sweep(&root, Path::new("."), kept_time, DEPTH_MAX)).await {
+                Ok(0) => {}
+                Ok(removed) => info!("uploads: {removed} that were broken off are removed"),
+                Err(error) => warn!("uploads: what was broken off cannot be looked at: {error}"),
+            }
+            sleep(every).await;
+        }
+    }
+}
+
+impl Upload {
+    /// Where in the file what comes begins.
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Where it is stored, up to that byte of the file if that is known.
+    pub(crate) fn to(&self, end: Option<u64>) -> StoredTo {
+        let config = &self.held.uploads().config;
+        StoredTo {
+            file: Arc::clone(&self.file),
+            offset: self.start,
+            end,
+            file_bytes_max: config.upload_bytes_max,
+            free_bytes_min: (!self.is_set_apart).then_some(config.free_bytes_min),
+        }
+    }
+
+    /// It is whole: puts it in its place. Whether nothing was there; that fails where something is
+    /// that is not to be replaced.
+    ///
+    /// # Errors
+    ///
+    /// See [`UploadError`]: then it can be gone on with.
+    pub(crate) async fn finish(mut self, replaces: bool) -> Result<bool, UploadError> {
+        let sync = self.held.uploads().config.sync;
+        let (at, file) = (Arc::clone(&self.at), Arc::clone(&self.file));
+        let finished = blocking(move || {
+            // What was set apart for more than came is given back.
+            file.set_len(file.metadata()?.len())?;
+            if sync == UploadSync::All {
+                file.sync_all()?;
+            }
+            let is_new = at.folder.stat(&at.target).is_err();
+            let to = (&at.folder, &*at.target);
+            at.folder.rename(&at.temporary, to, replaces)?;
+            if sync == UploadSync::All {
+                at.folder.sync()?;
+            }
+            Ok(is_new)
+        });
+        let is_new = finished.await?;
+        self.held.is_whole = true;
+        bump(&self.held.site.stats.uploaded, 1);
+        Ok(is_new)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if self.held.is_whole {
+            return;
+        }
+        bump(&self.held.site.stats.uploads_broken, 1);
+        // Of nothing nothing is kept; and no room that was set apart for what did not come.
+        let bytes = self.file.metadata().map_or(0, |it| it.len());
+        let tidied = match bytes {
+            0 => self.at.folder.remove(&self.at.temporary),
+            bytes => self.file.set_len(bytes),
+        };
+        if let Err(error) = tidied {
+            warn!("uploads: {}: {error}", self.at.temporary.display());
+        }
+    }
+}
+
+impl Held {
+    fn uploads(&self) -> &Uploads {
+        let uploads = self.site.uploads.as_ref();
+        uploads.expect("who uploads does so where files are taken")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let uploads = self.uploads();
+        uploads.written.borrow_mut().remove(&self.key);
+        uploads.active.set(uploads.active.get() - 1);
+        drop_one(&self.site.stats.uploads);
+    }
+}
+
+impl Place {
+    fn find(
+        root: &Root,
+        path: &Path,
+        temporary: OsString,
+        makes_folders: bool,
+    ) -> io::Result<Self> {
+        let target = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let folder = match makes_folders {
+            true => root.folder_made(&beneath(parent))?,
+            false => root.folder(&beneath(parent))?,
+        };
+        let target = target.to_owned();
+        match folder.stat(&target) {
+            Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFDIR => {
+                Err(io::ErrorKind::IsADirectory.into())
+            }
+            _ => Ok(Self {
+                folder,
+                target,
+                temporary,
+            }),
+        }
+    }
+
+    /// What is written to, with what is kept of it, and where what comes begins. Without that: how
+    /// much there is, if what comes would leave a hole; nothing, if somebody else writes to it.
+    #[allow(
+        clippy::type_complexity,
+        reason = "it is taken apart by its one caller"
+    )]
+    fn open(&self, start: Option<u64>) -> io::Result<Result<(File, u64), Option<u64>>> {
+        let is_there = self.folder.stat(&self.temporary).is_ok();
+        let file = self.folder.open_or_make(&self.temporary)?;
+        // Whoever had it may have put it in its place meanwhile.
+        let is_own = |file: &File| {
+            let stat = self.folder.stat(&self.temporary);
+            let inode = file
+                .metadata()
+                .map(|it| std::os::unix::fs::MetadataExt::ino(&it));
+            stat.is_ok_and(|stat| inode.is_ok_and(|inode| inode == stat.st_ino))
+        };
+        if !lock(&file)? || !is_own(&file) {
+            return Ok(Err(None));
+        }
+        // Of what was not broken off the file itself is gone on with.
+        let target = match (is_there, start) {
+            (true, _) | (false, Some(0)) => None,
+            (false, _) => self.folder.open(&self.target).ok(),
+        };
+        let there = target.as_ref().unwrap_or(&file).metadata()?.len();
+        let start = start.unwrap_or(there);
+        if start > there {
+            if !is_there {
+                self.folder.remove(&self.temporary)?;
+            }
+            return Ok(Err(Some(there)));
+        }
+        match target {
+            None => file.set_len(start)?,
+            Some(target) => {
+                let copied = io::copy(&mut target.take(start), &mut &file);
+                if let Err(error) = copied {
+                    self.folder.remove(&self.temporary)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Ok((file, start)))
+    }
+}
+
+/// Whether room for so many bytes could be set apart; fails if there is none.
+fn room_for(file: &File, (start, bytes): (u64, u64), free_bytes_min: u64) -> io::Result<bool> {
+    if free_bytes(file)? < free_bytes_min.saturating_add(bytes) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    Ok(bytes > 0 && set_apart(file, start, bytes)?)
+}
+
+/// The name as a path, if files can have it here.
+fn path_of(name: &str) -> Result<PathBuf, UploadError> {
+    let path = safe(name.trim_matches('/')).ok_or(UploadError::BadName)?;
+    match path.file_name() {
+        Some(_) => Ok(path),
+        None => Err(UploadError::NoPlace("a folder is there")),
+    }
+}
+
+/// The root itself, where there is no folder.
+fn beneath(parent: &Path) -> PathBuf {
+    Path::new(".").join(parent)
+}
+
+/// The folder that a name is in, and its last part.
+fn folder_of(root: &Root, path: &Path) -> io::Result<(Folder, OsString)> {
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let parent = path.parent().unwrap_or(Path::new(""));
+    Ok((root.folder(&beneath(parent))?, name.to_owned()))
+}
+
+/// What a file is called until it is whole.
+fn temporary_name(user: &str, name: &str) -> OsString {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    let mut hash = Sha256::new();
+    hash.update(user.as_bytes());
+    hash.update([0]);
+    hash.update(file.as_bytes());
+    let mut text = PREFIX.to_owned();
+    for byte in &hash.finalize()[..16] {
+        write!(text, "{byte:02x}").expect("writing to memory does not fail");
+    }
+    text.into()
+}
+
+/// How often it is looked for what is too old.
+const SWEEP_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! What was broken off and is too old: found by its name, and removed unless somebody writes to it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use onrush_sys::fs::{Folder, Root, lock};
+
+/// Removes what was broken off that long ago in a folder and in those in it; how many.
+pub(super) fn sweep(
+    root: &Root,
+    at: &Path,
+    kept_time: Duration,
+    depth: usize,
+) -> io::Result<usize> {
+    let Ok(folder) = root.folder(at) else {
+        // It has gone, or is not for this account.
+        return Ok(0);
+    };
+    let (mut removed, folders) = remove_leftovers(&folder, kept_time)?;
+    for name in folders.into_iter().filter(|_| depth > 0) {
+        removed += sweep(root, &at.join(name), kept_time, depth - 1)?;
+    }
+    Ok(removed)
+}
+
+/// The same in one folder alone; and which folders are in it.
+pub(super) fn remove_leftovers(
+    folder: &Folder,
+    kept_time: Duration,
+) -> io::Result<(usize, Vec<OsString>)> {
+    let (mut removed, mut folders) = (0, Vec::new());
+    let fd = folder.as_file().as_raw_fd();
+    for entry in fs::read_dir(format!("/proc/self/fd/{fd}"))?.flatten() {
+        let name = entry.file_name();
+        if !name.as_bytes().starts_with(b".") {
+            let is_folder = entry.file_type().is_ok_and(|it| it.is_dir());
+            folders.extend(is_folder.then_some(name));
+        } else if name.as_bytes().starts_with(PREFIX.as_bytes()) && is_old(folder, &name, kept_time)
+        {
+            folder.remove(&name)?;
+            removed += 1;
+        }
+    }
+    Ok((removed, folders))
+}
+
+/// Whether nobody writes to it, and nobody has for so long.
+fn is_old(folder: &Folder, name: &OsStr, kept_time: Duration) -> bool {
+    let age = |file: &File| -> io::Result<Duration> {
+        let modified = file.metadata()?.modified()?;
+        Ok(modified.elapsed().unwrap_or_default())
+    };
+    let file = folder.open(name);
+    let is_old = |file: File| -> io::Result<bool> { Ok(age(&file)? >= kept_time && lock(&file)?) };
+    file.and_then(is_old).unwrap_or(false)
+}
+
+/// What the names of files begin with that are not whole.
+pub(super) const PREFIX: &str = ".onrush-upload-";

@@ -1,0 +1,686 @@
+//! Files that come by HTTP and FTP: the rows of the tables in docs/uploads.md, byte by byte and by
+//! other people's programs.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use onrush_server::admin::status::{Downloads, Status};
+use onrush_testkit::http_client::Response;
+use onrush_testkit::{require_programs, require_root};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use common::DEMO;
+use download_site::{LONG, ONRUSH, Raw, Site, bytes};
+
+mod common;
+mod download_site;
+
+/// A server that takes files of ulla and of uwe, and none of anna, who may read.
+struct Uploads {
+    site: Site,
+    metrics: SocketAddr,
+    _folder: TempDir,
+}
+
+impl std::ops::Deref for Uploads {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
+    }
+}
+
+fn users_file(folder: &Path) -> String {
+    let file = folder.join("users");
+    let name = file.to_str().unwrap().to_owned();
+    for (user, group) in [("ulla", "crew"), ("uwe", "crew"), ("anna", "viewers")] {
+        let group = format!("--groups={group}");
+        let mut add = Command::new(ONRUSH);
+        add.args(["user", "add", &name, user, &group])
+            .stdin(Stdio::piped());
+        let mut child = add.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let text = fs::read_to_string(&file).unwrap();
+    let rights = "group everybody play,download /**\ngroup crew upload /**\n";
+    fs::write(&file, text + rights).unwrap();
+    name
+}
+
+fn uploads(options: &[&str]) -> Uploads {
+    uploads_leaving("0B", options)
+}
+
+/// The same, with so much of the disk to be left free.
+fn uploads_leaving(free: &str, options: &[&str]) -> Uploads {
+    let folder = tempfile::tempdir().unwrap();
+    let users = format!("--users={}", users_file(folder.path()));
+    let all = [
+        "--uploads",
+        &format!("--upload-free-min={free}"),
+        "--metrics=127.0.0.1:0",
+        &users,
+    ];
+    let site = Site::plain(&[&all, options].concat());
+    let line = site.server.wait_for_line("/metrics", LONG).unwrap();
+    let address = line.split("http://").nth(1).unwrap();
+    let metrics = address.split('/').next().unwrap().parse().unwrap();
+    Uploads {
+        site,
+        metrics,
+        _folder: folder,
+    }
+}
+
+impl Uploads {
+    fn counted(&self) -> Downloads {
+        let status = Raw::connect(self.metrics)
+            .request("GET", "/status", "")
+            .body;
+        let status: Status = serde_json::from_slice(&status).unwrap();
+        status.downloads.unwrap()
+    }
+
+    fn put(&self, name: &str, lines: &str, content: &[u8]) -> Response {
+        let mut raw = self.connect();
+        let length = content.len();
+        let basic = basic("ulla");
+        raw.send(format!(
+            "PUT /{name} HTTP/1.1\r\nHost: h\r\n{basic}Content-Length: {length}\r\n{lines}\r\n"
+        ));
+        raw.send(content);
+        raw.response(false)
+    }
+
+    fn request(&self, method: &str, name: &str, lines: &str) -> Response {
+        let lines = format!("{}{lines}", basic("ulla"));
+        self.connect().request(method, &format!("/{name}"), &lines)
+    }
+
+    /// Names in a folder that begin with a dot: what is not whole.
+    fn leftovers(&self, folder: &str) -> usize {
+        let entries = fs::read_dir(self.path(folder)).unwrap();
+        let names = entries.map(|it| it.unwrap().file_name());
+        names
+            .filter(|it| it.as_encoded_bytes().starts_with(b"."))
+            .count()
+    }
+
+    /// Waits until that many uploads have been broken off.
+    fn broken(&self, count: u64) {
+        let began = Instant::now();
+        while self.counted().uploads_broken < count {
+            assert!(began.elapsed() < LONG, "no upload was broken off");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn log_in(&self, user: &str) -> Raw {
+        let mut raw = Raw::connect(self.ftp);
+        assert_eq!(raw.reply().0, 220);
+        assert_eq!(raw.command(&format!("USER {user}")), 331);
+        assert_eq!(raw.command("PASS secret"), 230);
+        raw
+    }
+}
+
+fn basic(user: &str) -> String {
+    let both = STANDARD.encode(format!("{user}:secret"));
+    format!("Authorization: Basic {both}\r\n")
+}
+
+fn field<'a>(response: &'a Response, name: &str) -> &'a str {
+    let value = response.header(name);
+    value.unwrap_or_else(|| panic!("no {name} in {response:?}"))
+}
+
+/// Runs a program, which must end well.
+fn well(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+/// Where EPSV says to connect to.
+fn passive(raw: &mut Raw) -> TcpStream {
+    raw.send("EPSV\r\n");
+    let (code, text) = raw.reply();
+    assert_eq!(code, 229, "{text}");
+    let port = text.split('|').nth(3).unwrap().parse::<u16>().unwrap();
+    TcpStream::connect(("127.0.0.1", port)).unwrap()
+}
+
+/// Sends on a data connection; the last reply.
+fn store(raw: &mut Raw, command: &str, content: &[u8]) -> u16 {
+    let mut data = passive(raw);
+    assert_eq!(raw.command(command), 150, "{command}");
+    data.write_all(content).unwrap();
+    drop(data);
+    raw.reply().0
+}
+
+#[test]
+fn a_put_file_is_there_whole_and_at_once() {
+    let site = uploads(&[]);
+    let film = fs::read(DEMO).unwrap();
+    assert_eq!(site.get("/new/film.ts", "").status, 404);
+    let created = site.put("new/film.ts", "", &film);
+    assert_eq!(created.status, 201, "{created:?}");
+    assert_eq!(field(&created, "Location"), "/new/film.ts");
+    let got = site.get("/new/film.ts", "");
+    assert!(got.body == film);
+    assert_eq!(field(&got, "ETag"), field(&created, "ETag"));
+    // The library has it, and so has the folder's page.
+    let mut rtsp = TcpStream::connect(site.rtsp).unwrap();
+    let url = site.rtsp_url("new/film.ts");
+    write!(rtsp, "DESCRIBE {url} RTSP/1.0\r\nCSeq: 1\r\n\r\n").unwrap();
+    let mut answer = [0; 12];
+    rtsp.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"RTSP/1.0 200");
+    assert!(
+        String::from_utf8(site.get("/new/", "").body)
+            .unwrap()
+            .contains("film.ts")
+    );
+    // Who reads the old one gets all of it.
+    let mut reader = site.connect();
+    reader.send("GET /new/film.ts HTTP/1.1\r\nHost: h\r\n\r\n");
+    let replaced = site.put("new/film.ts", "", b"other");
+    assert_eq!(replaced.status, 204);
+    assert!(reader.response(false).body == film);
+    assert_eq!(site.get("/new/film.ts", "").body, b"other");
+    assert_eq!(site.leftovers("new"), 0);
+    // In chunks, and empty.
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /chunks HTTP/1.1\r\nHost: h\r\n{}Transfer-Encoding: chunked\r\n\r\n\
+         3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\nGET /chunks HTTP/1.1\r\nHost: h\r\n\r\n",
+        basic("ulla")
+    ));
+    assert_eq!(raw.response(false).status, 201);
+    assert_eq!(raw.response(false).body, b"abcde");
+    assert_eq!(site.put("empty-too", "", b"").status, 201);
+    assert_eq!(fs::read(site.path("empty-too")).unwrap(), b"");
+    assert_eq!(site.counted().uploads, 4);
+}
+
+#[test]
+fn nobody_stores_without_the_right_to() {
+    let site = uploads(&[]);
+    let ask = |method: &str, lines: &str| {
+        let lines = format!("Content-Length: 0\r\n{lines}");
+        let status = site.connect().request(method, "/film.ts", &lines).status;
+        assert_eq!(fs::read(site.path("film.ts")).unwrap(), bytes(100_000));
+        status
+    };
+    for method in ["PUT", "DELETE"] {
+        assert_eq!(ask(method, ""), 401);
+        assert_eq!(ask(method, &basic("anna")), 403);
+        assert_eq!(ask(method, &basic("nobody")), 401);
+    }
+    // Anonymous may read, and no more; nor may a user without the right.
+    let mut anonymous = Raw::connect(site.ftp);
+    assert_eq!(anonymous.reply().0, 220);
+    assert_eq!(anonymous.command("USER anonymous"), 331);
+    assert_eq!(anonymous.command("PASS x"), 230);
+    let mut anna = site.log_in("anna");
+    for (raw, code) in [(&mut anonymous, 532), (&mut anna, 550)] {
+        for line in [
+            "STOR film.ts",
+            "APPE film.ts",
+            "DELE film.ts",
+            "MKD x",
+            "RMD folder",
+        ] {
+            assert_eq!(raw.command(line), code, "{line}");
+        }
+        for line in ["RNFR film.ts", "MFMT 20200101000000 film.ts"] {
+            assert_eq!(raw.command(line), code, "{line}");
+        }
+    }
+    // Nothing outside, nothing hidden.
+    std::os::unix::fs::symlink("..", site.path("out")).unwrap();
+    for name in ["out/x", ".hidden", "folder/.x"] {
+        assert_eq!(site.put(name, "", b"x").status, 403, "{name}");
+    }
+    assert_eq!(site.put("folder", "", b"x").status, 409);
+    assert_eq!(site.put("film.ts/x", "", b"x").status, 409);
+    let mut ulla = site.log_in("ulla");
+    for (line, code) in [("STOR out/x", 553), ("STOR .x", 553), ("STOR none/x", 550)] {
+        assert_eq!(ulla.command(line), code, "{line}");
+    }
+    assert!(!site.media.path().join("x").exists());
+    // Without the option nobody can, whatever the users' file says.
+    let folder = tempfile::tempdir().unwrap();
+    let users = format!("--users={}", users_file(folder.path()));
+    let off = Site::plain(&[&users]);
+    let lines = format!("Content-Length: 0\r\n{}", basic("ulla"));
+    let answer = off.connect().request("PUT", "/x", &lines);
+    assert_eq!(answer.status, 405);
+    assert_eq!(field(&answer, "Allow"), "GET, HEAD, OPTIONS");
+    let output = Command::new(ONRUSH)
+        .args(["serve", "--uploads", "--state=off"])
+        .arg(off.path("."))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--users FILE"), "{said}");
+}
+
+#[test]
+fn what_was_broken_off_is_seen_by_nobody_and_gone_on_with() {
+    let site = uploads(&[]);
+    let film = bytes(300_000);
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /a.ts HTTP/1.1\r\nHost: h\r\n{}Content-Length: 300000\r\nExpect: 100-continue\r\n\r\n",
+        basic("ulla")
+    ));
+    assert_eq!(raw.response(false).status, 100);
+    raw.send(&film[..100_000]);
+    // Somebody else's does not begin meanwhile, for the same user.
+    let busy = || site.request("PUT", "a.ts", "Content-Length: 0\r\n").status;
+    assert_eq!(busy(), 503);
+    drop(raw);
+    site.broken(1);
+    assert_eq!(site.get("/a.ts", "").status, 404);
+    assert!(
+        !String::from_utf8(site.get("/", "").body)
+            .unwrap()
+            .contains("upload")
+    );
+    assert_eq!(site.leftovers("."), 1);
+    let head = site.request("HEAD", "a.ts", "");
+    assert_eq!(
+        (head.status, field(&head, "Upload-Offset")),
+        (200, "100000")
+    );
+    assert_eq!(field(&head, "Content-Length"), "100000");
+    let of_uwe = site.connect().request("HEAD", "/a.ts", &basic("uwe"));
+    assert_eq!(of_uwe.status, 404, "it is not his");
+    let part = |first: usize, last: usize| {
+        let lines = format!("Content-Range: bytes {first}-{last}/300000\r\n");
+        site.put("a.ts", &lines, &film[first..=last])
+    };
+    let wrong = part(200_000, 299_999);
+    assert_eq!(
+        (wrong.status, field(&wrong, "Upload-Offset")),
+        (409, "100000")
+    );
+    // A middle part, over what was there already.
+    let middle = part(50_000, 199_999);
+    assert_eq!(
+        (middle.status, field(&middle, "Upload-Offset")),
+        (202, "200000")
+    );
+    assert_eq!(site.get("/a.ts", "").status, 404);
+    assert_eq!(part(200_000, 299_999).status, 201);
+    assert!(site.get("/a.ts", "").body == film);
+    assert_eq!(site.leftovers("."), 0);
+    // What is whole is gone on with, too, and stays whole meanwhile.
+    let longer = site.put(
+        "a.ts",
+        "Content-Range: bytes 300000-300002/300003\r\n",
+        b"end",
+    );
+    assert_eq!(longer.status, 204);
+    assert_eq!(site.get("/a.ts", "").body, [&film, &b"end"[..]].concat());
+}
+
+#[test]
+fn what_is_there_is_replaced_as_the_conditions_say() {
+    let site = uploads(&[]);
+    let etag = field(&site.get("/film.ts", ""), "ETag").to_owned();
+    for (name, lines, status) in [
+        ("film.ts", "If-None-Match: *\r\n", 412),
+        ("film.ts", "If-Match: \"x\"\r\n", 412),
+        ("none", "If-Match: *\r\n", 412),
+        ("film.ts", &format!("If-Match: {etag}\r\n"), 204),
+        ("film.ts", &format!("If-Match: {etag}\r\n"), 412),
+        ("none", "If-None-Match: *\r\n", 201),
+    ] {
+        assert_eq!(
+            site.put(name, lines, b"new").status,
+            status,
+            "{name} {lines}"
+        );
+    }
+    assert_eq!(
+        site.put("x", "Content-Encoding: gzip\r\n", b"x").status,
+        415
+    );
+    assert_eq!(site.request("PUT", "x", "").status, 411);
+    assert_eq!(
+        site.request("DELETE", "film.ts", "If-Match: \"x\"\r\n")
+            .status,
+        412
+    );
+    assert_eq!(site.request("DELETE", "film.ts", "").status, 204);
+    assert_eq!(site.request("DELETE", "film.ts", "").status, 404);
+    assert_eq!(site.request("DELETE", "folder", "").status, 409);
+    assert_eq!(site.get("/film.ts", "").status, 404);
+    let options = site.request("OPTIONS", "", "");
+    assert_eq!(field(&options, "Allow"), "GET, HEAD, OPTIONS, PUT, DELETE");
+}
+
+#[test]
+fn ftp_stores_goes_on_and_changes() {
+    let site = uploads(&[]);
+    let film = bytes(300_000);
+    let mut raw = site.log_in("ulla");
+    assert_eq!(store(&mut raw, "STOR a.ts", &film), 226);
+    assert!(fs::read(site.path("a.ts")).unwrap() == film);
+    assert_eq!(store(&mut raw, "STOR a.ts", b"12345"), 226);
+    assert_eq!(raw.command("REST 3"), 350);
+    assert_eq!(store(&mut raw, "STOR a.ts", b"678"), 226);
+    assert_eq!(store(&mut raw, "APPE a.ts", b"9"), 226);
+    assert_eq!(store(&mut raw, "APPE new", b"new"), 226);
+    assert_eq!(fs::read(site.path("a.ts")).unwrap(), b"1236789");
+    assert_eq!(fs::read(site.path("new")).unwrap(), b"new");
+    assert_eq!(raw.command("REST 8"), 350);
+    assert_eq!(raw.command("STOR a.ts"), 554);
+    // Less than was announced is not the whole.
+    assert_eq!(raw.command("ALLO 10"), 200);
+    assert_eq!(store(&mut raw, "STOR b", b"12345"), 426);
+    raw.send("SIZE b\r\n");
+    assert_eq!(raw.reply().1, "213 5\r\n");
+    assert_eq!(site.log_in("uwe").command("SIZE b"), 550);
+    assert!(!site.path("b").exists());
+    assert_eq!(raw.command("ALLO 5"), 200);
+    assert_eq!(store(&mut raw, "APPE b", b"67890"), 226);
+    assert_eq!(fs::read(site.path("b")).unwrap(), b"1234567890");
+    // Aborted, and killed: both ends of the control connection are the end.
+    let mut data = passive(&mut raw);
+    assert_eq!(raw.command("STOR c"), 150);
+    data.write_all(b"123").unwrap();
+    raw.send("ABOR\r\n");
+    assert_eq!((raw.reply().0, raw.reply().0), (426, 226));
+    let mut killed = site.log_in("uwe");
+    let mut data = passive(&mut killed);
+    assert_eq!(killed.command("STOR c"), 150);
+    data.write_all(b"123").unwrap();
+    drop(killed);
+    drop(data);
+    site.broken(3);
+    assert!(!site.path("c").exists());
+    for (line, code) in [
+        ("MKD x", 257),
+        ("MKD x", 550),
+        ("RNFR new", 350),
+        ("RNTO x/new", 250),
+        ("MFMT 19941106084937 x/new", 213),
+        ("RMD x", 550),
+        ("DELE x", 550),
+        ("DELE x/new", 250),
+        ("RMD x", 250),
+        ("RNFR none", 550),
+        ("SITE CHMOD 644 a.ts", 502),
+    ] {
+        assert_eq!(raw.command(line), code, "{line}");
+        if line.starts_with("MFMT") {
+            raw.send("MDTM x/new\r\n");
+            assert_eq!(raw.reply().1, "213 19941106084937\r\n");
+        }
+    }
+}
+
+#[test]
+fn uploads_have_their_bounds() {
+    let options = [
+        "--upload-max=1000B",
+        "--upload-files-max=1",
+        "--download-stall-time-max=300ms",
+        "--upload-kept-time-max=2s",
+    ];
+    let site = uploads(&options);
+    assert_eq!(site.put("a", "", &bytes(1000)).status, 201);
+    assert_eq!(site.put("a", "", &bytes(1001)).status, 413);
+    let mut chunked = site.connect();
+    chunked.send(format!(
+        "PUT /c HTTP/1.1\r\nHost: h\r\n{}Transfer-Encoding: chunked\r\n\r\n",
+        basic("ulla")
+    ));
+    chunked.send(format!("3e9\r\n{}\r\n0\r\n\r\n", "x".repeat(1001)));
+    assert_eq!(chunked.response(false).status, 413);
+    let mut raw = site.log_in("ulla");
+    assert_eq!(store(&mut raw, "STOR b", &bytes(1000)), 226);
+    assert_eq!(store(&mut raw, "STOR d", &bytes(1001)), 552);
+    // One at a time; and one that sends nothing is let go.
+    let _data = passive(&mut raw);
+    assert_eq!(raw.command("STOR e"), 150);
+    assert_eq!(site.put("f", "", b"x").status, 503);
+    assert_eq!(site.log_in("uwe").command("STOR f"), 450);
+    assert_eq!(raw.reply().0, 426);
+    let mut slow = site.connect();
+    slow.send(format!(
+        "PUT /g HTTP/1.1\r\nHost: h\r\n{}Content-Length: 10\r\n\r\n12345",
+        basic("ulla")
+    ));
+    assert_eq!(slow.response(false).status, 408);
+    assert!(site.leftovers(".") > 0);
+    let began = Instant::now();
+    while site.leftovers(".") > 0 {
+        assert!(began.elapsed() < LONG, "what was broken off is still there");
+        thread::sleep(Duration::from_millis(50));
+    }
+    // More than there is, is to stay free.
+    let full = uploads_leaving("1024TiB", &[]);
+    assert_eq!(full.put("a", "", b"x").status, 507);
+    assert_eq!(full.log_in("ulla").command("STOR a"), 452);
+    assert_eq!(full.leftovers("."), 0);
+    assert_eq!(full.counted().uploads_refused, 2);
+}
+
+#[test]
+fn curl_ftp_and_python_store_and_resume() {
+    require_programs!("curl", "ftp", "python3");
+    let site = uploads(&["--tls=self-signed", "--https=127.0.0.1:0"]);
+    let own = tempfile::tempdir().unwrap();
+    let film = own.path().join("film.bin");
+    let content = bytes(5_000_000);
+    fs::write(&film, &content).unwrap();
+    let film = film.to_str().unwrap();
+    let is_there = |name: &str| {
+        assert!(fs::read(site.path(name)).unwrap() == content, "{name}");
+        fs::remove_file(site.path(name)).unwrap();
+    };
+    let curl = |arguments: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSfk", "--max-time", "60"]).args(arguments);
+        well(&mut curl);
+    };
+    let ulla = ["-u", "ulla:secret"];
+    let line = site
+        .server
+        .wait_for_line("listening  https://", LONG)
+        .unwrap();
+    let https = line.split("listening  ").nth(1).unwrap();
+    for (how, url) in [
+        (&[][..], site.url("by-curl")),
+        (&["--digest"], site.url("by-curl")),
+        (&["--http1.1"], format!("{https}/by-curl")),
+        (&["--http2"], format!("{https}/by-curl")),
+        (&[], site.ftp_url("by-curl")),
+        (&["-T", "-"], site.url("by-curl")),
+    ] {
+        let mut command = Command::new("curl");
+        command
+            .args(["-sSfk", "--max-time", "60"])
+            .args(ulla)
+            .args(how);
+        if !how.contains(&"-T") {
+            command.args(["-T", film]);
+        }
+        well(command.arg(&url).stdin(fs::File::open(film).unwrap()));
+        is_there("by-curl");
+    }
+    // Broken off, by HTTP and FTP, and gone on with.
+    for (url, broken) in [(site.url("again"), 1), (site.ftp_url("again"), 2)] {
+        let slow = [
+            "-u",
+            "ulla:secret",
+            "--limit-rate",
+            "500k",
+            "--max-time",
+            "1",
+        ];
+        let mut curl_slow = Command::new("curl");
+        let ended = curl_slow
+            .args(slow)
+            .args(["-sS", "-T", film, &url])
+            .output();
+        assert!(!ended.unwrap().status.success());
+        site.broken(broken);
+        assert!(!site.path("again").exists());
+        let head = site.request("HEAD", "again", "");
+        let offset = field(&head, "Upload-Offset").to_owned();
+        assert_ne!(offset, "0");
+        let from = if url.starts_with("ftp") { "-" } else { &offset };
+        curl(&[&ulla[..], &["-C", from, "-T", film, &url]].concat());
+        is_there("again");
+    }
+    let mut client = Command::new("ftp");
+    client.args(["-n", "-p", "127.0.0.1", &site.ftp.port().to_string()]);
+    let words = format!("user ulla secret\nbinary\nput {film} by-ftp\nquit\n");
+    assert!(fed(&mut client, &words).status.success());
+    is_there("by-ftp");
+    let script = format!(
+        "import ftplib\nf = ftplib.FTP()\nf.connect('127.0.0.1', {})\nf.login('ulla', 'secret')\n\
+         f.mkd('by'); f.cwd('by')\nd = open('{film}', 'rb')\nf.storbinary('STOR python', d)\n\
+         d.seek(1000000)\nf.storbinary('STOR python', d, rest=1000000)\n\
+         f.rename('python', 'python2')\nf.quit()\n",
+        site.ftp.port()
+    );
+    well(Command::new("python3").args(["-c", &script]));
+    is_there("by/python2");
+}
+
+/// What a program says that is fed with these words.
+fn fed(command: &mut Command, words: &str) -> Output {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(words.as_bytes())
+        .unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn lftp_puts_resumes_and_mirrors() {
+    require_programs!("lftp");
+    let site = uploads(&[]);
+    let own = tempfile::tempdir().unwrap();
+    let content = bytes(2_000_000);
+    fs::create_dir_all(own.path().join("tree/deep")).unwrap();
+    for name in ["film", "tree/a", "tree/deep/b"] {
+        fs::write(own.path().join(name), &content).unwrap();
+    }
+    let lftp = |words: &str| {
+        let settings = "set net:max-retries 2; set net:timeout 10; set ftp:passive-mode on";
+        let mut lftp = Command::new("lftp");
+        lftp.current_dir(own.path());
+        let login = ["-u", "ulla,secret", &format!("ftp://{}", site.ftp)];
+        well(
+            lftp.args(login)
+                .args(["-e", &format!("{settings}; {words}; exit")]),
+        );
+    };
+    lftp("put film");
+    assert!(fs::read(site.path("film")).unwrap() == content);
+    // The first half, announced as the whole.
+    let mut raw = site.log_in("ulla");
+    assert_eq!(raw.command("ALLO 2000000"), 200);
+    assert_eq!(store(&mut raw, "STOR half", &content[..1_000_000]), 426);
+    let before = site.counted().upload_bytes;
+    lftp("reput film -o half");
+    assert!(fs::read(site.path("half")).unwrap() == content);
+    assert_eq!(site.counted().upload_bytes - before, 1_000_000);
+    lftp("mirror -R tree tree");
+    assert!(fs::read(site.path("tree/deep/b")).unwrap() == content);
+    // The second time there is nothing to do, because times are kept.
+    let before = site.counted().uploads;
+    lftp("mirror -R tree tree");
+    assert_eq!(site.counted().uploads, before);
+    fs::remove_file(own.path().join("tree/a")).unwrap();
+    fs::write(own.path().join("tree/deep/b"), "new").unwrap();
+    lftp("mirror -R --delete tree tree");
+    assert!(!site.path("tree/a").exists());
+    assert_eq!(fs::read(site.path("tree/deep/b")).unwrap(), b"new");
+}
+
+/// The kernel moves it: what the server reads itself are heads and commands.
+#[test]
+fn no_byte_of_a_plain_upload_is_read() {
+    require_root!();
+    require_programs!("strace");
+    let site = uploads(&[]);
+    let content = bytes(8 << 20);
+    let trace = site.media.path().join("trace");
+    let pid = site.server.id();
+    let mut strace = Command::new("strace")
+        .args([
+            "-f",
+            "-e",
+            "trace=read,recvfrom,recvmsg,readv,splice,write,pwrite64",
+            "-p",
+        ])
+        .args([&pid.to_string(), "-o", trace.to_str().unwrap()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 1];
+    strace
+        .stderr
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut said)
+        .unwrap();
+    thread::sleep(Duration::from_millis(300));
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /a HTTP/1.1\r\nHost: h\r\n{}Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+        basic("ulla"),
+        content.len()
+    ));
+    assert_eq!(raw.response(false).status, 100);
+    raw.send(&content);
+    assert_eq!(raw.response(false).status, 201);
+    let mut ftp = site.log_in("ulla");
+    assert_eq!(store(&mut ftp, "STOR b", &content), 226);
+    let id = Pid::from_raw(i32::try_from(strace.id()).unwrap()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    strace.wait().unwrap();
+    for name in ["a", "b"] {
+        assert!(fs::read(site.path(name)).unwrap() == content);
+    }
+    let trace = fs::read_to_string(trace).unwrap();
+    let (mut read, mut spliced) = (0, 0);
+    for line in trace.lines() {
+        let Some((call, result)) = line.rsplit_once(" = ") else {
+            continue;
+        };
+        let bytes: u64 = result.split(' ').next().unwrap().parse().unwrap_or(0);
+        match call.contains("splice") {
+            true => spliced += bytes,
+            false => read += bytes,
+        }
+    }
+    // Into a pipe, and out of it.
+    assert_eq!(spliced, 4 * content.len() as u64);
+    assert!(read < 100_000, "{read} bytes were read and written");
+    assert_eq!(site.counted().upload_copied_bytes, 0);
+}
