@@ -7,20 +7,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, require_root};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use cluster_site::{Cluster, LONG_LIFE, NATS, SHORT_LIFE};
+use cluster_site::{Cluster, FILMS, LONG_LIFE, NATS, SHORT_LIFE};
 use common::{LONG, wait_until};
 
 mod cluster_site;
 mod common;
 
 const CHANNEL: &str = "live/cam";
+/// Twice as long and more as servers of NATS take to choose another leader.
+const NATS_LIFE: &str = "30s";
+/// How long they take for it, at the most.
+const ELECTION_TIME: Duration = Duration::from_secs(12);
+/// A server of NATS that comes back takes over what it has missed.
+const CAUGHT_UP_TIME: Duration = Duration::from_secs(3);
 
 fn url(cluster: &Cluster, node: usize) -> String {
     format!("rtsp://{}:8554/{CHANNEL}", cluster.nodes[node].host)
@@ -363,6 +369,59 @@ fn after_a_partition_no_channel_has_two_owners() {
     assert_shows(&cluster, ffmpeg(&cluster, 0, 50));
     assert!(newer.is_running().unwrap());
     newer.interrupt(LONG).unwrap();
+}
+
+/// Each of three servers of NATS goes once, the one that leads among them: nobody notices.
+#[test]
+fn each_of_three_servers_of_nats_may_go() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::prepare_films(NATS_LIFE);
+    let folder = tempfile::tempdir().unwrap();
+    let start = |cluster: &Cluster, number| cluster.start_nats_of_three(number, folder.path());
+    let mut nats: Vec<_> = (0..3).map(|number| start(&cluster, number)).collect();
+    let others = [4223, 4224].map(|port| format!("--cluster-nats=nats://127.0.0.1:{port}"));
+    for number in 1..=3 {
+        let node = cluster.start_node_at(number, NATS, &others);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    let homes: Vec<_> = (0..FILMS).map(|film| cluster.home(film)).collect();
+    let viewer = start_viewer(&cluster, 1, 80);
+    for number in 0..3 {
+        let mut gone = nats.remove(usize::from(number));
+        gone.signal(Signal::KILL).unwrap();
+        gone.wait(LONG).unwrap();
+        let written = || (0..3).all(|node| cluster.is_registered(node));
+        let begin = Instant::now();
+        while begin.elapsed() < ELECTION_TIME {
+            for node in 0..3 {
+                let log = || cluster.nodes[node].process.log();
+                assert_eq!(cluster.of_cluster(node, "nodes"), 3, "{}", log());
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        wait_until("all are registered", written);
+        nats.insert(usize::from(number), start(&cluster, number));
+        let ready = nats[usize::from(number)].wait_for_line("Server is ready", LONG);
+        assert!(ready.is_some());
+        // Catching up with the others it must be before one of these goes.
+        let healthy = || {
+            let log = nats[usize::from(number)].log();
+            log.contains("JetStream cluster new metadata leader") || log.contains("caught up")
+        };
+        wait_until("it is one of three again", healthy);
+        thread::sleep(CAUGHT_UP_TIME);
+    }
+    wait_for_owner(&cluster, 0);
+    let now: Vec<_> = (0..FILMS).map(|film| cluster.home(film)).collect();
+    assert_eq!(now, homes);
+    assert_eq!(cluster.of_cluster(0, "stepped_down"), 0);
+    assert_ends_well(viewer);
+    assert!(source.is_running().unwrap());
+    source.interrupt(LONG).unwrap();
 }
 
 /// Three nodes are told to get it from one camera: one of them does, and the others from that one.
