@@ -36,6 +36,9 @@ use crate::random::random;
 /// Keys of the registry that wait to be removed; one more is refused.
 pub const FORGETS_MAX: usize = 4;
 
+/// Nodes that a film's page may have the film from.
+pub const ORIGIN_NODES_MAX: usize = 8;
+
 /// What a processor that sends is taken to play where nothing is said, in bits a second: a fifth of
 /// what one was measured to hold (docs/capacity.md), so that films are weighed alike by nodes whose
 /// processors are.
@@ -372,6 +375,26 @@ impl ClusterMember {
             home.node
         );
         Some(address.to_owned())
+    }
+
+    /// The origins of HTTP at which a page may have the film, beside its own: those of the nodes that
+    /// want it most, which whoever asks here is sent to.
+    pub(crate) fn origins(&self, film: &str) -> Vec<String> {
+        let Some(view) = self.view() else {
+            return Vec::new();
+        };
+        let ranked = view.cluster.ranking(Key::of(film), ORIGIN_NODES_MAX + 1);
+        let nodes = ranked.places().filter(|node| *node != view.own);
+        let nodes = nodes.take(ORIGIN_NODES_MAX);
+        let origins = nodes.flat_map(|node| {
+            let addresses = &view.entries[node].addresses;
+            let of = |scheme: Scheme| {
+                let address = addresses.of(scheme)?;
+                Some(format!("{}://{address}", scheme.as_str()))
+            };
+            [of(Scheme::Http), of(Scheme::Https)].into_iter().flatten()
+        });
+        origins.collect()
     }
 
     /// All nodes that are known, this one among them; which entries are ignored; and why the

@@ -21,7 +21,7 @@ mod range;
 mod status;
 mod target;
 
-pub use self::answer::{Answer, Context, PAGE_POLICY, Piece, Resource};
+pub use self::answer::{Answer, Context, PAGE_POLICY, Piece, Resource, page_policy_with};
 pub use self::condition::{Validators, Verdict};
 pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
 pub use self::head::{
