@@ -1,6 +1,7 @@
 //! Channels of a cluster: ffmpeg publishes to one node, ffmpeg and GStreamer watch at the others,
 //! and something is killed or cut off meanwhile.
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -34,6 +35,10 @@ fn url(cluster: &Cluster, node: usize) -> String {
 
 /// A moving picture and a tone, to that node.
 fn publish(cluster: &Cluster, node: usize) -> Process {
+    Process::start(&mut publisher(cluster, &url(cluster, node))).unwrap()
+}
+
+fn publisher(cluster: &Cluster, url: &str) -> Command {
     let mut command = cluster.namespace.command("ffmpeg");
     command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
     command.args(["-re", "-f", "lavfi", "-i", "testsrc=size=320x240:rate=25"]);
@@ -41,8 +46,8 @@ fn publish(cluster: &Cluster, node: usize) -> Process {
     command.args(["-pix_fmt", "yuv420p", "-c:v", "libx264", "-g", "25"]);
     command.args(["-preset", "ultrafast", "-tune", "zerolatency"]);
     command.args(["-c:a", "aac", "-f", "rtsp", "-rtsp_transport", "tcp"]);
-    command.arg(url(cluster, node));
-    Process::start(&mut command).unwrap()
+    command.arg(url);
+    command
 }
 
 /// What shows so many pictures of the channel at that node.
@@ -421,6 +426,61 @@ fn each_of_three_servers_of_nats_may_go() {
     assert_eq!(cluster.of_cluster(0, "stepped_down"), 0);
     assert_ends_well(viewer);
     assert!(source.is_running().unwrap());
+    source.interrupt(LONG).unwrap();
+}
+
+/// Nodes know each other by the keys that all of them have for signing URLs.
+#[test]
+fn nodes_take_channels_from_each_other_where_viewers_need_a_name() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::prepare(LONG_LIFE);
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    let keys = folder.path().join("keys");
+    fs::write(&keys, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let password = folder.path().join("password");
+    fs::write(&password, "secret\n").unwrap();
+    let mut add = Command::new(common::ONRUSH);
+    add.args(["user", "add"]).arg(&users).arg("anna");
+    add.stdin(fs::File::open(&password).unwrap());
+    assert!(add.status().unwrap().success());
+    let mut text = fs::read_to_string(&users).unwrap();
+    text.push_str("group everybody admin /admin\ngroup viewers publish /live/**\n");
+    fs::write(&users, text).unwrap();
+    let with_users = format!("--users={}", users.display());
+    let with_keys = format!("--url-keys={}", keys.display());
+    for number in 1..=3 {
+        // The third has no key: it is a viewer without a name.
+        let options = [with_users.clone(), with_keys.clone()];
+        let options = &options[..if number == 3 { 1 } else { 2 }];
+        let node = cluster.start_node_at(number, NATS, options);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let named = |node: usize| url(&cluster, node).replace("rtsp://", "rtsp://anna:secret@");
+    let mut source = Process::start(&mut publisher(&cluster, &named(0))).unwrap();
+    wait_for_owner(&cluster, 0);
+    let watch = |node: usize| {
+        let mut command = cluster.namespace.command("ffmpeg");
+        command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
+        command.args(["-rtsp_transport", "tcp", "-i", &named(node)]);
+        command.args(["-map", "0:v", "-frames:v", "50", "-f", "null", "-"]);
+        command
+    };
+    assert_shows(&cluster, watch(1));
+    let log = &cluster.nodes[1].process;
+    let pulled = log.wait_for_line("is pulled from", LONG).unwrap();
+    assert!(!pulled.contains("signature"), "{pulled}");
+    let (status, _) = Process::run(&mut watch(2), LONG).unwrap();
+    assert!(!status.success());
+    let refused = "user and password are refused";
+    let log = &cluster.nodes[2].process;
+    assert!(log.wait_for_line(refused, LONG).is_some(), "{}", log.log());
+    // Who has no name watches at none of them.
+    for node in 0..2 {
+        assert_eq!(cluster.describe(node, &url(&cluster, node)).0, 401);
+    }
     source.interrupt(LONG).unwrap();
 }
 
