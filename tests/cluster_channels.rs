@@ -431,7 +431,7 @@ fn each_of_three_servers_of_nats_may_go() {
 
 /// Nodes know each other by the keys that all of them have for signing URLs.
 #[test]
-fn nodes_take_channels_from_each_other_where_viewers_need_a_name() {
+fn nodes_with_a_key_take_channels_from_each_other() {
     require_root!();
     require_programs!("nats-server", "ffmpeg");
     let mut cluster = Cluster::prepare(LONG_LIFE);

@@ -181,8 +181,8 @@ impl Node {
                         self.write(&store).await?;
                         wrote = Instant::now();
                     }
-                    // What is written comes back, or the watch is dead: its server may be gone, while
-                    // another answers. The others are to be heard again before their time is over.
+                    // What is written comes back, or the watch is dead: its server may be gone,
+                    // while another answers. The others are to be heard before they are forgotten.
                     if heard < wrote && wrote.elapsed() > ECHO_TIME_MAX.min(self.time_to_live) {
                         return Err(SessionError::Silent);
                     }

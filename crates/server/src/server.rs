@@ -185,8 +185,7 @@ impl Server {
         let running = downloads.as_ref();
         let running = (running, &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
-        let ours = (&watched, &authorizer);
-        clustered::join(&config, [&addresses, &tls_addresses], ours, running.0);
+        clustered::join(&config, [&addresses, &tls_addresses], &watched, running.0);
         let (office, wished, reloads) = Office::new(&authorizer);
         let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));

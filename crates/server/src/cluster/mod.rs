@@ -396,8 +396,8 @@ impl ClusterMember {
         Some(address.to_owned())
     }
 
-    /// The origins of HTTP at which a page may have the film, beside its own: those of the nodes that
-    /// want it most, which whoever asks here is sent to.
+    /// The origins of HTTP at which a page may have the film, beside its own: those of the nodes
+    /// that want it most, which whoever asks here is sent to.
     pub(crate) fn origins(&self, film: &str) -> Vec<String> {
         let Some(view) = self.view() else {
             return Vec::new();

@@ -11,7 +11,6 @@ use crate::cluster::{ClusterMember, Load};
 use crate::config::Config;
 use crate::downloads::Running;
 use crate::engine::admission::LOAD_UNLIMITED;
-use crate::users::Authorizer;
 
 /// Over at least so long the rate is taken at which a server sends.
 const RATE_TIME: Duration = Duration::from_secs(1);
@@ -30,7 +29,7 @@ impl Server {
 pub(super) fn join(
     config: &Config,
     [rtsp, rtsps]: [&[SocketAddr]; 2],
-    (watched, authorizer): (&Arc<Watched>, &Arc<Authorizer>),
+    watched: &Arc<Watched>,
     downloads: Option<&Running>,
 ) {
     let Some(cluster) = &config.cluster else {
@@ -55,7 +54,6 @@ pub(super) fn join(
     };
     let member = ClusterMember::new(cluster.clone());
     member.begin(ports, watched.engines.len(), Box::new(load));
-    member.sign_by(authorizer);
     // What arrives at this node arrives at no other that does not say so, too.
     for source in &config.channels.sources {
         member.keep_claimed(&format!("live/{}", source.name));

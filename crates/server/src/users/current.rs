@@ -99,7 +99,7 @@ impl Authorizer {
         self.now().has_url_keys()
     }
 
-    /// What this server may be asked with to play that path, for so long; none without keys of URLs.
+    /// What this server may be asked with to play that path, for so long; none without keys.
     pub(crate) fn sign_to_play(&self, path: &str, lasts: Duration) -> Option<Grant> {
         self.now().sign_to_play(path, lasts)
     }

@@ -223,7 +223,7 @@ fn a_file_from_the_future_is_from_now() {
 }
 
 #[test]
-fn a_page_of_a_cluster_may_have_films_and_nothing_else_from_there() {
+fn a_page_of_a_cluster_may_have_films_from_there() {
     let policy = page_policy_with(&["http://a:8080".to_owned(), "https://b".to_owned()]);
     for (own, of_cluster) in PAGE_POLICY.split("; ").zip(policy.split("; ")) {
         let may = own.starts_with("media-src ") || own.starts_with("connect-src ");
