@@ -1,26 +1,33 @@
 //! Channels of a cluster: ffmpeg publishes to one node, ffmpeg and GStreamer watch at the others,
 //! and something is killed or cut off meanwhile.
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, require_root};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use cluster_site::{Cluster, LONG_LIFE, NATS, SHORT_LIFE};
+use cluster_site::{Cluster, FILMS, LONG_LIFE, NATS, SHORT_LIFE};
 use common::{LONG, wait_until};
 
 mod cluster_site;
 mod common;
 
 const CHANNEL: &str = "live/cam";
+/// Twice as long and more as servers of NATS take to choose another leader.
+const NATS_LIFE: &str = "30s";
+/// How long they take for it, at the most.
+const ELECTION_TIME: Duration = Duration::from_secs(12);
+/// A server of NATS that comes back takes over what it has missed.
+const CAUGHT_UP_TIME: Duration = Duration::from_secs(3);
 
 fn url(cluster: &Cluster, node: usize) -> String {
     format!("rtsp://{}:8554/{CHANNEL}", cluster.nodes[node].host)
@@ -28,6 +35,10 @@ fn url(cluster: &Cluster, node: usize) -> String {
 
 /// A moving picture and a tone, to that node.
 fn publish(cluster: &Cluster, node: usize) -> Process {
+    Process::start(&mut publisher(cluster, &url(cluster, node))).unwrap()
+}
+
+fn publisher(cluster: &Cluster, url: &str) -> Command {
     let mut command = cluster.namespace.command("ffmpeg");
     command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
     command.args(["-re", "-f", "lavfi", "-i", "testsrc=size=320x240:rate=25"]);
@@ -35,8 +46,8 @@ fn publish(cluster: &Cluster, node: usize) -> Process {
     command.args(["-pix_fmt", "yuv420p", "-c:v", "libx264", "-g", "25"]);
     command.args(["-preset", "ultrafast", "-tune", "zerolatency"]);
     command.args(["-c:a", "aac", "-f", "rtsp", "-rtsp_transport", "tcp"]);
-    command.arg(url(cluster, node));
-    Process::start(&mut command).unwrap()
+    command.arg(url);
+    command
 }
 
 /// What shows so many pictures of the channel at that node.
@@ -363,6 +374,114 @@ fn after_a_partition_no_channel_has_two_owners() {
     assert_shows(&cluster, ffmpeg(&cluster, 0, 50));
     assert!(newer.is_running().unwrap());
     newer.interrupt(LONG).unwrap();
+}
+
+/// Each of three servers of NATS goes once, the one that leads among them: nobody notices.
+#[test]
+fn each_of_three_servers_of_nats_may_go() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::prepare_films(NATS_LIFE);
+    let folder = tempfile::tempdir().unwrap();
+    let start = |cluster: &Cluster, number| cluster.start_nats_of_three(number, folder.path());
+    let mut nats: Vec<_> = (0..3).map(|number| start(&cluster, number)).collect();
+    let others = [4223, 4224].map(|port| format!("--cluster-nats=nats://127.0.0.1:{port}"));
+    for number in 1..=3 {
+        let node = cluster.start_node_at(number, NATS, &others);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    let homes: Vec<_> = (0..FILMS).map(|film| cluster.home(film)).collect();
+    let viewer = start_viewer(&cluster, 1, 80);
+    for number in 0..3 {
+        let mut gone = nats.remove(usize::from(number));
+        gone.signal(Signal::KILL).unwrap();
+        gone.wait(LONG).unwrap();
+        let written = || (0..3).all(|node| cluster.is_registered(node));
+        let begin = Instant::now();
+        while begin.elapsed() < ELECTION_TIME {
+            for node in 0..3 {
+                let log = || cluster.nodes[node].process.log();
+                assert_eq!(cluster.of_cluster(node, "nodes"), 3, "{}", log());
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        wait_until("all are registered", written);
+        nats.insert(usize::from(number), start(&cluster, number));
+        let ready = nats[usize::from(number)].wait_for_line("Server is ready", LONG);
+        assert!(ready.is_some());
+        // Catching up with the others it must be before one of these goes.
+        let healthy = || {
+            let log = nats[usize::from(number)].log();
+            log.contains("JetStream cluster new metadata leader") || log.contains("caught up")
+        };
+        wait_until("it is one of three again", healthy);
+        thread::sleep(CAUGHT_UP_TIME);
+    }
+    wait_for_owner(&cluster, 0);
+    let now: Vec<_> = (0..FILMS).map(|film| cluster.home(film)).collect();
+    assert_eq!(now, homes);
+    assert_eq!(cluster.of_cluster(0, "stepped_down"), 0);
+    assert_ends_well(viewer);
+    assert!(source.is_running().unwrap());
+    source.interrupt(LONG).unwrap();
+}
+
+/// Nodes know each other by the keys that all of them have for signing URLs.
+#[test]
+fn nodes_with_a_key_take_channels_from_each_other() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = Cluster::prepare(LONG_LIFE);
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    let keys = folder.path().join("keys");
+    fs::write(&keys, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let password = folder.path().join("password");
+    fs::write(&password, "secret\n").unwrap();
+    let mut add = Command::new(common::ONRUSH);
+    add.args(["user", "add"]).arg(&users).arg("anna");
+    add.stdin(fs::File::open(&password).unwrap());
+    assert!(add.status().unwrap().success());
+    let mut text = fs::read_to_string(&users).unwrap();
+    text.push_str("group everybody admin /admin\ngroup viewers publish /live/**\n");
+    fs::write(&users, text).unwrap();
+    let with_users = format!("--users={}", users.display());
+    let with_keys = format!("--url-keys={}", keys.display());
+    for number in 1..=3 {
+        // The third has no key: it is a viewer without a name.
+        let options = [with_users.clone(), with_keys.clone()];
+        let options = &options[..if number == 3 { 1 } else { 2 }];
+        let node = cluster.start_node_at(number, NATS, options);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let named = |node: usize| url(&cluster, node).replace("rtsp://", "rtsp://anna:secret@");
+    let mut source = Process::start(&mut publisher(&cluster, &named(0))).unwrap();
+    wait_for_owner(&cluster, 0);
+    let watch = |node: usize| {
+        let mut command = cluster.namespace.command("ffmpeg");
+        command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
+        command.args(["-rtsp_transport", "tcp", "-i", &named(node)]);
+        command.args(["-map", "0:v", "-frames:v", "50", "-f", "null", "-"]);
+        command
+    };
+    assert_shows(&cluster, watch(1));
+    let log = &cluster.nodes[1].process;
+    let pulled = log.wait_for_line("is pulled from", LONG).unwrap();
+    assert!(!pulled.contains("signature"), "{pulled}");
+    let (status, _) = Process::run(&mut watch(2), LONG).unwrap();
+    assert!(!status.success());
+    let refused = "user and password are refused";
+    let log = &cluster.nodes[2].process;
+    assert!(log.wait_for_line(refused, LONG).is_some(), "{}", log.log());
+    // Who has no name watches at none of them.
+    for node in 0..2 {
+        assert_eq!(cluster.describe(node, &url(&cluster, node)).0, 401);
+    }
+    source.interrupt(LONG).unwrap();
 }
 
 /// Three nodes are told to get it from one camera: one of them does, and the others from that one.

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 
 use onrush_testkit::http_client;
 use onrush_testkit::netns::Netns;
@@ -63,6 +64,13 @@ impl Cluster {
 
     /// The registry and the films, and no node yet.
     pub fn prepare(life: &'static str) -> Self {
+        let mut cluster = Self::prepare_films(life);
+        cluster.nats = Some(cluster.start_nats());
+        cluster
+    }
+
+    /// The films, and no registry yet.
+    pub fn prepare_films(life: &'static str) -> Self {
         let films = TempDir::with_prefix("onrush-cluster-").unwrap();
         let bytes = clip(6.0);
         for film in 0..FILMS {
@@ -70,16 +78,29 @@ impl Cluster {
             fs::write(&film, &bytes).unwrap();
             onrush_testkit::media::age(&film).unwrap();
         }
-        let mut cluster = Self {
+        Self {
             namespace: Netns::new().unwrap(),
             films,
             nats: None,
             nodes: Vec::new(),
             life,
             viewers: Cell::new(0),
-        };
-        cluster.nats = Some(cluster.start_nats());
-        cluster
+        }
+    }
+
+    /// Servers of NATS that are one cluster; the `number`th listens at port 4222 + `number`.
+    pub fn start_nats_of_three(&self, number: u16, folder: &Path) -> Process {
+        let (port, routes) = (4222 + number, 6222 + number);
+        let mut command = self.namespace.command("nats-server");
+        command.args(["-js", "-a", "127.0.0.1", "-p", &port.to_string(), "-sd"]);
+        command.arg(folder.join(format!("nats-{number}")));
+        command.args(["-n", &format!("nats-{number}"), "--cluster_name", "c"]);
+        command.args(["--cluster", &format!("nats://127.0.0.1:{routes}")]);
+        command.args([
+            "--routes",
+            "nats://127.0.0.1:6222,nats://127.0.0.1:6223,nats://127.0.0.1:6224",
+        ]);
+        Process::start(&mut command).unwrap()
     }
 
     pub fn start_nats(&self) -> Nats {

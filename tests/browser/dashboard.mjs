@@ -17,6 +17,7 @@ async function ends(context) {
     /playing/.test(document.querySelector("#session-rows")?.textContent));
   const row = await page.$eval("#session-rows tr", (it) => it.innerText);
   assert(/127\.0\.0\.1\s+counting\.mp4\s+(udp|tcp)\s+playing/.test(row), row);
+  assert(await page.$eval("#cluster", (it) => it.hidden), "it is of no cluster");
   await until(page, "its streams are counted", () =>
     /streams play/.test(document.querySelector("#figures").textContent) &&
     document.querySelector("#engines td:nth-child(4)")?.textContent.match(/^[1-9]/));
@@ -86,7 +87,7 @@ function status(count, second) {
     hls: { channels: 2, kept_bytes: 64_200_000, stored_bytes: 7.2e9, stores_failed: 1,
       playlists: 30 * second, media: 60 * second, waiting: 8192 + count, waits: 9000 * second,
       waits_refused: 17, waits_late: 3, waits_left: 12 },
-    process: { resident_bytes: 2e9, started_s: 1 },
+    process: { resident_bytes: 2e9, started_s: 1 }, cluster: { name: "films" },
   };
 }
 
@@ -129,6 +130,50 @@ function cacheMap(count) {
   };
 }
 
+// A cluster of three nodes, or of as many as are not all shown; the second drains.
+function nodes(count) {
+  const node = (at) => ({
+    node: `node-${at}`, is_this: at === 1, accepts: at !== 2, version: "0.1.0", sessions: at,
+    load_bps: at * 1e6, capacity_bps: 1e9, rtsp: `10.0.0.${at}:8554`, rtsps: null,
+    http: at === 3 ? null : `10.0.0.${at}:8080`, https: at === 3 ? "10.0.0.3:8443" : null, films: 0,
+  });
+  return {
+    cluster: "films", node: "node-1", is_registered: count <= 10,
+    error: count <= 10 ? null : "cannot connect",
+    nodes: Array.from({ length: count <= 10 ? 3 : 300 }, (_, at) => node(at + 1)),
+    channels: [{ channel: "live/cam", node: "node-1", is_this: true, lease: 7 },
+      { channel: "live/eye", node: "node-1", is_this: true, lease: null },
+      { channel: "live/news", node: "node-3", is_this: false, lease: 9 }],
+    ignored: count <= 10 ? [] : [{ key: "evil", reason: "no entry of a node" }],
+  };
+}
+
+// Of the cluster each node is told, or those that are used most.
+async function ofCluster(page, count) {
+  await until(page, "nodes are shown", () => document.querySelector("#node-rows tr"));
+  const [note, ignored] = await page.$$eval("#cluster-note, #cluster-ignored", (all) =>
+    all.map((it) => it.textContent));
+  const rows = await page.$$eval("#node-rows tr", (all) =>
+    all.map((row) => [...row.cells].map((it) => it.textContent).join(" | ")));
+  if (count > 10) {
+    assert(rows.length === 200 && rows[0].startsWith("node-300 |"), rows[0]);
+    assert(/300 nodes.* not reached.*: cannot connect. The 200 /.test(note), note);
+    assert(ignored.endsWith("evil: no entry of a node"), ignored);
+    return;
+  }
+  assert(note === "Cluster films: 3 nodes, 6 sessions, 6.0 Mbit/s.", note);
+  assert(rows.join("\n") === [
+    "node-1 | this one | 1 | 0.1 % | 1.0 Mbit/s | 1.0 Gbit/s | 10.0.0.1:8554 | 10.0.0.1:8080 | 0.1.0",
+    "node-2 | drains | 2 | 0.2 % | 2.0 Mbit/s | 1.0 Gbit/s | 10.0.0.2:8554 | 10.0.0.2:8080 | 0.1.0",
+    "node-3 | takes viewers | 3 | 0.3 % | 3.0 Mbit/s | 1.0 Gbit/s | 10.0.0.3:8554 | 10.0.0.3:8443 | 0.1.0",
+  ].join("\n"), rows.join("\n"));
+  const channels = await page.$$eval("#cluster-channel-rows td", (all) =>
+    all.map((it) => it.textContent));
+  assert(channels.join(" | ") === "live/cam | node-1, this one | 7 | live/eye | node-1, this one | " +
+    "none: for this node's viewers alone | live/news | node-3 | 9", channels.join(" | "));
+  assert(ignored === "", ignored);
+}
+
 function sessions(count, find, first) {
   const all = Array.from({ length: count }, (_, at) => ({
     id: at.toString(16).padStart(16, "0"), client: `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`,
@@ -154,6 +199,8 @@ async function synthetic(count) {
       send("application/json", JSON.stringify(sessions(count, find, Number(first))));
     } else if (name === "cache") {
       send("application/json", JSON.stringify(cacheMap(count)));
+    } else if (name === "cluster") {
+      send("application/json", JSON.stringify(nodes(count)));
     } else if (name.startsWith("publishers/")) {
       dismissed.push([request.method, request.headers["x-onrush"], name].join(" "));
       answer.writeHead(204).end();
@@ -229,6 +276,7 @@ ${count / 2} | 100.0 | 50.0`, films[0]);
     assert(/^31 other films \|.* \| 7 \| /.test(films[20]), films[20]);
     assert(films[21].startsWith("files that are closed or have changed |"), films[21]);
     assert(await page.$eval("#films-none", (it) => it.hidden), "there are films");
+    await ofCluster(page, count);
     const told = await page.$eval("#refusal-figures", (it) => it.innerText.replace(/\s+/g, " "));
     for (const why of ["wrong password 2", "TLS: too many handshakes 6",
       "HLS: too many wait (503) 17", "processors busy, or no room (453) 17"]) {

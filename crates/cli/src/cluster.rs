@@ -90,6 +90,7 @@ mod joined {
             servers: discovery.servers,
             credentials: credentials.map(Into::into),
             time_to_live: discovery.time_to_live,
+            replicas: discovery.replicas,
         }))
     }
 

@@ -59,6 +59,13 @@ pub(crate) struct ClusterOptions {
           value_parser = within(Time(LIFE_MIN), Time(LIFE_MAX)), requires = "cluster")]
     cluster_life: Time,
 
+    /// How many servers of NATS keep what nodes tell [default: 3 if three are named, else 1]
+    ///
+    /// With three of them one may go. What the first node says counts: it makes the buckets.
+    #[arg(long, value_name = "N", hide_short_help = true, requires = "cluster",
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(REPLICAS_MAX)))]
+    cluster_replicas: Option<u8>,
+
     /// What this node can play [default: 10Gbit/s a processor that sends]
     ///
     /// Films are given to nodes by it: say what its network carries.
@@ -77,6 +84,7 @@ pub(crate) struct Discovery {
     pub(crate) servers: Vec<String>,
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) time_to_live: Duration,
+    pub(crate) replicas: usize,
 }
 
 impl ClusterOptions {
@@ -113,6 +121,11 @@ impl ClusterOptions {
             servers: self.cluster_nats.clone(),
             credentials: self.cluster_credentials.clone(),
             time_to_live: self.cluster_life.0,
+            replicas: match self.cluster_replicas {
+                Some(replicas) => usize::from(replicas),
+                None if self.cluster_nats.len() >= REPLICAS => REPLICAS,
+                None => 1,
+            },
         }
     }
 }
@@ -168,6 +181,8 @@ fn host(text: &str) -> Result<String, String> {
 const LIFE: Duration = Duration::from_secs(15);
 const LIFE_MIN: Duration = Duration::from_secs(1);
 const LIFE_MAX: Duration = Duration::from_secs(3600);
+const REPLICAS: usize = 3;
+const REPLICAS_MAX: u8 = 5;
 const CAPACITY_MIN: u64 = 1_000_000;
 const CAPACITY_MAX: u64 = 100_000_000_000_000;
 

@@ -50,6 +50,8 @@ pub struct RegistryConfig {
     /// How long an entry lives that is not written again, where the bucket is not there yet: a
     /// bucket keeps what it was made with.
     pub time_to_live: Duration,
+    /// How many servers of NATS keep what is registered, where the buckets are not there yet.
+    pub replicas: usize,
 }
 
 impl fmt::Debug for RegistryConfig {

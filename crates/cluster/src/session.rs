@@ -27,6 +27,9 @@ use crate::{Forget, Member, RegistryConfig};
 /// How long a server of NATS may take to be connected to, and to answer a request.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// How long what this node writes may take to be heard of.
+const ECHO_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// How long a node waits before it tries again, and before it connects again.
 const RETRY_TIME: Duration = Duration::from_millis(500);
 
@@ -50,7 +53,7 @@ enum SessionError {
     Credentials(String),
     #[error("cannot connect: {0}")]
     Connect(String),
-    #[error("cannot open the bucket {bucket}: {reason}; is JetStream on (nats-server -js)?")]
+    #[error("cannot open the bucket {bucket}: {reason}; {}", remedy(.reason))]
     Bucket { bucket: String, reason: String },
     #[error("cannot watch the bucket: {0}")]
     Watch(String),
@@ -178,8 +181,9 @@ impl Node {
                         self.write(&store).await?;
                         wrote = Instant::now();
                     }
-                    // What is written comes back, or the watch is dead.
-                    if heard.elapsed() > self.time_to_live {
+                    // What is written comes back, or the watch is dead: its server may be gone,
+                    // while another answers. The others are to be heard before they are forgotten.
+                    if heard < wrote && wrote.elapsed() > ECHO_TIME_MAX.min(self.time_to_live) {
                         return Err(SessionError::Silent);
                     }
                     self.look();
@@ -259,7 +263,7 @@ impl Node {
             max_message_size: i32::try_from(value_bytes_max).unwrap_or(i32::MAX),
             // What it holds is written anew before it is old.
             storage: StorageType::Memory,
-            num_replicas: 1,
+            num_replicas: self.config.replicas,
             discard: DiscardPolicy::New,
             allow_rollup: true,
             deny_delete: true,
@@ -400,6 +404,15 @@ async fn open(
 async fn watch(store: &Store) -> Result<kv::Watch, SessionError> {
     let watch = store.watch_with_history(">").await;
     watch.map_err(|error| SessionError::Watch(chain(&error)))
+}
+
+/// What to do about a bucket that cannot be opened, by what the server says.
+fn remedy(reason: &str) -> &'static str {
+    let reason = reason.to_lowercase();
+    match reason.contains("replicas") || reason.contains("peers") {
+        true => "with fewer than three servers in one cluster of NATS: --cluster-replicas 1",
+        false => "is JetStream on (nats-server -js)?",
+    }
 }
 
 fn context(client: Client) -> Context {

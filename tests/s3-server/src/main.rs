@@ -1,7 +1,7 @@
-//! `onrush-s3-server FOLDER KEY SECRET`: a folder's folders as buckets, by `s3s-fs`.
+//! `onrush-s3-server FOLDER KEY SECRET [ADDRESS]`: a folder's folders as buckets, by `s3s-fs`.
 //!
-//! Listens at a free port of loopback, prints its address, and serves until it is killed. One
-//! thread, nothing encrypted, one user: for tests.
+//! Listens at a free port of loopback, or there, prints its address, and serves until it is killed.
+//! One thread, nothing encrypted, one user: for tests.
 
 use std::env;
 use std::error::Error;
@@ -14,8 +14,10 @@ use tokio::net::TcpListener;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [folder, key, secret] = arguments.as_slice() else {
-        return Err("usage: onrush-s3-server FOLDER KEY SECRET".into());
+    let (folder, key, secret, address) = match arguments.as_slice() {
+        [folder, key, secret] => (folder, key, secret, "127.0.0.1:0"),
+        [folder, key, secret, address] => (folder, key, secret, address.as_str()),
+        _ => return Err("usage: onrush-s3-server FOLDER KEY SECRET [ADDRESS]".into()),
     };
     let files = s3s_fs::FileSystem::new(folder).map_err(|error| format!("{error:?}"))?;
     let mut service = S3ServiceBuilder::new(files);
@@ -25,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let listener = TcpListener::bind(address).await?;
         println!("listening at {}", listener.local_addr()?);
         loop {
             let (socket, _) = listener.accept().await?;

@@ -36,6 +36,7 @@ use tracing::info;
 
 use super::Site;
 use super::cache::cache_map;
+use super::cluster::nodes;
 use super::hour::Sample;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
@@ -112,6 +113,7 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
         .route("/admin/{name}", get(asset))
         .route("/admin/events", get(events))
         .route("/admin/cache", get(cache))
+        .route("/admin/cluster", get(nodes))
         .route("/admin/sessions", get(sessions))
         .route("/admin/sessions/{number}/end", post(end))
         .route("/admin/publishers/{*channel}", post(dismiss))
@@ -216,6 +218,7 @@ async fn asset(Path(name): Path<String>) -> Response {
         "figures.js" => ("text/javascript", include_str!("dashboard/figures.js")),
         "chart.js" => ("text/javascript", include_str!("dashboard/chart.js")),
         "films.js" => ("text/javascript", include_str!("dashboard/films.js")),
+        "nodes.js" => ("text/javascript", include_str!("dashboard/nodes.js")),
         _ => return (StatusCode::NOT_FOUND, "nothing by this name\n").into_response(),
     };
     ([(header::CONTENT_TYPE, media_type)], text).into_response()

@@ -7,7 +7,8 @@ use percent_encoding::percent_decode_str;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// `rtsp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`. Printed without its user.
+/// `rtsp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`. Printed without its user, and without what it is
+/// signed with.
 #[derive(Clone, Eq, PartialEq)]
 pub struct PullUrl {
     /// Without its user, as it is asked for.
@@ -16,6 +17,8 @@ pub struct PullUrl {
     pub(in crate::channels) host: String,
     pub(in crate::channels) port: u16,
     pub(in crate::channels) user: Option<(String, Zeroizing<String>)>,
+    /// Stands behind the rest of the query, where it is asked for.
+    signature: Option<Zeroizing<String>>,
 }
 
 /// Why a text names no source.
@@ -70,12 +73,32 @@ impl FromStr for PullUrl {
             host: host.to_owned(),
             port,
             user: user.transpose()?,
+            signature: None,
         })
     }
 }
 
 impl PullUrl {
-    /// Where the source says that it is. User and password go along to the same host alone.
+    /// The same URL, signed: with what `onrush sign` puts behind one.
+    pub(in crate::channels) fn signed_with(self, signature: String) -> Self {
+        Self {
+            signature: Some(Zeroizing::new(signature)),
+            ..self
+        }
+    }
+
+    /// As it is asked for.
+    pub(in crate::channels) fn asked(&self) -> String {
+        let url = &self.url;
+        match &self.signature {
+            None => url.clone(),
+            Some(signature) if url.contains('?') => format!("{url}&{}", **signature),
+            Some(signature) => format!("{url}?{}", **signature),
+        }
+    }
+
+    /// Where the source says that it is. User, password and signature go along to the same host
+    /// alone.
     ///
     /// # Errors
     ///
@@ -87,7 +110,12 @@ impl PullUrl {
         }
         let is_same = there.host.eq_ignore_ascii_case(&self.host);
         let user = self.user.clone().filter(|_| is_same);
-        Ok(Self { user, ..there })
+        let signature = self.signature.clone().filter(|_| is_same);
+        Ok(Self {
+            user,
+            signature,
+            ..there
+        })
     }
 }
 
@@ -106,6 +134,22 @@ impl fmt::Debug for PullUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signatures_are_asked_with_and_not_printed() {
+        let signed = |text: &str| -> PullUrl {
+            let url: PullUrl = text.parse().unwrap();
+            url.signed_with("signature=s".to_owned())
+        };
+        let url = signed("rtsp://a/x?lease=3");
+        assert_eq!(url.to_string(), "rtsp://a/x?lease=3");
+        assert!(!format!("{url:?}").contains("signature"));
+        assert_eq!(url.asked(), "rtsp://a/x?lease=3&signature=s");
+        assert_eq!(signed("rtsp://a/x").asked(), "rtsp://a/x?signature=s");
+        let moved = |to: &str| url.moved_to(to).unwrap().asked();
+        assert_eq!(moved("rtsp://a/y"), "rtsp://a/y?signature=s");
+        assert_eq!(moved("rtsp://b/y"), "rtsp://b/y");
+    }
 
     #[test]
     fn urls_are_taken_apart_and_printed_without_users() {

@@ -18,7 +18,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use onrush_wire::route::entry::{ENTRY_FILMS_MAX, ENTRY_FORMAT};
 use onrush_wire::route::{
@@ -32,9 +32,16 @@ pub use self::channels::{CLAIM_TIME_MAX, CLAIMS_MAX};
 pub use self::followers::SENT_ON_MAX;
 use self::followers::{Followers, Viewer};
 use crate::random::random;
+use crate::users::Authorizer;
 
 /// Keys of the registry that wait to be removed; one more is refused.
 pub const FORGETS_MAX: usize = 4;
+
+/// Nodes that a film's page may have the film from.
+pub const ORIGIN_NODES_MAX: usize = 8;
+
+/// What is signed for another node is good for so long: it is asked for at once, but clocks differ.
+const SIGNED_FOR: Duration = Duration::from_secs(600);
 
 /// What a processor that sends is taken to play where nothing is said, in bits a second: a fifth of
 /// what one was measured to hold (docs/capacity.md), so that films are weighed alike by nodes whose
@@ -112,6 +119,8 @@ pub struct ClusterMember {
     /// Tells this process from another of the same name.
     instance: u64,
     own: OnceLock<Own>,
+    /// What other nodes are asked with.
+    authorizer: OnceLock<Arc<Authorizer>>,
     view: RwLock<Option<Arc<View>>>,
     /// What is played here, by film.
     films: Mutex<Vec<Film>>,
@@ -191,6 +200,7 @@ impl ClusterMember {
             config,
             instance: u64::from_ne_bytes(random()),
             own: OnceLock::new(),
+            authorizer: OnceLock::new(),
             view: RwLock::default(),
             films: Mutex::default(),
             followers: Mutex::default(),
@@ -218,6 +228,18 @@ impl ClusterMember {
             load,
         };
         drop(self.own.set(own));
+    }
+
+    /// Other nodes know this one by the keys of URLs that all of them have.
+    pub(crate) fn sign_by(&self, authorizer: &Arc<Authorizer>) {
+        drop(self.authorizer.set(Arc::clone(authorizer)));
+    }
+
+    /// What another node is asked with for a channel, behind its URL; none without keys.
+    pub(crate) fn sign(&self, channel: &str) -> Option<String> {
+        let authorizer = self.authorizer.get()?;
+        let grant = authorizer.sign_to_play(channel, SIGNED_FOR)?;
+        Some(grant.to_string())
     }
 
     /// The settings.
@@ -372,6 +394,26 @@ impl ClusterMember {
             home.node
         );
         Some(address.to_owned())
+    }
+
+    /// The origins of HTTP at which a page may have the film, beside its own: those of the nodes
+    /// that want it most, which whoever asks here is sent to.
+    pub(crate) fn origins(&self, film: &str) -> Vec<String> {
+        let Some(view) = self.view() else {
+            return Vec::new();
+        };
+        let ranked = view.cluster.ranking(Key::of(film), ORIGIN_NODES_MAX + 1);
+        let nodes = ranked.places().filter(|node| *node != view.own);
+        let nodes = nodes.take(ORIGIN_NODES_MAX);
+        let origins = nodes.flat_map(|node| {
+            let addresses = &view.entries[node].addresses;
+            let of = |scheme: Scheme| {
+                let address = addresses.of(scheme)?;
+                Some(format!("{}://{address}", scheme.as_str()))
+            };
+            [of(Scheme::Http), of(Scheme::Https)].into_iter().flatten()
+        });
+        origins.collect()
     }
 
     /// All nodes that are known, this one among them; which entries are ignored; and why the

@@ -115,6 +115,27 @@ fn nobody_is_sent_on_a_third_time_nor_in_vain() {
 }
 
 #[test]
+fn a_films_page_may_have_it_from_where_viewers_are_sent() {
+    let member = member();
+    let others = |count: usize| (0..count).map(|i| other(&format!("o{i:02}"))).collect();
+    member.told(others(ORIGIN_NODES_MAX), Vec::new());
+    assert_eq!(member.origins("a.mp4").len(), ORIGIN_NODES_MAX);
+    member.told(others(ORIGIN_NODES_MAX + 1), Vec::new());
+    for i in 0..50 {
+        let film = format!("film-{i}.mp4");
+        let origins = member.origins(&film);
+        assert_eq!(origins.len(), ORIGIN_NODES_MAX);
+        let http = Request {
+            scheme: Scheme::Http,
+            ..asked(&film)
+        };
+        if let Some(there) = member.elsewhere(http) {
+            assert!(origins.contains(&format!("http://{there}")), "{origins:?}");
+        }
+    }
+}
+
+#[test]
 fn a_node_tells_what_it_plays_most() {
     let member = member();
     let film = |i: u64, demand_bps| Film {

@@ -58,9 +58,9 @@ pub(super) struct Reloading {
     requests: Option<ReloadQueue>,
 }
 
-/// What is pulled, to be started on another thread.
+/// What is pulled, to be started on another thread, and what other nodes are asked with.
 #[derive(Debug)]
-pub(super) struct Pulling(Arc<OnceLock<Arc<Pulls>>>);
+pub(super) struct Pulling(Arc<OnceLock<Arc<Pulls>>>, Arc<Authorizer>);
 
 impl Reloading {
     pub(super) fn new(
@@ -75,7 +75,7 @@ impl Reloading {
             sessions_most: limits.sessions_max,
             requests: Some(ReloadQueue(wishes)),
         };
-        (reloading, Pulling(pulls))
+        (reloading, Pulling(pulls, Arc::clone(authorizer)))
     }
 }
 
@@ -87,7 +87,11 @@ impl Pulling {
         channels: &Arc<PublishedChannels>,
         statistics: &Statistics,
     ) -> Arc<Pulls> {
-        let start = || Pulls::start(configs, channels, statistics.cluster.get());
+        let cluster = statistics.cluster.get();
+        if let Some(cluster) = cluster {
+            cluster.sign_by(&self.1);
+        }
+        let start = || Pulls::start(configs, channels, cluster);
         Arc::clone(self.0.get_or_init(start))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest, Grant};
+use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest, Grant, Rights};
 use onrush_wire::rtsp::Target;
 use tracing::{debug, info};
 
@@ -297,6 +297,15 @@ impl Rules {
                 Err(Refusal::Forbidden(note))
             }
         }
+    }
+
+    /// Signs that path, for players.
+    pub(super) fn sign_to_play(&self, path: &str, lasts: Duration) -> Option<Grant> {
+        let keys = self.url_keys.as_ref()?.now();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+        let expires_s = (unix.unwrap_or_default() + lasts).as_secs();
+        let rights = Rights::default().with(Action::Play);
+        Some(Grant::sign(keys.first(), path, rights, expires_s))
     }
 
     /// Whether the URL is signed for this.

@@ -2,8 +2,9 @@
 //! judged, each of which ends by those that it began with.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use onrush_wire::auth::Action;
+use onrush_wire::auth::{Action, Grant};
 
 use super::authorizer::{Asked, Refusal, Rules, Stats};
 use super::config::UsersConfig;
@@ -106,6 +107,11 @@ impl Authorizer {
     /// Whether what is signed may be asked for by nobody.
     pub(crate) fn has_url_keys(&self) -> bool {
         self.now().has_url_keys()
+    }
+
+    /// What this server may be asked with to play that path, for so long; none without keys.
+    pub(crate) fn sign_to_play(&self, path: &str, lasts: Duration) -> Option<Grant> {
+        self.now().sign_to_play(path, lasts)
     }
 
     /// Whether there is no configuration, and so all stays open.

@@ -458,6 +458,23 @@ fn content_range(part: &Range<u64>, file: &Resource<'_>) -> String {
 pub const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self'; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'self'";
+/// The same for a page that may have films from other servers, too, whose origins these are.
+#[must_use]
+pub fn page_policy_with(origins: &[String]) -> String {
+    let mut policy = String::new();
+    for (at, directive) in PAGE_POLICY.split("; ").enumerate() {
+        policy.push_str(if at == 0 { "" } else { "; " });
+        policy.push_str(directive);
+        if directive.starts_with("media-src") || directive.starts_with("connect-src") {
+            for origin in origins {
+                policy.push(' ');
+                policy.push_str(origin);
+            }
+        }
+    }
+    policy
+}
+
 /// What a page of another origin may see of an answer beside its body.
 const EXPOSED: &str = "Content-Length, Content-Range, Date, ETag";
 const ALLOW: &str = "GET, HEAD, OPTIONS";

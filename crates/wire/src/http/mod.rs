@@ -20,7 +20,7 @@ mod status;
 mod target;
 mod upload;
 
-pub use self::answer::{Answer, Context, PAGE_POLICY, Piece, Resource};
+pub use self::answer::{Answer, Context, PAGE_POLICY, Piece, Resource, page_policy_with};
 pub use self::condition::{Validators, Verdict};
 pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
 pub use self::head::{

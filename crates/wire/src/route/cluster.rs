@@ -81,6 +81,11 @@ impl Ranking {
     pub fn depth(&self) -> usize {
         self.0.len()
     }
+
+    /// Their places in the list.
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|&node| node as usize)
+    }
 }
 
 /// Where a viewer is served.

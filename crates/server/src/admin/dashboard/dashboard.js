@@ -2,6 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { tellFilms } from "./films.js";
+import { tellNodes } from "./nodes.js";
 import { bits, bytes, load, milliseconds, percent, quantile, rates } from "./figures.js";
 
 const LINES = 200;
@@ -216,7 +217,7 @@ function log(lines) {
   }
 }
 
-let hasCache = false;
+let [hasCache, isNode] = [false, false];
 let [lastLine, lastSample] = [0, 0];
 const events = new EventSource("admin/events");
 events.addEventListener("message", ({ data }) => {
@@ -240,6 +241,7 @@ events.addEventListener("message", ({ data }) => {
   const by = rates(before ?? status, status);
   // A server without files has none, and says 404.
   hasCache = Boolean(status.cache);
+  isNode = Boolean(status.cluster);
   told(status, by);
   tellHls(status, news.hls ?? [], by);
   const samples = (news.hour ?? []).filter(({ number }) => number > lastSample);
@@ -369,6 +371,13 @@ async function films() {
   }
 }
 
+async function nodes() {
+  const answer = await fetch("admin/cluster");
+  if (answer.ok) {
+    tellNodes(await answer.json(), rows, of);
+  }
+}
+
 async function always() {
   for (;;) {
     if (!document.hidden) {
@@ -376,6 +385,9 @@ async function always() {
       await sessions().catch(() => undefined);
       if (hasCache) {
         await films().catch(() => undefined);
+      }
+      if (isNode) {
+        await nodes().catch(() => undefined);
       }
     }
     await new Promise((done) => setTimeout(done, SESSIONS_EVERY_MS));

@@ -343,12 +343,23 @@ impl Pulling {
         let url = match (&node, &self.config) {
             (None, Some(config)) => config.url.clone(),
             (None, None) => return Err(PullError::NoNode),
-            (Some(node), _) => pull_url(node).parse().map_err(|_| PullError::NoNode)?,
+            (Some(node), _) => self.url_at(node)?,
         };
         Ok(Origin {
             url,
             claim: claim.filter(|_| node.is_none()),
             node,
+        })
+    }
+
+    /// Where that node has it, signed where nodes have keys of URLs.
+    fn url_at(&self, node: &ChannelEntry) -> Result<PullUrl, PullError> {
+        let url: PullUrl = pull_url(node).parse().map_err(|_| PullError::NoNode)?;
+        let cluster = self.cluster.as_ref();
+        let signature = cluster.and_then(|cluster| cluster.sign(&node.channel));
+        Ok(match signature {
+            Some(signature) => url.signed_with(signature),
+            None => url,
         })
     }
 

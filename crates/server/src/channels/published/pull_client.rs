@@ -102,7 +102,7 @@ impl PullClient {
             socket,
             input: Vec::new(),
             early: VecDeque::new(),
-            url: url.to_string(),
+            url: url.asked(),
             base: url.to_string(),
             answering: answering.map(|(user, password)| Answering::new(user, password)),
             cseq: 0,

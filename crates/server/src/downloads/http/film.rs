@@ -6,6 +6,7 @@
 //! than copying it, they are read and sent as bytes of our own. What may take long, or wait for a
 //! disk, is done on another thread.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use onrush_wire::auth::carried_query;
 use onrush_wire::dash;
 use onrush_wire::hls::{self, Presentation, Resource as Asked, Text};
-use onrush_wire::http::{PAGE_POLICY, Status, assets_from};
+use onrush_wire::http::{PAGE_POLICY, Status, assets_from, page_policy_with};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented, SegmentsError};
 use onrush_wire::name::shown;
@@ -102,7 +103,7 @@ async fn found(
     // There may be a file by this name, in a folder.
     let first = parts.first()?;
     if asked == Asked::Page {
-        return Some(Ok(page(first, name)));
+        return Some(Ok(page(site, first, name)));
     }
     let texts = match asked {
         Asked::Main | Asked::Media { .. } | Asked::Manifest | Asked::Text { .. } => {
@@ -376,12 +377,17 @@ async fn playlist(
     Ok(Made::text(&media, text.into_bytes(), media_type))
 }
 
-/// The page that plays the film `name`.
-fn page(media: &Media, name: &str) -> Made {
+/// The page that plays the film `name`. In a cluster its script has the film from the node that is
+/// its home, and from here if that one goes.
+fn page(site: &Site, media: &Media, name: &str) -> Made {
     // It lies two folders below the film.
     let assets = assets_from(&format!("{name}/hls"));
     let text = include_str!("page/player.html").replace("{assets}", &assets);
-    Made::page(media, text, PAGE_POLICY)
+    let cluster = site.statistics.cluster_of_many();
+    let policy = cluster.map_or(Cow::Borrowed(PAGE_POLICY), |cluster| {
+        page_policy_with(&cluster.origins(name)).into()
+    });
+    Made::page(media, text, policy)
 }
 
 /// A film of one picture: the first of a rendition that can be shown alone.

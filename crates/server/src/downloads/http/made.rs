@@ -56,7 +56,7 @@ pub(super) struct Made {
     last_modified: String,
     media_type: &'static str,
     cache_control: Cow<'static, str>,
-    policy: Option<&'static str>,
+    policy: Option<Cow<'static, str>>,
     /// Whether it is text, which is compressed for whoever likes that.
     is_text: bool,
     coding: Option<Coding>,
@@ -87,7 +87,7 @@ impl Made {
     }
 
     /// The same as a page, which may load and run what `policy` says.
-    pub(super) fn page(media: &Media, text: String, policy: &'static str) -> Self {
+    pub(super) fn page(media: &Media, text: String, policy: Cow<'static, str>) -> Self {
         let mut made = Self::text(media, text.into_bytes(), "text/html; charset=utf-8");
         made.policy = Some(policy);
         made
@@ -219,7 +219,7 @@ impl Made {
         let mut made = Self::live(Vec::new(), tag_of(&bytes), media_type, modified_s);
         made.content = in_memory(bytes);
         (made.cache_control, made.is_text) = (ASK_AGAIN.into(), true);
-        made.policy = Some(policy);
+        made.policy = Some(policy.into());
         made
     }
 
@@ -287,7 +287,7 @@ impl Made {
             coding: self.coding,
             varies: self.is_text,
             cache_control: Some(&self.cache_control),
-            content_security_policy: self.policy,
+            content_security_policy: self.policy.as_deref(),
             is_for_all_origins: self.policy.is_none(),
         }
     }

@@ -223,6 +223,18 @@ fn a_file_from_the_future_is_from_now() {
     assert!(sent(&Answer::file(&request, &file, &CONTEXT)).contains("\r\nLast-Modified: NOW\r\n"));
 }
 
+#[test]
+fn a_page_of_a_cluster_may_have_films_from_there() {
+    let policy = page_policy_with(&["http://a:8080".to_owned(), "https://b".to_owned()]);
+    for (own, of_cluster) in PAGE_POLICY.split("; ").zip(policy.split("; ")) {
+        let may = own.starts_with("media-src ") || own.starts_with("connect-src ");
+        let more = if may { " http://a:8080 https://b" } else { "" };
+        assert_eq!(of_cluster, format!("{own}{more}"));
+    }
+    assert_eq!(policy.matches("http://a:8080").count(), 2);
+    assert_eq!(page_policy_with(&[]), PAGE_POLICY);
+}
+
 proptest! {
     /// The length that is announced is the length that is sent, whatever is asked for.
     #[test]

@@ -10,6 +10,13 @@ import { get } from "./track.js";
 
 const PLAYLIST = "application/vnd.apple.mpegurl";
 
+// A film of another server of a cluster that waits so long is had from here.
+const WAIT_MS = 4000;
+// Who has watched until then has not paused it.
+const PAUSED_MS = 1000;
+// Where such a film is served, whatever its home is.
+const HERE = "redirects=2";
+
 const film = document.getElementById("film");
 const state = document.getElementById("state");
 
@@ -32,6 +39,10 @@ function offer(id, options, choose) {
   document.getElementById(`${id}-label`).hidden = options.length < 2;
 }
 
+function unplayable() {
+  return film.error?.message || "this film does not play";
+}
+
 // What a viewer calls a variant.
 function title(variant) {
   const height = variant.resolution?.split("x")[1];
@@ -41,22 +52,76 @@ function title(variant) {
 
 // Plays by Media Source from where the film is, with what was chosen.
 class Choices {
-  constructor(main, url) {
-    this.main = main;
-    this.url = url;
+  // `here` is where the film is had from the server of this page.
+  constructor(main, url, here) {
+    Object.assign(this, { main, url, here });
     this.wanted = {};
+    this.shownAt = -Infinity;
   }
 
-  async byMediaSource() {
-    const [time, isPaused] = [film.currentTime, film.paused];
+  async byMediaSource(time = film.currentTime, isPaused = film.paused) {
     this.player?.end();
-    this.player = new Player(film, this.main, this.url, fails, (soundBegins) => {
+    const breaks = (error) => this.breaks(error);
+    this.player = new Player(film, this.main, this.url, breaks, (soundBegins) => {
       this.wanted.soundBegins = soundBegins;
-      this.byMediaSource().catch(fails);
+      this.byMediaSource().catch(breaks);
     });
     await this.player.start(time, this.wanted);
     if (!isPaused) {
       await film.play();
+    }
+  }
+
+  async byBrowser() {
+    film.src = this.url;
+  }
+
+  start(isNative) {
+    this.isNative = isNative;
+    return isNative ? this.byBrowser() : this.byMediaSource();
+  }
+
+  // What the film is had from is gone, or does not answer: goes on from here, at the same place.
+  breaks(error) {
+    if (new URL(this.url).origin === location.origin || this.isMoving) {
+      fails(error);
+      return;
+    }
+    this.isMoving = true;
+    this.moveHere().catch(fails).finally(() => { this.isMoving = false; });
+  }
+
+  async moveHere() {
+    // A browser that has lost a film pauses it by itself.
+    const isPaused = film.paused && performance.now() - this.shownAt > PAUSED_MS;
+    const time = film.currentTime;
+    const answer = await get(this.here);
+    [this.main, this.url] = [multivariant(await answer.text()), answer.url];
+    tell("");
+    if (this.isNative && !this.player) {
+      await this.byBrowser();
+      await new Promise((done) => film.addEventListener("loadedmetadata", done, { once: true }));
+      film.currentTime = time;
+      if (!isPaused) {
+        await film.play();
+      }
+    } else {
+      await this.byMediaSource(time, isPaused);
+    }
+  }
+
+  // A host that is gone refuses nothing: it is silent.
+  watch() {
+    let timer;
+    film.addEventListener("timeupdate", () => { this.shownAt = performance.now(); });
+    const wait = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.breaks(new Error("the film does not come")), WAIT_MS);
+    };
+    if (new URL(this.url).origin !== location.origin) {
+      film.addEventListener("waiting", wait);
+      ["playing", "pause", "ended"].forEach((event) =>
+        film.addEventListener(event, () => clearTimeout(timer)));
     }
   }
 
@@ -160,23 +225,35 @@ async function play() {
   page.search = String(wishes) === "" ? "" : page.search.replace(/([?&])by=[^&]*&?/, "$1");
   page.hash = "";
   bindControls(film, tell);
-  film.addEventListener("error", () => tell(film.error?.message || "this film does not play"));
-  const url = `${new URL("index.m3u8", page).href}${page.search}`;
-  const text = await (await get(url)).text();
+  const asked = `${new URL("index.m3u8", page).href}${page.search}`;
+  const here = `${asked}${page.search ? "&" : "?"}${HERE}`;
+  // A server of a cluster sends on to the one that has the film, which may be gone by then.
+  const answer = await get(asked).catch((error) => {
+    if (error instanceof TypeError) {
+      return get(here);
+    }
+    throw error;
+  });
+  const { url } = answer;
+  const text = await answer.text();
   const main = multivariant(text);
   const isChannel = await isOfChannel(text, main, url);
   offerAddresses(document.getElementById("urls"), page.href, isChannel);
   if (isChannel) {
+    film.addEventListener("error", () => tell(unplayable()));
     await playLive(main, url, by);
     return;
   }
-  const choices = new Choices(main, url);
+  const choices = new Choices(main, url, here);
+  film.addEventListener("error", () => choices.breaks(new Error(unplayable())));
+  choices.watch();
   if (playable(main).length > 0) {
     choices.offer();
   }
-  await offerSubtitles(main, url);
+  // Those of another server a browser would not show.
+  await offerSubtitles(main, here);
   if (film.canPlayType(PLAYLIST) !== "" && by !== "mse") {
-    film.src = url;
+    await choices.start(true);
     return;
   }
   if (!("MediaSource" in window)) {
@@ -190,7 +267,7 @@ async function play() {
     const codecs = main.variants.map((it) => it.codecs).join("; ");
     throw new Error(`this browser does not decode ${codecs}`);
   }
-  await choices.byMediaSource();
+  await choices.start(false);
 }
 
 play().catch(fails);
