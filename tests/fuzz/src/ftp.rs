@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use onrush_wire::ftp::{Act, COMMAND_BYTES_MAX, Command, Lines, Reply, Session};
+use onrush_wire::ftp::{Act, COMMAND_BYTES_MAX, Change, Command, Lines, Reply, Session};
 use onrush_wire::http::Entry;
 use onrush_wire::name::{from_bytes, to_bytes};
 
@@ -73,7 +73,16 @@ fn check_act(session: &mut Session, act: Act) {
             });
         }
         Act::Connect(address) => assert_eq!(address.ip(), PEER, "only to whoever asks"),
-        Act::Retrieve { name, .. } => assert_name(&name),
+        Act::Retrieve { name, .. } | Act::Store { name, .. } => assert_name(&name),
+        Act::Change { name, change } => {
+            assert_name(&name);
+            if let Change::RenameTo(to) = &change {
+                assert_name(to);
+            }
+            if !name.contains(['\r', '\n']) {
+                check_reply(&change.done(&name));
+            }
+        }
         Act::List { name, style } => {
             assert_name(&name);
             let listed = style.write(&[entry], 0);

@@ -246,7 +246,7 @@ impl Uploads {
         let temporary = temporary_name(user, name.trim_matches('/'));
         let root = Arc::clone(&self.root);
         let length = blocking(move || {
-            let folder = root.folder(&beneath(path.parent().unwrap_or(Path::new(""))))?;
+            let folder = root.folder(&beneath(path.parent().unwrap_or_else(|| Path::new(""))))?;
             Ok(folder.open(&temporary)?.metadata()?.len())
         });
         length.await.ok()
@@ -450,7 +450,7 @@ impl Place {
         makes_folders: bool,
     ) -> io::Result<Self> {
         let target = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        let parent = path.parent().unwrap_or(Path::new(""));
+        let parent = path.parent().unwrap_or_else(|| Path::new(""));
         let folder = match makes_folders {
             true => root.folder_made(&beneath(parent))?,
             false => root.folder(&beneath(parent))?,
@@ -540,7 +540,7 @@ fn beneath(parent: &Path) -> PathBuf {
 /// The folder that a name is in, and its last part.
 fn folder_of(root: &Root, path: &Path) -> io::Result<(Folder, OsString)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-    let parent = path.parent().unwrap_or(Path::new(""));
+    let parent = path.parent().unwrap_or_else(|| Path::new(""));
     Ok((root.folder(&beneath(parent))?, name.to_owned()))
 }
 

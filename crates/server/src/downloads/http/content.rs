@@ -75,7 +75,7 @@ impl Incoming for Http1Content<'_> {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             let first: Bytes = self.buffer.drain(..bytes.min(self.buffer.len())).collect();
             let mut to = to.clone();
-            let end = std::mem::replace(&mut to.end, Some(to.offset + first.len() as u64));
+            let end = to.end.replace(to.offset + first.len() as u64);
             let mut received = Received(first);
             let pieces: &mut dyn Pieces = &mut received;
             transfers.store(pieces, &to, policy, control).await?;
