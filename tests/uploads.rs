@@ -482,6 +482,27 @@ fn uploads_have_their_bounds() {
     assert_eq!(full.counted().uploads_refused, 2);
 }
 
+/// The answer to a challenge serves once: who looks for what was broken off and then for the file
+/// must not ask for it twice.
+#[test]
+fn a_head_with_digest_is_answered() {
+    require_programs!("curl");
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    // Nobody may without logging in.
+    let text = fs::read_to_string(&users).unwrap();
+    fs::write(&users, text.replace("everybody", "crew")).unwrap();
+    let site = Site::plain(&["--uploads", &format!("--users={users}")]);
+    for (name, status) in [("film.ts", "200"), ("none", "404")] {
+        let mut head = Command::new("curl");
+        head.args(["-sI", "--digest", "-u", "ulla:secret", "--max-time", "20"]);
+        head.args(["-o", "/dev/null", "-w", "%{http_code}"]);
+        let shown = head.arg(site.url(name)).output().unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert_eq!(shown, status, "{name}");
+    }
+}
+
 #[test]
 fn curl_ftp_and_python_store_and_resume() {
     require_programs!("curl", "ftp", "python3");

@@ -394,8 +394,12 @@ impl Rules {
         }
     }
 
-    /// Who asks.
-    async fn identify(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
+    /// Who asks. The answer to a challenge (Digest) counts once.
+    ///
+    /// # Errors
+    ///
+    /// Why that is not known.
+    pub(super) async fn identify(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
         let Some(authorization) = asked.authorization else {
             return match self.token_of_url(asked) {
                 Some(token) => self.token(asked, token).await,

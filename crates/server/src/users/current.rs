@@ -74,6 +74,17 @@ impl Authorizer {
         Box::pin(async move { noted(asked, rules.authorize_as(asked).await) }).await
     }
 
+    /// Who asks; [`Self::permit`] says what they may. The answer to a challenge (Digest) counts
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// Why that is not known.
+    pub(crate) async fn identify(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
+        let rules = self.now();
+        Box::pin(async move { noted(asked, rules.identify(asked).await) }).await
+    }
+
     /// Whether somebody who has logged in may do that.
     ///
     /// # Errors

@@ -20,9 +20,10 @@ use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::live::{self, Waits};
 use crate::downloads::http::made::{Made, Way};
+use crate::downloads::http::store::Unfinished;
 use crate::downloads::send::To;
 use crate::transfer::{Control, Limit, Policy, TransferError};
-use crate::users::{Asked, Protocol, Refusal as NotAllowed};
+use crate::users::{Asked, Login, Protocol, Refusal as NotAllowed};
 
 /// What a client's requests are decided by, whichever version of HTTP they come in.
 #[derive(Debug)]
@@ -94,10 +95,12 @@ impl Responder {
                     let made = Made::asset(asset, self.site.started_s);
                     return self.film(request, Ok(made), keeps_alive).await;
                 }
-                if let Some(answer) = self.unfinished(request, name).await {
-                    return (answer, None);
-                }
-                if let Err(refusal) = self.authorize(request, name).await {
+                let allowed = match self.unfinished(request, name).await {
+                    Unfinished::Told(answer) => return (answer, None),
+                    Unfinished::Refused(refusal) => Err(refusal),
+                    Unfinished::Other(login) => self.authorize(request, name, login.as_ref()).await,
+                };
+                if let Err(refusal) = allowed {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
@@ -201,14 +204,23 @@ impl Responder {
         Some(format!("{}://{there}{path}", scheme.as_str()))
     }
 
-    /// Whether the request may be answered, before it is known whether there is such a file.
-    async fn authorize(&self, request: &Request<'_>, name: &str) -> Result<(), NotAllowed> {
+    /// Whether the request may be answered, before it is known whether there is such a file; by
+    /// `login`, if it is known who asks.
+    async fn authorize(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        login: Option<&Login>,
+    ) -> Result<(), NotAllowed> {
         let (action, path) = match film::of(name) {
             Some(film) => (Action::Play, film),
             None => (Action::Download, name),
         };
         let asked = self.asked(request, action, path);
-        self.site.authorizer.authorize(&asked).await
+        match login {
+            Some(login) => self.site.authorizer.permit(login, &asked).await,
+            None => self.site.authorizer.authorize(&asked).await,
+        }
     }
 
     pub(super) fn asked<'a>(

@@ -15,7 +15,7 @@ use super::responder::{Responder, not_allowed};
 use crate::downloads::files::Found;
 use crate::downloads::uploads::{Upload, UploadError, Uploads, Wanted};
 use crate::transfer::{Control, Policy, StoreError, StoredTo, Transfers};
-use crate::users::Login;
+use crate::users::{Login, Refusal as NotAllowed};
 
 /// The content of a request.
 pub(super) trait Incoming {
@@ -224,25 +224,56 @@ impl Responder {
     }
 
     /// How much there is of what whoever asks by HEAD was sending, where there is no such file.
-    pub(super) async fn unfinished(&self, request: &Request<'_>, name: &str) -> Option<Answer> {
-        let uploads = self.site.uploads.clone()?;
-        if request.method != Method::Head {
-            return None;
-        }
-        let is_known = request.authorization.is_some() || request.query.is_some();
-        let asked = self.asked(request, Action::Upload, name);
-        let login = match is_known {
-            true => self.site.authorizer.authorize_as(&asked).await.ok()?,
-            false => return None,
+    pub(super) async fn unfinished(&self, request: &Request<'_>, name: &str) -> Unfinished {
+        let Some(uploads) = self.site.uploads.clone() else {
+            return Unfinished::Other(None);
         };
-        if !matches!(self.site.files.find(name).await, Ok(Found::Nothing)) {
-            return None;
+        let is_known = request.authorization.is_some() || request.query.is_some();
+        if request.method != Method::Head
+            || !is_known
+            || !matches!(self.site.files.find(name).await, Ok(Found::Nothing))
+        {
+            return Unfinished::Other(None);
         }
-        let user = login.user().unwrap_or_default();
-        let offset = uploads.unfinished(user, name).await?;
-        let answer = |c: &Context<'_>| Answer::unfinished(offset, Status::Ok, "", c);
-        Some(self.with_context(request, request.keeps_alive, answer))
+        let asked = self.asked(request, Action::Upload, name);
+        let authorizer = &self.site.authorizer;
+        let tell = async |login: &Login| {
+            let user = login.user().unwrap_or_default();
+            let offset = uploads.unfinished(user, name).await?;
+            let answer = |c: &Context<'_>| Answer::unfinished(offset, Status::Ok, "", c);
+            Some(self.with_context(request, request.keeps_alive, answer))
+        };
+        if request.authorization.is_none() {
+            // A signature serves as often as it is asked with.
+            let Ok(login) = authorizer.authorize_as(&asked).await else {
+                return Unfinished::Other(None);
+            };
+            return tell(&login)
+                .await
+                .map_or(Unfinished::Other(None), Unfinished::Told);
+        }
+        // The answer to a challenge (Digest) serves once: what follows takes from here who it is.
+        let login = match authorizer.identify(&asked).await {
+            Ok(login) => login,
+            Err(refusal) => return Unfinished::Refused(refusal),
+        };
+        match tell(&login).await {
+            Some(answer) if authorizer.permit(&login, &asked).await.is_ok() => {
+                Unfinished::Told(answer)
+            }
+            _ => Unfinished::Other(Some(login)),
+        }
     }
+}
+
+/// What becomes of a HEAD for what may have been broken off.
+pub(super) enum Unfinished {
+    /// That it was, and how much there is.
+    Told(Answer),
+    /// Nothing, because it is not known who asks.
+    Refused(NotAllowed),
+    /// It is a request as any; who asks, if that is known already.
+    Other(Option<Login>),
 }
 
 /// What was done.
