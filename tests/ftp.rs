@@ -227,7 +227,7 @@ fn transfers_are_aborted_and_answered_beside() {
         assert_eq!(raw.command("RETR large.ts"), 150);
         assert!(data.receive() > 0);
         raw.send("STAT\r\n");
-        assert!(raw.reply().1.contains("sending; "));
+        assert!(raw.reply().1.contains("moving a file; "));
         assert_eq!(raw.command("NOOP"), 200);
         raw.send(abort);
         assert_eq!((raw.reply().0, raw.reply().0), (426, 226));

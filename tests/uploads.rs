@@ -214,6 +214,7 @@ fn a_put_file_is_there_whole_and_at_once() {
     assert_eq!(site.counted().uploads, 4);
 }
 
+// SPECIFICATION.md: 69
 #[test]
 fn nobody_stores_without_the_right_to() {
     let site = uploads(&[]);
@@ -278,6 +279,7 @@ fn nobody_stores_without_the_right_to() {
     assert!(said.contains("--users FILE"), "{said}");
 }
 
+// SPECIFICATION.md: 68
 #[test]
 fn what_was_broken_off_is_seen_by_nobody_and_gone_on_with() {
     let site = uploads(&[]);

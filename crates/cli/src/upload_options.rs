@@ -15,10 +15,10 @@ use crate::values::{DAY, count};
 pub(crate) struct UploadOptions {
     /// Take files by HTTP (PUT) and FTP (STOR), of users with the right `upload`
     ///
-    /// Those may also replace, remove and rename files and make folders. Nobody has the right unless
-    /// it is given to a group of users; docs/users.md tells how. A file is there when it is whole;
-    /// one that was broken off can be gone on with.
-    #[arg(long)]
+    /// Those may also replace, remove and rename files and make folders. Nobody has the right
+    /// unless it is given to a group of users; docs/users.md tells how. A file is there when it is
+    /// whole; one that was broken off can be gone on with.
+    #[arg(long, hide_short_help = true)]
     pub(crate) uploads: bool,
 
     /// Size of one file that is taken

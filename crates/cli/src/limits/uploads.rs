@@ -23,7 +23,7 @@ pub(super) fn of_uploads() -> [Limit; 4] {
         limit(
             "upload_files_max",
             count(upload_files_max),
-            "files taken at once; one more: 503, 450",
+            "files taken at once; more: 503, 450",
         ),
         limit(
             "upload_free_bytes_min",

@@ -118,8 +118,8 @@ pub enum StoreError {
 
 impl Transfers {
     /// Moves what a connection has to a file: to its end, or so much as is told. Nothing more is
-    /// stored once the future is dropped. Runs as [`Transfers::cue`] does. How much was stored, also
-    /// of what failed, `control` knows.
+    /// stored once the future is dropped. Runs as [`Transfers::cue`] does. How much was stored,
+    /// also of what failed, `control` knows.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@
 //! resolved here, against the client's folder, and cannot climb out of the root by their own words.
 //!
 //! Files are sent as they are, in whatever type: the only text here are listings. Only where
-//! that is switched on ([`Session::taking_uploads`]) something can be changed; by whom is not decided
-//! here.
+//! that is switched on ([`Session::taking_uploads`]) something can be changed; by whom is not
+//! decided here.
 
 mod command;
 mod listing;

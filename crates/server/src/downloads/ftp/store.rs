@@ -159,6 +159,18 @@ impl Connection<'_> {
             }
             Outcome::Failed(reply) => reply,
         };
+        self.log_stored((&name, how), &reply, &control, (began, time_ms));
+        Ok(reply)
+    }
+
+    /// Writes a line to the access log.
+    fn log_stored(
+        &self,
+        (name, how): (&str, Store),
+        reply: &Reply,
+        control: &Control,
+        (began, time_ms): (Instant, u64),
+    ) {
         let verb = match how {
             Store::From(_) => "STOR",
             Store::Append => "APPE",
@@ -166,7 +178,7 @@ impl Connection<'_> {
         self.site.log.add(&Access {
             peer: self.peer,
             time_ms,
-            line: &format!("{verb} /{} FTP", shown(&name)),
+            line: &format!("{verb} /{} FTP", shown(name)),
             status: reply.code,
             body_bytes: control.sent_bytes(),
             is_whole: reply.code == 226,
@@ -174,7 +186,6 @@ impl Connection<'_> {
             referer: b"",
             user_agent: b"",
         });
-        Ok(reply)
     }
 
     async fn begin(&self, name: &str, how: Store) -> Result<Upload, Reply> {

@@ -3,10 +3,9 @@
 //! Requests that come together are answered in turn. What has been read and not yet used is less
 //! than two heads long, and a connection that waits holds no buffer at all.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::task::{self, Poll, ready};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use onrush_wire::http::{
@@ -14,13 +13,12 @@ use onrush_wire::http::{
     skip_empty_lines,
 };
 use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
-use tokio::io::ReadBuf;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
-use crate::downloads::http::content::Http1Content;
+use crate::downloads::http::content::{Http1Content, poll_read};
 use crate::downloads::http::live::Waits;
 use crate::downloads::http::responder::{Body, Decided, Responder};
 use crate::downloads::send::{To, abort};
@@ -356,25 +354,6 @@ impl Connection {
         });
         sent
     }
-}
-
-/// Receives some bytes onto the end of `buffer`; 0 at the end. Into memory that all connections
-/// share, and from there only as much as came.
-pub(super) fn poll_read(
-    socket: &mut ByteStream,
-    buffer: &mut Vec<u8>,
-    context: &mut task::Context<'_>,
-) -> Poll<io::Result<usize>> {
-    thread_local! {
-        static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
-    }
-    RECEIVED.with_borrow_mut(|received| {
-        let mut received = ReadBuf::new(received);
-        socket.poll_read(context, &mut received).map_ok(|()| {
-            buffer.extend_from_slice(received.filled());
-            received.filled().len()
-        })
-    })
 }
 
 /// Gives a side of a tunnel to whoever has the sessions.

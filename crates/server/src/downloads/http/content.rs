@@ -1,19 +1,17 @@
 //! What a request carries, on its way to where it is stored: by the kernel where it is plain and of
 //! known length, else piece by piece, without its framing.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::RecvStream;
-use onrush_wire::http::{Answer, Content, Discard};
+use onrush_wire::http::{Answer, Content, Discard, HEAD_BYTES_MAX};
+use tokio::io::ReadBuf;
 use tokio::time::timeout;
 
-use super::connection::poll_read;
-use super::http2::Meter;
 use super::store::Incoming;
 use crate::byte_stream::ByteStream;
 use crate::downloads::send::To;
@@ -28,15 +26,6 @@ pub(super) struct Http1Content<'a> {
     pub(super) content: Content,
     pub(super) expects_continue: bool,
     pub(super) stall_time_max: Duration,
-}
-
-/// That of HTTP/2, whose frames are counted elsewhere.
-#[derive(Debug)]
-pub(super) struct Http2Content {
-    stream: RecvStream,
-    meter: Rc<Meter>,
-    /// What was received and is not stored.
-    received: Bytes,
 }
 
 /// What came with the head.
@@ -97,35 +86,11 @@ impl Incoming for Http1Content<'_> {
     }
 }
 
-impl Http2Content {
-    pub(super) fn new(stream: RecvStream, meter: Rc<Meter>) -> Self {
-        Self {
-            stream,
-            meter,
-            received: Bytes::new(),
-        }
-    }
-}
-
-impl Incoming for Http2Content {
-    async fn go_on(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    async fn store(
-        &mut self,
-        transfers: &Transfers,
-        to: &StoredTo,
-        (policy, control): (&Policy, &Control),
-    ) -> Result<(), StoreError> {
-        let pieces: &mut dyn Pieces = self;
-        transfers.store(pieces, to, policy, control).await?;
-        check_end(self, Duration::from_secs(10)).await
-    }
-}
-
 /// Whether the content ends where what it is of does.
-async fn check_end(pieces: &mut dyn Pieces, time_max: Duration) -> Result<(), StoreError> {
+pub(super) async fn check_end(
+    pieces: &mut dyn Pieces,
+    time_max: Duration,
+) -> Result<(), StoreError> {
     let next = timeout(time_max, poll_fn(|context| pieces.poll_piece(context, 1)));
     let next = next.await.map_err(|_| StoreError::Stalled)?;
     match next.map_err(StoreError::Peer)?.is_empty() {
@@ -141,27 +106,6 @@ fn malformed(note: &'static str) -> StoreError {
 impl Pieces for Received {
     fn poll_piece(&mut self, _: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
         Poll::Ready(Ok(some_of(&mut self.0, most)))
-    }
-}
-
-impl Pieces for Http2Content {
-    fn poll_piece(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
-        while self.received.is_empty() {
-            match ready!(self.stream.poll_data(context)) {
-                None => return Poll::Ready(Ok(Bytes::new())),
-                Some(Err(error)) => {
-                    let error = io::Error::new(io::ErrorKind::ConnectionAborted, error);
-                    return Poll::Ready(Err(error));
-                }
-                Some(Ok(received)) => {
-                    self.meter.count_content(received.len() as u64);
-                    // A stream that has ended needs no more room.
-                    drop(self.stream.flow_control().release_capacity(received.len()));
-                    self.received = received;
-                }
-            }
-        }
-        Poll::Ready(Ok(some_of(&mut self.received, most)))
     }
 }
 
@@ -187,6 +131,26 @@ impl Pieces for Framed<'_> {
     }
 }
 
-fn some_of(bytes: &mut Bytes, most: usize) -> Bytes {
+/// Receives some bytes onto the end of `buffer`; 0 at the end. Into memory that all connections
+/// share, and from there only as much as came.
+pub(super) fn poll_read(
+    socket: &mut ByteStream,
+    buffer: &mut Vec<u8>,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    thread_local! {
+        static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
+    }
+    RECEIVED.with_borrow_mut(|received| {
+        let mut received = ReadBuf::new(received);
+        socket.poll_read(context, &mut received).map_ok(|()| {
+            buffer.extend_from_slice(received.filled());
+            received.filled().len()
+        })
+    })
+}
+
+/// At most so many of these bytes, which are taken away there.
+pub(super) fn some_of(bytes: &mut Bytes, most: usize) -> Bytes {
     bytes.split_to(most.min(bytes.len()))
 }

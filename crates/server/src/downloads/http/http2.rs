@@ -8,6 +8,7 @@
 //! What a client can make the server do is bounded: requests at once, in all, resets, the length
 //! of heads, the bytes of frames that ask for nothing, and the time for which it takes nothing.
 
+mod content;
 mod duplex;
 mod message;
 
@@ -26,13 +27,12 @@ use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Piece, Refusal,
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use self::duplex::Duplex;
+use self::content::Http2Content;
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
-pub(super) use self::duplex::Meter;
+use self::duplex::{Duplex, Meter};
 use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
-use super::content::Http2Content;
 use super::live::Waits;
-use super::responder::{Decided, Responder};
+use super::responder::{Body, Decided, Responder};
 use crate::byte_stream::ByteStream;
 use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::Clock;
@@ -199,20 +199,8 @@ async fn answer(
         Ok(stream) if has_body => {
             let stream = StreamBody::new(stream, &shared.budget);
             let rest = [Piece::Text(rest.to_vec())];
-            let to = To::Stream(&stream);
-            let sent = async {
-                responder.send(&rest, None, to, &control).await?;
-                let pieces = answer.pieces.get(1..).unwrap_or_default();
-                responder.send(pieces, body.as_ref(), to, &control).await
-            };
-            match sent.await {
-                Ok(()) => stream.end().is_ok(),
-                Err(error) => {
-                    responder.tell(&error);
-                    stream.cut();
-                    false
-                }
-            }
+            let pieces = answer.pieces.get(1..).unwrap_or_default();
+            send_body(responder, (&rest, pieces), body.as_ref(), stream, &control).await
         }
         sent => sent.is_ok(),
     };
@@ -233,6 +221,29 @@ async fn answer(
         user_agent: request.map_or(b"", |request| request.user_agent),
     });
     *shared.active.borrow_mut() = Instant::now();
+}
+
+/// Sends what an answer's first piece has behind its head, and the other pieces. Whether all of it.
+async fn send_body(
+    responder: &Responder,
+    (rest, pieces): (&[Piece], &[Piece]),
+    body: Option<&Body>,
+    stream: StreamBody,
+    control: &Control,
+) -> bool {
+    let to = To::Stream(&stream);
+    let sent = async {
+        responder.send(rest, None, to, control).await?;
+        responder.send(pieces, body, to, control).await
+    };
+    match sent.await {
+        Ok(()) => stream.end().is_ok(),
+        Err(error) => {
+            responder.tell(&error);
+            stream.cut();
+            false
+        }
+    }
 }
 
 /// Carries out a request that changes something.

@@ -20,7 +20,6 @@ use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::live::{self, Waits};
 use crate::downloads::http::made::{Made, Way};
-use crate::downloads::http::store::Unfinished;
 use crate::downloads::send::To;
 use crate::transfer::{Control, Limit, Policy, TransferError};
 use crate::users::{Asked, Login, Protocol, Refusal as NotAllowed};
@@ -413,6 +412,16 @@ impl Responder {
             warn!("download of {}: {error}", self.peer);
         }
     }
+}
+
+/// What becomes of a HEAD for what may have been broken off.
+pub(super) enum Unfinished {
+    /// That it was, and how much there is.
+    Told(Answer),
+    /// Nothing, because it is not known who asks.
+    Refused(NotAllowed),
+    /// It is a request as any; who asks, if that is known already.
+    Other(Option<Login>),
 }
 
 pub(super) fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {

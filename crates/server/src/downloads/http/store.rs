@@ -11,11 +11,11 @@ use onrush_wire::http::{
 };
 use tracing::warn;
 
-use super::responder::{Responder, not_allowed};
+use super::responder::{Responder, Unfinished, not_allowed};
 use crate::downloads::files::Found;
 use crate::downloads::uploads::{Upload, UploadError, Uploads, Wanted};
 use crate::transfer::{Control, Policy, StoreError, StoredTo, Transfers};
-use crate::users::{Login, Refusal as NotAllowed};
+use crate::users::Login;
 
 /// The content of a request.
 pub(super) trait Incoming {
@@ -264,16 +264,6 @@ impl Responder {
             _ => Unfinished::Other(Some(login)),
         }
     }
-}
-
-/// What becomes of a HEAD for what may have been broken off.
-pub(super) enum Unfinished {
-    /// That it was, and how much there is.
-    Told(Answer),
-    /// Nothing, because it is not known who asks.
-    Refused(NotAllowed),
-    /// It is a request as any; who asks, if that is known already.
-    Other(Option<Login>),
 }
 
 /// What was done.

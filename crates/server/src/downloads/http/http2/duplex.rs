@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use crate::byte_stream::ByteStream;
 
-/// Bytes of frames that a connection may send beyond those of its requests, content that is stored, and
-/// an eighth of what it gets: settings, pings, priorities, windows.
+/// Bytes of frames that a connection may send beyond those of its requests, content that is
+/// stored, and an eighth of what it gets: settings, pings, priorities, windows.
 pub const HTTP2_CONTROL_BYTES_MAX: u64 = 256 << 10;
 
 /// What a connection has sent and received so far.
 #[derive(Debug, Default)]
-pub(in super::super) struct Meter {
+pub(super) struct Meter {
     received_bytes: Cell<u64>,
     sent_bytes: Cell<u64>,
     requests: Cell<u64>,
@@ -35,7 +35,7 @@ impl Meter {
     }
 
     /// So much content of requests is stored, or may come ahead of that.
-    pub(in super::super) fn count_content(&self, bytes: u64) {
+    pub(super) fn count_content(&self, bytes: u64) {
         // Each frame has its head.
         let all = self.content_bytes.get() + bytes + bytes / 8;
         self.content_bytes.set(all);

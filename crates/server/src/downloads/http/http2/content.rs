@@ -1,0 +1,71 @@
+//! What a request of HTTP/2 carries: in frames, which are counted elsewhere.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+
+use super::duplex::Meter;
+use crate::downloads::http::content::{check_end, some_of};
+use crate::downloads::http::store::Incoming;
+use crate::transfer::{Control, Pieces, Policy, StoreError, StoredTo, Transfers};
+
+/// The content of one request.
+#[derive(Debug)]
+pub(super) struct Http2Content {
+    stream: RecvStream,
+    meter: Rc<Meter>,
+    /// What was received and is not stored.
+    received: Bytes,
+}
+
+impl Http2Content {
+    pub(super) fn new(stream: RecvStream, meter: Rc<Meter>) -> Self {
+        Self {
+            stream,
+            meter,
+            received: Bytes::new(),
+        }
+    }
+}
+
+impl Incoming for Http2Content {
+    async fn go_on(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn store(
+        &mut self,
+        transfers: &Transfers,
+        to: &StoredTo,
+        (policy, control): (&Policy, &Control),
+    ) -> Result<(), StoreError> {
+        let pieces: &mut dyn Pieces = self;
+        transfers.store(pieces, to, policy, control).await?;
+        check_end(self, Duration::from_secs(10)).await
+    }
+}
+
+impl Pieces for Http2Content {
+    fn poll_piece(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
+        while self.received.is_empty() {
+            match ready!(self.stream.poll_data(context)) {
+                None => return Poll::Ready(Ok(Bytes::new())),
+                Some(Err(error)) => {
+                    let error = io::Error::new(io::ErrorKind::ConnectionAborted, error);
+                    return Poll::Ready(Err(error));
+                }
+                Some(Ok(received)) => {
+                    self.meter.count_content(received.len() as u64);
+                    // A stream that has ended needs no more room.
+                    drop(self.stream.flow_control().release_capacity(received.len()));
+                    self.received = received;
+                }
+            }
+        }
+        Poll::Ready(Ok(some_of(&mut self.received, most)))
+    }
+}
