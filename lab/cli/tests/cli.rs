@@ -39,6 +39,11 @@ fn what_cannot_run_ends_with_2_and_says_why() {
         (&["bench", "serve", "--sessions", "0"], "1 to 8192"),
         (&["bench", "serve", "--rate", "1kbit/s"], "500 kbit/s"),
         (&["bench", "serve", "--mode", "gso"], "software-gso"),
+        (&["bench", "serve", "--ways", "sendmmgs"], "sendmmgs"),
+        (
+            &["bench", "serve", "--ways", "sendmmsg", "--transport", "tcp"],
+            "--transport",
+        ),
         (&["bench", "serve", "--from", "none.json"], "none.json"),
         (&["bench", "serve", "--from", "none", "--quick"], "--from"),
         (

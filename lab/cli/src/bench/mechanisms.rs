@@ -83,6 +83,7 @@ impl Mechanisms {
     }
 }
 
-fn contestant(name: &str) -> Result<Contestant, String> {
+/// One that sends, by its name in tables.
+pub(super) fn contestant(name: &str) -> Result<Contestant, String> {
     Contestant::try_from(name.to_owned())
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use onrush_measure::film_kind::FilmKind;
 use onrush_measure::serve::{self, Contestant, Settings, Transport};
 
+use super::mechanisms::contestant;
 use crate::frame::{Modes, Output, VERSION, bar_of_parts};
 use onrush_cli::units::{Rate, Time};
 
@@ -56,6 +57,19 @@ pub(crate) struct Serve {
     /// are sent so.
     #[arg(long, value_name = "HOW", value_delimiter = ',', default_values_t = [Transport::Udp])]
     transport: Vec<Transport>,
+
+    /// Only these ways of sending, as the table calls them
+    ///
+    /// One or several: uring_registered_zc,sendmmsg, say. What is judged by one that is left out is
+    /// not judged. The plain loop keeps up with a thousand sessions or two, no more.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        value_parser = contestant,
+        conflicts_with = "transport"
+    )]
+    ways: Vec<Contestant>,
 
     /// Length of a burst
     #[arg(long, value_name = "TIME",
@@ -107,6 +121,7 @@ const MEASURED: &[&str] = &[
     "rate",
     "media",
     "transport",
+    "ways",
     "burst",
     "repeats",
     "time",
@@ -124,8 +139,12 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
 }
 
 impl Serve {
-    /// Those of each transport, and over UDP all, unless it is to be quick.
+    /// Those that are asked for; or those of each transport, and over UDP all, unless it is to be
+    /// quick.
     fn contestants(&self) -> Vec<Contestant> {
+        if !self.ways.is_empty() {
+            return self.ways.clone();
+        }
         let mut all = Vec::new();
         for &transport in &self.transport {
             let those = match transport {
