@@ -11,6 +11,7 @@ pub mod fs;
 pub mod kernel_tls;
 pub mod path;
 pub mod pool;
+pub mod prefetch;
 pub mod probe;
 pub mod receive;
 pub mod sandbox;

@@ -24,6 +24,10 @@ const JOIN_DUE_MIN: usize = 100;
 /// For so long after it was behind bursts are joined.
 const JOIN_NS: u64 = 1_000_000_000;
 
+/// So many streams before its turn a stream's memory is asked for: what it takes to queue these is
+/// about what memory takes to answer.
+const AHEAD: usize = 4;
+
 /// With planted faults: every so many bursts.
 const FAULT_EVERY: u64 = 20;
 
@@ -56,9 +60,16 @@ impl Worker {
         let tick_end_ns = signed((now_ns / self.tick_ns + 1) * self.tick_ns);
         let ahead_ns = self.join_ahead_ns(now_ns, due.len());
         self.join_before_ns = tick_end_ns.saturating_add(ahead_ns);
-        for number in due.drain(..) {
+        for (turn, &number) in due.iter().enumerate() {
+            if let Some(&ahead) = due.get(turn + 2 * AHEAD) {
+                self.streams.prefetch(ahead);
+            }
+            if let Some(&ahead) = due.get(turn + AHEAD) {
+                self.streams.prefetch_shared(ahead);
+            }
             self.send_stream(number, signed(now_ns), tick_end_ns);
         }
+        due.clear();
         self.due = due;
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onrush_sys::pool::Pin;
+use onrush_sys::prefetch::prefetch;
 use onrush_wire::pace::Wheel;
 
 use super::super::shared::{State, StreamShared, bump, drop_one};
@@ -77,6 +78,18 @@ impl StreamTable {
 
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut StreamEntry> {
         self.entries[number as usize].as_mut()
+    }
+
+    /// Has the processor bring the stream's entry, which is wanted soon.
+    pub(super) fn prefetch(&self, number: u32) {
+        prefetch(&self.entries[number as usize]);
+    }
+
+    /// The same of what is behind its entry, which should be there by now.
+    pub(super) fn prefetch_shared(&self, number: u32) {
+        if let Some(stream) = self.get(number) {
+            prefetch(&*stream.shared);
+        }
     }
 
     /// The stream, if it plays.
