@@ -21,6 +21,7 @@ use crate::server_program::server_program;
 /// With --hls segments of six seconds are asked for instead of files: of a transport stream, and
 /// of MP4, which Onrush makes when it is asked; the peer has the same lying in its folder. They are
 /// to cost at most 1.1 and 1.3 times the peer's processor time, and to come at 0.9 times its rate.
+/// Those of MP4 are asked for many times, and come from memory; with --computed none are there.
 /// With --tls all servers show one certificate, which the run makes, and the same bytes are asked
 /// for by TLS 1.3 with AES-128-GCM, too: at most 1.1 times the peer's processor time.
 #[derive(Args, Debug)]
@@ -32,6 +33,10 @@ pub(crate) struct Http {
     /// Ask for segments of films (HLS) instead of files
     #[arg(long, conflicts_with = "from")]
     hls: bool,
+
+    /// Keep no segments in memory: each is sent from its film
+    #[arg(long, requires = "hls")]
+    computed: bool,
 
     /// Ask over TLS as well
     #[arg(long, conflicts_with = "from")]
@@ -62,6 +67,7 @@ fn measure(arguments: &Http, command: &str) -> anyhow::Result<HttpRecord> {
     if arguments.hls {
         settings = settings.of_films();
     }
+    settings.computed = arguments.computed;
     settings.tls = arguments.tls;
     if arguments.peer.is_some() {
         let version = http::peer_version();
@@ -81,6 +87,9 @@ fn measure(arguments: &Http, command: &str) -> anyhow::Result<HttpRecord> {
             "--download-requests-max=1000000",
         ]);
         command.arg(format!("--http={}", serving.address));
+        if arguments.computed {
+            command.arg("--download-segments-max=0B");
+        }
         if let Some((address, identity)) = &serving.tls {
             command.arg(format!("--https={address}"));
             command.arg("--tls-certificate").arg(&identity.certificate);

@@ -68,6 +68,9 @@ pub struct Settings {
     /// Segments of films are asked for instead of files.
     #[serde(default)]
     pub hls: Option<Hls>,
+    /// Our server keeps no segments in memory: each is sent from its film.
+    #[serde(default)]
+    pub computed: bool,
     /// The same is asked for over TLS as well.
     #[serde(default)]
     pub tls: bool,
@@ -180,6 +183,7 @@ impl Settings {
             small_connections: 32,
             small_ns: 3_000_000_000,
             hls: None,
+            computed: false,
             tls: false,
         }
     }

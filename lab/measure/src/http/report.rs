@@ -42,6 +42,9 @@ pub fn report(record: &HttpRecord) -> Report {
     }
     let peer = record.settings.peer.as_deref().unwrap_or("none");
     report.text(format!("Peer: {peer}."));
+    if record.settings.computed {
+        report.text("Of onrush no segment was in memory: each was sent from its film.");
+    }
     report.add(verdicts(record));
     report
 }
