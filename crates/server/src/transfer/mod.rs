@@ -15,6 +15,7 @@ mod control;
 mod limit;
 mod mapping;
 mod outlet;
+mod pacing;
 mod reader;
 mod resident;
 mod steps;
@@ -33,7 +34,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::cue::{Step, StepEnd};
-use onrush_wire::pace::schedule::{Grant, Rate, Schedule, Sets};
+use onrush_wire::pace::schedule::{Grant, Rate, Schedule};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -46,6 +47,7 @@ pub use mapping::MAPPED_BYTES_MAX;
 use mapping::Mappings;
 pub(crate) use mapping::PIECE_BYTES_MAX;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
+use pacing::Pacing;
 use reader::Reader;
 pub use reader::SentFile;
 use resident::Resident;
@@ -279,6 +281,12 @@ impl Transfers {
         self.mappings.sweep();
     }
 
+    /// Bytes that were moved, whichever way.
+    fn moved_bytes(&self) -> u64 {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        of(&self.stats.sent_bytes) + of(&self.stats.stored_bytes)
+    }
+
     /// Bytes of a step: the fewer transfers there are, the more.
     fn step_bytes(&self) -> u64 {
         (ROUND_BYTES / self.turns.len().max(1) as u64).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
@@ -314,11 +322,7 @@ struct Transfer<'a> {
     control: &'a Control,
     place: RoundSlot<'a>,
     reader: Reader<'a>,
-    sets: Option<Sets>,
-    /// Who arranges its schedule, if it is adaptive.
-    arranger: Option<&'a Arranger>,
-    /// The rates it keeps: its own, that of its kind, that of all.
-    limits: [Option<Limit>; 3],
+    pacing: Pacing<'a>,
     steps: u32,
 }
 
@@ -337,13 +341,6 @@ impl<'a> Transfer<'a> {
         policy: &'a Policy,
         control: &'a Control,
     ) -> Self {
-        let (sets, own) = match policy.schedule {
-            Schedule::Fair => (None, None),
-            Schedule::Fixed(fixed) => (Some(Sets::new(fixed)), None),
-            Schedule::Rate(rate) => (None, Some(Limit::new(rate))),
-            Schedule::Adaptive => (None, Some(transfers.arranger.limit().clone())),
-        };
-        let is_adaptive = policy.schedule == Schedule::Adaptive;
         bump(&transfers.stats.active, 1);
         Self {
             transfers,
@@ -351,9 +348,7 @@ impl<'a> Transfer<'a> {
             control,
             place: transfers.turns.join(),
             reader: Reader::new(file, pieces),
-            sets,
-            arranger: is_adaptive.then_some(&transfers.arranger),
-            limits: [own, policy.limit.clone(), transfers.total.clone()],
+            pacing: Pacing::new(transfers, policy),
             steps: 0,
         }
     }
@@ -375,16 +370,9 @@ impl<'a> Transfer<'a> {
         if !self.control.is_running() {
             self.control.running().await?;
         }
-        let mut most = self.reader.step_bytes(self.transfers.step_bytes());
-        if let Some(arranger) = self.arranger {
-            most = most.min(arranger.arranged().set_bytes);
-        }
-        let granted = match &mut self.sets {
-            None => Grant::Bytes(most),
-            Some(sets) => sets.grant(monotonic_ns()),
-        };
-        let bytes = match granted {
-            Grant::Bytes(granted) => granted.min(most),
+        let most = self.reader.step_bytes(self.transfers.step_bytes());
+        let bytes = match self.pacing.grant(most) {
+            Grant::Bytes(granted) => granted,
             Grant::Until(until_ns) => return self.sleep_until(until_ns).await,
         };
         let Transfers {
@@ -397,11 +385,8 @@ impl<'a> Transfer<'a> {
         if !is_ready {
             return self.disk(bytes).await;
         }
-        let limits = self.limits.iter().flatten();
-        let bytes = limits.fold(bytes, |bytes, limit| {
-            bytes.min(limit.with(|b| b.slot_bytes()))
-        });
-        let slot = Slot::reserve(&self.limits, bytes);
+        let bytes = self.pacing.slot_bytes(bytes);
+        let slot = self.pacing.reserve(bytes);
         if let Some(begin_ns) = slot.begin_ns {
             self.sleep_until(begin_ns).await?;
         }
@@ -424,12 +409,13 @@ impl<'a> Transfer<'a> {
     async fn disk(&mut self, bytes: u64) -> Result<(), TransferError> {
         bump(&self.transfers.stats.cold, 1);
         let begin_ns = monotonic_ns();
-        if let Some(arranger) = self.arranger {
+        let arranger = self.pacing.arranger();
+        if let Some(arranger) = arranger {
             self.reader.window_bytes = arranger.arranged().ahead_bytes;
         }
         let ready = self.reader.make_ready(bytes, &self.transfers.reads);
         self.control.unless_cancelled(ready).await??;
-        if let Some(arranger) = self.arranger {
+        if let Some(arranger) = arranger {
             arranger.waited(monotonic_ns() - begin_ns);
         }
         Ok(())
@@ -454,17 +440,12 @@ impl<'a> Transfer<'a> {
         self.reader.advance(step.sent_bytes);
         self.control.count(step.sent_bytes);
         self.place.spent(step.sent_bytes);
-        if let Some(sets) = &mut self.sets {
-            sets.spent(monotonic_ns(), step.sent_bytes);
-        }
+        self.pacing.spent(step.sent_bytes);
         let stats = &self.transfers.stats;
         bump(&stats.steps, 1);
         bump(&stats.sent_bytes, step.sent_bytes);
         bump(&stats.full, u64::from(step.end == StepEnd::Full));
-        if let Some(arranger) = self.arranger {
-            let sent_bytes = stats.sent_bytes.load(Ordering::Relaxed);
-            arranger.stepped(sent_bytes, self.transfers.active());
-        }
+        self.pacing.stepped(self.transfers.moved_bytes());
     }
 
     /// What a step leaves to be waited for.
@@ -528,40 +509,6 @@ async fn pause_until(until_ns: u64) {
     let left_ns = until_ns.saturating_sub(monotonic_ns());
     if left_ns > 0 {
         sleep(Duration::from_nanos(left_ns)).await;
-    }
-}
-
-/// What was reserved of all rates for one step; what is not used goes back.
-struct Slot<'a> {
-    limits: &'a [Option<Limit>; 3],
-    bytes: u64,
-    /// When it begins, if there is a rate to be kept.
-    begin_ns: Option<u64>,
-}
-
-impl<'a> Slot<'a> {
-    fn reserve(limits: &'a [Option<Limit>; 3], bytes: u64) -> Self {
-        let begins = limits.iter().flatten();
-        let begin_ns = begins
-            .map(|limit| limit.with(|bucket| bucket.reserve(monotonic_ns(), bytes)))
-            .max();
-        Self {
-            limits,
-            bytes,
-            begin_ns,
-        }
-    }
-
-    fn spent(mut self, bytes: u64) {
-        self.bytes -= bytes;
-    }
-}
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        for limit in self.limits.iter().flatten() {
-            limit.with(|bucket| bucket.refund(self.bytes));
-        }
     }
 }
 

@@ -17,6 +17,8 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::*;
 
+mod paced;
+
 const LONG: Duration = Duration::from_secs(60);
 
 /// Runs on one thread with everything a server has.
