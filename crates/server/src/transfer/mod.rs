@@ -14,6 +14,7 @@ mod arranger;
 mod control;
 mod limit;
 mod mapping;
+mod neighbour;
 mod outlet;
 mod pacing;
 mod reader;
@@ -46,6 +47,7 @@ pub use limit::Limit;
 pub use mapping::MAPPED_BYTES_MAX;
 use mapping::Mappings;
 pub(crate) use mapping::PIECE_BYTES_MAX;
+use neighbour::Neighbour;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
 use pacing::Pacing;
 use reader::Reader;
@@ -76,6 +78,10 @@ pub const READS_MAX: usize = 16;
 /// still move no less than as many user-driven ones, which leave hardly any (docs/cue.md).
 pub const LEFT_TO_OTHERS: f64 = 0.33;
 
+/// The part that those leave which yield only to somebody who waits, unless told: it costs nothing
+/// otherwise.
+pub const YIELDED_TO_OTHERS: f64 = 0.75;
+
 /// What holds for all transfers of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -102,6 +108,7 @@ pub struct Transfers {
     stall_time_max: Duration,
     total: Option<Limit>,
     arranger: Arranger,
+    neighbour: Neighbour,
     turns: Turns,
     reads: Arc<Semaphore>,
     resident: Resident,
@@ -128,6 +135,11 @@ pub struct Counters {
     pub stored_bytes: u64,
     /// Those of them that were in user space: they were sealed, or framed.
     pub stored_copied_bytes: u64,
+    /// Pauses that were made because somebody else waited for the processor.
+    pub yields: u64,
+    /// How long the thread was seen to wait for the processor while others ran, in ns. Looked at
+    /// only by schedules that yield.
+    pub delayed_ns: u64,
 }
 
 /// What the thread of transfers tells the others: written by it alone.
@@ -142,6 +154,8 @@ pub(crate) struct Stats {
     asked: AtomicU64,
     stored_bytes: AtomicU64,
     stored_copied_bytes: AtomicU64,
+    yields: AtomicU64,
+    delayed_ns: AtomicU64,
 }
 
 /// A transfer that has ended well.
@@ -210,6 +224,7 @@ impl Transfers {
             stall_time_max: settings.stall_time_max,
             total: settings.rate_max.map(Limit::new),
             arranger: Arranger::new(settings.left_to_others),
+            neighbour: Neighbour::new(Arc::clone(&stats)),
             turns: Turns::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             resident: Resident::default(),
@@ -306,6 +321,8 @@ impl Stats {
             asked: of(&self.asked),
             stored_bytes: of(&self.stored_bytes),
             stored_copied_bytes: of(&self.stored_copied_bytes),
+            yields: of(&self.yields),
+            delayed_ns: of(&self.delayed_ns),
         }
     }
 

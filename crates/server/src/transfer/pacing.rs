@@ -1,10 +1,11 @@
 //! How one transfer is cut in time: its schedule, and the rates that it shares with others.
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::pace::schedule::{Grant, Schedule, Sets};
+use onrush_wire::pace::schedule::{Grant, Schedule, Sets, Yield};
 
 use super::arranger::Arranger;
 use super::{Limit, Policy, Transfers};
+use crate::engine::shared::bump;
 
 /// A transfer's schedule, under way.
 #[derive(Debug)]
@@ -15,6 +16,10 @@ pub(super) struct Pacing<'a> {
     arranger: Option<&'a Arranger>,
     /// The rates it keeps: its own, that of its kind, that of all.
     limits: [Option<Limit>; 3],
+    /// Whether its schedule holds only while somebody waits for the processor.
+    is_yielding: bool,
+    /// Whether it holds for the step that is due.
+    holds: bool,
 }
 
 impl<'a> Pacing<'a> {
@@ -22,39 +27,53 @@ impl<'a> Pacing<'a> {
         let arranged = || Some(transfers.arranger.limit().clone());
         let (sets, own) = match policy.schedule {
             Schedule::Fair => (None, None),
-            Schedule::Fixed(fixed) => (Some(Sets::new(fixed)), None),
+            Schedule::Fixed(fixed) | Schedule::Yielding(Yield::Fixed(fixed)) => {
+                (Some(Sets::new(fixed)), None)
+            }
             Schedule::Rate(rate) => (None, Some(Limit::new(rate))),
-            Schedule::Adaptive => (None, arranged()),
+            Schedule::Adaptive | Schedule::Yielding(Yield::Share) => (None, arranged()),
         };
-        let is_arranged = policy.schedule == Schedule::Adaptive;
+        let is_arranged = matches!(
+            policy.schedule,
+            Schedule::Adaptive | Schedule::Yielding(Yield::Share)
+        );
         Self {
             transfers,
             sets,
             arranger: is_arranged.then_some(&transfers.arranger),
             limits: [own, policy.limit.clone(), transfers.total.clone()],
+            is_yielding: matches!(policy.schedule, Schedule::Yielding(_)),
+            holds: true,
         }
     }
 
     /// What of `most` bytes is due now. It is what [`Self::reserve`] takes, unless what comes
     /// between makes it less.
     pub(super) fn grant(&mut self, most: u64) -> Grant {
-        let granted = match &mut self.sets {
+        let now_ns = monotonic_ns();
+        if self.is_yielding {
+            self.holds = self.transfers.neighbour.is_waiting(now_ns);
+        }
+        let granted = match self.sets.as_mut().filter(|_| self.holds) {
             None => Grant::Bytes(most),
-            Some(sets) => sets.grant(monotonic_ns()),
+            Some(sets) => sets.grant(now_ns),
         };
-        let Grant::Bytes(bytes) = granted else {
-            return granted;
+        let mut bytes = match granted {
+            Grant::Bytes(granted) => granted.min(most),
+            Grant::Until(until_ns) => {
+                self.count_pause();
+                return Grant::Until(until_ns);
+            }
         };
-        let bytes = bytes.min(most);
-        Grant::Bytes(match self.arranger {
-            None => bytes,
-            Some(arranger) => bytes.min(arranger.arranged().set_bytes),
-        })
+        if let Some(arranger) = self.arranger.filter(|_| self.holds) {
+            bytes = bytes.min(arranger.arranged().set_bytes);
+        }
+        Grant::Bytes(bytes)
     }
 
     /// The same within a slot of each rate.
     pub(super) fn slot_bytes(&self, bytes: u64) -> u64 {
-        self.limits().fold(bytes, |bytes, limit| {
+        self.limits().fold(bytes, |bytes, (_, limit)| {
             bytes.min(limit.with(|bucket| bucket.slot_bytes()))
         })
     }
@@ -70,17 +89,24 @@ impl<'a> Pacing<'a> {
                 (reserved, bucket.reserve(now_ns, reserved))
             })
         };
-        for (place, limit) in slot.reserved.iter_mut().zip(self.limits()) {
+        let mut is_own_pause = false;
+        for (place, (is_own, limit)) in slot.reserved.iter_mut().zip(self.limits()) {
             let (reserved, at_ns) = take(limit);
             *place = Some((limit.clone(), reserved));
-            slot.begin_ns = slot.begin_ns.max(Some(at_ns));
+            if slot.begin_ns < Some(at_ns) {
+                slot.begin_ns = Some(at_ns);
+                is_own_pause = is_own && at_ns > now_ns;
+            }
+        }
+        if is_own_pause {
+            self.count_pause();
         }
         slot
     }
 
     /// So many bytes of what was granted were moved.
     pub(super) fn spent(&mut self, bytes: u64) {
-        if let Some(sets) = &mut self.sets {
+        if let Some(sets) = self.sets.as_mut().filter(|_| self.holds) {
             sets.spent(monotonic_ns(), bytes);
         }
     }
@@ -97,8 +123,19 @@ impl<'a> Pacing<'a> {
         self.arranger
     }
 
-    fn limits(&self) -> impl Iterator<Item = &Limit> {
-        self.limits.iter().flatten()
+    /// The rates that hold now, and whether each is its own.
+    fn limits(&self) -> impl Iterator<Item = (bool, &Limit)> {
+        let [own, others @ ..] = &self.limits;
+        let own = own.as_ref().filter(|_| self.holds);
+        let own = own.into_iter().map(|own| (true, own));
+        own.chain(others.iter().flatten().map(|other| (false, other)))
+    }
+
+    /// A pause begins.
+    fn count_pause(&self) {
+        if self.is_yielding && self.holds {
+            bump(&self.transfers.stats.yields, 1);
+        }
     }
 }
 
