@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onrush_sys::thread::raise_open_files_limit;
+use onrush_sys::thread::{allowed_cores, pin_to, raise_open_files_limit};
 use onrush_testkit::connection::Connection;
 use onrush_testkit::http_client::Client;
 use onrush_testkit::{require_programs, skip};
@@ -531,6 +532,49 @@ async fn download(address: SocketAddr) -> usize {
         total += count;
     }
     total - head_bytes.unwrap()
+}
+
+/// Whoever shares the server's processor is seen by the kernel's own count, and gets pauses.
+#[test]
+fn downloads_yield_beside_who_wants_the_processor() {
+    require_programs!("curl");
+    let core = *allowed_cores().last().unwrap();
+    // On a thread of its own, whose processor is that of the program that it starts.
+    let started = thread::spawn(move || {
+        pin_to(core).unwrap();
+        let options = ["--download-schedule=yielding=32,2ms", "--metrics=0"];
+        Site::new(&options, |root| {
+            fs::write(root.join("large.ts"), bytes(LARGE_BYTES)).unwrap();
+        })
+    });
+    let site = started.join().unwrap();
+    let metrics = site.server.wait_for_line("metrics ", LONG).unwrap();
+    let metrics = metrics.split_whitespace().last().unwrap();
+    let counted = |name: &str| {
+        let page = run(site.media.path(), "curl", &["-sS", "--fail", metrics]);
+        let page = String::from_utf8(page.stdout).unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse::<f64>().unwrap()
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_to(core).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let begin = Instant::now();
+        while counted("onrush_transfer_yields_total ") == 0.0 && begin.elapsed() < LONG {
+            for url in [site.url("large.ts"), site.ftp_url("large.ts")] {
+                let got = run(site.media.path(), "curl", &["-sS", "--fail", &url]);
+                assert!(got.stdout == bytes(LARGE_BYTES), "{url}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(counted("onrush_transfer_yields_total ") > 0.0);
+    assert!(counted("onrush_transfer_delayed_seconds_total ") > 0.0);
 }
 
 #[test]

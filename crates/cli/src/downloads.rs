@@ -10,10 +10,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use onrush_server::config::PortRange;
 use onrush_server::downloads::{AccessLog, DownloadLimits, Downloads, LogTarget};
-use onrush_server::transfer::LEFT_TO_OTHERS;
+use onrush_server::transfer::{LEFT_TO_OTHERS, YIELDED_TO_OTHERS};
 use onrush_wire::http::LogFormat;
 use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
-use onrush_wire::pace::schedule::{Fixed, Schedule};
+use onrush_wire::pace::schedule::{Fixed, Schedule, Yield};
 
 use crate::hls_options::HlsOptions;
 use crate::upload_options::UploadOptions;
@@ -71,11 +71,13 @@ pub(crate) struct DownloadOptions {
           value_parser = within(Rate(RATE_MIN), Rate(RATE_MAX)))]
     pub(crate) download_rate_per_client: Option<Rate>,
 
-    /// How downloads are cut in time: fair, adaptive or BLOCKS,PAUSE
+    /// How downloads are cut in time: fair, yielding, adaptive or BLOCKS,PAUSE
     ///
     /// fair: as fast as each goes, in equal shares. adaptive: so that a third of the processor is
     /// left to others; adaptive=0.5 leaves half of it. BLOCKS,PAUSE: so many blocks of 8 KiB, then
-    /// a pause, as in 4,16ms.
+    /// a pause, as in 4,16ms. yielding: fair while nobody else waits for the processor, and leaving
+    /// three quarters of it while somebody does; yielding=0.5 and yielding=4,16ms leave then what
+    /// adaptive=0.5 and 4,16ms do always.
     #[arg(
         long,
         value_name = "SCHEDULE",
@@ -247,33 +249,52 @@ impl FromStr for DownloadSchedule {
             schedule,
             left_to_others: LEFT_TO_OTHERS,
         };
-        let left = text.strip_prefix("adaptive=").map(str::parse::<f64>);
-        let fixed = text.split_once(',').map(|(blocks, pause)| {
-            let pause: Time = pause.parse().ok()?;
-            Some(Fixed {
-                block_bytes: SCHEDULE_BLOCK_BYTES,
-                blocks: blocks.trim().parse().ok().filter(|&blocks| blocks > 0)?,
-                pause_ns: u64::try_from(pause.0.as_nanos()).ok()?,
-            })
-        });
-        match (text, left, fixed) {
-            ("fair", ..) => Ok(as_usual(Schedule::Fair)),
-            ("adaptive", ..) => Ok(as_usual(Schedule::Adaptive)),
-            (_, Some(Ok(left_to_others)), _)
-                if (0.0..=LEFT_TO_OTHERS_MAX).contains(&left_to_others) =>
-            {
-                Ok(Self {
-                    schedule: Schedule::Adaptive,
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let share = || {
+            let left = value?.parse::<f64>().ok();
+            left.filter(|left| (0.0..=LEFT_TO_OTHERS_MAX).contains(left))
+        };
+        let schedule = match (name, value) {
+            ("fair", None) => Some(as_usual(Schedule::Fair)),
+            ("adaptive", None) => Some(as_usual(Schedule::Adaptive)),
+            ("adaptive", _) => share().map(|left_to_others| Self {
+                schedule: Schedule::Adaptive,
+                left_to_others,
+            }),
+            ("yielding", None) => Some(Self {
+                schedule: Schedule::Yielding(Yield::Share),
+                left_to_others: YIELDED_TO_OTHERS,
+            }),
+            ("yielding", Some(value)) => match fixed(value) {
+                Some(fixed) => Some(as_usual(Schedule::Yielding(Yield::Fixed(fixed)))),
+                None => share().map(|left_to_others| Self {
+                    schedule: Schedule::Yielding(Yield::Share),
                     left_to_others,
-                })
-            }
-            (_, _, Some(Some(fixed))) => Ok(as_usual(Schedule::Fixed(fixed))),
-            _ => Err(format!(
-                "write fair, adaptive, adaptive=PART (0 to {LEFT_TO_OTHERS_MAX}) or BLOCKS,PAUSE \
-                 as in 4,16ms"
-            )),
-        }
+                }),
+            },
+            _ => fixed(text).map(|fixed| as_usual(Schedule::Fixed(fixed))),
+        };
+        schedule.ok_or_else(|| {
+            format!(
+                "write fair, adaptive, adaptive=PART (0 to {LEFT_TO_OTHERS_MAX}), BLOCKS,PAUSE as \
+                 in 4,16ms, yielding, yielding=PART or yielding=BLOCKS,PAUSE"
+            )
+        })
     }
+}
+
+/// BLOCKS,PAUSE.
+fn fixed(text: &str) -> Option<Fixed> {
+    let (blocks, pause) = text.split_once(',')?;
+    let pause: Time = pause.parse().ok()?;
+    Some(Fixed {
+        block_bytes: SCHEDULE_BLOCK_BYTES,
+        blocks: blocks.trim().parse().ok().filter(|&blocks| blocks > 0)?,
+        pause_ns: u64::try_from(pause.0.as_nanos()).ok()?,
+    })
 }
 
 impl Default for FtpPorts {
@@ -412,8 +433,19 @@ mod tests {
             pause_ns: 16_000_000,
         };
         assert_eq!(of("4,16ms"), Ok((Schedule::Fixed(fixed), LEFT_TO_OTHERS)));
+        let share = Schedule::Yielding(Yield::Share);
+        assert_eq!(of("yielding"), Ok((share, YIELDED_TO_OTHERS)));
+        assert_eq!(of("yielding=0.5"), Ok((share, 0.5)));
+        let yielding = Schedule::Yielding(Yield::Fixed(fixed));
+        assert_eq!(of("yielding=4,16ms"), Ok((yielding, LEFT_TO_OTHERS)));
         for wrong in [
             "",
+            "yielding=",
+            "yielding=1",
+            "yielding=4,16",
+            "yielding=fair",
+            "fair=1",
+            "adaptive=4,16ms",
             "0,16ms",
             "4,16",
             "4",

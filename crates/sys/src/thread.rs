@@ -1,7 +1,9 @@
 //! Where a thread runs.
 
+use std::fs::File;
 use std::io;
 use std::mem;
+use std::os::unix::fs::FileExt;
 
 /// The processors this thread may run on, ascending.
 #[must_use]
@@ -115,6 +117,56 @@ pub fn usage() -> Usage {
     }
 }
 
+/// What the kernel counts of one thread's running and waiting to run: `/proc/<pid>/schedstat`.
+#[derive(Debug)]
+pub struct RunDelay(File);
+
+impl RunDelay {
+    /// That of the calling thread, whichever thread reads it later.
+    ///
+    /// # Errors
+    ///
+    /// If there is no `/proc`, or as [`Self::of`].
+    pub fn of_this_thread() -> io::Result<Self> {
+        Self::of(File::open("/proc/thread-self/schedstat")?)
+    }
+
+    /// That which a file of this kind tells.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or the kernel does not count (CONFIG_SCHED_INFO).
+    pub fn of(file: File) -> io::Result<Self> {
+        let delay = Self(file);
+        // A thread that runs was let at least once; where nobody counts the kernel writes zeroes.
+        match delay.numbers()? {
+            [_, _, 0] => Err(io::ErrorKind::Unsupported.into()),
+            _ => Ok(delay),
+        }
+    }
+
+    /// So far: how long it ran, and how long it was ready to run while others did, in ns. The
+    /// former is as of the last tick or switch.
+    ///
+    /// # Errors
+    ///
+    /// If the thread has ended.
+    pub fn read(&self) -> io::Result<(u64, u64)> {
+        let [ran_ns, delayed_ns, _] = self.numbers()?;
+        Ok((ran_ns, delayed_ns))
+    }
+
+    fn numbers(&self) -> io::Result<[u64; 3]> {
+        let mut text = [0; 64];
+        let bytes = self.0.read_at(&mut text, 0)?;
+        let text = std::str::from_utf8(&text[..bytes]).unwrap_or_default();
+        let numbers = text.split_ascii_whitespace().map(str::parse);
+        let numbers: Result<Vec<u64>, _> = numbers.collect();
+        let numbers = numbers.ok().and_then(|all| all.try_into().ok());
+        numbers.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
 /// Raises the soft limit of open files to the hard one, and says what it is now.
 pub fn raise_open_files_limit() -> u64 {
     let mut limit = open_files_limits();
@@ -204,5 +256,54 @@ mod tests {
         })
         .join()
         .expect("kept off");
+    }
+
+    #[test]
+    fn what_is_not_counted_is_not_taken_for_no_delay() {
+        use std::io::Write;
+
+        let of = |text: &str| {
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(text.as_bytes()).expect("it is written");
+            RunDelay::of(file).and_then(|delay| delay.read())
+        };
+        assert_eq!(of("7 8 1\n").expect("it is counted"), (7, 8));
+        for wrong in ["0 0 0\n", "", "7 8\n", "7 8 9 10\n", "7 a 1\n", "-7 8 1\n"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_core_is_made_to_wait() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::time::{Duration, Instant};
+
+        let core = *allowed_cores().last().expect("a core");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pin_to(core).expect("an allowed core");
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let looking = scope.spawn(|| {
+                pin_to(core).expect("an allowed core");
+                let delay = RunDelay::of_this_thread().expect("CONFIG_SCHED_INFO");
+                let (began, first) = (Instant::now(), delay.read().expect("it lives"));
+                let mut last = first;
+                while last.1 - first.1 < 20_000_000 && began.elapsed() < Duration::from_secs(60) {
+                    last = delay.read().expect("it lives");
+                }
+                (last.0 - first.0, last.1 - first.1)
+            });
+            let (ran_ns, delayed_ns) = looking.join().expect("it looks");
+            is_over.store(true, Ordering::Relaxed);
+            assert!(
+                delayed_ns >= 20_000_000,
+                "ran {ran_ns}, delayed {delayed_ns}"
+            );
+            assert!(ran_ns > 0);
+        });
     }
 }

@@ -79,6 +79,7 @@ pub mod counter;
 pub mod hardware;
 pub mod latency;
 pub mod map;
+pub mod metering;
 pub mod packet;
 pub mod process;
 pub mod reader;

@@ -32,6 +32,11 @@ table! {
         full: u64 = transfers.full, Counter;
         /// Waits for the disk.
         cold: u64 = transfers.cold, Counter;
+        /// Pauses of transfers that were made because somebody else waited for the processor.
+        yields: u64 = transfers.yields, Counter "onrush_transfer_yields_total";
+        /// How long the thread of transfers waited for the processor while others ran; looked at
+        /// only by a schedule that yields.
+        delayed_ns: u64 = transfers.delayed_ns, Counter "onrush_transfer_delayed_seconds_total";
         /// Uploads by HTTP and FTP that go on.
         uploads_active: u64 = read(&stats.uploads), Gauge "onrush_uploads_running";
         /// Files that were stored whole.

@@ -14,7 +14,9 @@ mod arranger;
 mod control;
 mod limit;
 mod mapping;
+mod neighbour;
 mod outlet;
+mod pacing;
 mod reader;
 mod resident;
 mod steps;
@@ -33,7 +35,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::cue::{Step, StepEnd};
-use onrush_wire::pace::schedule::{Grant, Rate, Schedule, Sets};
+use onrush_wire::pace::schedule::{Grant, Rate, Schedule};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -45,7 +47,9 @@ pub use limit::Limit;
 pub use mapping::MAPPED_BYTES_MAX;
 use mapping::Mappings;
 pub(crate) use mapping::PIECE_BYTES_MAX;
+use neighbour::Neighbour;
 pub use outlet::{Outlet, TLS_SEALED_BYTES_MAX};
+use pacing::Pacing;
 use reader::Reader;
 pub use reader::SentFile;
 use resident::Resident;
@@ -74,6 +78,10 @@ pub const READS_MAX: usize = 16;
 /// still move no less than as many user-driven ones, which leave hardly any (docs/cue.md).
 pub const LEFT_TO_OTHERS: f64 = 0.33;
 
+/// The part that those leave which yield only to somebody who waits, unless told: it costs nothing
+/// otherwise.
+pub const YIELDED_TO_OTHERS: f64 = 0.75;
+
 /// What holds for all transfers of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -100,6 +108,7 @@ pub struct Transfers {
     stall_time_max: Duration,
     total: Option<Limit>,
     arranger: Arranger,
+    neighbour: Neighbour,
     turns: Turns,
     reads: Arc<Semaphore>,
     resident: Resident,
@@ -126,6 +135,11 @@ pub struct Counters {
     pub stored_bytes: u64,
     /// Those of them that were in user space: they were sealed, or framed.
     pub stored_copied_bytes: u64,
+    /// Pauses that were made because somebody else waited for the processor.
+    pub yields: u64,
+    /// How long the thread was seen to wait for the processor while others ran, in ns. Looked at
+    /// only by schedules that yield.
+    pub delayed_ns: u64,
 }
 
 /// What the thread of transfers tells the others: written by it alone.
@@ -140,6 +154,8 @@ pub(crate) struct Stats {
     asked: AtomicU64,
     stored_bytes: AtomicU64,
     stored_copied_bytes: AtomicU64,
+    yields: AtomicU64,
+    delayed_ns: AtomicU64,
 }
 
 /// A transfer that has ended well.
@@ -208,6 +224,7 @@ impl Transfers {
             stall_time_max: settings.stall_time_max,
             total: settings.rate_max.map(Limit::new),
             arranger: Arranger::new(settings.left_to_others),
+            neighbour: Neighbour::new(Arc::clone(&stats)),
             turns: Turns::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             resident: Resident::default(),
@@ -279,6 +296,12 @@ impl Transfers {
         self.mappings.sweep();
     }
 
+    /// Bytes that were moved, whichever way.
+    fn moved_bytes(&self) -> u64 {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        of(&self.stats.sent_bytes) + of(&self.stats.stored_bytes)
+    }
+
     /// Bytes of a step: the fewer transfers there are, the more.
     fn step_bytes(&self) -> u64 {
         (ROUND_BYTES / self.turns.len().max(1) as u64).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
@@ -298,6 +321,8 @@ impl Stats {
             asked: of(&self.asked),
             stored_bytes: of(&self.stored_bytes),
             stored_copied_bytes: of(&self.stored_copied_bytes),
+            yields: of(&self.yields),
+            delayed_ns: of(&self.delayed_ns),
         }
     }
 
@@ -314,11 +339,7 @@ struct Transfer<'a> {
     control: &'a Control,
     place: RoundSlot<'a>,
     reader: Reader<'a>,
-    sets: Option<Sets>,
-    /// Who arranges its schedule, if it is adaptive.
-    arranger: Option<&'a Arranger>,
-    /// The rates it keeps: its own, that of its kind, that of all.
-    limits: [Option<Limit>; 3],
+    pacing: Pacing<'a>,
     steps: u32,
 }
 
@@ -337,13 +358,6 @@ impl<'a> Transfer<'a> {
         policy: &'a Policy,
         control: &'a Control,
     ) -> Self {
-        let (sets, own) = match policy.schedule {
-            Schedule::Fair => (None, None),
-            Schedule::Fixed(fixed) => (Some(Sets::new(fixed)), None),
-            Schedule::Rate(rate) => (None, Some(Limit::new(rate))),
-            Schedule::Adaptive => (None, Some(transfers.arranger.limit().clone())),
-        };
-        let is_adaptive = policy.schedule == Schedule::Adaptive;
         bump(&transfers.stats.active, 1);
         Self {
             transfers,
@@ -351,9 +365,7 @@ impl<'a> Transfer<'a> {
             control,
             place: transfers.turns.join(),
             reader: Reader::new(file, pieces),
-            sets,
-            arranger: is_adaptive.then_some(&transfers.arranger),
-            limits: [own, policy.limit.clone(), transfers.total.clone()],
+            pacing: Pacing::new(transfers, policy),
             steps: 0,
         }
     }
@@ -375,16 +387,9 @@ impl<'a> Transfer<'a> {
         if !self.control.is_running() {
             self.control.running().await?;
         }
-        let mut most = self.reader.step_bytes(self.transfers.step_bytes());
-        if let Some(arranger) = self.arranger {
-            most = most.min(arranger.arranged().set_bytes);
-        }
-        let granted = match &mut self.sets {
-            None => Grant::Bytes(most),
-            Some(sets) => sets.grant(monotonic_ns()),
-        };
-        let bytes = match granted {
-            Grant::Bytes(granted) => granted.min(most),
+        let most = self.reader.step_bytes(self.transfers.step_bytes());
+        let bytes = match self.pacing.grant(most) {
+            Grant::Bytes(granted) => granted,
             Grant::Until(until_ns) => return self.sleep_until(until_ns).await,
         };
         let Transfers {
@@ -397,11 +402,8 @@ impl<'a> Transfer<'a> {
         if !is_ready {
             return self.disk(bytes).await;
         }
-        let limits = self.limits.iter().flatten();
-        let bytes = limits.fold(bytes, |bytes, limit| {
-            bytes.min(limit.with(|b| b.slot_bytes()))
-        });
-        let slot = Slot::reserve(&self.limits, bytes);
+        let bytes = self.pacing.slot_bytes(bytes);
+        let slot = self.pacing.reserve(bytes);
         if let Some(begin_ns) = slot.begin_ns {
             self.sleep_until(begin_ns).await?;
         }
@@ -424,12 +426,13 @@ impl<'a> Transfer<'a> {
     async fn disk(&mut self, bytes: u64) -> Result<(), TransferError> {
         bump(&self.transfers.stats.cold, 1);
         let begin_ns = monotonic_ns();
-        if let Some(arranger) = self.arranger {
+        let arranger = self.pacing.arranger();
+        if let Some(arranger) = arranger {
             self.reader.window_bytes = arranger.arranged().ahead_bytes;
         }
         let ready = self.reader.make_ready(bytes, &self.transfers.reads);
         self.control.unless_cancelled(ready).await??;
-        if let Some(arranger) = self.arranger {
+        if let Some(arranger) = arranger {
             arranger.waited(monotonic_ns() - begin_ns);
         }
         Ok(())
@@ -454,17 +457,12 @@ impl<'a> Transfer<'a> {
         self.reader.advance(step.sent_bytes);
         self.control.count(step.sent_bytes);
         self.place.spent(step.sent_bytes);
-        if let Some(sets) = &mut self.sets {
-            sets.spent(monotonic_ns(), step.sent_bytes);
-        }
+        self.pacing.spent(step.sent_bytes);
         let stats = &self.transfers.stats;
         bump(&stats.steps, 1);
         bump(&stats.sent_bytes, step.sent_bytes);
         bump(&stats.full, u64::from(step.end == StepEnd::Full));
-        if let Some(arranger) = self.arranger {
-            let sent_bytes = stats.sent_bytes.load(Ordering::Relaxed);
-            arranger.stepped(sent_bytes, self.transfers.active());
-        }
+        self.pacing.stepped(self.transfers.moved_bytes());
     }
 
     /// What a step leaves to be waited for.
@@ -528,40 +526,6 @@ async fn pause_until(until_ns: u64) {
     let left_ns = until_ns.saturating_sub(monotonic_ns());
     if left_ns > 0 {
         sleep(Duration::from_nanos(left_ns)).await;
-    }
-}
-
-/// What was reserved of all rates for one step; what is not used goes back.
-struct Slot<'a> {
-    limits: &'a [Option<Limit>; 3],
-    bytes: u64,
-    /// When it begins, if there is a rate to be kept.
-    begin_ns: Option<u64>,
-}
-
-impl<'a> Slot<'a> {
-    fn reserve(limits: &'a [Option<Limit>; 3], bytes: u64) -> Self {
-        let begins = limits.iter().flatten();
-        let begin_ns = begins
-            .map(|limit| limit.with(|bucket| bucket.reserve(monotonic_ns(), bytes)))
-            .max();
-        Self {
-            limits,
-            bytes,
-            begin_ns,
-        }
-    }
-
-    fn spent(mut self, bytes: u64) {
-        self.bytes -= bytes;
-    }
-}
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        for limit in self.limits.iter().flatten() {
-            limit.with(|bucket| bucket.refund(self.bytes));
-        }
     }
 }
 

@@ -10,14 +10,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::free_bytes;
 use onrush_sys::path::cue::pipe::{Moved, PIPE_BYTES, Pipe};
-use onrush_wire::pace::schedule::{Grant, Schedule, Sets};
+use onrush_wire::pace::schedule::Grant;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -25,7 +23,8 @@ use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::timeout;
 
 use super::control::Cancelled;
-use super::{Control, Limit, Policy, Slot, Transfers};
+use super::pacing::Pacing;
+use super::{Control, Policy, Transfers};
 use crate::engine::shared::{bump, drop_one};
 
 /// Bytes that are gathered before they are written, of what is not moved by the kernel.
@@ -139,22 +138,14 @@ impl Transfers {
             to: to.clone(),
             control,
             pipe: None,
-            limits: [
-                policy.limit.clone(),
-                self.total.clone(),
-                self.arranged(policy),
-            ],
-            sets: match policy.schedule {
-                Schedule::Fixed(fixed) => Some(Sets::new(fixed)),
-                _ => None,
-            },
+            pacing: Pacing::new(self, policy),
             at: to.offset,
             steps: 0,
         };
         let place = self.turns.join();
         while storing.to.end.is_none_or(|end| storing.at < end) {
             control.running().await?;
-            let taken = storing.advance(&place, policy.schedule).await?;
+            let taken = storing.advance(&place).await?;
             if taken == Some(0) {
                 break;
             }
@@ -162,15 +153,6 @@ impl Transfers {
         match storing.to.end {
             Some(promised) if storing.at < promised => Err(StoreError::CutShort { promised }),
             _ => Ok(()),
-        }
-    }
-
-    /// The rate that an adaptive transfer keeps.
-    fn arranged(&self, policy: &Policy) -> Option<Limit> {
-        match policy.schedule {
-            Schedule::Adaptive => Some(self.arranger.limit().clone()),
-            Schedule::Rate(rate) => Some(Limit::new(rate)),
-            Schedule::Fair | Schedule::Fixed(_) => None,
         }
     }
 }
@@ -183,8 +165,7 @@ struct Storing<'a, 'i> {
     control: &'a Control,
     /// Made when it is first needed.
     pipe: Option<Arc<Pipe>>,
-    limits: [Option<Limit>; 3],
-    sets: Option<Sets>,
+    pacing: Pacing<'a>,
     /// Where in the file the next byte goes.
     at: u64,
     steps: u32,
@@ -216,31 +197,22 @@ impl Storing<'_, '_> {
     async fn advance(
         &mut self,
         place: &super::turns::RoundSlot<'_>,
-        schedule: Schedule,
     ) -> Result<Option<u64>, StoreError> {
         let left = self.to.end.map_or(u64::MAX, |end| end - self.at);
         // One byte more than may be tells that there is more.
         let room = (self.to.file_bytes_max + 1).saturating_sub(self.at);
         let most = left.min(room).min(self.transfers.step_bytes());
-        let granted = match &mut self.sets {
-            None => Grant::Bytes(most),
-            Some(sets) => sets.grant(monotonic_ns()),
-        };
-        let most = match granted {
-            Grant::Bytes(granted) => granted.min(most),
+        let most = match self.pacing.grant(most) {
+            Grant::Bytes(granted) => granted,
             Grant::Until(until_ns) => {
                 self.sleep_until(until_ns).await?;
                 return Ok(None);
             }
         };
-        let limits = self.limits.iter().flatten();
-        let most = limits.fold(most, |bytes, limit| {
-            bytes.min(limit.with(|bucket| bucket.slot_bytes()))
-        });
+        let most = self.pacing.slot_bytes(most);
         // Before it is anybody's turn: a client that is slow delays nobody.
         let here = self.come(most).await?;
-        let limits = self.limits.clone();
-        let slot = Slot::reserve(&limits, most);
+        let slot = self.pacing.reserve(most);
         if let Some(begin_ns) = slot.begin_ns {
             self.sleep_until(begin_ns).await?;
         }
@@ -260,11 +232,9 @@ impl Storing<'_, '_> {
         let Some(taken) = taken? else {
             return Ok(None);
         };
-        if let Some(sets) = &mut self.sets {
-            sets.spent(monotonic_ns(), bytes);
-        }
+        self.pacing.spent(bytes);
         if bytes > 0 {
-            self.write(taken, bytes, schedule).await?;
+            self.write(taken, bytes).await?;
         }
         Ok(Some(bytes))
     }
@@ -311,12 +281,7 @@ impl Storing<'_, '_> {
         }
     }
 
-    async fn write(
-        &mut self,
-        taken: Taken,
-        bytes: u64,
-        schedule: Schedule,
-    ) -> Result<(), StoreError> {
+    async fn write(&mut self, taken: Taken, bytes: u64) -> Result<(), StoreError> {
         let file_bytes_max = self.to.file_bytes_max;
         if self.at + bytes > file_bytes_max {
             return Err(StoreError::TooLarge { file_bytes_max });
@@ -342,12 +307,7 @@ impl Storing<'_, '_> {
         if moved == Moved::Copied {
             bump(&stats.stored_copied_bytes, bytes);
         }
-        if schedule == Schedule::Adaptive {
-            let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-            let all = of(&stats.sent_bytes) + of(&stats.stored_bytes);
-            let arranger = &self.transfers.arranger;
-            arranger.stepped(all, self.transfers.active());
-        }
+        self.pacing.stepped(self.transfers.moved_bytes());
         // Whoever became ready meanwhile comes first.
         yield_now().await;
         Ok(())

@@ -10,12 +10,14 @@ use std::thread::{self, JoinHandle};
 use onrush_sys::clock::thread_cpu_ns;
 use onrush_sys::fs::advise_done;
 use onrush_testkit::disk::FailingDisk;
-use onrush_wire::pace::schedule::{Fixed, jain};
+use onrush_wire::pace::schedule::{Fixed, Yield, jain};
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::task::{LocalSet, spawn_local};
 
 use super::*;
+
+mod paced;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -97,6 +99,8 @@ fn every_schedule_sends_the_very_bytes_of_the_range() {
         Schedule::Fixed(fixed),
         Schedule::Rate(rate),
         Schedule::Adaptive,
+        Schedule::Yielding(Yield::Fixed(fixed)),
+        Schedule::Yielding(Yield::Share),
     ];
     run(async {
         let transfers = Transfers::new(Settings::default());

@@ -6,6 +6,7 @@ pub mod load_shedder;
 pub mod media_clock;
 pub mod schedule;
 pub mod wheel;
+pub mod yielding;
 
 pub use load_shedder::{LoadShedder, Second, Verdict};
 pub use media_clock::{MediaClock, Speed};

@@ -21,6 +21,18 @@ pub enum Schedule {
     /// Arranged by what is seen, so that a part of the processor is left to others:
     /// [`super::adaptive`].
     Adaptive,
+    /// Fair, and another schedule only while somebody else waits for the processor:
+    /// [`super::yielding`].
+    Yielding(Yield),
+}
+
+/// What holds while somebody waits for the processor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Yield {
+    /// k blocks, then a pause.
+    Fixed(Fixed),
+    /// A part of the processor is left to others, as [`Schedule::Adaptive`] does always.
+    Share,
 }
 
 /// The paper's schedule (k, t).

@@ -9,6 +9,7 @@
 
 mod report;
 mod run;
+pub mod scan;
 mod senders;
 mod watch;
 
@@ -97,6 +98,20 @@ pub enum Contestant {
     Fair,
     /// Cue with a schedule that arranges itself.
     Adaptive,
+    /// Cue with the schedule (k, t) while somebody waits for the processor, and fair otherwise.
+    Yielding {
+        /// Bytes of a block.
+        block_bytes: u32,
+        /// k.
+        blocks: u32,
+        /// t.
+        pause_ms: u32,
+    },
+    /// vsftpd, a process for each client.
+    Vsftpd {
+        /// Whether it sends by `sendfile`, or reads and writes.
+        sendfile: bool,
+    },
 }
 
 named! {
@@ -271,6 +286,7 @@ impl fmt::Display for Contestant {
         let schedule = |name: &str, block_bytes: u32, blocks: u32, pause_ms: u32| {
             let size = match block_bytes {
                 BLOCK_BYTES => String::new(),
+                bytes if bytes % (1 << 20) == 0 => format!(" of {} MiB", bytes >> 20),
                 bytes => format!(" of {} KiB", bytes >> 10),
             };
             format!("{name} ({blocks},{pause_ms}){size}")
@@ -292,6 +308,13 @@ impl fmt::Display for Contestant {
             } => schedule("chain", block_bytes, blocks, pause_ms),
             Self::Fair => "cue fair".to_owned(),
             Self::Adaptive => "cue adaptive".to_owned(),
+            Self::Yielding {
+                block_bytes,
+                blocks,
+                pause_ms,
+            } => schedule("yielding", block_bytes, blocks, pause_ms),
+            Self::Vsftpd { sendfile: true } => "vsftpd sendfile".to_owned(),
+            Self::Vsftpd { sendfile: false } => "vsftpd".to_owned(),
         };
         f.pad(&name)
     }

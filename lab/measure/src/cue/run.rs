@@ -12,7 +12,7 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::advise_done;
 use onrush_sys::thread::{keep_off, raise_open_files_limit};
 
-use super::senders::{self, Progress, Task};
+use super::senders::{self, Progress, Task, Work};
 use super::watch::{Metering, Receivers, Taking, switches};
 use super::{Cell, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
 use crate::error::ExperimentError;
@@ -77,12 +77,12 @@ impl Stage {
             _ => SenderClock::of_sleeper(),
         };
         if cell.set == Set::Cold {
-            advise_done(&task.file, 0, 0);
+            advise_done(&self.large, 0, 0);
         }
         let mut begin = Reading::take(&receivers, metering.as_ref(), &clock);
         let threads = senders::start(cell.contestant, &task, sockets);
         let threads = threads.map_err(system("start a thread"))?;
-        if !task.once {
+        if task.work.files_each.is_none() {
             thread::sleep(WARM_UP);
             begin = Reading::take(&receivers, metering.as_ref(), &clock);
         }
@@ -135,9 +135,7 @@ impl Stage {
             false => 0..bytes,
         };
         Task {
-            file: Arc::clone(file),
-            shares: (0..parts).map(share).collect(),
-            once,
+            work: Arc::new(Work::shares(file, (0..parts).map(share).collect(), once)),
             core: self.cores.0,
             left_to_others: self.settings.left_to_others,
             progress: Arc::new(Progress::default()),
@@ -145,11 +143,11 @@ impl Stage {
     }
 
     fn wait(&self, task: &Task, begin_ns: u64) {
-        if !task.once {
+        if task.work.files_each.is_none() {
             thread::sleep(Duration::from_nanos(self.settings.measured_ns));
             return;
         }
-        let transfers = u32::try_from(task.shares.len()).unwrap_or(u32::MAX);
+        let transfers = u32::try_from(task.work.transfers()).unwrap_or(u32::MAX);
         while task.progress.done.load(Ordering::Relaxed) < transfers
             && monotonic_ns() - begin_ns < ONCE_NS_MAX
         {
@@ -201,6 +199,7 @@ mod tests {
             large_bytes: 4 << 20,
             ..Settings::quick()
         };
+        let _tested = senders::TESTED.lock();
         // On a thread of its own, which keeps off the senders' processor.
         let runs = thread::spawn(move || {
             let stage = Stage::set_up(&settings).unwrap();

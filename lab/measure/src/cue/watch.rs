@@ -116,9 +116,15 @@ impl Receivers {
 
     /// Waits until the near ends are closed and all has arrived; how much that was.
     pub(super) fn finish(self) -> io::Result<u64> {
+        Ok(self.finished()?.iter().sum())
+    }
+
+    /// The same, what each has counted.
+    pub(super) fn finished(self) -> io::Result<Vec<u64>> {
+        let counts = Arc::clone(&self.counts);
         let ended = self.thread.join();
         ended.map_err(|_| io::Error::other("the receiver panicked"))??;
-        Ok(self.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum())
+        Ok(counts.iter().map(|c| c.load(Ordering::Relaxed)).collect())
     }
 }
 

@@ -24,6 +24,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         caches::NAME => told(record, caches::report),
         capacity::NAME => told(record, capacity::report),
         cue::NAME => told(record, cue::report),
+        cue::scan::NAME => told(record, cue::scan::report),
         game::NAME => told(record, game::report),
         group::NAME => told(record, group::report),
         http::NAME => told(record, http::report),
