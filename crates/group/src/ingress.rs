@@ -188,6 +188,12 @@ impl Ingress {
         }
     }
 
+    /// Whether packets that come from now on find the members as they were asked for.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.is_stale
+    }
+
     /// What was heard and done so far.
     ///
     /// # Errors
