@@ -56,7 +56,7 @@ pub struct Ingress {
     devices: Vec<String>,
     backlog_packets_max: u32,
     #[expect(dead_code, reason = "holds the program and its attachments")]
-    ebpf: Ebpf,
+    ebpf: Option<Ebpf>,
 }
 
 /// Members that get packets from one address and port.
@@ -103,7 +103,7 @@ impl Ingress {
             knocked_ns: 0,
             devices,
             backlog_packets_max: backlog_packets_max(),
-            ebpf,
+            ebpf: Some(ebpf),
         })
     }
 
@@ -144,6 +144,11 @@ impl Ingress {
         if self.outlets[outlet].members.remove(&member) {
             self.is_stale |= !self.leave((outlet, member));
         }
+    }
+
+    /// Takes no packet more. What was counted can still be read, and all of it.
+    pub fn detach(&mut self) {
+        self.ebpf = None;
     }
 
     /// How often all members were placed anew, since it was opened.

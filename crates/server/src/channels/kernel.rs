@@ -104,6 +104,8 @@ impl KernelWorker {
         loop {
             for command in self.channel.commands() {
                 if matches!(command, Command::Stop) {
+                    // First: what it takes meanwhile counts, too.
+                    self.ingress.detach();
                     self.read_counters();
                     return self.channel.publish_last(&self.stats);
                 }
