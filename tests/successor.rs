@@ -7,11 +7,14 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::rtsp_client::Client;
 use onrush_testkit::testbed::{Mode, RCV_IPV4, SND_IPV4};
 use onrush_testkit::{http_client, require_programs, require_root};
+use onrush_wire::rtp::Header;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::{Pid, kill_process, test_kill_process};
 
 use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, wait_until, watch};
@@ -30,9 +33,16 @@ struct Successor(Pid);
 
 impl Successor {
     fn of(site: &Site) -> Self {
-        let line = site.server.wait_for_line("serves from now on", LONG);
-        let line = line.unwrap_or_else(|| panic!("no successor:\n{}", site.server.log_tail()));
-        let word = line
+        Self::nth(site, 1)
+    }
+
+    /// The last of so many, one after the other.
+    fn nth(site: &Site, number: usize) -> Self {
+        let lines = site
+            .server
+            .wait_for_lines("serves from now on", number, LONG);
+        assert_eq!(lines.len(), number, "{}", site.server.log_tail());
+        let word = lines[number - 1]
             .split("process ")
             .nth(1)
             .and_then(|rest| rest.split(' ').next());
@@ -215,6 +225,203 @@ fn a_successor_that_cannot_start_changes_nothing() {
     fs::rename(&elsewhere, &folder).unwrap();
     watch(&site.testbed, "clip.ts", &ts, Some(6.0));
     site.stop();
+}
+
+/// Datagrams that say their number, steadily until they are to end; the last one says so.
+fn send_numbered(socket: &UdpSocket, is_over: &AtomicBool) -> u64 {
+    for number in 0_u64.. {
+        let is_last = is_over.load(Ordering::Relaxed);
+        let header = Header {
+            marker: false,
+            payload_type: 96,
+            sequence: (number & 0xffff) as u16,
+            timestamp: 0,
+            ssrc: 7,
+        };
+        let mut packet = header.to_bytes().to_vec();
+        packet.extend(number.to_be_bytes());
+        packet.push(is_last.into());
+        packet.resize(500, 0);
+        socket.send(&packet).unwrap();
+        if is_last {
+            return number + 1;
+        }
+        thread::sleep(Duration::from_micros(300));
+    }
+    unreachable!("there is no last number")
+}
+
+/// The same from elsewhere, with numbers that nobody is to get.
+fn intrude(site: &Site, is_over: &AtomicBool) {
+    let socket = roomy_socket(site);
+    socket.connect((SND_IPV4, 5004)).unwrap();
+    while !is_over.load(Ordering::Relaxed) {
+        let header = Header {
+            marker: false,
+            payload_type: 96,
+            sequence: 0,
+            timestamp: 0,
+            ssrc: 8,
+        };
+        let packet = [&header.to_bytes()[..], &[0xff; 8], &[0; 480]].concat();
+        socket.send(&packet).unwrap();
+        thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// The numbers of what came, to the last. Each that comes is counted in `count`.
+fn receive_numbered(socket: &UdpSocket, count: &AtomicUsize) -> Vec<u64> {
+    let (mut numbers, mut packet) = (Vec::new(), [0; 2048]);
+    loop {
+        let bytes = socket.recv(&mut packet).expect("datagrams come to the end");
+        assert_eq!(bytes, 500);
+        numbers.push(u64::from_be_bytes(packet[12..20].try_into().unwrap()));
+        count.fetch_add(1, Ordering::Relaxed);
+        if packet[20] == 1 {
+            return numbers;
+        }
+    }
+}
+
+/// Where on the receiving side something arrives that must not be lost there.
+fn roomy_socket(site: &Site) -> UdpSocket {
+    let socket = site
+        .testbed
+        .rcv
+        .run(|| UdpSocket::bind((RCV_IPV4, 0)))
+        .unwrap();
+    set_socket_recv_buffer_size_force(&socket, 16 << 20).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// A request to the control API; the answer is to be 200.
+fn ask_api(site: &Site, method: &str, body: &str) -> String {
+    let api = ([127, 0, 0, 1], 8555).into();
+    let connected = site.testbed.snd.run(|| http_client::Client::connect(api));
+    let mut client = connected.unwrap();
+    let head = format!(
+        "Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
+         Connection: close\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    client.ask(method, "/sources/tv/members", &head).unwrap();
+    client.connection.send(body.as_bytes()).unwrap();
+    let answer = client.response(false).unwrap();
+    let text = String::from_utf8(answer.body).unwrap();
+    assert_eq!(answer.status, 200, "{text}");
+    text
+}
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// Each member gets each datagram once and in order, while a successor fails and two follow each
+/// other. In this process's own way, somebody else who sends to the port stays refused.
+fn channels_go_on(how: &str) {
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    let folder = media.path().to_owned();
+    let apart = tempfile::tempdir().unwrap();
+    let token = apart.path().join("token");
+    fs::write(&token, TOKEN).unwrap();
+    let listed = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0))).unwrap();
+    let to = format!("--to=tv={}", listed.local_addr().unwrap());
+    drop(listed);
+    let token = format!("--token-file={}", token.display());
+    let arguments = ["--channel=tv=5004", &to, "--api=8555", &token, how];
+    let site = Site::serve(testbed, media, &arguments);
+    let of_list = site
+        .testbed
+        .rcv
+        .run(|| UdpSocket::bind(to.trim_start_matches("--to=tv=")))
+        .unwrap();
+    set_socket_recv_buffer_size_force(&of_list, 16 << 20).unwrap();
+    of_list.set_read_timeout(Some(LONG)).unwrap();
+    let of_api = roomy_socket(&site);
+    let added = of_api.local_addr().unwrap().to_string();
+    ask_api(&site, "POST", &format!("{{\"members\":[\"{added}\"]}}"));
+    let source = site
+        .testbed
+        .rcv
+        .run(|| UdpSocket::bind((RCV_IPV4, 0)))
+        .unwrap();
+    source.connect((SND_IPV4, 5004)).unwrap();
+    let (is_over, counts) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 2]);
+    let await_more = || {
+        let before = counts.each_ref().map(|it| it.load(Ordering::Relaxed));
+        wait_until("more datagrams came", || {
+            let mut both = counts.iter().zip(before);
+            both.all(|(count, before)| count.load(Ordering::Relaxed) > before + 200)
+        });
+    };
+    let (sent, received, last) = thread::scope(|scope| {
+        let sender = scope.spawn(|| send_numbered(&source, &is_over));
+        let members = [(&of_list, &counts[0]), (&of_api, &counts[1])];
+        let members =
+            members.map(|(socket, count)| scope.spawn(|| receive_numbered(socket, count)));
+        await_more();
+        if how != "--in-kernel" {
+            scope.spawn(|| intrude(&site, &is_over));
+        }
+        let elsewhere = folder.with_extension("elsewhere");
+        fs::rename(&folder, &elsewhere).unwrap();
+        site.server.signal(Signal::USR2).unwrap();
+        let failed = site.server.wait_for_line("goes on serving", LONG);
+        assert!(failed.is_some(), "{}", site.server.log_tail());
+        fs::rename(&elsewhere, &folder).unwrap();
+        await_more();
+        site.server.signal(Signal::USR2).unwrap();
+        let second = Successor::of(&site);
+        // At once: it may not have all yet that it is to hand on.
+        kill_process(second.0, Signal::USR2).unwrap();
+        let third = Successor::nth(&site, 2);
+        let taken = site.server.wait_for_lines("are received here", 2, LONG);
+        assert_eq!(taken.len(), 2, "{}", site.server.log_tail());
+        await_more();
+        let told = ask_api(&site, "GET", "");
+        assert!(told.contains(&added), "{told}");
+        is_over.store(true, Ordering::Relaxed);
+        let sent = sender.join().unwrap();
+        (sent, members.map(|it| it.join().unwrap()), third)
+    });
+    for numbers in received {
+        // Members have come while it was sent already.
+        let first = numbers[0];
+        assert!(first < sent / 2, "{first} of {sent}");
+        let is_next = numbers.iter().zip(first..).all(|(got, next)| *got == next);
+        let odd = numbers.windows(2).find(|it| it[0] + 1 != it[1]);
+        assert!(is_next && numbers.last() == Some(&(sent - 1)), "{odd:?}");
+    }
+    kill_process(last.0, Signal::INT).unwrap();
+    let done = site.server.wait_for_lines("source tv: ", 3, LONG);
+    // Each of the three has passed on a part, and the parts are the whole.
+    let totals = site.server.wait_for_lines("datagrams came", 3, LONG);
+    let of = |line: &String| -> u64 {
+        let words = line.split("source tv: ").nth(1).unwrap();
+        words.split(' ').next().unwrap().parse().unwrap()
+    };
+    let parts: Vec<_> = totals.iter().map(of).collect();
+    assert!(
+        parts.len() == 3 && parts.iter().all(|&it| it > 0),
+        "{done:?}"
+    );
+    let (passed, all) = (parts.iter().sum::<u64>(), sent);
+    assert_eq!(passed, all, "{parts:?}");
+    let log = site.server.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+// SPECIFICATION.md: 70
+#[test]
+fn a_successor_takes_channels_over_without_a_gap() {
+    require_root!();
+    channels_go_on("--delay=0ms");
+}
+
+// SPECIFICATION.md: 70
+#[test]
+fn a_successor_takes_channels_of_the_kernel_over_without_a_gap() {
+    require_root!();
+    channels_go_on("--in-kernel");
 }
 
 /// systemd's own program listens, and starts the server with the socket when somebody comes.

@@ -448,6 +448,9 @@ fn of_channels() -> Vec<Limit> {
         channel::CHANGES_MAX as count, "changes of members made one by one";
         channel::CHANGES_WAITING_MAX as count, "changes of members that wait";
         channel::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";
+        channel::HANDOVER_ANSWER_TIME_MAX as time, "a successor may take to take channels over";
+        channel::HANDOVER_TIME_MAX as time, "its own successor waits for that";
+        channel::HANDOVER_BYTES_MAX as bytes, "what it is told of channels";
         config::DELAY_MAX as time, "a delay of channels";
         config::SOURCES_MAX as count, "channels of a process";
         config::SOURCE_NAME_BYTES_MAX as bytes, "a channel's name";

@@ -124,7 +124,8 @@ fn until_the_end(
             }
         }
         tracing::info!("SIGUSR2: starting a successor");
-        match launcher.start_successor(server.listening_sockets()) {
+        let offered = server.offer_sockets().map_err(anyhow::Error::from);
+        match offered.and_then(|sockets| launcher.start_successor(sockets)) {
             Ok(pid) => {
                 service_manager::tell_successor(pid);
                 tracing::info!("process {pid} serves from now on; this one serves those it has");

@@ -1,6 +1,7 @@
 //! A server is replaced by another without a client who notices: the program as it lies on the disk
-//! now is started with the same arguments and with the sockets that listen, and when it serves, the
-//! one before takes nobody more and serves those it has to their end. nginx does it so.
+//! now is started with the same arguments and with the sockets that listen, and at which streams
+//! arrive, and when it serves, the one before takes nobody more and serves those it has to their
+//! end. nginx does it so.
 //!
 //! The successor inherits the sockets and a pipe, and finds in its environment which they are; it
 //! writes a byte into the pipe when it is ready. Should it end before, or take too long, nothing
@@ -93,12 +94,7 @@ impl Launcher {
     ///
     /// When it cannot be started, ends before it is ready, or takes too long. Then there is none.
     pub(crate) fn start_successor(&self, sockets: &ListeningSockets) -> anyhow::Result<u32> {
-        let open: Vec<_> = sockets.open().collect();
-        let names: Vec<_> = open
-            .iter()
-            .map(|(service, _)| service.socket_name())
-            .collect();
-        let sockets: Vec<_> = open.iter().map(|(_, socket)| *socket).collect();
+        let (names, sockets): (Vec<_>, Vec<_>) = sockets.open().unzip();
         send(self.socket.as_fd(), &names.join(":"), &sockets)
             .context("the process that starts successors is gone; restart this server")?;
         let (answer, _) = receive(self.socket.as_fd())
@@ -247,7 +243,7 @@ impl Predecessor {
         let mut sockets = ListeningSockets::default();
         for described in described.split(':').filter(|it| !it.is_empty()) {
             let cannot = || format!("{described} of {SOCKETS}, from the server before this one");
-            let (name, number) = described.split_once('=').with_context(cannot)?;
+            let (name, number) = described.rsplit_once('=').with_context(cannot)?;
             let socket = open_descriptor(number).with_context(cannot)?;
             sockets.inherit(name, socket).with_context(cannot)?;
         }

@@ -56,7 +56,7 @@ pub struct Ingress {
     devices: Vec<String>,
     backlog_packets_max: u32,
     #[expect(dead_code, reason = "holds the program and its attachments")]
-    ebpf: Ebpf,
+    ebpf: Option<Ebpf>,
 }
 
 /// Members that get packets from one address and port.
@@ -103,7 +103,7 @@ impl Ingress {
             knocked_ns: 0,
             devices,
             backlog_packets_max: backlog_packets_max(),
-            ebpf,
+            ebpf: Some(ebpf),
         })
     }
 
@@ -146,6 +146,11 @@ impl Ingress {
         }
     }
 
+    /// Takes no packet more. What was counted can still be read, and all of it.
+    pub fn detach(&mut self) {
+        self.ebpf = None;
+    }
+
     /// How often all members were placed anew, since it was opened.
     #[must_use]
     pub fn placings(&self) -> u64 {
@@ -186,6 +191,12 @@ impl Ingress {
                 drop(self.outlets[outlet].socket.send_to(&[], discard));
             }
         }
+    }
+
+    /// Whether packets that come from now on find the members as they were asked for.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.is_stale
     }
 
     /// What was heard and done so far.

@@ -30,6 +30,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::debug;
 
@@ -109,16 +110,21 @@ impl ChannelApi {
         self.address
     }
 
-    /// Answers in a task of `beside`, until that is ended or nobody more is to come.
+    /// Answers in a task of `beside`, until that is ended or nobody more is to come; from the time
+    /// at which the server before this one has `told` its members, if there is one.
     pub(crate) fn spawn(
         self,
-        channels: Vec<Arc<Channel>>,
+        (channels, told): (Vec<Arc<Channel>>, Option<oneshot::Receiver<()>>),
         draining: Draining,
         beside: &mut JoinSet<()>,
     ) {
         if let Some(listener) = self.listener {
             let listener = TcpListener::from_std(listener).expect("a runtime with I/O");
             beside.spawn_local(async move {
+                if let Some(told) = told {
+                    // It is dropped when that has come to an end, whichever.
+                    told.await.ok();
+                }
                 tokio::select! {
                     () = serve(listener, channels, self.token) => {}
                     () = draining.begins() => {}
@@ -318,6 +324,7 @@ impl From<MemberError> for Refusal {
             MemberError::TooMany => StatusCode::INSUFFICIENT_STORAGE,
             MemberError::NotYours { .. } | MemberError::Cycle { .. } => StatusCode::CONFLICT,
             MemberError::Unknown { .. } => StatusCode::NOT_FOUND,
+            MemberError::HandedOver => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self(status, error.to_string())
     }

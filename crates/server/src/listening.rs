@@ -1,9 +1,10 @@
-//! What all services listen with: sockets, and the end of a connection.
+//! What all services listen with, and streams arrive at: sockets, and the end of a connection.
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -58,14 +59,20 @@ impl Service {
     }
 }
 
-/// Sockets that listen, as processes hand them to each other: those that this process got from
-/// whoever started it, a service manager or the server whose place it takes, and those that its
-/// successor will get. A server listens with the former where it would have opened sockets of its
-/// own at the same addresses.
+/// Sockets as processes hand them to each other: those that this process got from whoever started
+/// it, a service manager or the server whose place it takes, and those that its successor will get.
+/// A server takes the former where it would have opened sockets of its own at the same addresses.
 #[derive(Debug, Default)]
 pub struct ListeningSockets {
     inherited: Vec<Inherited>,
     open: Vec<(Service, TcpListener)>,
+    inputs_inherited: Vec<(String, UdpSocket)>,
+    /// At which streams arrive, each with its name.
+    inputs: Vec<(String, UdpSocket)>,
+    /// Over which whose place this process takes says when streams are this one's.
+    predecessor: Option<UnixStream>,
+    /// The same to the process that is to take this one's place: our end, and its own.
+    successor: Option<[UnixStream; 2]>,
 }
 
 #[derive(Debug)]
@@ -77,13 +84,21 @@ struct Inherited {
 
 impl ListeningSockets {
     /// Adds a socket that was inherited. Its name is that of a service ([`Service::socket_name`]),
-    /// or anything.
+    /// or anything; or what another server [calls it](Self::open).
     ///
     /// # Errors
     ///
-    /// When it is no TCP socket that listens at an IP address.
+    /// When it is no TCP socket that listens at an IP address, and no other server's.
     pub fn inherit(&mut self, name: &str, socket: OwnedFd) -> io::Result<()> {
+        if name == HANDOVER {
+            self.predecessor = Some(socket.into());
+            return Ok(());
+        }
         let socket = Socket::from(socket);
+        if name.starts_with(INPUT) && socket.r#type()? == Type::DGRAM {
+            self.inputs_inherited.push((name.to_owned(), socket.into()));
+            return Ok(());
+        }
         let is_stream = socket.r#type()? == Type::STREAM;
         let Some(address) = socket.local_addr()?.as_socket().filter(|_| is_stream) else {
             return Err(io::Error::other("it is no TCP socket"));
@@ -100,6 +115,55 @@ impl ListeningSockets {
             listener: socket.into(),
         });
         Ok(())
+    }
+
+    /// The socket at which a stream arrives that `described` says where: the one that was inherited
+    /// for it, and `true`, or else what `open` opens. Keeps a copy.
+    pub(crate) fn input(
+        &mut self,
+        described: &str,
+        open: impl FnOnce() -> io::Result<UdpSocket>,
+    ) -> io::Result<(UdpSocket, bool)> {
+        // As names may be: they are separated by colons.
+        let name = format!("{INPUT}{}", described.replace(':', ","));
+        let inherited = self.inputs_inherited.iter().position(|it| it.0 == name);
+        let inherited = inherited.map(|number| self.inputs_inherited.remove(number).1);
+        let (socket, is_inherited) = match inherited {
+            Some(socket) => (socket, true),
+            None => (open()?, false),
+        };
+        self.inputs.push((name, socket.try_clone()?));
+        Ok((socket, is_inherited))
+    }
+
+    /// Closes sockets at which streams arrive that nothing is set to take, and names them.
+    pub(crate) fn close_unused_inputs(&mut self) -> Vec<String> {
+        let unused = self.inputs_inherited.drain(..);
+        unused.map(|(name, _)| name).collect()
+    }
+
+    /// The server before this one, if it has streams to hand over.
+    pub(crate) const fn take_predecessor(&mut self) -> Option<UnixStream> {
+        self.predecessor.take()
+    }
+
+    /// Makes ready for a successor, as often as one is started.
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors left.
+    pub(crate) fn offer(&mut self) -> io::Result<()> {
+        self.successor = match &self.inputs[..] {
+            [] => None,
+            _ => Some(UnixStream::pair()?.into()),
+        };
+        Ok(())
+    }
+
+    /// The server that has this one's place, if it has been [made ready](Self::offer) for. All else
+    /// is closed.
+    pub(crate) fn into_successor(self) -> Option<UnixStream> {
+        self.successor.map(|[ours, _]| ours)
     }
 
     /// Listens at `address` for a service, with the socket that was inherited for it, if there is
@@ -135,13 +199,24 @@ impl ListeningSockets {
         self.inherited.iter().map(|it| it.address)
     }
 
-    /// Those that a server listens with, to be handed to another process.
-    pub fn open(&self) -> impl Iterator<Item = (Service, BorrowedFd<'_>)> {
-        self.open
-            .iter()
-            .map(|(service, listener)| (*service, listener.as_fd()))
+    /// What another process needs to take this one's place, each with the name under which it
+    /// [inherits](Self::inherit) it: without a colon.
+    pub fn open(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        let listening = self.open.iter();
+        let listening = listening.map(|(service, it)| (service.socket_name(), it.as_fd()));
+        let inputs = self.inputs.iter();
+        let inputs = inputs.map(|(name, socket)| (name.as_str(), socket.as_fd()));
+        let successor = self.successor.iter();
+        let successor = successor.map(|[_, theirs]| (HANDOVER, theirs.as_fd()));
+        listening.chain(inputs).chain(successor)
     }
 }
+
+/// What the names of sockets begin with at which streams arrive.
+const INPUT: &str = "input ";
+
+/// The name of the socket over which a server and its successor speak of streams.
+const HANDOVER: &str = "handover";
 
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,8 +348,41 @@ mod tests {
         let of_http = sockets.listen(any, Service::Http).unwrap();
         assert_eq!(of_http.local_addr().unwrap(), other);
         assert_eq!(sockets.unused().count(), 0);
-        let open = sockets.open().map(|(service, _)| service);
-        assert!(open.eq([Service::Rtsp, Service::Rtsp, Service::Http]));
+        let open = sockets.open().map(|(name, _)| name);
+        assert!(open.eq(["rtsp", "rtsp", "http"]));
+    }
+
+    #[test]
+    fn where_a_stream_arrives_is_inherited_by_what_it_is() {
+        let bind = || UdpSocket::bind("127.0.0.1:0");
+        let mut before = ListeningSockets::default();
+        before.offer().unwrap();
+        assert_eq!(before.open().count(), 0, "there is nothing to speak of");
+        let (socket, is_inherited) = before.input("[::]:5004%eth0", bind).unwrap();
+        assert!(!is_inherited);
+        before.offer().unwrap();
+        before.offer().unwrap();
+        let names: Vec<_> = before.open().map(|(name, _)| name.to_owned()).collect();
+        assert_eq!(names, ["input [,,],5004%eth0", "handover"]);
+
+        let mut after = ListeningSockets::default();
+        for (name, socket) in before.open() {
+            after
+                .inherit(name, socket.try_clone_to_owned().unwrap())
+                .unwrap();
+        }
+        let (other, is_inherited) = after.input("[::]:5004%eth1", bind).unwrap();
+        assert!(!is_inherited, "of another interface");
+        assert_ne!(other.local_addr().unwrap(), socket.local_addr().unwrap());
+        let (same, is_inherited) = after.input("[::]:5004%eth0", bind).unwrap();
+        assert!(is_inherited);
+        assert_eq!(same.local_addr().unwrap(), socket.local_addr().unwrap());
+        assert!(after.close_unused_inputs().is_empty(), "all are taken");
+        let (heard, told) = (after.take_predecessor(), before.into_successor());
+        drop(told.expect("one was offered"));
+        let mut heard = heard.expect("one was inherited");
+        let closed = io::Read::read(&mut heard, &mut [0]).unwrap();
+        assert_eq!(closed, 0, "nobody else has the other end");
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Relay {
             .map_err(start_error("the control thread"))?;
         let api = ChannelApi::open(&config.channels, sockets)?;
         let api_address = api.address();
-        let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
+        let settings = (&config.channels, &config.limits);
+        let (channels, upkeep) = Channels::start(settings, sockets, &runtime)?;
         let statistics = Arc::new(Statistics::default());
         let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users));
         let authorizer = authorizer.map_err(|error| ChannelError::Setting(error.to_string()))?;
@@ -213,7 +214,7 @@ impl Drop for Relay {
 fn serve(
     runtime: Runtime,
     config: RelayConfig,
-    (upkeep, api): (Upkeep, ChannelApi),
+    (mut upkeep, api): (Upkeep, ChannelApi),
     (statistics, authorizer, published): (Arc<Statistics>, Arc<Authorizer>, Arc<PublishedChannels>),
     rtsp: Vec<TcpListener>,
     (stopped, wished): (oneshot::Receiver<()>, WishQueue),
@@ -240,7 +241,8 @@ fn serve(
         };
         // Nobody takes a relay's place.
         let (_never, draining) = Draining::new();
-        api.spawn(upkeep.channels(), draining.clone(), &mut beside);
+        let channels = (upkeep.channels(), upkeep.members_told());
+        api.spawn(channels, draining.clone(), &mut beside);
         upkeep.spawn(&mut beside);
         let listeners = rtsp.into_iter().map(|listener| {
             let listener = tokio::net::TcpListener::from_std(listener);

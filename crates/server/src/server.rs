@@ -8,11 +8,11 @@ mod observe;
 mod reload;
 
 use std::io;
+use std::mem;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
@@ -25,6 +25,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tracing::warn;
 
+pub use self::observe::Pulse;
 use self::reload::Reloading;
 pub use self::reload::{ReloadError, ReloadQueue, ReloadRequest};
 use crate::admin::status::{Status, Watched};
@@ -179,7 +180,8 @@ impl Server {
         let runtime = control_runtime()?;
         let api = ChannelApi::open(&config.channels, &mut sockets)?;
         let api_address = api.address();
-        let (channels, upkeep) = Channels::start((&config.channels, &config.limits), &runtime)?;
+        let settings = (&config.channels, &config.limits);
+        let (channels, upkeep) = Channels::start(settings, &mut sockets, &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
         let running = downloads.as_ref();
@@ -235,10 +237,16 @@ impl Server {
     /// Takes nobody more, and closes what it listens with. Who plays a file plays on, downloads go
     /// on; publishers and who watches what is live are sent away, to come again to the server that
     /// has its place. What is [left](Self::left) then gets less, until it is to be shut down.
+    ///
+    /// Streams that arrive at sockets which the other server was [offered](Self::offer_sockets) are
+    /// that one's when this returns, and none of their packets is lost or passed on twice.
     pub fn drain(&mut self) {
         drop(self.admin.take());
-        self.sockets = ListeningSockets::default();
         self.drain.send_replace(true);
+        let sockets = mem::take(&mut self.sockets);
+        if let Some(successor) = sockets.into_successor() {
+            self.channels.hand_over(successor);
+        }
     }
 
     /// Takes no session more, and sends clients on to the server that [`Config::drain`] names, if
@@ -248,10 +256,15 @@ impl Server {
         self.statistics.drain.begin(None);
     }
 
-    /// The sockets that it listens with, to be handed to a server that takes its place.
-    #[must_use]
-    pub const fn listening_sockets(&self) -> &ListeningSockets {
-        &self.sockets
+    /// The sockets that it listens with, and at which streams arrive, to be handed to a server that
+    /// takes its place. Once that one serves, this one is to be [drained](Self::drain).
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors left.
+    pub fn offer_sockets(&mut self) -> io::Result<&ListeningSockets> {
+        self.sockets.offer()?;
+        Ok(&self.sockets)
     }
 
     /// Whom it still serves.
@@ -380,24 +393,6 @@ impl Server {
     #[must_use]
     pub fn cores(&self) -> &[usize] {
         &self.cores
-    }
-
-    /// Something that counts up as long as the control thread gets its turns.
-    #[must_use]
-    pub fn pulse(&self) -> Pulse {
-        Pulse(Arc::clone(&self.statistics))
-    }
-}
-
-/// What shows that a server is alive, for a watchdog.
-#[derive(Clone, Debug)]
-pub struct Pulse(Arc<Statistics>);
-
-impl Pulse {
-    /// A number that grows several times a second as long as the control thread gets its turns.
-    #[must_use]
-    pub fn beats(&self) -> u64 {
-        self.0.control_turns.load(Ordering::Relaxed)
     }
 }
 
@@ -571,14 +566,15 @@ fn watched(
 fn serve(
     runtime: Runtime,
     control: Rc<Control>,
-    (upkeep, api): (Upkeep, ChannelApi),
+    (mut upkeep, api): (Upkeep, ChannelApi),
     (listeners, tunnelled): (Listeners, TunnelQueue),
     ends: (oneshot::Receiver<()>, WishQueue, Draining),
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
-        api.spawn(upkeep.channels(), ends.2.clone(), &mut beside);
+        let channels = (upkeep.channels(), upkeep.members_told());
+        api.spawn(channels, ends.2.clone(), &mut beside);
         upkeep.spawn(&mut beside);
         beside.spawn_local(accept_tunnelled(Rc::clone(&control), tunnelled));
         let listeners = listeners.into_iter().map(|(listener, tls)| {

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onrush_sys::wake::Waker;
@@ -39,7 +40,13 @@ pub struct Channel {
     deliveries: Arc<Deliveries>,
     number: usize,
     members: Mutex<Members>,
-    commands: Mutex<Vec<Command>>,
+    /// Of those that the socket counts, the processes' before this one.
+    overflows_before: AtomicU64,
+    /// From whom they took, last.
+    sender_before: Mutex<Option<SocketAddr>>,
+    /// Whether the API's list is another process's now. Written with the members locked.
+    is_handed_over: AtomicBool,
+    commands: Mutex<Commands>,
     waker: Waker,
     stats: Mutex<Stats>,
     /// To the group of its players.
@@ -49,6 +56,14 @@ pub struct Channel {
     is_in_kernel: bool,
     /// What a payload type of its own means.
     described: Option<Track>,
+}
+
+/// What waits for the sending thread.
+#[derive(Debug, Default)]
+struct Commands {
+    all: Vec<Command>,
+    /// The thread has ended: nobody would do more.
+    is_ended: bool,
 }
 
 /// What the sending thread is asked to do between two rounds.
@@ -65,6 +80,10 @@ pub(super) enum Command {
     Tap(Arc<Tap>),
     /// Count what each member was sent.
     CountMembers(oneshot::Sender<Vec<MemberCounts>>),
+    /// Say when all that was asked for before is done.
+    Settle(oneshot::Sender<()>),
+    /// Take what arrives, which was another process's until now.
+    Receive,
     /// End.
     Stop,
 }
@@ -220,6 +239,9 @@ impl Channel {
             deliveries,
             number,
             members: Mutex::default(),
+            overflows_before: AtomicU64::new(0),
+            sender_before: Mutex::default(),
+            is_handed_over: AtomicBool::new(false),
             commands: Mutex::default(),
             waker: Waker::new()?,
             stats: Mutex::default(),
@@ -295,7 +317,13 @@ impl Channel {
     ///
     /// See [`Members::replace`]; and [`MemberError::Cycle`].
     pub fn replace(&self, origin: Origin, members: &[SocketAddr]) -> Result<Change, MemberError> {
-        self.change(|list| list.replace(origin, members))
+        self.change(|list| {
+            match origin {
+                Origin::Api => self.check_own()?,
+                Origin::CommandLine | Origin::File => {}
+            }
+            list.replace(origin, members)
+        })
     }
 
     /// Adds members to the API's list.
@@ -304,7 +332,10 @@ impl Channel {
     ///
     /// See [`Members::add`]; and [`MemberError::Cycle`].
     pub fn add(&self, members: &[SocketAddr]) -> Result<Change, MemberError> {
-        self.change(|list| list.add(members))
+        self.change(|list| {
+            self.check_own()?;
+            list.add(members)
+        })
     }
 
     /// Removes members from the API's list.
@@ -313,7 +344,42 @@ impl Channel {
     ///
     /// See [`Members::remove`].
     pub fn remove(&self, members: &[SocketAddr]) -> Result<Change, MemberError> {
-        self.change(|list| list.remove(members))
+        self.change(|list| {
+            self.check_own()?;
+            list.remove(members)
+        })
+    }
+
+    /// Datagrams that the socket had no room for before this process received at it.
+    pub(super) fn overflows_before(&self) -> u64 {
+        self.overflows_before.load(Ordering::Relaxed)
+    }
+
+    /// From whom another process took until then, if it kept to somebody.
+    pub(super) fn sender_before(&self) -> Option<SocketAddr> {
+        *lock(&self.sender_before)
+    }
+
+    /// Sets both; [`Command::Receive`] is still to come.
+    pub(super) fn set_before(&self, sender: Option<SocketAddr>, overflows: u64) {
+        *lock(&self.sender_before) = sender;
+        self.overflows_before.store(overflows, Ordering::Relaxed);
+    }
+
+    /// The API's list, which is another process's from now on and changes here no more.
+    pub(super) fn hand_over_members(&self) -> Vec<SocketAddr> {
+        let members = lock(&self.members);
+        self.is_handed_over.store(true, Ordering::Relaxed);
+        let is_added = |member: &SocketAddr| members.origins(member).contains(&Origin::Api);
+        members.iter().filter(is_added).collect()
+    }
+
+    /// Called with the members locked.
+    fn check_own(&self) -> Result<(), MemberError> {
+        match self.is_handed_over.load(Ordering::Relaxed) {
+            true => Err(MemberError::HandedOver),
+            false => Ok(()),
+        }
     }
 
     fn change(
@@ -329,9 +395,11 @@ impl Channel {
         changing.apply(self.number, &change)?;
         *members = next;
         let changes = change.added.len() + change.removed.len();
-        if changes > CHANGES_MAX || lock(&self.commands).len() > CHANGES_WAITING_MAX {
+        if changes > CHANGES_MAX || lock(&self.commands).all.len() > CHANGES_WAITING_MAX {
             // What was asked for before is in it.
-            lock(&self.commands).retain(|command| !command.is_of_members());
+            let mut commands = lock(&self.commands);
+            commands.all.retain(|command| !command.is_of_members());
+            drop(commands);
             self.send(Command::SetMembers(members.iter().collect()));
             return Ok(change);
         }
@@ -359,7 +427,11 @@ impl Channel {
     }
 
     pub(super) fn send(&self, command: Command) {
-        lock(&self.commands).push(command);
+        let mut commands = lock(&self.commands);
+        if !commands.is_ended {
+            commands.all.push(command);
+        }
+        drop(commands);
         self.waker.wake();
     }
 
@@ -378,7 +450,7 @@ impl Channel {
     pub(super) fn commands(&self) -> Vec<Command> {
         self.waker.clear();
         match self.commands.try_lock() {
-            Ok(mut commands) => std::mem::take(&mut commands),
+            Ok(mut commands) => std::mem::take(&mut commands.all),
             Err(_) => Vec::new(),
         }
     }
@@ -390,9 +462,15 @@ impl Channel {
         }
     }
 
-    /// For the thread: publishes its counters, and waits for who reads them just now.
+    /// For the thread, which ends: publishes its counters, and waits for who reads them just now.
+    /// Who waits for an answer to a command gets none.
     pub(super) fn publish_last(&self, now: &Stats) {
         *lock(&self.stats) = *now;
+        let mut commands = lock(&self.commands);
+        commands.is_ended = true;
+        let left = std::mem::take(&mut commands.all);
+        drop(commands);
+        drop(left);
     }
 }
 
@@ -460,6 +538,8 @@ impl fmt::Debug for Command {
             Self::Viewer(_) => "Viewer",
             Self::Tap(_) => "Tap",
             Self::CountMembers(_) => "CountMembers",
+            Self::Settle(_) => "Settle",
+            Self::Receive => "Receive",
             Self::Stop => "Stop",
         })
     }

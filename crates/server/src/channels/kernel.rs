@@ -15,6 +15,7 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::join_arrivals;
 use onrush_wire::live::{self, Note};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::channel::{Channel, Command, MemberCounts, Stats};
@@ -44,6 +45,8 @@ pub(super) struct KernelWorker {
     /// Who is refused, as logged last.
     other: Option<SocketAddr>,
     stats: Stats,
+    /// Who waits until the members are placed.
+    settled: Vec<oneshot::Sender<()>>,
     /// Holds the port, and the membership of a group: nothing comes to it.
     _socket: UdpSocket,
 }
@@ -91,6 +94,7 @@ impl KernelWorker {
             is_silent: false,
             other: None,
             stats: Stats::default(),
+            settled: Vec::new(),
             _socket: socket,
         })
     }
@@ -100,6 +104,8 @@ impl KernelWorker {
         loop {
             for command in self.channel.commands() {
                 if matches!(command, Command::Stop) {
+                    // First: what it takes meanwhile counts, too.
+                    self.ingress.detach();
                     self.read_counters();
                     return self.channel.publish_last(&self.stats);
                 }
@@ -108,6 +114,12 @@ impl KernelWorker {
                 }
             }
             self.ingress.poll();
+            if self.ingress.is_settled() {
+                for answer in self.settled.drain(..) {
+                    // Who asked may have gone.
+                    answer.send(()).unwrap_or_default();
+                }
+            }
             self.read_counters();
             self.channel.publish(&self.stats);
             self.wait();
@@ -164,7 +176,9 @@ impl KernelWorker {
                 // Who asked may have gone.
                 drop(answer.send(all.collect()));
             }
-            Command::Stop => {}
+            Command::Settle(answer) => self.settled.push(answer),
+            // The program takes what that of the process before does not.
+            Command::Receive | Command::Stop => {}
         }
         Ok(())
     }

@@ -63,6 +63,9 @@ pub enum MemberError {
         /// Where it stands.
         where_it_stands: &'static str,
     },
+    /// The API's list is the next server's.
+    #[error("another server takes this one's place; ask again, and it answers")]
+    HandedOver,
     /// It is no member.
     #[error("{address} is no member")]
     Unknown {

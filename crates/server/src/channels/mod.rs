@@ -20,6 +20,7 @@ mod audience;
 mod channel;
 mod cycles;
 mod file;
+mod handover;
 mod kernel;
 mod lane;
 mod outlet;
@@ -35,7 +36,8 @@ mod viewing;
 mod worker;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -46,6 +48,7 @@ use onrush_sys::thread::pin_to;
 use onrush_wire::live::Stamper;
 use thiserror::Error;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -54,6 +57,7 @@ pub use self::channel::{
 };
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
+pub use self::handover::{HANDOVER_ANSWER_TIME_MAX, HANDOVER_BYTES_MAX, HANDOVER_TIME_MAX};
 pub use self::played::Played;
 pub use self::srtp::CHANNEL_KEYS_MAX;
 pub(crate) use self::srtp::{ChannelKey, ChannelKeys, ViewerSrtp};
@@ -67,6 +71,8 @@ use self::channel::Command;
 use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};
 use self::cycles::Deliveries;
 use self::file::MembersFile;
+use self::handover::TakingOver;
+use self::input::Input;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
@@ -79,6 +85,8 @@ use crate::random::random;
 pub(crate) struct Channels {
     all: Vec<Arc<Channel>>,
     workers: Vec<JoinHandle<()>>,
+    /// From the server before this one.
+    taking_over: Option<TakingOver>,
 }
 
 /// What control does for channels: it follows files of members.
@@ -86,6 +94,7 @@ pub(crate) struct Channels {
 pub(crate) struct Upkeep {
     channels: Vec<Arc<Channel>>,
     files: Vec<MembersFile>,
+    told: Option<oneshot::Receiver<()>>,
 }
 
 /// Why channels could not be started.
@@ -150,9 +159,11 @@ pub enum ChannelError {
 }
 
 impl Channels {
-    /// Starts all of them, or none. What control has to do for them is to run on `runtime`.
+    /// Starts all of them, or none. What control has to do for them is to run on `runtime`. Those
+    /// that the server before this one has wait until that one has let them go.
     pub(crate) fn start(
         (config, limits): (&ChannelsConfig, &Limits),
+        sockets: &mut ListeningSockets,
         runtime: &Runtime,
     ) -> Result<(Self, Upkeep), ChannelError> {
         check(config)?;
@@ -160,12 +171,25 @@ impl Channels {
         let inputs = config.sources.iter();
         let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
         let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
+        let predecessor = sockets.take_predecessor();
         for (number, source) in config.sources.iter().enumerate() {
-            channels.open(source, (&deliveries, number), (config, limits))?;
+            let SourceConfig { name, input, .. } = source;
+            let opened = sockets.input(&input.to_string(), || input.open());
+            let (socket, is_inherited) = opened.map_err(input_error(name, input))?;
+            let arrival = (socket, is_inherited && predecessor.is_some());
+            channels.open(source, (&deliveries, number), arrival, (config, limits))?;
         }
+        for name in sockets.close_unused_inputs() {
+            warn!("{name} was handed over, where nothing is set to be received");
+        }
+        let taking_over = predecessor.map(|it| TakingOver::start(it, channels.all.clone()));
+        let taking_over = taking_over.transpose().map_err(start_error("a thread"))?;
+        let (taking_over, told) = taking_over.unzip();
+        channels.taking_over = taking_over;
         let upkeep = Upkeep {
             channels: channels.all.clone(),
             files: channels.members_files(config, runtime)?,
+            told,
         };
         Ok((channels, upkeep))
     }
@@ -181,6 +205,8 @@ impl Channels {
         for channel in &self.all {
             channel.send(Command::Stop);
         }
+        // After that: what is still another server's is not to be taken here at the last moment.
+        drop(self.taking_over.take());
         let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
         if !ended.is_empty() {
             self.all.iter().for_each(|channel| log_total(channel));
@@ -192,24 +218,37 @@ impl Channels {
         }
     }
 
-    /// Opens a stream and starts its thread.
+    /// Hands all of them over to the server that takes this one's place, and ends them. What
+    /// arrives from then on is that one's.
+    pub(crate) fn hand_over(&mut self, successor: UnixStream) {
+        // What this one does not have yet it cannot pass on.
+        if let Some(taking_over) = &self.taking_over {
+            taking_over.wait();
+        }
+        if let Err(error) = handover::tell(&successor, &self.all) {
+            warn!("the next server may lack members that the API has added here: {error}");
+        }
+        self.stop();
+        // Closed, which says that nobody receives here any more.
+        drop(successor);
+    }
+
+    /// Starts a stream's thread, which leaves what arrives at its socket alone at first if it
+    /// `is_held`.
     fn open(
         &mut self,
         source: &SourceConfig,
         (deliveries, number): (&Arc<Deliveries>, usize),
+        (socket, is_held): (UdpSocket, bool),
         (config, limits): (&ChannelsConfig, &Limits),
     ) -> Result<(), ChannelError> {
         let SourceConfig { name, input, .. } = source;
-        let input_error = |source| ChannelError::Input {
-            name: name.clone(),
-            input: input.to_string(),
-            source,
-        };
-        let socket = input.open().map_err(input_error)?;
         let place = (Arc::clone(deliveries), number);
-        let (input, described) = (input.clone(), source.described.clone());
-        let channel = Channel::new(name.clone(), input, place, config.in_kernel, described);
-        let channel = Arc::new(channel.map_err(input_error)?);
+        let described = source.described.clone();
+        let in_kernel = config.in_kernel;
+        let channel = Channel::new(name.clone(), input.clone(), place, in_kernel, described);
+        let channel = channel.map_err(input_error(name, input))?;
+        let channel = Arc::new(channel);
         channel
             .replace(Origin::CommandLine, &source.members)
             .map_err(|error| ChannelError::Member {
@@ -225,11 +264,12 @@ impl Channels {
             })?;
             Box::new(|| worker.run())
         } else {
-            let receiver = Receiver::new(socket).map_err(input_error)?;
+            let receiver = Receiver::new(socket).map_err(input_error(name, input))?;
             let (ssrc, sequence) = (random(), random());
             let stamper = Stamper::new(u32::from_ne_bytes(ssrc), u16::from_ne_bytes(sequence));
             let audience = AudienceSettings::new(config, limits);
             let worker = Worker::new(of_thread, receiver, stamper, config, audience);
+            let worker = worker.holding(is_held);
             Box::new(|| worker.run())
         };
         let run = move || {
@@ -277,6 +317,12 @@ impl Upkeep {
         for file in self.files {
             beside.spawn_local(file.follow());
         }
+    }
+
+    /// When the server before this one has told its members, or will not: there is such a server if
+    /// there is this, which can be had once.
+    pub(crate) const fn members_told(&mut self) -> Option<oneshot::Receiver<()>> {
+        self.told.take()
     }
 
     /// What players may ask for.
@@ -365,6 +411,14 @@ fn log_total(channel: &Channel) {
         ms(passing_ns),
         ms(stats.passing_ns_max),
     );
+}
+
+fn input_error(name: &str, input: &Input) -> impl Fn(io::Error) -> ChannelError {
+    move |source| ChannelError::Input {
+        name: name.to_owned(),
+        input: input.to_string(),
+        source,
+    }
 }
 
 pub(crate) fn start_error(what: &'static str) -> impl Fn(io::Error) -> ChannelError {

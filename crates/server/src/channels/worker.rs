@@ -47,6 +47,8 @@ pub(super) struct Worker {
     playable: Option<Playable>,
     anomalies: Anomalies,
     stats: Stats,
+    /// What arrives is still another process's, until [`Command::Receive`].
+    is_held: bool,
     /// When nothing was there to be taken, last.
     empty_ns: u64,
 }
@@ -98,8 +100,14 @@ impl Worker {
             playable: None,
             anomalies: Anomalies::default(),
             stats: Stats::default(),
+            is_held: false,
             empty_ns: monotonic_ns(),
         }
+    }
+
+    /// The same, and it leaves its socket alone until [`Command::Receive`] if it `is_held`.
+    pub(super) fn holding(self, is_held: bool) -> Self {
+        Self { is_held, ..self }
     }
 
     /// Runs until [`Command::Stop`].
@@ -114,7 +122,7 @@ impl Worker {
             self.wait();
             // As long as there is something: what keeps coming must not keep commands waiting.
             for _ in 0..ROUNDS_MAX {
-                if !self.receive() {
+                if self.is_held || !self.receive() {
                     break;
                 }
             }
@@ -216,8 +224,12 @@ impl Worker {
             tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
         };
         let waker = self.channel.waker().as_fd();
+        let arrivals = match self.is_held {
+            true => PollFlags::empty(),
+            false => PollFlags::IN,
+        };
         let mut awaited = [
-            PollFd::from_borrowed_fd(self.receiver.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.receiver.as_fd(), arrivals),
             PollFd::from_borrowed_fd(waker, PollFlags::IN),
         ];
         // A signal only makes the round come early.
@@ -290,6 +302,14 @@ impl Worker {
                 // Who asked may be gone.
                 drop(answer.send(outlets.flat_map(Outlet::count_members).collect()));
             }
+            // Who asked may be gone.
+            Command::Settle(answer) => answer.send(()).unwrap_or_default(),
+            Command::Receive => {
+                self.is_held = false;
+                if let Some(sender) = self.channel.sender_before() {
+                    self.follower.keep(sender, monotonic_ns());
+                }
+            }
             Command::Stop => {}
         }
         Ok(())
@@ -319,7 +339,8 @@ impl Worker {
         stats.is_heard = self.follower.is_heard();
         stats.from = self.follower.from();
         stats.playable = self.playable;
-        stats.overflows = self.receiver.overflows().into();
+        let overflows = u64::from(self.receiver.overflows());
+        stats.overflows = overflows.saturating_sub(self.channel.overflows_before());
         (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
         (stats.trains, stats.passing_ns, stats.passing_ns_max) = (0, 0, 0);
         for lane in self.players.lanes().chain([&self.plain]) {

@@ -1,5 +1,6 @@
 //! What a program that has a server in it asks of it: what it does, and who is there.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Server;
 use crate::admin::status::Status;
+use crate::statistics::Statistics;
 use crate::watching::Wish;
 
 /// How long control may take to answer.
@@ -16,7 +18,25 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
+/// What shows that a server is alive, for a watchdog.
+#[derive(Clone, Debug)]
+pub struct Pulse(Arc<Statistics>);
+
+impl Pulse {
+    /// A number that grows several times a second as long as the control thread gets its turns.
+    #[must_use]
+    pub fn beats(&self) -> u64 {
+        self.0.control_turns.load(Ordering::Relaxed)
+    }
+}
+
 impl Server {
+    /// Something that counts up as long as the control thread gets its turns.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        Pulse(Arc::clone(&self.statistics))
+    }
+
     /// Sessions that exist at the moment.
     #[must_use]
     pub fn sessions(&self) -> usize {

@@ -160,6 +160,14 @@ impl Follower {
         Self { lock, ..self }
     }
 
+    /// Keeps to `from`, which was heard just now, if it keeps to a sender: by another process, whose
+    /// stream this one goes on with.
+    pub fn keep(&mut self, from: SocketAddr, now_ns: u64) {
+        if let Some(lock) = &mut self.lock {
+            lock.keep(from, now_ns);
+        }
+    }
+
     /// Asks whether datagrams that came from `from` together are the stream's and to be followed.
     /// They are taken in at `now_ns`, and arrived at `arrived_ns` at the earliest.
     pub fn admit<'a>(
@@ -493,6 +501,21 @@ mod tests {
         assert_eq!(follower.heard().from_others, 6);
         assert_eq!(follower.heard().datagrams, 0, "nothing was followed");
         assert_eq!(anybody.heard().from_others, 0);
+    }
+
+    #[test]
+    fn a_sender_is_kept_that_another_process_has_heard() {
+        let (kept, other) = (A.parse().unwrap(), "10.0.0.1:5001".parse().unwrap());
+        let packet = rtp(1, 1);
+        let mut follower = Follower::new(SECOND).keeping_sender(SECOND);
+        follower.keep(kept, 0);
+        let mut admits = |from, now_ns| {
+            let all = std::iter::once(packet.as_slice());
+            follower.admit(from, all, (now_ns, now_ns), drop)
+        };
+        assert!(!admits(other, SECOND - 1));
+        assert!(admits(kept, SECOND - 1));
+        assert!(admits(other, 2 * SECOND), "the other is silent");
     }
 
     #[test]

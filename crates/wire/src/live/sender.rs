@@ -40,6 +40,16 @@ impl SenderLock {
         }
     }
 
+    /// Keeps the sender of a stream that was heard elsewhere.
+    pub(super) const fn keep(&mut self, address: SocketAddr, heard_ns: u64) {
+        self.sender = Some(Sender {
+            address,
+            heard_ns,
+            is_stream: true,
+            has_refused: false,
+        });
+    }
+
     /// Judges datagrams from `from` that were taken in at `now_ns`, and arrived at `arrived_ns` at
     /// the earliest: what the sender sent in between may still wait to be taken in. `is_stream`
     /// says whether they are a stream's.
