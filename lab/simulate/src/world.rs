@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::Settings;
 use crate::audience::Audience;
 use crate::routing::{Policy, Routing, Seen};
+use crate::script::Arrival;
 use crate::shelf::Shelf;
 
 /// All there is.
@@ -27,6 +28,8 @@ pub(crate) struct World {
     waiting: VecDeque<Vec<Waiting>>,
     /// Nodes that died, and when that will be known.
     dying: Vec<(usize, u32)>,
+    /// Who came, if somebody wants to know.
+    pub(crate) arrivals: Option<Vec<Arrival>>,
     pub(crate) counts: Counts,
 }
 
@@ -86,6 +89,7 @@ impl World {
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
             dying: Vec::new(),
+            arrivals: None,
             counts: Counts::default(),
         }
     }
@@ -160,7 +164,17 @@ impl World {
             node: u32::try_from(node).expect("nodes are numbered by u32"),
             film: waiting.film,
         };
-        later(&mut self.leaving, self.audience.stay_s(), visit);
+        let stay_s = self.audience.stay_s();
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.push(Arrival {
+                at_s: self.now_s - self.settings.tell_s,
+                film: waiting.film,
+                asked: u32::try_from(asked).expect("nodes are numbered by u32"),
+                served: visit.node,
+                stay_s: u32::try_from(stay_s).unwrap_or(u32::MAX),
+            });
+        }
+        later(&mut self.leaving, stay_s, visit);
     }
 
     /// Nodes whose load has moved tell the registry, and the others a sign of life now and then.
