@@ -110,18 +110,21 @@ impl World {
     /// A second goes by, in which so many come on average.
     pub(crate) fn second(&mut self, comes: f64) {
         self.now_s += 1;
-        for visit in self.leaving.pop_front().unwrap_or_default() {
-            self.viewers[visit.node as usize] -= 1;
-            self.demand[visit.film as usize] -= 1;
-        }
+        let mut leaving = self.leaving.pop_front().unwrap_or_default().into_iter();
         for waiting in self.waiting.pop_front().unwrap_or_default() {
             self.ask(waiting);
         }
-        for _ in 0..self.audience.count(comes) {
+        let (leave, come) = (leaving.len(), self.audience.count(comes) as usize);
+        for number in 0..come {
+            // In the course of the second, as others come: if all left first, each node would find
+            // itself below what all told at the second's end, and keep whom it should send on.
+            let left = leave * (number + 1) / come - leave * number / come;
+            leaving.by_ref().take(left).for_each(|it| self.leave(it));
             let film = self.audience.film();
             let is_lost = false;
             self.ask(Waiting { film, is_lost });
         }
+        leaving.for_each(|it| self.leave(it));
         let known: Vec<_> = self
             .dying
             .extract_if(.., |&mut (_, at)| at <= self.now_s)
@@ -130,6 +133,11 @@ impl World {
             self.routing.gone(node);
         }
         self.tell();
+    }
+
+    fn leave(&mut self, visit: Visit) {
+        self.viewers[visit.node as usize] -= 1;
+        self.demand[visit.film as usize] -= 1;
     }
 
     /// Somebody asks some node.
