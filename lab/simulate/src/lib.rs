@@ -6,8 +6,9 @@
 //! consistent hashing, and whichever node was asked. Nothing is sent and no clock is read, so that
 //! one seed gives one result.
 //!
-//! `settings` and `script` (names, and who came) stand alone, `audience` (films and viewers), `shelf` (what a node keeps) and
-//! `routing` stand on it, `world` on all of these, and `run` carries a simulation out and counts.
+//! `settings` and `script` (names, and who came) stand alone, `audience` (films and viewers),
+//! `shelf` (what a node keeps) and `routing` stand on them, `world` on all of these, and `run`
+//! carries a simulation out and counts.
 
 #![forbid(unsafe_code)]
 
