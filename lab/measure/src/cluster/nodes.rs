@@ -141,7 +141,7 @@ fn films(media: &Path, settings: &Settings) -> Result<(), ExperimentError> {
 fn options(node: u32, settings: &Settings) -> Vec<String> {
     let (host, name) = (host(node), node_name(node));
     let simulated = &settings.simulated;
-    let each = (RTP_PORTS.1 - RTP_PORTS.0) / simulated.nodes & !1;
+    let each = ((RTP_PORTS.1 - RTP_PORTS.0) / simulated.nodes) & !1;
     let first = RTP_PORTS.0 + node * each;
     let life_s = simulated.tell_s * 3;
     let most = simulated.viewers.saturating_mul(2);
