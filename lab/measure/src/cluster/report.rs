@@ -71,11 +71,11 @@ fn served(record: &ClusterRecord) -> Table {
         "From the first viewer to the last, of the real nodes", for run in &record.runs;
         Column::count("viewers", 0) => vec![ratio(run.visits.len() as u64, 1)],
         Column::count("failed", 0).less() => vec![ratio(run.failed, 1)],
-        Column::count("at once", 0) => Vec::from_iter(median(&at_once(run))),
+        Column::count("at once", 0) => Vec::from_iter(median(at_once(run))),
         Column::percent("where the simulation has them", 1) =>
             vec![ratio(alike(run), run.visits.len() as u64)],
-        Column::ms("until played to", 1).less() => Vec::from_iter(median(&joined(run))),
-        Column::ms("came late", 1).less() => Vec::from_iter(median(&late(run))),
+        Column::ms("until played to", 1).less() => Vec::from_iter(median(joined(run))),
+        Column::ms("came late", 1).less() => Vec::from_iter(median(late(run))),
         Column::count("RTP packets", 0) => vec![ratio(run.packets_sent, 1)],
         Column::number("read of films", Unit::Bytes) => vec![ratio(run.read_bytes, 1)],
     }
