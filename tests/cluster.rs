@@ -282,6 +282,35 @@ fn entries_that_are_none_are_ignored_and_told() {
     cluster.wait_for_nodes(3);
 }
 
+/// It says less than this version knows, and more: what is missing counts as none. It is the home
+/// of every film by its size, and nobody can be sent there, since it names no address.
+#[test]
+fn a_node_of_the_previous_version_is_known_and_not_sent_to() {
+    require_root!();
+    require_programs!("nats-server");
+    let cluster = Cluster::start(LONG_LIFE);
+    let yesterday = br#"{"format":1,"node":"yesterday","capacity_bps":900000000000000,
+        "accepts":true,"weight":7,"addresses":{"rtmp":"192.0.2.1:1935"},"films":[{"key":1}]}"#;
+    cluster.publish("yesterday", yesterday);
+    for node in 0..3 {
+        wait_until("it is known", || cluster.of_cluster(node, "nodes") == 4);
+        assert_eq!(cluster.of_cluster(node, "ignored"), 0);
+        let said = "node yesterday is there, version";
+        let told = cluster.nodes[node].process.wait_for_line(said, LONG);
+        assert!(told.is_some(), "{said}");
+        for film in 0..FILMS {
+            let url = cluster.rtsp_url(node, film);
+            assert_eq!(cluster.describe(node, &url), (200, None));
+            let target = format!("/film-{film}.ts");
+            let viewer = format!("of {node} and {film}");
+            assert_eq!(cluster.get(node, &target, &viewer), (200, None));
+        }
+    }
+    let (code, said) = cluster.command(0, &["status"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("node       yesterday"), "{said}");
+}
+
 #[test]
 fn a_node_that_drains_sends_who_comes_to_the_others() {
     require_root!();

@@ -341,3 +341,48 @@ fn with_the_store_gone_warm_films_play_and_cold_get_503() {
     watch(&site.testbed, "cold.ts", &ts, None);
     site.stop();
 }
+
+/// Who downloads gets what was read before, and then the connection's end: never all that was
+/// announced, and no other bytes. Whoever asks for something else is not kept by it.
+#[test]
+fn a_download_ends_early_when_the_store_goes_and_nothing_else() {
+    require_root!();
+    require_programs!("curl", "ffmpeg");
+    let large = film(Container::Mp4, 8_000_000, 60).unwrap();
+    let bytes = fs::read(&large).unwrap();
+    let (clip, ts) = clip_file(6.0);
+    let films = [
+        ("large.mp4", &*large),
+        ("warm.ts", clip.path()),
+        ("cold.ts", clip.path()),
+    ];
+    let (store, site) = serve(&films, &[]);
+    watch(&site.testbed, "warm.ts", &ts, None);
+    let folder = tempfile::tempdir().unwrap();
+    let came = folder.path().join("large.mp4");
+    let mut curl = site.testbed.rcv.command("curl");
+    curl.args(["-sS", "--limit-rate", "4M", "-o"]).arg(&came);
+    curl.arg("http://10.77.0.1:8080/large.mp4");
+    let mut curl = Process::start(&mut curl).unwrap();
+    let length = || fs::metadata(&came).map_or(0, |it| it.len());
+    wait_until("some of it came", || length() > 2_000_000);
+    store.change(|state| state.is_gone = true);
+    watch(&site.testbed, "warm.ts", &ts, None);
+    assert!(get(&site, "/warm.ts", "").body == *ts);
+    let answer = get(&site, "/cold.ts", "");
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(answer.header("Retry-After"), Some("5"), "{answer:?}");
+    // 18: it ended with bytes outstanding; 56: it was reset (curl's manual).
+    let status = curl.wait(LONG).unwrap();
+    assert!(matches!(status.code(), Some(18 | 56)), "{}", curl.log());
+    let part = fs::read(&came).unwrap();
+    assert!((2_000_000..bytes.len()).contains(&part.len()));
+    assert!(bytes.starts_with(&part), "{} bytes", part.len());
+    // It goes on where it ended when the store is back.
+    store.change(|state| state.is_gone = false);
+    let more = format!("Range: bytes={}-\r\n", part.len());
+    let rest = get(&site, "/large.mp4", &more);
+    assert_eq!(rest.status, 206, "{}", rest.status);
+    assert!(rest.body == bytes[part.len()..]);
+    site.stop();
+}

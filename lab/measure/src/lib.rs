@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod cluster;
 pub mod compare;
 pub mod cue;
 pub mod error;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Settings;
 use crate::audience::Audience;
+use crate::script::{film_key, node_key};
 
 /// A way to choose a viewer's node.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -260,12 +261,4 @@ fn told_from(viewers: u64, nodes: usize) -> u32 {
     (viewers as f64 / nodes.max(1) as f64 * TOLD_PART)
         .ceil()
         .max(1.0) as u32
-}
-
-fn node_key(place: u32) -> Key {
-    Key::of(&format!("node-{place}"))
-}
-
-fn film_key(rank: u32) -> Key {
-    Key::of(&format!("films/{rank}.mp4"))
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::routing::Policy;
+use crate::script::Arrival;
 use crate::settings::{Settings, SettingsError};
 use crate::world::{Counts, World};
 
@@ -66,6 +67,29 @@ pub fn run(
 ) -> Result<Run, SettingsError> {
     settings.check()?;
     let mut world = World::new(policy, settings);
+    Ok(simulate(policy, settings, &mut world, progress))
+}
+
+/// The same by the product's rule, and who came, in their order: for real nodes that are to have
+/// the same viewers.
+///
+/// # Errors
+///
+/// Settings that cannot be simulated.
+pub fn run_with_arrivals(settings: &Settings) -> Result<(Run, Vec<Arrival>), SettingsError> {
+    settings.check()?;
+    let mut world = World::new(Policy::Route, settings);
+    world.arrivals = Some(Vec::new());
+    let run = simulate(Policy::Route, settings, &mut world, &mut |_| ());
+    Ok((run, world.arrivals.take().unwrap_or_default()))
+}
+
+fn simulate(
+    policy: Policy,
+    settings: &Settings,
+    world: &mut World,
+    progress: &mut dyn FnMut(f64),
+) -> Run {
     let losses = u32::try_from(settings.losses.len()).unwrap_or(u32::MAX);
     let lasts_s = settings.fill_s
         + settings.settle_s
@@ -91,23 +115,23 @@ pub fn run(
         }
     };
     let nothing: &mut dyn FnMut(&mut World, u32) = &mut |_, _| ();
-    seconds(&mut world, settings.fill_s + settings.settle_s, nothing);
+    seconds(world, settings.fill_s + settings.settle_s, nothing);
     world.counts = Counts::default();
     let mut spread = Vec::new();
-    seconds(&mut world, settings.observe_s, &mut |world, _| {
+    seconds(world, settings.observe_s, &mut |world, _| {
         spread.push(world.spread())
     });
     let counts = std::mem::take(&mut world.counts);
     let losses = settings.losses.iter().map(|&nodes| {
         let mut loss = Watched::new(nodes, world.lose(nodes));
-        seconds(&mut world, settings.loss_s, &mut |world, second| {
+        seconds(world, settings.loss_s, &mut |world, second| {
             loss.second(world, second)
         });
         let counts = std::mem::take(&mut world.counts);
         loss.ended(&counts, settings)
     });
     let losses = losses.collect();
-    Ok(Run {
+    Run {
         policy,
         joins: counts.joins,
         warm: counts.warm,
@@ -117,7 +141,7 @@ pub fn run(
         store_bytes: store_bytes(&counts, settings),
         spread,
         losses,
-    })
+    }
 }
 
 /// Nodes that died, as it is watched what follows.
@@ -206,6 +230,25 @@ mod tests {
             ..settings
         };
         assert_ne!(once, simulated(Policy::Route, &other));
+    }
+
+    #[test]
+    fn those_who_came_are_told_as_they_were_counted() {
+        let settings = Settings {
+            losses: Vec::new(),
+            ..small()
+        };
+        let (run, arrivals) = run_with_arrivals(&settings).unwrap();
+        assert_eq!(run, simulated(Policy::Route, &settings));
+        let counted_from_s = settings.fill_s + settings.settle_s;
+        let counted = arrivals.iter().filter(|it| it.at_s > counted_from_s);
+        assert_eq!(counted.count() as u64, run.joins);
+        let lasts_s = counted_from_s + settings.observe_s;
+        assert!(arrivals.is_sorted_by_key(|it| it.at_s));
+        for arrival in arrivals {
+            assert!((1..=lasts_s).contains(&arrival.at_s), "{arrival:?}");
+            assert!(arrival.asked < settings.nodes && arrival.served < settings.nodes);
+        }
     }
 
     #[test]

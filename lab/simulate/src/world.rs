@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::Settings;
 use crate::audience::Audience;
 use crate::routing::{Policy, Routing, Seen};
+use crate::script::Arrival;
 use crate::shelf::Shelf;
 
 /// All there is.
@@ -27,6 +28,8 @@ pub(crate) struct World {
     waiting: VecDeque<Vec<Waiting>>,
     /// Nodes that died, and when that will be known.
     dying: Vec<(usize, u32)>,
+    /// Who came, if somebody wants to know.
+    pub(crate) arrivals: Option<Vec<Arrival>>,
     pub(crate) counts: Counts,
 }
 
@@ -86,6 +89,7 @@ impl World {
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
             dying: Vec::new(),
+            arrivals: None,
             counts: Counts::default(),
         }
     }
@@ -106,18 +110,21 @@ impl World {
     /// A second goes by, in which so many come on average.
     pub(crate) fn second(&mut self, comes: f64) {
         self.now_s += 1;
-        for visit in self.leaving.pop_front().unwrap_or_default() {
-            self.viewers[visit.node as usize] -= 1;
-            self.demand[visit.film as usize] -= 1;
-        }
+        let mut leaving = self.leaving.pop_front().unwrap_or_default().into_iter();
         for waiting in self.waiting.pop_front().unwrap_or_default() {
             self.ask(waiting);
         }
-        for _ in 0..self.audience.count(comes) {
+        let (leave, come) = (leaving.len(), self.audience.count(comes) as usize);
+        for number in 0..come {
+            // In the course of the second, as others come: if all left first, each node would find
+            // itself below what all told at the second's end, and keep whom it should send on.
+            let left = leave * (number + 1) / come - leave * number / come;
+            leaving.by_ref().take(left).for_each(|it| self.leave(it));
             let film = self.audience.film();
             let is_lost = false;
             self.ask(Waiting { film, is_lost });
         }
+        leaving.for_each(|it| self.leave(it));
         let known: Vec<_> = self
             .dying
             .extract_if(.., |&mut (_, at)| at <= self.now_s)
@@ -126,6 +133,11 @@ impl World {
             self.routing.gone(node);
         }
         self.tell();
+    }
+
+    fn leave(&mut self, visit: Visit) {
+        self.viewers[visit.node as usize] -= 1;
+        self.demand[visit.film as usize] -= 1;
     }
 
     /// Somebody asks some node.
@@ -160,7 +172,17 @@ impl World {
             node: u32::try_from(node).expect("nodes are numbered by u32"),
             film: waiting.film,
         };
-        later(&mut self.leaving, self.audience.stay_s(), visit);
+        let stay_s = self.audience.stay_s();
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.push(Arrival {
+                at_s: self.now_s - self.settings.tell_s,
+                film: waiting.film,
+                asked: u32::try_from(asked).expect("nodes are numbered by u32"),
+                served: visit.node,
+                stay_s: u32::try_from(stay_s).unwrap_or(u32::MAX),
+            });
+        }
+        later(&mut self.leaving, stay_s, visit);
     }
 
     /// Nodes whose load has moved tell the registry, and the others a sign of life now and then.

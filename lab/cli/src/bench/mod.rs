@@ -4,6 +4,7 @@
 //! and print their tables. What all of them have in common is in [`frame`](crate::frame).
 
 mod capacity;
+mod cluster;
 mod cue;
 mod game;
 mod group;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use capacity::Capacity;
+use cluster::Cluster;
 use cue::Cue;
 use game::Game;
 use group::Group;
@@ -59,6 +61,7 @@ enum Experiment {
     Http(Http),
     Paths(Paths),
     Trains(Trains),
+    Cluster(Cluster),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -80,5 +83,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Http(arguments) => http::run(arguments, out),
         Experiment::Paths(arguments) => paths::run(arguments, out),
         Experiment::Trains(arguments) => trains::run(arguments, out),
+        Experiment::Cluster(arguments) => cluster::run(arguments, out),
     }
 }

@@ -10,8 +10,8 @@ use crate::load::http_report::http_report;
 use crate::lock::{caches, reliability, reuse};
 use crate::table::Report;
 use crate::{
-    capacity, cue, game, group, http, load, lock, mechanisms, model, paths, primitives, relay,
-    serve, simulate, trains,
+    capacity, cluster, cue, game, group, http, load, lock, mechanisms, model, paths, primitives,
+    relay, serve, simulate, trains,
 };
 
 /// What a record says.
@@ -23,6 +23,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
     let told = match record.experiment.as_str() {
         caches::NAME => told(record, caches::report),
         capacity::NAME => told(record, capacity::report),
+        cluster::NAME => told(record, cluster::report),
         cue::NAME => told(record, cue::report),
         cue::scan::NAME => told(record, cue::scan::report),
         game::NAME => told(record, game::report),
