@@ -184,8 +184,7 @@ impl Server {
         let (channels, upkeep) = Channels::start(settings, &mut sockets, &runtime)?;
         let published = PublishedChannels::new(&config.channels, &config.limits);
         let all = (&channels, &published);
-        let running = downloads.as_ref();
-        let running = (running, &live);
+        let running = (downloads.as_ref(), &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
         clustered::join(&config, [&addresses, &tls_addresses], &watched, running.0);
         let (office, wished, reloads) = Office::new(&authorizer);

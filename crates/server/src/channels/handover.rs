@@ -17,8 +17,8 @@
 //! | | begins to receive |
 //!
 //! The API's members are told because nobody else knows them; the successor's API answers when it
-//! has them. A predecessor that ends in the midst of this has closed the socket; one whose successor
-//! does not answer has waited long enough after [`HANDOVER_ANSWER_TIME_MAX`].
+//! has them. A predecessor that ends in the midst of this has closed the socket; one whose
+//! successor does not answer has waited long enough after [`HANDOVER_ANSWER_TIME_MAX`].
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
