@@ -55,7 +55,7 @@ pub struct Ingress {
     knocked_ns: u64,
     devices: Vec<String>,
     backlog_packets_max: u32,
-    #[expect(dead_code, reason = "holds the program and its attachments")]
+    /// Holds the program and its attachments, until it is detached.
     ebpf: Option<Ebpf>,
 }
 
