@@ -160,8 +160,8 @@ impl Follower {
         Self { lock, ..self }
     }
 
-    /// Keeps to `from`, which was heard just now, if it keeps to a sender: by another process, whose
-    /// stream this one goes on with.
+    /// Keeps to `from`, which was heard just now, if it keeps to a sender: by another process,
+    /// whose stream this one goes on with.
     pub fn keep(&mut self, from: SocketAddr, now_ns: u64) {
         if let Some(lock) = &mut self.lock {
             lock.keep(from, now_ns);
