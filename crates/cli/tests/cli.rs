@@ -420,6 +420,12 @@ fn a_configuration_file_is_checked() {
     let refused = onrush(&["serve", "--config", path]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains(":2:1: server.burts: "));
+    fs::write(path, "[server]\ncache = \"1GiB\"\n").unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_onrush"));
+    let checked = check.args(["check", path]).env("ONRUSH_BURST", "2s");
+    let checked = checked.output().unwrap();
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(text(&checked.stdout).starts_with("ONRUSH_BURST: is \"2s\": "));
     let missing = onrush(&["check", "/no/such"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("No such file"));

@@ -1,4 +1,5 @@
-//! From options, environment and file to one list of words: what `onrush serve` is told in all.
+//! From options, environment and file to one list of words: what `onrush serve` is told in all; and
+//! what the environment changes of what a file says, which `onrush check` judges.
 //!
 //! An option wins over its environment variable, and that over the file. What wins replaces: of an
 //! option that may stand several times nothing is added up. The words are then parsed as if all had
@@ -7,12 +8,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
 use super::keys::{CHANNEL, Key, Keys, Kind};
-use super::read::{Mistake, position, read, text_of};
+use super::read::{Mistake, Said, Value, position, read, text_of};
 
 /// The option that names the file, and its environment variable.
 pub(super) const CONFIG: &str = "config";
@@ -49,7 +50,9 @@ pub(crate) fn merged(
     };
     for key in keys.all().filter(|key| !is_typed(&typed, key)) {
         if let Some(value) = variable(&key.variable()).filter(|value| !value.is_empty()) {
-            more.extend(of_variable(&keys, key, &value)?);
+            let values = of_variable(&keys, key, &value);
+            let values = values.map_err(|fault| anyhow!("{} {fault}", key.variable()))?;
+            more.extend(values.iter().map(|value| OsString::from(key.word(value))));
         }
     }
     if let Some(file) = file {
@@ -62,6 +65,9 @@ pub(crate) fn merged(
 
 /// A mistake as it is printed: where, about what, what is wrong and what to write instead.
 pub(crate) fn line(path: &Path, text: &str, mistake: &Mistake) -> String {
+    if mistake.is_of_variable {
+        return format!("{}: {}", mistake.path, mistake.reason);
+    }
     let (line, column) = position(text, mistake.at);
     let about = match &*mistake.path {
         "" => String::new(),
@@ -101,17 +107,58 @@ fn of_file(
     Ok(values.map(|it| it.key.word(&it.value).into()).collect())
 }
 
-/// The words for a variable: several values stand behind each other with commas between.
-fn of_variable(keys: &Keys, key: &Key, value: &OsStr) -> anyhow::Result<Vec<OsString>> {
-    let name = key.variable();
-    let text = value
-        .to_str()
-        .with_context(|| format!("{name} is not UTF-8"))?;
+/// Has what a file says be as `onrush serve` would take it in this environment: what a variable
+/// says stands in place of what the file says of the same, and its faults are mistakes, too.
+pub(super) fn with_variables<'k>(
+    keys: &'k Keys,
+    said: &mut Said<'k>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) {
+    for key in keys.all() {
+        let Some(value) = variable(&key.variable()).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        let is_channels = key.option() == Some(CHANNEL);
+        // Of other channels the file's members count as little as its inputs.
+        let is_replaced = |it: &Value<'_>| match it.is_of_variable {
+            true => false,
+            false => it.key.id() == key.id() || is_channels && it.key.section == CHANNEL,
+        };
+        said.values.retain(|it| !is_replaced(it));
+        match of_variable(keys, key, &value) {
+            Ok(values) => {
+                let values = values.into_iter().enumerate();
+                said.values.extend(values.map(|(number, value)| Value {
+                    key,
+                    value,
+                    at: 0,
+                    number,
+                    is_of_variable: true,
+                }));
+            }
+            Err(fault) => said.mistakes.push(Mistake {
+                at: 0,
+                path: key.variable(),
+                is_of_variable: true,
+                reason: fault,
+            }),
+        }
+    }
+}
+
+/// The values that a variable gives an option: several stand behind each other with commas between.
+/// A flag has one that says nothing, or none.
+///
+/// # Errors
+///
+/// What is wrong with it, to be said behind the variable's name.
+fn of_variable(keys: &Keys, key: &Key, value: &OsStr) -> Result<Vec<String>, String> {
+    let text = value.to_str().ok_or("is not UTF-8")?;
     if key.kind == Kind::Flag {
         return match text {
-            "true" | "1" => Ok(vec![key.word("").into()]),
+            "true" | "1" => Ok(vec![String::new()]),
             "false" | "0" => Ok(Vec::new()),
-            _ => bail!("{name} is {text:?}: write true or false"),
+            _ => Err(format!("is {text:?}: write true or false")),
         };
     }
     // Members of several channels are a list, too.
@@ -122,10 +169,10 @@ fn of_variable(keys: &Keys, key: &Key, value: &OsStr) -> anyhow::Result<Vec<OsSt
     };
     for value in &values {
         if let Some(fault) = keys.fault(key, value) {
-            bail!("{name} is {text:?}: {fault}");
+            return Err(format!("is {text:?}: {fault}"));
         }
     }
-    Ok(values.into_iter().map(|it| key.word(it).into()).collect())
+    Ok(values.into_iter().map(ToOwned::to_owned).collect())
 }
 
 fn is_typed(typed: &ArgMatches, key: &Key) -> bool {

@@ -15,6 +15,8 @@ mod reload;
 mod tests;
 mod whole;
 
+use std::env;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,6 +36,10 @@ use crate::serve_options::Serve;
 /// write instead: keys and values, what does not fit together, and files, folders and processors
 /// that are not there. Nothing is started, and nothing listens. What is right is told by the exit
 /// code: 0, or 1 if there are mistakes.
+///
+/// Variables of the environment (ONRUSH_BURST for --burst) are judged with the file, and in place
+/// of what it says of the same, as onrush serve --config FILE would take both here. To have a file
+/// judged alone: env --ignore-environment "$(command -v onrush)" check FILE
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// The configuration file
@@ -69,7 +75,7 @@ pub(crate) fn check(arguments: &Check, out: &mut dyn Write) -> anyhow::Result<Ex
     let path = &arguments.file;
     let text = read::text_of(path).with_context(|| path.display().to_string())?;
     let keys = Keys::new();
-    let mistakes = mistakes(&keys, &text);
+    let mistakes = mistakes(&keys, &text, |name| env::var_os(name));
     for mistake in &mistakes {
         writeln!(out, "{}", merge::line(path, &text, mistake))?;
     }
@@ -97,7 +103,8 @@ pub(crate) fn print(arguments: &Config, out: &mut dyn Write) -> anyhow::Result<E
 /// All mistakes of the text, a line each.
 pub(crate) fn serve_of(text: &str) -> anyhow::Result<Serve> {
     let keys = Keys::new();
-    let mistakes = mistakes(&keys, text);
+    // Whoever embeds a server has said all of it.
+    let mistakes = mistakes(&keys, text, |_| None);
     if !mistakes.is_empty() {
         let lines = mistakes.iter().map(|mistake| {
             // There is no file to name.
@@ -112,9 +119,14 @@ pub(crate) fn serve_of(text: &str) -> anyhow::Result<Serve> {
     Ok(Serve::from_arg_matches(&matches)?)
 }
 
-/// All mistakes of a file, in the order of their places.
-fn mistakes(keys: &Keys, text: &str) -> Vec<read::Mistake> {
-    let said = read::read(keys, text);
+/// All mistakes of a file and of the variables that stand beside it, in the order of their places.
+fn mistakes(
+    keys: &Keys,
+    text: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Vec<read::Mistake> {
+    let mut said = read::read(keys, text);
+    merge::with_variables(keys, &mut said, variable);
     let mut all = said.mistakes.clone();
     all.extend(whole::check(keys, &said));
     all.sort_by_key(|mistake| mistake.at);

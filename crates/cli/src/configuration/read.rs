@@ -28,8 +28,10 @@ pub(crate) const LIST_MAX: usize = 1024;
 pub(crate) struct Mistake {
     /// The byte where it begins.
     pub(crate) at: usize,
-    /// The key that it is about; empty if it is about none.
+    /// The key that it is about, or the variable; empty if it is about none.
     pub(crate) path: String,
+    /// It is not in the file, but in a variable of the environment.
+    pub(crate) is_of_variable: bool,
     /// What is wrong, and what to write instead.
     pub(crate) reason: String,
 }
@@ -43,6 +45,8 @@ pub(crate) struct Value<'k> {
     pub(crate) at: usize,
     /// Of a list, the number of the value in it; of a channel, that of its section.
     pub(crate) number: usize,
+    /// The environment says so, and the file does not count.
+    pub(crate) is_of_variable: bool,
 }
 
 /// What a file says.
@@ -55,7 +59,10 @@ pub(crate) struct Said<'k> {
 impl Value<'_> {
     /// What the value is called, for people.
     pub(crate) fn path(&self) -> String {
-        path_of(self.key, self.number)
+        match self.is_of_variable {
+            true => self.key.variable(),
+            false => path_of(self.key, self.number),
+        }
     }
 }
 
@@ -69,6 +76,7 @@ impl<'k> Said<'k> {
         self.mistakes.push(Mistake {
             at,
             path: path.into(),
+            is_of_variable: false,
             reason: reason.into(),
         });
     }
@@ -188,6 +196,7 @@ fn read_keys<'k>(keys: &'k Keys, section: &'k Section, table: &DeTable<'_>, said
                     value,
                     at,
                     number,
+                    is_of_variable: false,
                 }),
             }
         }
@@ -241,6 +250,7 @@ fn read_channel<'k>(
                     value: named,
                     at,
                     number,
+                    is_of_variable: false,
                 }),
             }
         }

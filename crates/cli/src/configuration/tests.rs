@@ -3,8 +3,13 @@
 use std::fs;
 
 use super::keys::Keys;
-use super::mistakes;
-use super::read::position;
+use super::merge;
+use super::read::{Mistake, position};
+
+/// The mistakes of a file alone.
+fn mistakes(keys: &Keys, text: &str) -> Vec<Mistake> {
+    super::mistakes(keys, text, |_| None)
+}
 
 /// Text, where its mistake is, and what is said of it, in order.
 type Planted = (&'static str, (usize, usize), &'static [&'static str]);
@@ -412,4 +417,78 @@ fn a_file_that_says_much_has_no_mistakes() {
         folder.path()
     );
     assert_eq!(mistakes(&Keys::new(), &text), []);
+}
+
+/// What is told of a file in an environment, as it is printed.
+fn told_with(variables: &[(&str, &str)], text: &str) -> Vec<String> {
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(of, _)| *of == name);
+        found.map(|(_, value)| value.into())
+    };
+    let found = super::mistakes(&Keys::new(), text, variable);
+    let line = |it| merge::line("f".as_ref(), text, it);
+    found.iter().map(line).collect()
+}
+
+/// As `onrush serve` would find it: what stands beside the file can be wrong, or make the file so.
+#[test]
+fn variables_are_judged_with_the_file() {
+    let text = "[listen]\nrtsp = 80\nhttp = 81\n";
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
+        (
+            &[("ONRUSH_BURST", "2s")],
+            text,
+            &["ONRUSH_BURST: is \"2s\": ", "allowed is 1ms to 1s"],
+        ),
+        (
+            &[("ONRUSH_TLS_UDP", "yes")],
+            text,
+            &["ONRUSH_TLS_UDP: is \"yes\": write true or false"],
+        ),
+        (
+            &[("ONRUSH_METRICS", "80")],
+            text,
+            &["f:2:8: listen.rtsp: port 80 is taken by ONRUSH_METRICS already"],
+        ),
+        (
+            &[("ONRUSH_TLS_CERTIFICATE", "/no/such")],
+            text,
+            &["ONRUSH_TLS_CERTIFICATE: of no use alone: write tls.key, too"],
+        ),
+        (
+            &[("ONRUSH_TO", "tw=10.0.0.7:1")],
+            "[[channel]]\nname = \"tv\"\ninput = 5004\n",
+            &["ONRUSH_TO: ", "there are: tv"],
+        ),
+        (
+            &[("ONRUSH_USERS", "/no/such")],
+            text,
+            &["ONRUSH_USERS: ", "/no/such"],
+        ),
+    ];
+    for (variables, text, said) in cases {
+        let told = told_with(variables, text);
+        let is_told = said.iter().all(|it| told.concat().contains(it));
+        assert!(told.len() == 1 && is_told, "{variables:?}: {told:#?}");
+    }
+}
+
+/// What serve would not take from the file is not judged; what it takes from nowhere else is.
+#[test]
+fn variables_stand_in_place_of_what_the_file_says() {
+    let same_port = "[listen]\nrtsp = 80\nhttp = 80\n";
+    assert_eq!(told_with(&[], same_port).len(), 1);
+    assert_eq!(told_with(&[("ONRUSH_HTTP", "")], same_port).len(), 1);
+    assert_eq!(told_with(&[("ONRUSH_HTTP", "81, 82")], same_port), [""; 0]);
+    let members = "[[channel]]\nname = \"tv\"\ninput = 5004\nmembers = \"/no/such\"\n";
+    assert_eq!(told_with(&[], members).len(), 1);
+    assert_eq!(told_with(&[("ONRUSH_CHANNEL", "a=5004")], members), [""; 0]);
+    let alone = "[tls]\nudp = true\n";
+    assert_eq!(told_with(&[], alone).len(), 1);
+    assert_eq!(told_with(&[("ONRUSH_TLS_UDP", "false")], alone), [""; 0]);
+    assert_eq!(told_with(&[("ONRUSH_TLS", "self-signed")], alone), [""; 0]);
+    // The server does not start with a value of the file that is none, whatever stands beside it.
+    let wrong = "[server]\nburst = \"2s\"\n";
+    assert_eq!(told_with(&[("ONRUSH_BURST", "5ms")], wrong).len(), 1);
 }

@@ -72,6 +72,7 @@ fn mistake(value: &Value<'_>, reason: impl Into<String>) -> Mistake {
     Mistake {
         at: value.at,
         path: value.path(),
+        is_of_variable: value.is_of_variable,
         reason: reason.into(),
     }
 }
@@ -162,7 +163,7 @@ fn clash(keys: &Keys, said: &Said<'_>, error: &clap::Error) -> Option<Mistake> {
     let [first, .., last] = both[..] else {
         return None;
     };
-    let reason = format!("not beside {}: leave one of them out", first.key.path());
+    let reason = format!("not beside {}: leave one of them out", first.path());
     Some(mistake(last, reason))
 }
 
@@ -172,8 +173,10 @@ fn located(keys: &Keys, said: &Said<'_>, error: &str) -> Mistake {
     let mut at = None;
     for option in options(error) {
         if let Some(key) = keys.of_option(option) {
-            reason = reason.replace(&format!("--{option}"), &key.path());
-            at = at.or_else(|| said.of(key.id()).next());
+            let value = said.of(key.id()).next();
+            let path = value.map_or_else(|| key.path(), Value::path);
+            reason = reason.replace(&format!("--{option}"), &path);
+            at = at.or(value);
         }
     }
     let by_value = said
@@ -185,6 +188,7 @@ fn located(keys: &Keys, said: &Said<'_>, error: &str) -> Mistake {
         None => Mistake {
             at: 0,
             path: String::new(),
+            is_of_variable: false,
             reason,
         },
     }
