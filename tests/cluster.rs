@@ -86,6 +86,86 @@ fn players_find_the_home_of_a_film_from_each_node() {
     }
 }
 
+/// Where a viewer is sent, without what it is called there; and that.
+fn traced(location: Option<String>) -> (String, String) {
+    let location = location.expect("it is sent on");
+    let (before, behind) = location.split_once("trace=").expect(&location);
+    let (trace, behind) = behind.split_at(16);
+    assert!(trace.chars().all(|it| it.is_ascii_hexdigit()), "{location}");
+    let behind = behind.strip_prefix('&').expect(&location);
+    (format!("{before}{behind}"), trace.to_owned())
+}
+
+/// By one number: where it was sent on, where it came, what it played there.
+#[test]
+fn a_viewer_is_found_in_the_logs_of_both_nodes() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg", "gst-launch-1.0", "curl");
+    let cluster = Cluster::start(LONG_LIFE);
+    let home = cluster.home(0);
+    let other = (home + 1) % 3;
+    let lines = |node: usize, words: &[&str]| {
+        let log = cluster.nodes[node].process.log();
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        let found = log.lines().filter(has_all).map(str::to_owned);
+        found.collect::<Vec<_>>()
+    };
+    let traces = || {
+        let there = format!(" to node node-{}, ", home + 1);
+        let sent_on = lines(other, &["is sent on", "\"film-0.ts\"", &there]);
+        let trace = |line: &String| {
+            let (_, behind) = line.split_once("trace ").expect(line);
+            behind[..16].to_owned()
+        };
+        sent_on.iter().map(trace).collect::<Vec<_>>()
+    };
+    let mut seen = traces().len();
+    // What the next viewer is called, as the node says that was asked.
+    let mut next = || {
+        wait_until("it is told who is sent on", || traces().len() > seen);
+        seen += 1;
+        assert_eq!(traces().len(), seen);
+        traces().pop().unwrap()
+    };
+    // Each is said once.
+    let assert_told = |trace: &str, words: &[&str]| {
+        let words = [&[trace], words].concat();
+        wait_until(&format!("{words:?}"), || !lines(home, &words).is_empty());
+        assert_eq!(lines(home, &words).len(), 1, "{words:?}");
+    };
+
+    let url = cluster.rtsp_url(other, 0);
+    for is_ffmpeg in [true, false] {
+        if is_ffmpeg {
+            ffmpeg(&cluster.namespace, &url);
+        } else {
+            let mut gst = gstreamer(&cluster.namespace, &url);
+            let (status, log) = Process::run(&mut gst, LONG).unwrap();
+            assert!(status.success(), "{log}");
+        }
+        let trace = next();
+        assert_told(&trace, &["is served here"]);
+        assert_told(&trace, &["session ", " starts: "]);
+        assert_told(&trace, &["session ", " ends ("]);
+    }
+
+    // By HTTP, in two ranges of the URL that it was sent to.
+    let curl = |range: &str, url: &str| {
+        let mut command = cluster.namespace.command("curl");
+        command.args(["-sSfL", "-r", range, "-o", "/dev/null"]);
+        command.args(["-w", "%{url_effective}", url]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let there = curl("0-9", &cluster.http_url(other, 0));
+    let trace = next();
+    let query = format!("?trace={trace}&redirects=1");
+    assert!(there.ends_with(&query), "{there}");
+    curl("10-19", &there);
+    assert_told(&trace, &["is served here"]);
+}
+
 #[test]
 fn who_does_not_follow_is_served_where_it_asks() {
     require_root!();
@@ -98,7 +178,12 @@ fn who_does_not_follow_is_served_where_it_asks() {
     // The rest of the query stays.
     let (status, location) = cluster.describe(other, &format!("{url}?x=y"));
     assert_eq!(status, 302);
-    assert_eq!(location, Some(format!("{there}?x=y&redirects=1")));
+    let (location, trace) = traced(location);
+    assert_eq!(location, format!("{there}?x=y&redirects=1"));
+    // What it is called stays.
+    let (_, location) = cluster.describe(other, &format!("{url}?trace={trace}&redirects=1"));
+    let (location, again) = traced(location);
+    assert_eq!((location, again), (format!("{there}?redirects=2"), trace));
     // Twice is the most, whoever the home is.
     assert_eq!(
         cluster.describe(other, &format!("{url}?redirects=1")).0,
@@ -127,7 +212,8 @@ fn who_does_not_follow_is_served_where_it_asks() {
     for (target, viewer, another) in [("/film-0.ts", "a", "b"), (playlist, "c", "d")] {
         let host = cluster.nodes[home].host;
         let location = format!("http://{host}:8080{target}?redirects=1");
-        assert_eq!(cluster.get(other, target, viewer), (307, Some(location)));
+        let (status, told) = cluster.get(other, target, viewer);
+        assert_eq!((status, traced(told).0), (307, location));
         assert_eq!(cluster.get(other, target, another).0, 307);
         assert_eq!(cluster.get(other, target, viewer), (200, None));
         assert_eq!(cluster.get(home, target, viewer), (200, None));

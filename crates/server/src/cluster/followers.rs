@@ -5,18 +5,21 @@
 //! that of several viewers behind one address who watch the same with the same program some are
 //! served here, too; that costs a redirect less and some memory more.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use onrush_wire::route::Key;
+use onrush_wire::route::{Key, Trace};
 
 use super::Request;
 
 /// Viewers that are remembered.
 pub const SENT_ON_MAX: usize = 16_384;
+
+/// Numbers of viewers that came from other nodes which are remembered, so that each is told once.
+pub const TRACES_MAX: usize = 4096;
 
 /// So long a viewer who was sent on and comes again counts as one that does not follow: longer than
 /// players wait before they try again, shorter than a viewer takes to want the same again.
@@ -28,6 +31,20 @@ pub(super) struct Viewer {
     peer: IpAddr,
     /// What it asks for, how, and what it calls itself.
     wish: u64,
+}
+
+/// Who came from another node, by the number that it was given there.
+#[derive(Debug, Default)]
+pub(super) struct Traces(HashSet<Trace>);
+
+impl Traces {
+    /// Whether it is the first time, as far as that is remembered.
+    pub(super) fn is_new(&mut self, trace: Trace) -> bool {
+        if self.0.len() >= TRACES_MAX && !self.0.contains(&trace) {
+            self.0.clear();
+        }
+        self.0.insert(trace)
+    }
 }
 
 /// When whom was sent on last.
@@ -96,6 +113,7 @@ mod tests {
             peer: IpAddr::from([127, 0, 0, 1]),
             user_agent: b"Lavf",
             redirects: 0,
+            trace: None,
         };
         let film = Key::of(request.film);
         let same = Viewer::new(&request, film);
@@ -130,6 +148,18 @@ mod tests {
             ..request
         };
         assert_eq!(Viewer::new(&again, film), same);
+    }
+
+    #[test]
+    fn a_trace_is_told_once_and_no_more_are_remembered_than_there_may_be() {
+        let mut traces = Traces::default();
+        for number in 0..TRACES_MAX as u64 {
+            assert!(traces.is_new(Trace::new(number)));
+        }
+        assert!(!traces.is_new(Trace::new(0)));
+        assert_eq!(traces.0.len(), TRACES_MAX);
+        assert!(traces.is_new(Trace::new(u64::MAX)));
+        assert_eq!(traces.0.len(), 1);
     }
 
     #[test]

@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 
 use onrush_wire::route::entry::{ENTRY_FILMS_MAX, ENTRY_FORMAT};
 use onrush_wire::route::{
-    Addresses, Asked, Bounds, Cluster, Decision, Entry, Film, Key, Scheme, WarmFilm,
+    Addresses, Asked, Bounds, Cluster, Decision, Entry, Film, Key, Scheme, Trace, WarmFilm,
 };
 use tokio::sync::{mpsc, oneshot};
-use tracing::debug;
+use tracing::{debug, info};
 
 pub(crate) use self::channels::ChannelClaim;
 pub use self::channels::{CLAIM_TIME_MAX, CLAIMS_MAX};
-pub use self::followers::SENT_ON_MAX;
-use self::followers::{Followers, Viewer};
+use self::followers::{Followers, Traces, Viewer};
+pub use self::followers::{SENT_ON_MAX, TRACES_MAX};
 use crate::random::random;
 use crate::users::Authorizer;
 
@@ -125,6 +125,7 @@ pub struct ClusterMember {
     /// What is played here, by film.
     films: Mutex<Vec<Film>>,
     followers: Mutex<Followers>,
+    traces: Mutex<Traces>,
     channels: channels::Channels,
     registry: RwLock<Result<(), String>>,
     forgets: (
@@ -173,8 +174,18 @@ pub(crate) struct Request<'a> {
     pub(crate) scheme: Scheme,
     pub(crate) peer: IpAddr,
     pub(crate) user_agent: &'a [u8],
-    /// How often it was sent on before.
+    /// How often it was sent on before, and what it was called then.
     pub(crate) redirects: u8,
+    pub(crate) trace: Option<Trace>,
+}
+
+/// Where a viewer is to ask instead.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Elsewhere {
+    /// `HOST:PORT`.
+    pub(crate) address: String,
+    /// What the viewer is called there, and in the log.
+    pub(crate) trace: Trace,
 }
 
 /// What a page shows of a node.
@@ -204,6 +215,7 @@ impl ClusterMember {
             view: RwLock::default(),
             films: Mutex::default(),
             followers: Mutex::default(),
+            traces: Mutex::default(),
             channels: channels::Channels::default(),
             registry: RwLock::new(Err("not yet".to_owned())),
             forgets: (forget, Mutex::new(Some(forgotten))),
@@ -354,8 +366,19 @@ impl ClusterMember {
         self.stats.nodes.load(Ordering::Relaxed) > 1
     }
 
-    /// Where a viewer is to ask instead: `HOST:PORT`. `None` if it is served here.
-    pub(crate) fn elsewhere(&self, request: Request<'_>) -> Option<String> {
+    /// Where a viewer is to ask instead. `None` if it is served here.
+    pub(crate) fn elsewhere(&self, request: Request<'_>) -> Option<Elsewhere> {
+        let there = self.home_of(request);
+        if let (None, Some(trace)) = (&there, request.trace)
+            && lock(&self.traces).is_new(trace)
+        {
+            let Request { peer, film, .. } = request;
+            info!("trace {trace}: {peer} was sent here for {film:?}, and is served here");
+        }
+        there
+    }
+
+    fn home_of(&self, request: Request<'_>) -> Option<Elsewhere> {
         let view = self.view()?;
         if view.entries.len() < 2 {
             return None;
@@ -389,11 +412,16 @@ impl ClusterMember {
             Scheme::Http | Scheme::Https => &self.stats.http_sent_on,
         };
         sent_on.fetch_add(1, Ordering::Relaxed);
-        debug!(
-            "{peer}: {film:?} is at home at node {}, {address}",
+        let trace = request.trace;
+        let trace = trace.unwrap_or_else(|| Trace::new(u64::from_ne_bytes(random())));
+        info!(
+            "trace {trace}: {peer} is sent on for {film:?} to node {}, {address}",
             home.node
         );
-        Some(address.to_owned())
+        Some(Elsewhere {
+            address: address.to_owned(),
+            trace,
+        })
     }
 
     /// The origins of HTTP at which a page may have the film, beside its own: those of the nodes

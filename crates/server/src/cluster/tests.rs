@@ -40,6 +40,7 @@ fn asked(film: &str) -> Request<'_> {
         peer: IpAddr::from([192, 0, 2, 1]),
         user_agent: b"",
         redirects: 0,
+        trace: None,
     }
 }
 
@@ -60,7 +61,7 @@ fn each_film_has_one_home_and_its_address_is_told() {
     let mut at = HashMap::<_, u32>::new();
     for i in 0..300 {
         let film = format!("film-{i}.mp4");
-        let there = member.elsewhere(asked(&film));
+        let there = member.elsewhere(asked(&film)).map(|it| it.address);
         let is_home = there.is_none();
         *at.entry(there).or_default() += 1;
         // By HTTP it is the same node; over TLS nobody else serves.
@@ -105,7 +106,13 @@ fn nobody_is_sent_on_a_third_time_nor_in_vain() {
             redirects: 1,
             ..twice
         };
-        assert!(member.elsewhere(once).is_some());
+        let trace = Trace::new(7);
+        let traced = Request {
+            trace: Some(trace),
+            ..once
+        };
+        let there = member.elsewhere(traced);
+        assert_eq!(there.map(|it| it.trace), Some(trace), "the first is kept");
     }
     let stats = &member.stats;
     let in_vain = stats.not_following.load(Ordering::Relaxed);
@@ -129,7 +136,7 @@ fn a_films_page_may_have_it_from_where_viewers_are_sent() {
             scheme: Scheme::Http,
             ..asked(&film)
         };
-        if let Some(there) = member.elsewhere(http) {
+        if let Some(Elsewhere { address: there, .. }) = member.elsewhere(http) {
             assert!(origins.contains(&format!("http://{there}")), "{origins:?}");
         }
     }

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use onrush_wire::route::Trace;
 use onrush_wire::rtsp::{
     self, Decoder, Intent, Known, LowerTransport, Reply, Request, SessionId, SrtpParameter, State,
     StatusCode, Transport, TunnelSide, headers,
@@ -58,6 +59,9 @@ pub(super) struct Connection {
     /// Its client was described a film that is played here: that it is set up elsewhere is not
     /// what it has been told.
     is_described: bool,
+    /// What another node called the client, if what it was described last says that: its next URLs
+    /// are made of the description's, which has no query.
+    trace: Option<Trace>,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -99,6 +103,7 @@ impl Connection {
             granted: None,
             publisher: None,
             is_described: false,
+            trace: None,
         })
     }
 
@@ -263,6 +268,7 @@ impl Connection {
             Intent::Describe { path, srtp } => {
                 let described = self.describe(request, &path, srtp).await;
                 self.is_described |= described.is_ok();
+                self.trace = Trace::of(&request.uri);
                 described
             }
             Intent::Setup {
@@ -349,6 +355,7 @@ impl Connection {
         let keys = srtp.agree(&control.secret, of, (transport, request))?;
         let client = self.client(transport, keys)?.with_blocksize(blocksize);
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
+        track.set_trace(Trace::of(&request.uri).or(self.trace));
         let served = track.served();
         let mut reply = Reply::ok().with(headers::TRANSPORT, transport.answer(served));
         let answer = client.srtp.and_then(|keys| keys.answer(served.ssrc));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
+use onrush_wire::route::Trace;
 use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
 use onrush_wire::rtsp::{Reply, Served, Transport};
 use tracing::{debug, info};
@@ -38,6 +39,8 @@ pub(super) struct TrackSession {
     srtp: Option<Box<TrackSrtp>>,
     /// The track's URL as the client spelt it, for RTP-Info.
     pub(super) track_url: Box<str>,
+    /// What another node called the client, if that sent it here.
+    trace: Cell<Option<Trace>>,
     /// Of the packets, as the client was told.
     ssrc: u32,
     /// By CLOCK_MONOTONIC, in ns; 0 before it has.
@@ -80,12 +83,18 @@ impl TrackSession {
             reports,
             srtp,
             track_url: track_url.into(),
+            trace: Cell::default(),
             ssrc,
             started_ns: Cell::new(0),
             reception: Cell::new(None),
             is_over: Cell::new(false),
             send_error: Cell::new(None),
         })
+    }
+
+    /// Another node, which sent the client here, called it so.
+    pub(super) fn set_trace(&self, trace: Option<Trace>) {
+        self.trace.set(trace);
     }
 
     /// The stream, if it is of a file.
@@ -296,7 +305,8 @@ impl TrackSession {
         let (ip, name) = (self.peer_ip(), self.delivery.name());
         let packets = self.delivery.describe();
         let path_name = self.delivery.path_name(path_name);
-        info!("session {id} starts: {ip} plays {name} {range}, {packets}, path {path_name}");
+        let trace = self.trace();
+        info!("session {id} starts: {ip} plays {name} {range}, {packets}, path {path_name}{trace}");
     }
 
     /// Says in the log how it was, if it ever started.
@@ -312,11 +322,18 @@ impl TrackSession {
         let sent = self.delivery.describe_sent();
         let path_name = self.delivery.path_name(path_name);
         info!(
-            "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
+            "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}{}",
             self.peer_ip(),
             self.delivery.name(),
             played.as_secs_f64(),
+            self.trace(),
         );
+    }
+
+    /// For the log: what another node called the viewer that it sent here.
+    fn trace(&self) -> String {
+        let trace = self.trace.get();
+        trace.map_or_else(String::new, |trace| format!(", trace {trace}"))
     }
 
     fn ssrc(&self) -> u32 {

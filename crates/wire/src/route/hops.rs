@@ -1,8 +1,53 @@
-//! How often a viewer has been sent on: a parameter of the query, which players bring along because
-//! it is a part of the URL that they were sent to.
+//! How often a viewer has been sent on, and by which number the nodes that it came to call it:
+//! parameters of the query, which players bring along because they are a part of the URL that they
+//! were sent to.
 
-/// What the parameter is called.
+use std::fmt;
+
+/// What the parameter is called that counts.
 const REDIRECTS: &str = "redirects";
+
+/// The one of the number.
+const TRACE: &str = "trace";
+
+/// How many digits it has.
+const TRACE_DIGITS: usize = 16;
+
+/// What the nodes that a viewer came to call it in their logs: made by the first that sends it on.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Trace(u64);
+
+impl Trace {
+    /// By a random number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// That of the URL. What is no such number is a parameter of somebody else's.
+    #[must_use]
+    pub fn of(uri: &str) -> Option<Self> {
+        let (_, query) = uri.split_once('?')?;
+        query.split('&').rev().find_map(Self::of_parameter)
+    }
+
+    fn of_parameter(parameter: &str) -> Option<Self> {
+        let value = parameter.strip_prefix(TRACE)?.strip_prefix('=')?;
+        let (digits, behind) = value.split_at_checked(TRACE_DIGITS)?;
+        let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        // A player may have put the name of a track behind it.
+        let is_number =
+            digits.chars().all(is_digit) && (behind.is_empty() || behind.starts_with('/'));
+        let number = is_number.then(|| u64::from_str_radix(digits, 16).ok());
+        number.flatten().map(Self)
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0TRACE_DIGITS$x}", self.0)
+    }
+}
 
 /// How often who asks for this URL has been sent on: 0 where nothing says it, or says no number.
 #[must_use]
@@ -17,19 +62,20 @@ pub fn redirects_of(uri: &str) -> u8 {
     query.split('&').rev().find_map(count_of).unwrap_or(0)
 }
 
-/// The URL, or the end of one, with so many.
+/// The URL, or the end of one, with so many, and with that number.
 #[must_use]
-pub fn with_redirects(uri: &str, redirects: u8) -> String {
+pub fn with_redirects(uri: &str, redirects: u8, trace: Trace) -> String {
     let (path, query) = match uri.split_once('?') {
         Some((path, query)) => (path, query),
         None => (uri, ""),
     };
     let is_other = |it: &&str| {
         let behind = it.strip_prefix(REDIRECTS);
-        !it.is_empty() && !behind.is_some_and(|behind| behind.starts_with('='))
+        let is_count = behind.is_some_and(|behind| behind.starts_with('='));
+        !it.is_empty() && !is_count && Trace::of_parameter(it).is_none()
     };
     let mut others: Vec<_> = query.split('&').filter(is_other).collect();
-    let ours = format!("{REDIRECTS}={redirects}");
+    let ours = format!("{TRACE}={trace}&{REDIRECTS}={redirects}");
     others.push(&ours);
     format!("{path}?{}", others.join("&"))
 }
@@ -56,18 +102,44 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_the_number_once() {
-        for (uri, with) in [
-            ("/a.mp4", "/a.mp4?redirects=2"),
-            ("/a.mp4?", "/a.mp4?redirects=2"),
-            ("/a.mp4?redirects=1", "/a.mp4?redirects=2"),
-            (
-                "rtsp://h/a?x=y&redirects=1&z",
-                "rtsp://h/a?x=y&z&redirects=2",
-            ),
+    fn a_url_has_both_numbers_once() {
+        let trace = Trace::new(0xbeef);
+        let ours = "trace=000000000000beef&redirects=2";
+        for (uri, others) in [
+            ("/a.mp4", ""),
+            ("/a.mp4?", ""),
+            ("/a.mp4?redirects=1", ""),
+            ("/a.mp4?trace=0123456789abcdef&redirects=1", ""),
+            ("/a.mp4?x=y&redirects=1&z", "x=y&z&"),
+            ("/a.mp4?trace=on&redirects=1", "trace=on&"),
         ] {
-            assert_eq!(with_redirects(uri, 2), with);
-            assert_eq!(redirects_of(with), 2);
+            let with = with_redirects(uri, 2, trace);
+            assert_eq!(with, format!("/a.mp4?{others}{ours}"));
+            assert_eq!(redirects_of(&with), 2);
+            assert_eq!(Trace::of(&with), Some(trace));
+        }
+    }
+
+    /// What stands in a log is a number of ours, whatever the client writes.
+    #[test]
+    fn a_trace_is_sixteen_digits_and_nothing_else() {
+        let trace = Some(Trace::new(0x0123_4567_89ab_cdef));
+        for (uri, found) in [
+            ("/a.mp4?trace=0123456789abcdef", trace),
+            ("rtsp://h/a.ts?trace=0123456789abcdef&redirects=1", trace),
+            ("/a.ts?redirects=1&trace=0123456789abcdef/track2", trace),
+            ("/a.ts?trace=0123456789abcdef&trace=x", trace),
+            ("/a.mp4", None),
+            ("/trace=0123456789abcdef", None),
+            ("/a.mp4?trace=", None),
+            ("/a.mp4?trace=0123456789abcde", None),
+            ("/a.mp4?trace=0123456789abcdef0", None),
+            ("/a.mp4?trace=0123456789ABCDEF", None),
+            ("/a.mp4?trace=+123456789abcdef", None),
+            ("/a.mp4?trace=0123456789abcde\u{e4}", None),
+            ("/a.mp4?xtrace=0123456789abcdef", None),
+        ] {
+            assert_eq!(Trace::of(uri), found, "{uri}");
         }
     }
 }

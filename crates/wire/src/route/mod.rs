@@ -23,7 +23,7 @@ pub use claim::{
 };
 pub use cluster::{Asked, Bounds, Cluster, Decision, Film, Node, Ranking};
 pub use entry::{Addresses, Entry, EntryError, Scheme, WarmFilm, is_node_name};
-pub use hops::{redirects_of, with_redirects};
+pub use hops::{Trace, redirects_of, with_redirects};
 pub use key::Key;
 pub use lease::{Fence, Lease, LeaseTimes, Stale, Token};
 pub use tree::{Link, relaying_tree};

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use onrush_wire::auth::Action;
 use onrush_wire::hls::{self, Resource};
 use onrush_wire::http::{Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url};
-use onrush_wire::route::{Scheme, redirects_of, with_redirects};
+use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
@@ -198,9 +198,10 @@ impl Responder {
             peer: self.peer,
             user_agent: request.user_agent,
             redirects,
+            trace: Trace::of(&path),
         })?;
-        let path = with_redirects(&path, redirects.saturating_add(1));
-        Some(format!("{}://{there}{path}", scheme.as_str()))
+        let path = with_redirects(&path, redirects.saturating_add(1), there.trace);
+        Some(format!("{}://{}{path}", scheme.as_str(), there.address))
     }
 
     /// Whether the request may be answered, before it is known whether there is such a file; by

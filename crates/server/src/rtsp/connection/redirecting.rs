@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::http::in_url;
-use onrush_wire::route::{Scheme, redirects_of, with_redirects};
+use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects};
 use onrush_wire::rtsp::{
     ClientAnswer, ELEMENTARY, Method, Redirect, RedirectTarget, Reply, Request, State, Target,
     take_srtp, track,
@@ -109,9 +109,11 @@ impl Connection {
             peer: self.peer_ip(),
             user_agent: request.header("User-Agent").unwrap_or_default().as_bytes(),
             redirects,
+            trace: Trace::of(&request.uri),
         })?;
-        let to: RedirectTarget = format!("{}://{there}/", scheme.as_str()).parse().ok()?;
-        let uri = with_redirects(&request.uri, redirects.saturating_add(1));
+        let to = format!("{}://{}/", scheme.as_str(), there.address);
+        let to: RedirectTarget = to.parse().ok()?;
+        let uri = with_redirects(&request.uri, redirects.saturating_add(1), there.trace);
         to.of_rtsp(&uri, self.is_encrypted())
     }
 
