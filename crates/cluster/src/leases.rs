@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::kv::{self, CreateErrorKind, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{self, Operation, Store, UpdateError, UpdateErrorKind};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
 use onrush_wire::route::channel::{CLUSTER_CHANNELS_MAX, channel_key, channel_of};
 use onrush_wire::route::{ChannelEntry, Fence, LeaseAnswer, LeaseNews, LeaseRequest, Token};
 use tracing::{info, warn};
@@ -164,19 +166,9 @@ pub(crate) async fn carry_out(
 ) -> Result<LeaseAnswer, Box<dyn std::error::Error + Send + Sync>> {
     let entry = request.entry();
     let key = channel_key(&entry.channel).ok_or("no channel can be called that")?;
-    match request {
-        LeaseRequest::Create(entry) => match store.create(&key, entry.to_bytes().into()).await {
-            Ok(revision) => return Ok(Ok(revision)),
-            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error.into()),
-        },
-        LeaseRequest::Renew(entry, revision) => {
-            match store.update(&key, entry.to_bytes().into(), *revision).await {
-                Ok(revision) => return Ok(Ok(revision)),
-                Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+    let (upon, makes) = match request {
+        LeaseRequest::Create(_) => (0, true),
+        LeaseRequest::Renew(_, revision) => (*revision, false),
         // Whatever stands there instead is not this lease.
         LeaseRequest::Release(_, revision) => {
             let released = store.delete_expect_revision(&key, Some(*revision)).await;
@@ -186,25 +178,75 @@ pub(crate) async fn carry_out(
                 Err(error) => Err(error.into()),
             };
         }
+    };
+    if let Some(revision) = write(store, &key, entry, upon).await? {
+        return Ok(Ok(revision));
     }
-    let found = store.entry(&key).await?;
-    let found = found.filter(|it| matches!(it.operation, Operation::Put));
-    let Some(found) = found else {
+    let Some(found) = standing(store, &key).await? else {
         return Ok(Err(None));
     };
+    if is_removed(&found) {
+        // Who was faster than this is found by whoever asks again.
+        let made = match makes {
+            true => write(store, &key, entry, found.sequence).await?,
+            false => None,
+        };
+        return Ok(made.ok_or(None));
+    }
     // What this version cannot read may be the lease of a newer one, and is in the way until its
     // time is over.
-    let parsed = ChannelEntry::parse(&key, found.revision, &found.value);
+    let parsed = ChannelEntry::parse(&key, found.sequence, &found.payload);
     let entry = parsed.unwrap_or_else(|_| ChannelEntry {
         channel: entry.channel.clone(),
         ..ChannelEntry::default()
     });
-    Ok(Err(Some((entry, found.revision))))
+    Ok(Err(Some((entry, found.sequence))))
+}
+
+/// Writes the entry, if that is the revision that stands there; 0 is none. Its revision by now.
+async fn write(
+    store: &Store,
+    key: &str,
+    entry: &ChannelEntry,
+    upon: Token,
+) -> Result<Option<Token>, UpdateError> {
+    match store.update(key, entry.to_bytes().into(), upon).await {
+        Ok(revision) => Ok(Some(revision)),
+        Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What was written last, as the server says that leads the bucket. `Store::entry` asks whichever
+/// keeps it: one that is behind says that nothing stands there, or what stood there before.
+async fn standing(store: &Store, key: &str) -> Result<Option<StreamMessage>, LastRawMessageError> {
+    let subject = format!("{}{key}", store.prefix);
+    match store.stream.get_last_raw_message_by_subject(&subject).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether it says that an entry was taken away, by somebody or by its age.
+fn is_removed(message: &StreamMessage) -> bool {
+    let marks = ["KV-Operation", "Nats-Marker-Reason"];
+    marks
+        .iter()
+        .any(|mark| message.headers.get(*mark).is_some())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    use async_nats::jetstream::stream::{Config, Source, StorageType};
+    use async_nats::jetstream::{self, Context};
+    use onrush_testkit::process::Process;
+    use onrush_testkit::require_programs;
     use onrush_wire::route::channel::CHANNEL_FORMAT;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -279,5 +321,89 @@ mod tests {
         leases.remove("c0", 2);
         assert!(put(&mut leases, CLUSTER_CHANNELS_MAX));
         assert_eq!(told(&mut leases).unwrap().len(), CLUSTER_CHANNELS_MAX);
+    }
+
+    fn lease(node: &str) -> ChannelEntry {
+        ChannelEntry::parse("c", 0, &entry("c", node, 0)).unwrap()
+    }
+
+    /// A bucket that another server answers direct reads of, too, which has lost what it had: as
+    /// one of three does that is behind the others.
+    async fn bucket_with_an_empty_copy(context: &Context) -> Store {
+        let config = Config {
+            name: "KV_b".to_owned(),
+            subjects: vec!["$KV.b.>".to_owned()],
+            max_messages_per_subject: 1,
+            allow_direct: true,
+            storage: StorageType::Memory,
+            ..Config::default()
+        };
+        context.create_stream(config).await.unwrap();
+        let copy = Config {
+            name: "copy".to_owned(),
+            mirror: Some(Source {
+                name: "KV_b".to_owned(),
+                ..Source::default()
+            }),
+            mirror_direct: true,
+            storage: StorageType::Memory,
+            ..Config::default()
+        };
+        let mut copy = context.create_stream(copy).await.unwrap();
+        let store = context.get_key_value("b").await.unwrap();
+        let request = LeaseRequest::Create(lease("n1"));
+        assert_eq!(carry_out(&store, &request).await.unwrap(), Ok(1));
+        for _ in 0..100 {
+            if copy.info().await.unwrap().state.messages == 1 {
+                break;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(copy.purge().await.unwrap().purged, 1);
+        store
+    }
+
+    /// Of 64 direct reads one half would find nothing.
+    #[test]
+    fn what_stands_there_is_what_the_leader_says() {
+        require_programs!("nats-server");
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port().to_string();
+        drop(free);
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("nats-server");
+        command.args(["-js", "-a", "127.0.0.1", "-p", &port, "-sd"]);
+        let server = Process::start(command.arg(folder.path())).unwrap();
+        let ready = server.wait_for_line("Server is ready", Duration::from_secs(30));
+        assert!(ready.is_some(), "{}", server.log());
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(async {
+            let client = async_nats::connect(format!("127.0.0.1:{port}"));
+            let context = jetstream::new(client.await.unwrap());
+            let store = bucket_with_an_empty_copy(&context).await;
+            let holder = ChannelEntry {
+                token: 1,
+                ..lease("n1")
+            };
+            let stands = Err(Some((holder, 1)));
+            let mut direct_misses = 0;
+            for _ in 0..64 {
+                let other = LeaseRequest::Create(lease("n2"));
+                assert_eq!(carry_out(&store, &other).await.unwrap(), stands);
+                let stale = LeaseRequest::Renew(lease("n1"), 7);
+                assert_eq!(carry_out(&store, &stale).await.unwrap(), stands);
+                direct_misses += u32::from(store.entry("c").await.unwrap().is_none());
+            }
+            assert!(direct_misses > 0, "the copy answers nobody");
+            // Given back it is there for whoever comes next, by a token that is newer.
+            let back = LeaseRequest::Release(lease("n1"), 1);
+            assert_eq!(carry_out(&store, &back).await.unwrap(), Ok(1));
+            let late = LeaseRequest::Renew(lease("n1"), 1);
+            assert_eq!(carry_out(&store, &late).await.unwrap(), Err(None));
+            let next = LeaseRequest::Create(lease("n2"));
+            assert_eq!(carry_out(&store, &next).await.unwrap(), Ok(3));
+            let late = LeaseRequest::Release(lease("n1"), 1);
+            assert_eq!(carry_out(&store, &late).await.unwrap(), Err(None));
+        });
     }
 }
