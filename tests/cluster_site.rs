@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 
 use onrush_testkit::http_client;
 use onrush_testkit::netns::Netns;
@@ -48,6 +49,10 @@ pub struct Cluster {
     pub life: &'static str,
     /// Whoever asks is another viewer each time.
     pub viewers: Cell<u32>,
+}
+
+fn host(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, 10 + number)
 }
 
 impl Cluster {
@@ -123,7 +128,18 @@ impl Cluster {
 
     /// The same, which finds the registry there, with more options.
     pub fn start_node_at(&self, number: u8, nats: SocketAddr, more: &[String]) -> Node {
-        let host = Ipv4Addr::new(127, 0, 0, 10 + number);
+        let mut command = self.node_command_at(number, nats);
+        command.args(more);
+        self.run_node(number, command)
+    }
+
+    /// What starts a node, which may be told more.
+    pub fn node_command(&self, number: u8) -> Command {
+        self.node_command_at(number, NATS)
+    }
+
+    fn node_command_at(&self, number: u8, nats: SocketAddr) -> Command {
+        let host = host(number);
         let mut command = self.namespace.command(ONRUSH);
         command.arg("serve").arg(self.films.path());
         for (service, port) in [("rtsp", 8554), ("http", 8080), ("metrics", 9554)] {
@@ -136,10 +152,14 @@ impl Cluster {
             format!("--cluster-nats=nats://{nats}"),
             format!("--cluster-life={}", self.life),
         ]);
-        command.args(more);
+        command
+    }
+
+    pub fn run_node(&self, number: u8, mut command: Command) -> Node {
         let process = Process::start(&mut command).unwrap();
         let ready = process.wait_for_line("stopping", LONG);
         assert!(ready.is_some(), "{}", process.log());
+        let host = host(number);
         Node { process, host }
     }
 
