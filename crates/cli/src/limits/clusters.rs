@@ -20,7 +20,7 @@ pub(super) fn of_clusters() -> Vec<Limit> {
         cluster::CLAIM_TIME_MAX as time, "a publisher waits for the registry";
         published::NODE_PULLS_MAX as count, "channels taken from other nodes";
         cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
-        cluster::TRACES_MAX as count, "viewers remembered who came from other nodes";
+        cluster::TRACES_MAX as count, "traces of viewers remembered";
         cluster::ORIGIN_NODES_MAX as count, "nodes that a film's page may have it from";
         cluster::FORGETS_MAX as count, "nodes waiting to be forgotten";
     }

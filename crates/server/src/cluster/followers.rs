@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_told_once_and_no_more_are_remembered_than_there_may_be() {
+    fn no_more_traces_are_remembered_than_there_may_be() {
         let mut traces = Traces::default();
         for number in 0..TRACES_MAX as u64 {
             assert!(traces.is_new(Trace::new(number)));
