@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use onrush_testkit::http_client::{Client, Response};
 use onrush_testkit::media::{age, film};
+use onrush_testkit::netns::Netns;
 use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, require_root, skip};
 
@@ -63,6 +64,13 @@ const LARGE: (&str, &str) = (
     "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -qp 6 -pix_fmt yuv420p -c:a aac",
 );
 
+/// One whose pictures are of several pages each.
+const DETAILED: (&str, &str) = (
+    "detailed.mp4",
+    "-t 4 -vf scale=640:360,noise=alls=20:allf=t -c:v libx264 -preset veryfast -bf 2 -g 50 -qp 34 \
+     -pix_fmt yuv420p -c:a aac",
+);
+
 const PICTURES: usize = 500;
 
 /// Who runs what does not run as root.
@@ -89,7 +97,7 @@ fn is_stream(name: &str) -> bool {
 }
 
 fn copy(name: &str, to: &Path) {
-    let mut all = FILMS.iter().chain([&LARGE]);
+    let mut all = FILMS.iter().chain([&LARGE, &DETAILED]);
     let made = all.find(|it| it.0 == name).unwrap();
     fs::copy(film(made.0, made.1).unwrap(), to).unwrap();
     age(to).unwrap();
@@ -672,6 +680,35 @@ fn pictures_between_sound_are_sent_many_at_once() {
     );
     assert!(most < PICTURES as u64 / 2, "too large to tell: {bytes}");
     assert_eq!(metric(metrics(&site), "onrush_segments_gathered_total"), 0);
+}
+
+/// And no byte of them is copied, unless TCP spaces out what it sends.
+#[test]
+fn pictures_between_sound_are_sent_as_they_lie() {
+    require_root!();
+    require_programs!("ffmpeg", "strace");
+    for (control, is_lent) in [("reno", true), ("bbr", false)] {
+        let namespace = Netns::new().unwrap();
+        let has_it = namespace
+            .run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", control).is_ok());
+        if !has_it {
+            assert_ne!(control, "reno", "each kernel has it");
+            continue;
+        }
+        let _inside = namespace.enter().unwrap();
+        let site = cinema_with(&["--download-segments-max=0B"], &[DETAILED.0]);
+        let mut raw = site.connect();
+        let segments = Segments::of(&mut raw, DETAILED.0);
+        let calls = site.server.count_system_calls_while(|| {
+            for (target, body) in segments.targets.iter().zip(&segments.bodies) {
+                assert!(raw.request("GET", target, "").body == *body, "{target}");
+            }
+        });
+        let calls = calls.unwrap();
+        let of = |name| calls.get(name).copied().unwrap_or(0);
+        let lent = (of("vmsplice") > 0, of("sendmsg") == 0);
+        assert_eq!(lent, (is_lent, is_lent), "{control}: {calls:?}");
+    }
 }
 
 /// Segments of pictures, as they come when nothing of them is kept yet.

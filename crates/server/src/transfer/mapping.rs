@@ -1,6 +1,13 @@
 //! Short pieces of a file that lie near each other, as pictures with sound between them: sent from
 //! a mapping of the file, many by one call.
 //!
+//! Of pieces that fill most of the pages that they touch these pages themselves are sent, through a
+//! pipe, as `sendfile` does. Of shorter ones, and for a connection that the kernel seals, bytes are
+//! copied: TCP has a fragment for each page, however little of it is sent, and some work with it.
+//! And for a connection that spaces out what it sends (BBR): the kernel gives TCP sixteen pages of a
+//! pipe at a time (`splice_to_socket`), parts of pages are less than a packet's worth of loopback,
+//! and each time that TCP is not to send yet it starts a timer, which costs more than the copy.
+//!
 //! What is mapped are windows of files, which are kept for whoever comes next: a page that was
 //! mapped costs nothing more. Pages of a window count as the process's, as long as it is kept, and
 //! are the page cache's all the same. A window goes when its file is closed, when others are used
@@ -11,13 +18,16 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::iter::Peekable;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::cue::mapped::{MAPPED_PIECES_MAX, MappedRange};
+use onrush_sys::path::cue::pipe::Pipe;
 use onrush_sys::path::cue::{self, Step, StepEnd};
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
+use tracing::debug;
 
 /// Windows begin at multiples of it.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -34,6 +44,17 @@ const UNUSED_NS_MAX: u64 = 10_000_000_000;
 /// which copies nothing, is as good.
 pub(crate) const PIECE_BYTES_MAX: u64 = 64 << 10;
 
+/// Pieces that have as a mean at least so many bytes of each page that they touch are not copied.
+/// What a page costs that TCP has a fragment of is what so many bytes cost that are copied
+/// (docs/hls.md).
+const LENT_BYTES_MIN: u64 = 2560;
+
+/// Longer ones go alone by `sendfile` then, too: each window's end cuts a group in two.
+const LENT_BYTES_MAX: u64 = 1 << 20;
+
+/// What is put into the pipe at once: each full socket has as much as that put there for nothing.
+const PIPE_BYTES: usize = 1 << 20;
+
 /// Windows of files, those that were used last behind the others.
 #[derive(Debug, Default)]
 pub(super) struct Mappings(RefCell<Windows>);
@@ -43,6 +64,46 @@ struct Windows {
     kept: Vec<Window>,
     /// Pieces that are sent together.
     group: Vec<Range<u64>>,
+    lender: Lender,
+}
+
+/// The pipe that pages go through, which is empty between steps.
+#[derive(Debug, Default)]
+struct Lender {
+    pipe: Option<Pipe>,
+    /// The kernel, or who watches over this process, lends no pages.
+    is_refused: bool,
+}
+
+/// Where pieces go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Destination<'a> {
+    pub(super) socket: &'a TcpStream,
+    /// Whether it is worth to give it pages.
+    takes_pages: bool,
+}
+
+impl<'a> Destination<'a> {
+    pub(super) fn plain(socket: &'a TcpStream) -> Self {
+        let takes_pages = !is_paced(socket.as_fd());
+        Self {
+            socket,
+            takes_pages,
+        }
+    }
+
+    /// The kernel reads what it seals anyway.
+    pub(super) fn sealed(socket: &'a TcpStream) -> Self {
+        Self {
+            socket,
+            takes_pages: false,
+        }
+    }
+}
+
+/// Whether the connection's congestion control spaces out what it sends.
+fn is_paced(socket: BorrowedFd<'_>) -> bool {
+    sockopt::tcp_congestion(socket).is_ok_and(|it| it.starts_with("bbr"))
 }
 
 #[derive(Debug)]
@@ -64,22 +125,28 @@ impl Mappings {
         (file, end): (&Arc<File>, &mut FileEnd),
         first: Range<u64>,
         pieces: &mut Peekable<impl Iterator<Item = Range<u64>>>,
-        socket: &TcpStream,
+        to: Destination<'_>,
     ) -> io::Result<(Step, u64)> {
         let windows = &mut *self.0.borrow_mut();
-        group(first.clone(), pieces, &mut windows.group);
+        let lends = to.takes_pages && !windows.lender.is_refused;
+        let bytes_max = if lends {
+            LENT_BYTES_MAX
+        } else {
+            PIECE_BYTES_MAX
+        };
+        group(first.clone(), pieces, bytes_max, &mut windows.group);
         let lengths = windows.group.iter().map(|it| it.end - it.start);
         let bytes = lengths.sum();
         if windows.group.len() > 1
             && end.is_beyond(file, &windows.group)?
-            && let Some(step) = windows.step(file, socket)?
+            && let Some(step) = windows.step(file, to)?
         {
             return Ok((step, bytes));
         }
         // One that is alone or long. And of what the file has no longer, or cannot be read, this
         // tells which.
         let first_bytes = first.end - first.start;
-        let step = cue::step(file.as_fd(), first.start, first_bytes, socket.as_fd())?;
+        let step = cue::step(file.as_fd(), first.start, first_bytes, to.socket.as_fd())?;
         Ok((step, bytes))
     }
 
@@ -127,11 +194,17 @@ impl FileEnd {
 impl Windows {
     /// Sends what the socket takes of the group. `None` if the file cannot be sent from its
     /// mapping.
-    fn step(&mut self, file: &Arc<File>, socket: &TcpStream) -> io::Result<Option<Step>> {
+    fn step(&mut self, file: &Arc<File>, to: Destination<'_>) -> io::Result<Option<Step>> {
         let Ok(at) = self.window(file) else {
             return Ok(None);
         };
-        send(&self.kept[at].mapped, &mut self.group, socket)
+        let Self {
+            kept,
+            group,
+            lender,
+        } = self;
+        let lender = Some(lender).filter(|it| to.takes_pages && it.is_worth(group));
+        send(&kept[at].mapped, group, lender, to.socket.as_fd())
     }
 
     /// Where the window is that the group lies in.
@@ -174,11 +247,12 @@ fn window_of(at: u64) -> Range<u64> {
 fn group(
     first: Range<u64>,
     pieces: &mut Peekable<impl Iterator<Item = Range<u64>>>,
+    bytes_max: u64,
     group: &mut Vec<Range<u64>>,
 ) {
     let window = window_of(first.start);
     let goes = |it: &Range<u64>| {
-        it.end - it.start < PIECE_BYTES_MAX && window.start <= it.start && it.end <= window.end
+        it.end - it.start < bytes_max && window.start <= it.start && it.end <= window.end
     };
     let goes_on = goes(&first);
     group.clear();
@@ -196,18 +270,27 @@ fn group(
 fn send(
     mapped: &MappedRange,
     group: &mut [Range<u64>],
-    socket: &TcpStream,
+    mut lender: Option<&mut Lender>,
+    socket: BorrowedFd<'_>,
 ) -> io::Result<Option<Step>> {
     let (mut left, mut sent_bytes) = (group, 0);
+    let step = |sent_bytes, end| Ok(Some(Step { sent_bytes, end }));
     while !left.is_empty() {
-        match mapped.send(left, socket.as_fd()) {
-            Ok(sent) => {
-                sent_bytes += sent as u64;
-                left = advance(left, sent as u64);
+        let lender = lender.as_mut().filter(|it| !it.is_refused);
+        let sent = match lender {
+            Some(lender) => lender.send(mapped, left, socket),
+            None => mapped.send(left, socket).map(Given::of),
+        };
+        match sent {
+            Ok(given) => {
+                sent_bytes += given.bytes;
+                left = advance(left, given.bytes);
+                if given.is_full {
+                    return step(sent_bytes, StepEnd::Full);
+                }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let end = StepEnd::Full;
-                return Ok(Some(Step { sent_bytes, end }));
+                return step(sent_bytes, StepEnd::Full);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // It is met again by the next step.
@@ -216,8 +299,80 @@ fn send(
             Err(error) => return Err(error),
         }
     }
-    let end = StepEnd::Done;
-    Ok(Some(Step { sent_bytes, end }))
+    step(sent_bytes, StepEnd::Done)
+}
+
+/// What a socket took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    bytes: u64,
+    /// It has said that it takes no more.
+    is_full: bool,
+}
+
+impl Given {
+    fn of(bytes: usize) -> Self {
+        Self {
+            bytes: bytes as u64,
+            is_full: false,
+        }
+    }
+}
+
+impl Lender {
+    /// Whether the pages of these pieces cost less than a copy of their bytes.
+    fn is_worth(&self, pieces: &[Range<u64>]) -> bool {
+        let page_bytes = rustix::param::page_size() as u64;
+        let pages = |it: &Range<u64>| it.end.div_ceil(page_bytes) - it.start / page_bytes;
+        let pages: u64 = pieces.iter().map(pages).sum();
+        let bytes: u64 = pieces.iter().map(|it| it.end - it.start).sum();
+        !self.is_refused && bytes >= pages * LENT_BYTES_MIN
+    }
+
+    /// Gives a socket pages of the first of these pieces.
+    ///
+    /// # Errors
+    ///
+    /// As [`MappedRange::send`].
+    fn send(
+        &mut self,
+        mapped: &MappedRange,
+        pieces: &[Range<u64>],
+        socket: BorrowedFd<'_>,
+    ) -> io::Result<Given> {
+        let pipe = match self.pipe.take() {
+            Some(pipe) => Ok(pipe),
+            None => Pipe::of_bytes(PIPE_BYTES),
+        };
+        let lent = pipe.and_then(|pipe| Ok((mapped.lend(pieces, &pipe)?, pipe)));
+        let (lent, pipe) = match lent {
+            Ok((lent, pipe)) => (lent as u64, pipe),
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Err(error),
+            Err(error) => {
+                debug!("short pieces are copied from now on: vmsplice: {error}");
+                self.is_refused = true;
+                return Ok(Given::default());
+            }
+        };
+        let mut given = Given::default();
+        let has_more = pieces.iter().map(|it| it.end - it.start).sum::<u64>() > lent;
+        while given.bytes < lent {
+            match pipe.send(socket, lent - given.bytes, has_more) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => given.bytes += sent,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What is left in the pipe goes with it.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    given.is_full = true;
+                    return Ok(given);
+                }
+                Err(_) if given.bytes > 0 => return Ok(given),
+                Err(error) => return Err(error),
+            }
+        }
+        self.pipe = Some(pipe);
+        Ok(given)
+    }
 }
 
 /// What is left of these pieces behind so many bytes.
@@ -236,6 +391,11 @@ fn advance(mut pieces: &mut [Range<u64>], mut bytes: u64) -> &mut [Range<u64>] {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream as Peer};
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -244,7 +404,7 @@ mod tests {
             let mut pieces = pieces.iter().cloned().peekable();
             let (mut of, mut all) = (Vec::new(), Vec::new());
             while let Some(first) = pieces.next() {
-                group(first, &mut pieces, &mut of);
+                group(first, &mut pieces, PIECE_BYTES_MAX, &mut of);
                 all.push(of.len());
             }
             all
@@ -304,5 +464,89 @@ mod tests {
         assert_eq!((windows.kept.len(), of(&windows, &other)), (1, 1));
         windows.sweep(now_ns + 2 * UNUSED_NS_MAX);
         assert!(windows.kept.is_empty());
+    }
+
+    #[test]
+    fn pieces_that_fill_their_pages_are_not_copied() {
+        let lender = Lender::default();
+        let page = rustix::param::page_size() as u64;
+        let least = LENT_BYTES_MIN;
+        let worth = |pieces: &[Range<u64>]| lender.is_worth(pieces);
+        assert!(worth(&[page..page + least, 7 * page - least..7 * page]));
+        assert!(!worth(&[
+            page..page + least,
+            7 * page - least + 1..7 * page
+        ]));
+        // As much of two pages.
+        assert!(!worth(&[page - 1..page - 1 + least]));
+        let refused = Lender {
+            is_refused: true,
+            ..Lender::default()
+        };
+        assert!(!refused.is_worth(&[0..page, page..2 * page]));
+    }
+
+    fn pair() -> (Peer, Peer) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = Peer::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_connection_that_is_paced_is_known() {
+        let (near, _far) = pair();
+        sockopt::set_tcp_congestion(&near, "reno").unwrap();
+        assert!(!is_paced(near.as_fd()));
+        // Not every kernel has it.
+        if sockopt::set_tcp_congestion(&near, "bbr").is_ok() {
+            assert!(is_paced(near.as_fd()));
+        }
+    }
+
+    /// A full socket leaves nothing behind for the next one; and where the kernel lends no pages,
+    /// they are copied.
+    #[test]
+    fn what_a_full_socket_left_goes_to_no_other() {
+        let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+        let content: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        file.write_all(&content).unwrap();
+        let mapped = MappedRange::new(&file, 0..content.len() as u64).unwrap();
+        let pieces = (0..190).map(|at| at * 20_000 + 9..at * 20_000 + 19_000);
+        let pieces: Vec<Range<u64>> = pieces.collect();
+        let of = |piece: &Range<u64>| {
+            let at = |it| usize::try_from(it).unwrap();
+            content[at(piece.start)..at(piece.end)].to_vec()
+        };
+        let expected: Vec<u8> = pieces.iter().flat_map(of).collect();
+        let mut lender = Lender::default();
+        assert!(lender.is_worth(&pieces));
+        let mut give = |near: &Peer, group: &mut [Range<u64>], is_refused: bool| {
+            lender.is_refused = is_refused;
+            let step = send(&mapped, group, Some(&mut lender), near.as_fd());
+            step.unwrap().unwrap()
+        };
+        let (near, _far) = pair();
+        let mut steps = (0..64).map(|_| give(&near, &mut pieces.clone(), false).end);
+        assert!(steps.any(|end| end == StepEnd::Full), "nobody reads");
+        for is_refused in [false, true] {
+            let (near, mut far) = pair();
+            let reading = thread::spawn(move || {
+                let mut bytes = Vec::new();
+                far.read_to_end(&mut bytes).map(|_| bytes)
+            });
+            let mut left = pieces.clone();
+            let mut left = &mut left[..];
+            while !left.is_empty() {
+                let step = give(&near, &mut left.to_vec(), is_refused);
+                left = advance(left, step.sent_bytes);
+                if step.end == StepEnd::Full {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            drop(near);
+            let received = reading.join().unwrap().unwrap();
+            assert!(received == expected, "{is_refused}");
+        }
     }
 }

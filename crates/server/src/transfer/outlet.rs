@@ -14,7 +14,7 @@ use onrush_sys::path::cue::{Step, StepEnd, unacknowledged_bytes};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::mapping::{FileEnd, Mappings};
+use super::mapping::{Destination, FileEnd, Mappings};
 use super::steps::{FULL, NOTHING};
 use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
@@ -114,12 +114,12 @@ impl<'a> Outlet<'a> {
         mappings: &Mappings,
     ) -> io::Result<Step> {
         match self.0 {
-            Kind::Plain(socket) => moved(file, pieces, (socket, mappings)),
+            Kind::Plain(socket) => moved(file, pieces, (Destination::plain(socket), mappings)),
             Kind::KernelTls(stream, socket) => {
                 stream.check_kernel_key()?;
                 let mut count = 0;
                 let pieces = pieces.inspect(|_| count += 1);
-                let step = moved(file, pieces, (socket, mappings))?;
+                let step = moved(file, pieces, (Destination::sealed(socket), mappings))?;
                 stream.has_sent_file(step.sent_bytes, count);
                 Ok(step)
             }
@@ -133,11 +133,11 @@ impl<'a> Outlet<'a> {
 fn moved(
     file: &Arc<File>,
     pieces: impl Iterator<Item = Range<u64>>,
-    (socket, mappings): (&TcpStream, &Mappings),
+    (to, mappings): (Destination<'_>, &Mappings),
 ) -> io::Result<Step> {
     let mut stepped = None;
-    let outcome = socket.try_io(Interest::WRITABLE, || {
-        let step = step_over(file, pieces, (socket, mappings))?;
+    let outcome = to.socket.try_io(Interest::WRITABLE, || {
+        let step = step_over(file, pieces, (to, mappings))?;
         stepped = Some(step);
         match step.end {
             // The reactor must not take it for writable any longer; the edge will come.
@@ -157,12 +157,12 @@ fn moved(
 fn step_over(
     file: &Arc<File>,
     pieces: impl Iterator<Item = Range<u64>>,
-    (socket, mappings): (&TcpStream, &Mappings),
+    (to, mappings): (Destination<'_>, &Mappings),
 ) -> io::Result<Step> {
     let (mut all, mut end) = (NOTHING, FileEnd::default());
     let mut pieces = pieces.peekable();
     while let Some(first) = pieces.next() {
-        let stepped = mappings.step((file, &mut end), first, &mut pieces, socket);
+        let stepped = mappings.step((file, &mut end), first, &mut pieces, to);
         let (step, bytes) = match stepped {
             Ok(stepped) => stepped,
             // It is met again by the next step.

@@ -49,6 +49,9 @@ pub type HttpRecord = Record<Settings, Run>;
 pub struct Settings {
     /// The other server's version; without it only the bare loop is compared.
     pub peer: Option<String>,
+    /// The congestion control of all connections; `None` in records that do not say.
+    #[serde(default)]
+    pub congestion: Option<String>,
     /// How often everything has its turn.
     pub repeats: u32,
     /// Length of the large file.
@@ -174,6 +177,7 @@ impl Settings {
     pub fn full() -> Self {
         Self {
             peer: None,
+            congestion: congestion(),
             repeats: 9,
             large_bytes: 256 << 20,
             large_downloads: 8,
@@ -262,6 +266,12 @@ impl Load {
             Self::Cmaf | Self::CmafTls => "/film.mp4/",
         }
     }
+}
+
+/// What new connections have here (tcp(7)).
+fn congestion() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
+    Some(name.trim().to_owned())
 }
 
 /// The peer's version, if it can be run here.

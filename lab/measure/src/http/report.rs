@@ -42,6 +42,9 @@ pub fn report(record: &HttpRecord) -> Report {
     }
     let peer = record.settings.peer.as_deref().unwrap_or("none");
     report.text(format!("Peer: {peer}."));
+    if let Some(congestion) = &record.settings.congestion {
+        report.text(format!("Congestion control of TCP: {congestion}."));
+    }
     if record.settings.computed {
         report.text("Of onrush no segment was in memory: each was sent from its film.");
     }
@@ -196,6 +199,7 @@ mod tests {
     fn record(cpu_ns: [u64; 3], requests: [u64; 2]) -> HttpRecord {
         let settings = Settings {
             peer: Some("nginx".to_owned()),
+            congestion: None,
             repeats: 1,
             ..Settings::quick()
         };

@@ -14,6 +14,8 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use super::pipe::Pipe;
+
 /// Pieces that are sent by one call; the kernel takes 1024 (`UIO_MAXIOV`).
 pub const MAPPED_PIECES_MAX: usize = 256;
 
@@ -69,6 +71,42 @@ impl MappedRange {
     /// `EFAULT` if the first piece is not in the file or cannot be read, `EINVAL` if a piece is not
     /// in the range; and what `sendmsg` says of the socket.
     pub fn send(&self, pieces: &[Range<u64>], socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let (mut parts, count) = self.parts(pieces)?;
+        // SAFETY: a msghdr of zeroes is one without address, pieces and control messages.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = count;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the message and its parts outlive the call, which only reads what they point to:
+        // memory within the mapping, which is there as long as `self` is. What of it is not in the
+        // file makes the call fail.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Puts the pages of the first [`MAPPED_PIECES_MAX`] of these pieces of the file, which have to
+    /// lie in the range, into a pipe, and of those as many as there is room for; how many bytes
+    /// they have. Nothing is copied: whoever gets them has the file's own pages, as by `sendfile`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`], and `WouldBlock` if the pipe has no room.
+    pub fn lend(&self, pieces: &[Range<u64>], pipe: &Pipe) -> io::Result<usize> {
+        let (parts, count) = self.parts(pieces)?;
+        let to = pipe.input().as_raw_fd();
+        // SAFETY: the parts outlive the call, which only reads what they point to and takes
+        // references to its pages: memory within the mapping, which is there as long as `self` is.
+        // What of it is not in the file makes the call fail. The pipe's end is open while it is
+        // borrowed.
+        let lent = unsafe { libc::vmsplice(to, parts.as_ptr(), count, libc::SPLICE_F_NONBLOCK) };
+        usize::try_from(lent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Where in memory these pieces are, and how many of them that are.
+    fn parts(
+        &self,
+        pieces: &[Range<u64>],
+    ) -> io::Result<([libc::iovec; MAPPED_PIECES_MAX], usize)> {
         let nothing = libc::iovec {
             iov_base: ptr::null_mut(),
             iov_len: 0,
@@ -89,16 +127,7 @@ impl MappedRange {
             };
             count += 1;
         }
-        // SAFETY: a msghdr of zeroes is one without address, pieces and control messages.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = count;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        // SAFETY: the message and its parts outlive the call, which only reads what they point to:
-        // memory within the mapping, which is there as long as `self` is. What of it is not in the
-        // file makes the call fail.
-        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        Ok((parts, count))
     }
 }
 
@@ -119,6 +148,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
 
     use super::*;
 
@@ -192,5 +222,46 @@ mod tests {
         let pipe = io::pipe().unwrap().0;
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         MappedRange::new(&pipe, MAPPED).unwrap_err();
+    }
+
+    /// What is written to a file shows in what was lent of it and is on its way, and does not in
+    /// what was copied.
+    #[test]
+    fn pages_that_are_lent_are_the_files_own() {
+        let (file, content) = file(0x9000);
+        let mapped = MappedRange::new(&file, MAPPED).unwrap();
+        let pipe = Pipe::new().unwrap();
+        let (near, far) = pair();
+        let pieces = [0x8fff..0x9000, 0x1001..0x3001];
+        assert_eq!(mapped.send(&pieces, near.as_fd()).unwrap(), 0x2001);
+        assert_eq!(mapped.lend(&pieces, &pipe).unwrap(), 0x2001);
+        assert_eq!(pipe.send(near.as_fd(), 0x2001, false).unwrap(), 0x2001);
+        file.write_all_at(&[255; 0x9000], 0).unwrap();
+        let copied = [&content[0x8fff..], &content[0x1001..0x3001]].concat();
+        let expected = [copied, vec![255; 0x2001]].concat();
+        assert!(received(near, far) == expected);
+    }
+
+    #[test]
+    fn no_more_is_lent_than_a_pipe_has_room_for_or_a_file_has() {
+        let (file, _) = file(0x9000);
+        let mapped = MappedRange::new(&file, MAPPED).unwrap();
+        let pipe = Pipe::of_bytes(0x4000).unwrap();
+        // Each takes a page of it, however short.
+        let parts = [
+            0x1000..0x1001,
+            0x2000..0x2002,
+            0x3000..0x3004,
+            0x1000..0x5000,
+        ];
+        assert_eq!(mapped.lend(&parts, &pipe).unwrap(), 0x1007);
+        let full = mapped.lend(&parts, &pipe).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        file.set_len(0x2800).unwrap();
+        let pipe = Pipe::new().unwrap();
+        let beyond = mapped.lend(&[0x3000..0x3001], &pipe).unwrap_err();
+        assert_eq!(beyond.raw_os_error(), Some(libc::EFAULT));
+        let outside = mapped.lend(&[0xfff..0x2000], &pipe).unwrap_err();
+        assert_eq!(outside.raw_os_error(), Some(libc::EINVAL));
     }
 }

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
@@ -40,10 +40,25 @@ impl Pipe {
     ///
     /// If there are too many open files.
     pub fn new() -> io::Result<Self> {
+        Self::of_bytes(PIPE_BYTES)
+    }
+
+    /// One that holds so many bytes, or that many pages' worth of shorter parts of pages, if the
+    /// kernel lets it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn of_bytes(bytes: usize) -> io::Result<Self> {
         let (from, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // With less than that each step moves less (pipe(7), pipe-user-pages-soft).
-        fcntl_setpipe_size(&to, PIPE_BYTES).unwrap_or_default();
+        fcntl_setpipe_size(&to, bytes).unwrap_or_default();
         Ok(Self { from, to })
+    }
+
+    /// The end that is written to.
+    pub(super) fn input(&self) -> BorrowedFd<'_> {
+        self.to.as_fd()
     }
 
     /// Takes up to `bytes` bytes that the socket has, and that there is room for, and does not
@@ -101,14 +116,16 @@ impl Pipe {
         Ok(Moved::Copied)
     }
 
-    /// Moves up to `bytes` bytes that are in it to a socket that does not block.
+    /// Moves up to `bytes` bytes that are in it to a socket that does not block. If more follows at
+    /// once, TCP waits for it to fill a packet.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if the socket is full; else what it says.
-    pub fn send(&self, socket: BorrowedFd<'_>, bytes: u64) -> io::Result<u64> {
+    pub fn send(&self, socket: BorrowedFd<'_>, bytes: u64, has_more: bool) -> io::Result<u64> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        flags.set(SpliceFlags::MORE, has_more);
         Ok(splice(&self.from, None, socket, None, bytes, flags)? as u64)
     }
 
@@ -128,7 +145,6 @@ impl Pipe {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsFd;
     use std::time::Duration;
 
     use super::*;
@@ -167,7 +183,7 @@ mod tests {
         assert_eq!(pipe.copy_to(&second, 5).unwrap(), 5);
         let file = tempfile::tempfile().unwrap();
         assert_eq!(second.store(&file, 3, 5).unwrap(), Moved::Spliced);
-        assert_eq!(pipe.send(out.as_fd(), 5).unwrap(), 5);
+        assert_eq!(pipe.send(out.as_fd(), 5, false).unwrap(), 5);
         drop(client);
         assert_eq!(fill(&pipe, &server, 10).unwrap(), 3);
         assert_eq!(pipe.store(&file, 8, 3).unwrap(), Moved::Spliced);
