@@ -4,8 +4,8 @@
 //! Of pieces that fill most of the pages that they touch these pages themselves are sent, through a
 //! pipe, as `sendfile` does. Of shorter ones, and for a connection that the kernel seals, bytes are
 //! copied: TCP has a fragment for each page, however little of it is sent, and some work with it.
-//! And for a connection that spaces out what it sends (BBR): the kernel gives TCP sixteen pages of a
-//! pipe at a time (`splice_to_socket`), parts of pages are less than a packet's worth of loopback,
+//! And for a connection that spaces out what it sends (BBR): the kernel gives TCP sixteen pages of
+//! a pipe at a time (`splice_to_socket`), parts of pages are less than a packet of loopback holds,
 //! and each time that TCP is not to send yet it starts a timer, which costs more than the copy.
 //!
 //! What is mapped are windows of files, which are kept for whoever comes next: a page that was
