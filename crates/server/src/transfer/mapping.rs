@@ -478,7 +478,8 @@ mod tests {
             7 * page - least + 1..7 * page
         ]));
         // As much of two pages.
-        assert!(!worth(&[page - 1..page - 1 + least]));
+        let alone = |piece: Range<u64>| worth(&[piece]);
+        assert!(!alone(page - 1..page - 1 + least));
         let refused = Lender {
             is_refused: true,
             ..Lender::default()

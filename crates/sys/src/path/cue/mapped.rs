@@ -259,9 +259,10 @@ mod tests {
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
         file.set_len(0x2800).unwrap();
         let pipe = Pipe::new().unwrap();
-        let beyond = mapped.lend(&[0x3000..0x3001], &pipe).unwrap_err();
+        let lend = |piece: Range<u64>| mapped.lend(&[piece], &pipe);
+        let beyond = lend(0x3000..0x3001).unwrap_err();
         assert_eq!(beyond.raw_os_error(), Some(libc::EFAULT));
-        let outside = mapped.lend(&[0xfff..0x2000], &pipe).unwrap_err();
+        let outside = lend(0xfff..0x2000).unwrap_err();
         assert_eq!(outside.raw_os_error(), Some(libc::EINVAL));
     }
 }
