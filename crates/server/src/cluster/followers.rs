@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn no_more_traces_are_remembered_than_there_may_be() {
         let mut traces = Traces::default();
-        for number in 0..TRACES_MAX as u64 {
+        for number in 1..=TRACES_MAX as u64 {
             assert!(traces.is_new(Trace::new(number)));
         }
-        assert!(!traces.is_new(Trace::new(0)));
+        assert!(!traces.is_new(Trace::new(1)));
         assert_eq!(traces.0.len(), TRACES_MAX);
         assert!(traces.is_new(Trace::new(u64::MAX)));
         assert_eq!(traces.0.len(), 1);

@@ -3,6 +3,7 @@
 //! were sent to.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// What the parameter is called that counts.
 const REDIRECTS: &str = "redirects";
@@ -15,13 +16,16 @@ const TRACE_DIGITS: usize = 16;
 
 /// What the nodes that a viewer came to call it in their logs: made by the first that sends it on.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Trace(u64);
+pub struct Trace(NonZeroU64);
 
 impl Trace {
-    /// By a random number.
+    /// By a random number; 0, which none has, so that to have none takes no room, stands for 1.
     #[must_use]
     pub const fn new(number: u64) -> Self {
-        Self(number)
+        match NonZeroU64::new(number) {
+            Some(number) => Self(number),
+            None => Self(NonZeroU64::MIN),
+        }
     }
 
     /// That of the URL. What is no such number is a parameter of somebody else's.
@@ -39,7 +43,7 @@ impl Trace {
         let is_number =
             digits.chars().all(is_digit) && (behind.is_empty() || behind.starts_with('/'));
         let number = is_number.then(|| u64::from_str_radix(digits, 16).ok());
-        number.flatten().map(Self)
+        NonZeroU64::new(number.flatten()?).map(Self)
     }
 }
 
@@ -132,6 +136,7 @@ mod tests {
             ("/a.mp4", None),
             ("/trace=0123456789abcdef", None),
             ("/a.mp4?trace=", None),
+            ("/a.mp4?trace=0000000000000000", None),
             ("/a.mp4?trace=0123456789abcde", None),
             ("/a.mp4?trace=0123456789abcdef0", None),
             ("/a.mp4?trace=0123456789ABCDEF", None),
