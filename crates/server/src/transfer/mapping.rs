@@ -44,12 +44,11 @@ const UNUSED_NS_MAX: u64 = 10_000_000_000;
 /// which copies nothing, is as good.
 pub(crate) const PIECE_BYTES_MAX: u64 = 64 << 10;
 
-/// Pieces that have as a mean at least so many bytes of each page that they touch are not copied.
-/// What a page costs that TCP has a fragment of is what so many bytes cost that are copied
-/// (docs/hls.md).
+/// Pieces that have as a mean at least so many bytes of each page that they touch are not copied:
+/// with fewer, a fragment of TCP's for each page is taken to cost more than the copy of its bytes.
 const LENT_BYTES_MIN: u64 = 2560;
 
-/// Longer ones go alone by `sendfile` then, too: each window's end cuts a group in two.
+/// Pieces that are longer go alone by `sendfile`, also where pages are sent.
 const LENT_BYTES_MAX: u64 = 1 << 20;
 
 /// What is put into the pipe at once: each full socket has as much as that put there for nothing.
