@@ -27,6 +27,7 @@ pub mod logistic;
 pub mod machine;
 pub mod mechanisms;
 pub mod model;
+mod page_cache;
 pub mod paths;
 pub mod plot;
 pub mod primitives;

@@ -8,6 +8,7 @@ use super::kernel::iovec;
 use super::map::Map;
 use super::notifications::Notifications;
 use super::plan::{Packet, Piece};
+use super::touch::Touch;
 use super::{Job, Range};
 use onrush_lock::memory::page_bytes;
 
@@ -44,10 +45,11 @@ impl Pieces {
         self.fragments = 0;
     }
 
-    /// One packet alone, and so many.
-    pub(super) fn set(&mut self, map: &Map, packet: &Packet<'_>) -> usize {
+    /// Packet `number` alone, touched, and so many.
+    pub(super) fn set(&mut self, job: &mut Job<'_>, map: &Map, number: usize) -> usize {
         self.clear();
-        self.add(map, packet);
+        self.add(map, &job.source.plan.packet(number));
+        job.touch(map, number..number + 1);
         1
     }
 
@@ -61,14 +63,21 @@ impl Pieces {
         }
     }
 
-    /// As many packets as leave as one train, and how many.
+    /// As many packets as leave as one train, touched, and how many.
     pub(super) fn set_train(
         &mut self,
-        job: &Job<'_>,
+        job: &mut Job<'_>,
         map: &Map,
         packets: Range<usize>,
         bound: Bound,
     ) -> usize {
+        let first = packets.start;
+        let count = self.gather(job, map, packets, bound);
+        job.touch(map, first..first + count);
+        count
+    }
+
+    fn gather(&mut self, job: &Job<'_>, map: &Map, packets: Range<usize>, bound: Bound) -> usize {
         self.clear();
         let longest = job.train(packets.clone(), onrush_sys::path::TRAIN_PACKETS_MAX);
         for nth in 0..longest {
@@ -134,10 +143,32 @@ impl Job<'_> {
         send: impl FnOnce(&mut Self, &Map) -> io::Result<()>,
     ) -> io::Result<()> {
         let range = self.source.plan.file_range(self.packets.clone());
-        let map = Map::new(self.calls, &self.source.file, &range)?;
+        let is_changed = self.touched.touch().changes();
+        let map = Map::new(self.calls, &self.source.file, &range, is_changed)?;
         let sent = send(self, &map);
         map.unmap(self.calls);
         sent
+    }
+
+    /// Maps what is left of the job while `send` sends it by other means, if it is to be touched.
+    pub(super) fn with_map_to_touch(
+        &mut self,
+        send: impl FnOnce(&mut Self, Option<&Map>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.touched.touch() {
+            Touch::None => send(self, None),
+            _ => self.with_map(|job, map| send(job, Some(map))),
+        }
+    }
+
+    /// Touches these packets where they are mapped, those that were not in this send.
+    pub(super) fn touch(&mut self, map: &Map, packets: Range<usize>) {
+        for number in packets {
+            let pieces = self.source.plan.packet(number).pieces;
+            self.touched.once(number, |pass| {
+                pieces.iter().for_each(|&piece| map.touch(piece, pass));
+            });
+        }
     }
 
     /// Sends as [`Self::with_map`] does, by reference: until the kernel has let go of everything.
@@ -157,8 +188,8 @@ impl Job<'_> {
         mut send: impl FnMut(&mut Self, &[libc::iovec]) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut pieces = Pieces::default();
-        while let Some(packet) = self.next() {
-            pieces.set(map, &packet);
+        while !self.packets.is_empty() {
+            pieces.set(self, map, self.packets.start);
             send(self, pieces.as_slice())?;
             self.sent(1);
         }
@@ -181,7 +212,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Reads a packet's payload to the start of `buffer`; its bytes.
+    /// Reads the next packet's payload to the start of `buffer`, and touches it; its bytes.
     pub(super) fn read_payload(
         &mut self,
         packet: &Packet<'_>,
@@ -193,6 +224,8 @@ impl Job<'_> {
             self.calls.read(&self.source.file, place, piece.offset)?;
             at += piece.bytes as usize;
         }
+        let number = self.packets.start;
+        self.touched.once(number, |pass| pass.go(&mut buffer[..at]));
         Ok(at)
     }
 

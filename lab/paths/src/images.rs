@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
+use super::touch::{Touch, WINDOW_BYTES};
 use super::{Job, OpenError, Plan, system};
 use onrush_lock::memory::Area;
 use onrush_lock::{BUFFER_BYTES_MAX, Segment, memfd};
@@ -44,7 +45,7 @@ impl Images {
     /// Room in ordinary memory, of huge pages or of base pages.
     pub(super) fn in_memory(plan: &Plan, bytes_max: usize, huge: bool) -> Result<Self, OpenError> {
         let (stride, capacity) = size(plan, bytes_max);
-        let bytes = stride * capacity;
+        let bytes = bytes_of(capacity, stride, BUFFER_BYTES_MAX);
         let area = if huge {
             Area::map(bytes)
         } else {
@@ -75,7 +76,7 @@ impl Images {
     /// Room in a memfd.
     pub(super) fn in_file(plan: &Plan, bytes_max: usize) -> Result<Self, OpenError> {
         let (stride, capacity) = size(plan, bytes_max);
-        let mapped = Mapped::new(stride * capacity);
+        let mapped = Mapped::new(bytes_of(capacity, stride, BUFFER_BYTES_MAX));
         let mapped = mapped.map_err(system("make a file in memory for packet images"))?;
         Ok(Self::new(Memory::File(mapped), stride, capacity))
     }
@@ -89,9 +90,32 @@ impl Images {
         }
     }
 
-    /// Sees to it that the job's next packet has an image. Which of the job's packets have one now,
-    /// from that on.
+    /// Sees to it that the job's next packet has an image, and is touched. Which of the job's
+    /// packets are ready now, from that on.
     pub(super) fn ensure(&mut self, job: &mut Job<'_>) -> io::Result<Range<usize>> {
+        let first = job.packets.start;
+        self.hold(job)?;
+        // A train is within one registered buffer.
+        let in_buffer = BUFFER_BYTES_MAX / self.stride;
+        let left = in_buffer - (first - self.held.start) % in_buffer;
+        let ready = first..self.held.end.min(job.packets.end).min(first + left);
+        if job.touched.touch() != Touch::Checksum {
+            return Ok(ready);
+        }
+        let some = (WINDOW_BYTES / self.stride).max(onrush_sys::path::TRAIN_PACKETS_MAX);
+        let ready = first..ready.end.min(first + some);
+        for number in ready.clone() {
+            job.touched.once(number, |pass| {
+                let plan = &job.source.plan;
+                let bytes = plan.header_bytes()..plan.packet_bytes(number);
+                pass.read(&self.image(number)[bytes]);
+            });
+        }
+        Ok(ready)
+    }
+
+    /// Sees to it that the job's next packet has an image.
+    pub(super) fn hold(&mut self, job: &mut Job<'_>) -> io::Result<()> {
         let first = job.packets.start;
         if !self.held.contains(&first) {
             self.held = 0..0;
@@ -102,7 +126,15 @@ impl Images {
             written?;
             self.held = first..end;
         }
-        Ok(first..self.held.end.min(job.packets.end))
+        Ok(())
+    }
+
+    /// A packet's image, and what of its stride is left.
+    fn image(&self, packet: usize) -> &[u8] {
+        let at = self.base().wrapping_byte_add(self.offset(packet));
+        // SAFETY: `offset` has seen that the image is there, within memory of ours that is mapped;
+        // only `write` changes it, by `&mut self`.
+        unsafe { std::slice::from_raw_parts(at.cast_const().cast(), self.stride) }
     }
 
     pub(super) fn forget(&mut self) {
@@ -116,7 +148,7 @@ impl Images {
             Memory::Pool(pool, Some(pin)) => pool.offset(pin),
             _ => 0,
         };
-        chunk + (packet - self.held.start) * self.stride
+        chunk + place_of(packet - self.held.start, self.stride, BUFFER_BYTES_MAX)
     }
 
     /// The images of a train.
@@ -212,8 +244,30 @@ fn size(plan: &Plan, bytes_max: usize) -> (usize, usize) {
     (stride, plan.packets().clamp(1, most))
 }
 
+/// Where image `index` is: one behind the other, but for the end of each registered buffer, over
+/// which none goes, because the kernel refuses a send from two (EFAULT).
+fn place_of(index: usize, stride: usize, buffer_bytes: usize) -> usize {
+    let in_buffer = buffer_bytes / stride;
+    index / in_buffer * buffer_bytes + index % in_buffer * stride
+}
+
+/// What so many images need.
+fn bytes_of(count: usize, stride: usize, buffer_bytes: usize) -> usize {
+    place_of(count - 1, stride, buffer_bytes) + stride
+}
+
+/// All places of images, in order.
+fn images(
+    memory: &mut [u8],
+    stride: usize,
+    buffer_bytes: usize,
+) -> impl Iterator<Item = &mut [u8]> {
+    let buffers = memory.chunks_mut(buffer_bytes);
+    buffers.flat_map(move |buffer| buffer.chunks_exact_mut(stride))
+}
+
 /// Writes the images of these packets: headers from the plan, payloads from the file straight to
-/// their places.
+/// their places, where they are changed if that is asked for.
 fn write(
     job: &mut Job<'_>,
     packets: Range<usize>,
@@ -222,7 +276,8 @@ fn write(
 ) -> io::Result<()> {
     let mut places: Vec<libc::iovec> = Vec::with_capacity(PLACES_MAX);
     let (mut start, mut end) = (0, 0);
-    for (number, image) in packets.zip(memory.chunks_mut(stride)) {
+    let numbers = packets.clone();
+    for (number, image) in packets.zip(images(memory, stride, BUFFER_BYTES_MAX)) {
         let packet = job.source.plan.packet(number);
         let (header, mut rest) = image.split_at_mut(packet.header.len());
         header.copy_from_slice(packet.header);
@@ -240,7 +295,15 @@ fn write(
             end = piece.offset + u64::from(piece.bytes);
         }
     }
-    read(job, &mut places, start)
+    read(job, &mut places, start)?;
+    if job.touched.touch().changes() {
+        for (number, image) in numbers.zip(images(memory, stride, BUFFER_BYTES_MAX)) {
+            let plan = &job.source.plan;
+            let bytes = plan.header_bytes()..plan.packet_bytes(number);
+            job.touched.change(number, &mut image[bytes]);
+        }
+    }
+    Ok(())
 }
 
 /// Fills the places, which lie together in the file from `offset` on, and takes them off the list.
@@ -268,4 +331,26 @@ fn read(job: &mut Job<'_>, places: &mut Vec<libc::iovec>, mut offset: u64) -> io
     }
     places.clear();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_image_lies_in_two_registered_buffers() {
+        let (stride, buffer_bytes, count) = (300, 1000, 11);
+        let bytes = bytes_of(count, stride, buffer_bytes);
+        assert_eq!(bytes, 3000 + 600);
+        let mut memory = vec![0; bytes];
+        let first = memory.as_ptr().addr();
+        let places = images(&mut memory, stride, buffer_bytes);
+        let places: Vec<_> = places.map(|image| image.as_ptr().addr() - first).collect();
+        let expected: Vec<_> = (0..count)
+            .map(|index| place_of(index, stride, buffer_bytes))
+            .collect();
+        assert_eq!(places, expected);
+        let is_in_one = |at: &usize| at / buffer_bytes == (at + stride - 1) / buffer_bytes;
+        assert!(places.iter().all(is_in_one), "{places:?}");
+    }
 }

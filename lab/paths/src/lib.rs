@@ -6,7 +6,8 @@
 //! now, and what has come since. A [`Plan`] says which bytes make which packet; a [`Mover`] sends
 //! any part of one over a connected socket, in order and whole, and counts each entry into the
 //! kernel. The mechanisms differ, their contract is one. None falls back: one that is
-//! not available here says why when it is opened.
+//! not available here says why when it is opened. A mover can pass over the data on its way (see
+//! [`Touch`]), where its path lets a program have it.
 //!
 //! The server's engine does not use movers: it mixes many sockets in one batch (see
 //! [`onrush_sys::path::Path`]). Where both do the same thing, the mover uses the engine's path.
@@ -28,6 +29,7 @@ mod ring;
 mod ring_images;
 mod ring_mapped;
 mod sendfile;
+mod touch;
 
 use std::fmt;
 use std::fs::File;
@@ -45,10 +47,12 @@ use kernel::Calls;
 use onrush_lock::memory::MemoryError;
 use ring_images::RingImages;
 use ring_mapped::RingMapped;
+use touch::Touched;
 
 pub use choice::{Choice, Needs, best};
 pub use name::{Facts, Family, Name, Payload};
 pub use plan::{Packet, Piece, Plan, PlanError};
+pub use touch::{Touch, Toucher};
 
 use onrush_sys::path::PathError;
 
@@ -114,6 +118,16 @@ pub enum OpenError {
         /// Bytes of the largest packet.
         bytes: usize,
     },
+    /// The path cannot touch data in this way.
+    #[error("{name} cannot {touch}: {why}")]
+    Touch {
+        /// The path.
+        name: Name,
+        /// What was to be done to the data.
+        touch: Touch,
+        /// Why not.
+        why: &'static str,
+    },
     /// The ring or the memory for it cannot be had.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -172,6 +186,7 @@ struct Job<'a> {
     /// Packets larger than this do not fit the path MTU and are sent one by one; 0 over TCP.
     whole_bytes_max: usize,
     calls: &'a mut Calls,
+    touched: &'a mut Touched,
 }
 
 /// How packets are moved: one contract. A path that keeps nothing is a function.
@@ -200,6 +215,7 @@ pub struct Mover {
     name: Name,
     source: Arc<Source>,
     calls: Calls,
+    touched: Touched,
     mechanism: Box<dyn Mechanism>,
 }
 
@@ -216,6 +232,34 @@ impl Mover {
         source: &Arc<Source>,
         image_bytes_max: usize,
     ) -> Result<Self, OpenError> {
+        Self::open_touching(name, source, image_bytes_max, Touch::None)
+    }
+
+    /// The same, and each packet's payload is touched once on its way. Packet images that are
+    /// changed are made anew by each send. Who touches a file that is mapped reads it, so it must
+    /// neither become shorter (which raises SIGBUS) nor be written meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the path is not available here, or cannot touch data so ([`Name::cannot_touch`]).
+    pub fn open_touching(
+        name: Name,
+        source: &Arc<Source>,
+        image_bytes_max: usize,
+        touch: Touch,
+    ) -> Result<Self, OpenError> {
+        let shared = "its plan has packets that share bytes of the file";
+        let shares = touch.changes() && !source.plan.is_apart();
+        let why = name
+            .cannot_touch(touch)
+            .or_else(|| shares.then_some(shared));
+        if let Some(why) = why {
+            return Err(OpenError::Touch { name, touch, why });
+        }
+        let image_bytes_max = match touch.changes() {
+            true => image_bytes_max.min(touch::WINDOW_BYTES),
+            false => image_bytes_max,
+        };
         let has_headers = source.plan.header_bytes() > 0;
         if !name.takes_headers(has_headers) {
             return Err(OpenError::Headers { name, has_headers });
@@ -231,6 +275,7 @@ impl Mover {
             name,
             source: Arc::clone(source),
             calls: Calls::default(),
+            touched: Touched::new(touch),
             mechanism: open(name, &source.plan, image_bytes_max)?,
         })
     }
@@ -268,6 +313,10 @@ impl Mover {
             return Ok(());
         }
         let before = self.calls.counters.packets;
+        self.touched.begin(&packets);
+        if self.touched.touch().changes() {
+            self.forget();
+        }
         if !is_tcp && !name.facts().is_train && self.calls.is_segmented(socket) {
             // A path of trains had the socket before: what it set would cut this one's packets.
             let uncut = self.calls.segment(socket, 0);
@@ -286,6 +335,7 @@ impl Mover {
                 false => self.calls.whole_bytes_max(socket),
             },
             calls: &mut self.calls,
+            touched: &mut self.touched,
         };
         let sent = self.mechanism.send(&mut job);
         let packets_sent = self.calls.counters.packets - before;
@@ -295,13 +345,16 @@ impl Mover {
         })
     }
 
-    /// Makes ready what all sends of these packets share: packet images. Other paths have nothing
-    /// to do.
+    /// Makes ready what all sends of these packets share: packet images, unless each send changes
+    /// them. Other paths have nothing to do.
     ///
     /// # Errors
     ///
     /// If the file cannot be read.
     pub fn prepare(&mut self, packets: Range<usize>) -> io::Result<()> {
+        if self.touched.touch().changes() {
+            return Ok(());
+        }
         let Some(images) = self.mechanism.images() else {
             return Ok(());
         };
@@ -312,8 +365,9 @@ impl Mover {
             packets,
             whole_bytes_max: 0,
             calls: &mut self.calls,
+            touched: &mut self.touched,
         };
-        images.ensure(&mut job).map(drop)
+        images.hold(&mut job)
     }
 
     /// Forgets what was made ready.
@@ -327,6 +381,13 @@ impl Mover {
     #[must_use]
     pub fn name(&self) -> Name {
         self.name
+    }
+
+    /// CRC-32 of each payload of the last send, in order; none unless the touch is
+    /// [`Touch::Checksum`].
+    #[must_use]
+    pub fn checksums(&self) -> &[u32] {
+        self.touched.checksums()
     }
 
     /// What it has done so far.

@@ -5,6 +5,7 @@ use std::io;
 
 use super::gather::{Bound, even_parts};
 use super::kernel::{Pipe, iovec};
+use super::map::Map;
 use super::{Job, Mechanism, OpenError, system};
 
 /// `mmap_send`: `send` of each packet. Over TCP or UDP.
@@ -76,7 +77,7 @@ pub(super) fn gso(job: &mut Job<'_>) -> io::Result<()> {
 /// UDP_CORK off, which lets the datagram go.
 pub(super) fn mmap_send_rtp(job: &mut Job<'_>) -> io::Result<()> {
     job.with_map(|job, map| {
-        job.each_corked(|job, packet| {
+        job.each_corked(map, |job, packet| {
             packet.pieces.iter().try_for_each(|&piece| {
                 let payload = map.place(piece);
                 job.calls.send(job.socket, payload, 0).map(drop)
@@ -120,7 +121,7 @@ impl MmapSendMsend {
 impl Mechanism for MmapSendMsend {
     fn send(&mut self, job: &mut Job<'_>) -> io::Result<()> {
         job.with_map(|job, map| {
-            job.each_corked(|job, packet| {
+            job.each_corked(map, |job, packet| {
                 let mut parts = packet.pieces.iter().flat_map(even_parts);
                 parts.try_for_each(|part| self.msend(job, map.place(part)))
             })
@@ -132,9 +133,11 @@ impl Job<'_> {
     /// Sends each packet's header and then what `append` sends as one datagram.
     fn each_corked(
         &mut self,
+        map: &Map,
         mut append: impl FnMut(&mut Self, &super::Packet<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         while let Some(packet) = self.next() {
+            self.touch(map, self.packets.start..self.packets.start + 1);
             self.corked(|job| {
                 job.calls.send(job.socket, iovec(packet.header), 0)?;
                 append(job, &packet)

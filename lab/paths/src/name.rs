@@ -4,6 +4,8 @@ use std::fmt;
 
 use onrush_sys::path::PathName;
 
+use super::touch::Touch;
+
 /// Which table of the paper a path is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Family {
@@ -81,6 +83,15 @@ impl Name {
             Family::Rtp | Family::Enhanced => has_headers,
             Family::Modern => has_headers || self != Self::UringVectoredZc,
         }
+    }
+
+    /// Why packets of this path cannot be touched so on their way; nothing if they can.
+    #[must_use]
+    pub fn cannot_touch(self, touch: Touch) -> Option<&'static str> {
+        use Name::{RtpSendfile, Rtpsendfile, SendfileTcp, SendfileUdp};
+        let sends_file = matches!(self, SendfileTcp | SendfileUdp | RtpSendfile | Rtpsendfile);
+        (sends_file && touch.changes())
+            .then_some("it sends the file's own pages, and a change would be in the file")
     }
 
     /// The path of the server's engine that does it, if one does.

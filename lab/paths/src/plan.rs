@@ -177,6 +177,12 @@ impl Plan {
         self.packet_bytes_max
     }
 
+    /// Whether no two packets have a byte of the file in common, and they lie in it in their order.
+    #[must_use]
+    pub fn is_apart(&self) -> bool {
+        self.is_forward
+    }
+
     /// Packet `number`, counted from 0.
     ///
     /// # Panics

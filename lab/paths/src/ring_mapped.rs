@@ -55,7 +55,7 @@ impl Mechanism for RingMapped {
                     }
                     let count = match self.is_zero_copy {
                         true => pieces.set_train(job, map, packets.clone(), Bound::Referenced),
-                        false => pieces.set(map, &job.source.plan.packet(packets.start)),
+                        false => pieces.set(job, map, packets.start),
                     };
                     *message_ = message(pieces.as_slice());
                     let (fd, message) = (types::Fd(job.socket), &raw const *message_);

@@ -5,48 +5,58 @@ use std::os::fd::AsRawFd;
 
 use super::Job;
 use super::gather::{FRAGMENTS_MAX, even_parts, fragments_of_file};
+use super::map::Map;
 
 /// The longest train of `rtpsendfile`, if its payloads touch few pages.
 const PACKETS_MAX: usize = 7;
 
 /// `sendfile_tcp`: one `sendfile` of all that lies together in the file. Over TCP.
 pub(super) fn sendfile_tcp(job: &mut Job<'_>) -> io::Result<()> {
-    while let Some(first) = job.next() {
-        let (start, end, packets) = job.extent();
-        if packets > 0 {
-            job.send_extent(start, end)?;
-            job.sent(packets);
-            continue;
+    job.with_map_to_touch(|job, map| {
+        while let Some(first) = job.next() {
+            let (start, end, packets) = job.extent();
+            job.touch_next(map, packets.max(1));
+            if packets > 0 {
+                job.send_extent(start, end)?;
+                job.sent(packets);
+                continue;
+            }
+            for piece in first.pieces {
+                job.send_extent(piece.offset, piece.offset + u64::from(piece.bytes))?;
+            }
+            job.sent(1);
         }
-        for piece in first.pieces {
-            job.send_extent(piece.offset, piece.offset + u64::from(piece.bytes))?;
-        }
-        job.sent(1);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// `sendfile_udp`: `sendfile` of each packet; the kernel makes one datagram of what one call moves.
 /// If the file ends within a packet, a shorter one has left when the call says so.
 pub(super) fn sendfile_udp(job: &mut Job<'_>) -> io::Result<()> {
-    while let Some(packet) = job.next() {
-        if packet.pieces.iter().flat_map(even_parts).count() == 1 {
-            job.send_file_pieces(packet.pieces)?;
-        } else {
-            job.corked(|job| job.send_file_pieces(packet.pieces))?;
+    job.with_map_to_touch(|job, map| {
+        while let Some(packet) = job.next() {
+            job.touch_next(map, 1);
+            if packet.pieces.iter().flat_map(even_parts).count() == 1 {
+                job.send_file_pieces(packet.pieces)?;
+            } else {
+                job.corked(|job| job.send_file_pieces(packet.pieces))?;
+            }
+            job.sent(1);
         }
-        job.sent(1);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// `rtp_sendfile`: for each packet UDP_CORK, a `send` of the header, a `sendfile` of the payload,
 /// and UDP_CORK off. The paper's best of the paths that existed.
 pub(super) fn rtp_sendfile(job: &mut Job<'_>) -> io::Result<()> {
-    while !job.packets.is_empty() {
-        job.send_files_corked(1)?;
-    }
-    Ok(())
+    job.with_map_to_touch(|job, map| {
+        while !job.packets.is_empty() {
+            job.touch_next(map, 1);
+            job.send_files_corked(1)?;
+        }
+        Ok(())
+    })
 }
 
 /// `rtpsendfile`: the header by `send` and the payload by `sendfile`, with one cork for up to seven
@@ -61,13 +71,24 @@ pub(super) fn rtp_sendfile(job: &mut Job<'_>) -> io::Result<()> {
 /// copied headers sharing pages.
 pub(super) fn rtpsendfile(job: &mut Job<'_>) -> io::Result<()> {
     job.segment()?;
-    while !job.packets.is_empty() {
-        job.send_files_corked(job.train_of_files())?;
-    }
-    Ok(())
+    job.with_map_to_touch(|job, map| {
+        while !job.packets.is_empty() {
+            let count = job.train_of_files();
+            job.touch_next(map, count);
+            job.send_files_corked(count)?;
+        }
+        Ok(())
+    })
 }
 
 impl Job<'_> {
+    /// Touches the next `count` packets, if the file is mapped for that.
+    fn touch_next(&mut self, map: Option<&Map>, count: usize) {
+        if let Some(map) = map {
+            self.touch(map, self.packets.start..self.packets.start + count);
+        }
+    }
+
     /// Sends the next `count` packets as one datagram or train.
     fn send_files_corked(&mut self, count: usize) -> io::Result<()> {
         self.corked(|job| {

@@ -98,6 +98,8 @@ fn udp_pair() -> (UdpSocket, UdpSocket) {
 /// Sends these packets a window at a time, and compares what arrives.
 fn send_and_compare(mover: &mut Mover, source: &Source, packets: Range<usize>) {
     let name = mover.name();
+    let touch = mover.touched.touch();
+    let toucher = Toucher::new(touch);
     let (sender, receiver) = udp_pair();
     let content = source.content();
     let mut packet = vec![0; 65_536];
@@ -108,12 +110,16 @@ fn send_and_compare(mover: &mut Mover, source: &Source, packets: Range<usize>) {
             let length = receiver.recv(&mut packet).unwrap_or_else(|error| {
                 panic!("{name}: packet {number} did not arrive: {error}");
             });
-            let expected = source.image(&content, number);
+            let mut expected = source.image(&content, number);
+            let payload = &mut expected[source.plan.header_bytes()..];
+            let checksum = toucher.touch(number, payload);
             assert!(
                 packet[..length] == expected,
-                "{name}: packet {number}, {length} bytes of {}",
+                "{name}, {touch}: packet {number}, {length} bytes of {}",
                 expected.len()
             );
+            let told = mover.checksums().get(number - first).copied();
+            assert_eq!(told, checksum, "{name}, {touch}: packet {number}");
         }
     }
     receiver.set_nonblocking(true).expect("an option");
@@ -463,4 +469,143 @@ fn a_path_refuses_what_it_is_not_for() {
         matches!(error, SendError::Transport { is_tcp: false, .. }),
         "{error}"
     );
+}
+
+/// Those that a path takes, beside none.
+fn touches_of(name: Name) -> impl Iterator<Item = Touch> {
+    let all = Touch::ALL.into_iter();
+    all.filter(move |touch| *touch != Touch::None && name.cannot_touch(*touch).is_none())
+}
+
+fn open_touching(name: Name, source: &Arc<Source>, touch: Touch) -> Mover {
+    Mover::open_touching(name, source, IMAGE_BYTES_MAX, touch).expect("it touches so")
+}
+
+/// Twice, because what a send has changed the next one must have as it was; and the file too.
+#[test]
+fn every_path_touches_each_packet_once_over_udp() {
+    // More than the images that are touched at a time.
+    let bytes = 3 << 20;
+    let sources = [false, true].map(|has| source(bytes, PAYLOAD_BYTES, has));
+    let content = sources[0].content();
+    for name in udp_names() {
+        let source = &sources[usize::from(has_headers(name))];
+        for touch in touches_of(name) {
+            let mut mover = open_touching(name, source, touch);
+            mover.prepare(0..source.plan.packets()).expect("read");
+            send_and_compare(&mut mover, source, 0..source.plan.packets());
+            send_and_compare(&mut mover, source, 500..900);
+        }
+    }
+    for source in sources {
+        assert!(source.content() == content, "a touch has changed the file");
+    }
+}
+
+/// Each send pays for what it changes; what is only read stays as it is, and stays shared.
+#[test]
+fn images_that_are_changed_are_made_by_each_send() {
+    let sources = [false, true].map(|has| source(1 << 17, PAYLOAD_BYTES, has));
+    for name in udp_names().filter(|name| name.facts().is_image) {
+        let source = &sources[usize::from(has_headers(name))];
+        for touch in Touch::ALL {
+            let mut mover = open_touching(name, source, touch);
+            mover.prepare(0..source.plan.packets()).expect("read");
+            send_and_compare(&mut mover, source, 0..90);
+            let once = mover.counters().crossings_prepare;
+            send_and_compare(&mut mover, source, 0..90);
+            let again = mover.counters().crossings_prepare;
+            assert_eq!(again > once, touch.changes(), "{name}, {touch}");
+        }
+    }
+}
+
+#[test]
+fn every_path_touches_each_packet_once_over_tcp() {
+    let bytes = 3 << 20;
+    let source = source(bytes, PAYLOAD_BYTES, false);
+    let content = source.content();
+    let packets = source.plan.packets();
+    for name in tcp_names() {
+        for touch in touches_of(name) {
+            let (sender, receiving) = tcp_pair(bytes, true);
+            let mut mover = open_touching(name, &source, touch);
+            mover.send(&sender, 0..packets).expect("sent");
+            drop(sender);
+            let mut received = receiving.join().expect("received");
+            let toucher = Toucher::new(touch);
+            let payloads = received.chunks_mut(PAYLOAD_BYTES as usize);
+            let undo = |(number, payload)| toucher.touch(number, payload);
+            let checksums: Vec<_> = payloads.enumerate().filter_map(undo).collect();
+            assert!(received == content, "{name}, {touch}");
+            assert_eq!(mover.checksums(), checksums, "{name}, {touch}");
+        }
+    }
+}
+
+/// What is tried again is not touched again.
+#[test]
+fn interrupted_calls_and_full_sockets_touch_nothing_twice() {
+    let sources = [false, true].map(|has| source(1 << 20, PAYLOAD_BYTES, has));
+    for name in udp_names() {
+        let source = &sources[usize::from(has_headers(name))];
+        for touch in touches_of(name) {
+            let mut mover = open_touching(name, source, touch);
+            let calls = if name == Name::Rtpsendfile { 31 } else { 7 };
+            plant::every(calls, libc::EAGAIN);
+            plant::shorten(true);
+            send_and_compare(&mut mover, source, 0..source.plan.packets());
+            plant::every(0, 0);
+            plant::shorten(false);
+        }
+    }
+}
+
+#[test]
+fn packets_of_pieces_that_lie_apart_are_touched_as_a_whole() {
+    let pieces = (0..7 * 40).map(|n: u64| Piece {
+        offset: n * 192 + 4,
+        bytes: 188,
+    });
+    let plan = Plan::new(pieces.collect(), (1..=40).map(|n| n * 7).collect()).expect("seven each");
+    let content = source(192 * 7 * 40, 1000, false);
+    for name in udp_names() {
+        let plan = headed(plan.clone(), has_headers(name));
+        let file = content.file.try_clone().expect("a descriptor");
+        let source = Arc::new(Source { file, plan });
+        for touch in touches_of(name) {
+            send_and_compare(&mut open_touching(name, &source, touch), &source, 0..40);
+        }
+    }
+}
+
+#[test]
+fn who_cannot_touch_data_says_so() {
+    let plain = source(1 << 16, 1000, false);
+    for touch in [Touch::Filter, Touch::Encrypt] {
+        for name in [Name::SendfileTcp, Name::SendfileUdp] {
+            let refused = Mover::open_touching(name, &plain, IMAGE_BYTES_MAX, touch);
+            let said = refused.expect_err("it has no copy").to_string();
+            assert!(
+                said.contains("cannot") && said.contains("own pages"),
+                "{said}"
+            );
+        }
+    }
+    let twice = Plan::new(
+        vec![
+            Piece {
+                offset: 0,
+                bytes: 9
+            };
+            2
+        ],
+        Vec::new(),
+    )
+    .expect("two");
+    let file = plain.file.try_clone().expect("a descriptor");
+    let source = Arc::new(Source { file, plan: twice });
+    let refused = Mover::open_touching(Name::MmapSend, &source, 1 << 20, Touch::Filter);
+    let said = refused.expect_err("it would be marked twice").to_string();
+    assert!(said.contains("share bytes"), "{said}");
 }

@@ -16,8 +16,9 @@ use onrush_cli::units::Size;
 /// Sends a file once by every path of the catalogue, turn about on one processor, in packets of 256
 /// bytes to 8 KB: over UDP to a sink that counts, where the device cuts trains (uso) or the kernel
 /// does (software-gso), and over TCP to a receiver that drains. Prints the table of Halvorsen,
-/// Dalseng and Griwodz with our columns, and their claims beside what was measured. Takes some
-/// twenty minutes; --quick less than one. Needs root and two processors.
+/// Dalseng and Griwodz with our columns, and their claims beside what was measured; warm, and with
+/// nothing of the file in the page cache. Takes an hour or two; --warm a third of it, --quick less
+/// than a minute. Needs root and two processors.
 #[derive(Args, Debug)]
 pub(crate) struct Paths {
     /// A smaller file, three sizes of packets, three runs
@@ -31,9 +32,29 @@ pub(crate) struct Paths {
     #[arg(long = "path", value_name = "NAME")]
     paths: Vec<onrush_paths::Name>,
 
-    /// Bytes of the file [default: 256MiB; quick: 32MiB]
-    #[arg(long, value_name = "SIZE")]
-    size: Option<Size>,
+    /// Bytes of the file, 1MiB to 4GiB [default: 256MiB; quick: 32MiB]
+    ///
+    /// The paper's was 1 GB: --file-size 1GiB. Images of it must fit in memory beside it.
+    #[arg(long, alias = "size", value_name = "SIZE")]
+    file_size: Option<Size>,
+
+    /// What is done to each packet on its way: none, checksum, filter, encrypt
+    ///
+    /// Several are compared: --touch none,checksum,encrypt. A checksum (CRC-32) reads all of a
+    /// packet; a filter reads a byte of each 64 and marks it; encryption (AES-128, counter mode)
+    /// changes all. Paths that the data does not come by in user space have the file mapped, to
+    /// read it; those that send the file's own pages cannot change them, and say so. Packets of
+    /// each path are then compared with the file, byte for byte, before each run.
+    #[arg(long = "touch", value_name = "TOUCH", value_delimiter = ',')]
+    touches: Vec<onrush_paths::Touch>,
+
+    /// Also with nothing of the file in memory, where --quick leaves that out
+    #[arg(long, conflicts_with = "warm")]
+    cold: bool,
+
+    /// Only with the file in memory
+    #[arg(long)]
+    warm: bool,
 
     /// Runs of each [default: 10; quick: 3]
     #[arg(long, value_name = "N")]
@@ -50,6 +71,10 @@ pub(crate) struct Paths {
     /// Make the device copy behind the paths' backs, to see the runs turn void
     #[arg(long, hide = true)]
     plant_copies: bool,
+
+    /// Change a byte of packets that are compared with the file, to see the runs turn void
+    #[arg(long, hide = true)]
+    plant_byte: bool,
 
     #[command(flatten)]
     predicted: Predicted,
@@ -71,9 +96,13 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
 impl Paths {
     fn settings(&self) -> Settings {
         let mut settings = settings(self.quick, Settings::quick, Settings::full);
-        settings.file_bytes = self.size.map_or(settings.file_bytes, |size| size.0);
+        settings.file_bytes = self.file_size.map_or(settings.file_bytes, |size| size.0);
         settings.repeats = self.repeats.unwrap_or(settings.repeats);
+        settings.cold = (settings.cold || self.cold) && !self.warm;
         settings.planted_copies = self.plant_copies;
+        settings.planted_byte = self.plant_byte;
+        let touches = self.touches.iter().map(|touch| touch.name().to_owned());
+        settings.touches = touches.collect();
         if !self.paths.is_empty() {
             let names = self.paths.iter().map(|name| name.as_str().to_owned());
             settings.paths = names.collect();

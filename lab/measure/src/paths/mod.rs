@@ -9,12 +9,16 @@
 //! said to.
 //!
 //! Paths that send packet images are measured with the images at hand, as others with the file in
-//! the page cache: making them is measured apart. Cold runs have neither.
+//! the page cache: making them is measured apart. Cold runs have neither: `mincore` must count no
+//! page of the file before each. With a [`Touch`] each packet is passed over once on its way, where
+//! the path lets a program have it; images that are changed are made for that one send, in the time
+//! that is measured. Then some packets of each kind are compared with the file, byte for byte.
 
 mod report;
 mod run;
+mod verify;
 
-use onrush_paths::{Name, Piece, Plan, PlanError};
+use onrush_paths::{Name, Piece, Plan, PlanError, Touch};
 use onrush_primitives::named;
 use onrush_testkit::testbed::Mode;
 use onrush_wire::media::{self, RtpOrigin, TS_PACKET_BYTES};
@@ -53,12 +57,18 @@ pub struct Settings {
     pub transports: Vec<Transport>,
     /// The paths, by name.
     pub paths: Vec<String>,
+    /// What is done to the data on its way, by name; empty for nothing.
+    #[serde(default)]
+    pub touches: Vec<String>,
     /// Whether to measure with the file out of memory, too.
     pub cold: bool,
     /// Makes the device unable to send without copying, behind the paths' backs: no run of one that
     /// says it does not copy may count then.
     #[serde(default)]
     pub planted_copies: bool,
+    /// Changes a byte on the way of packets that are compared with the file: no run may count then.
+    #[serde(default)]
+    pub planted_byte: bool,
 }
 
 named! {
@@ -78,6 +88,10 @@ named! {
 /// One file sent once, or one sample of what a copy or a crossing takes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "measured", rename_all = "snake_case")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all samples are the largest"
+)]
 pub enum Sample {
     /// A file sent.
     Path(Run),
@@ -106,6 +120,9 @@ pub struct Run {
     pub path: String,
     /// Bytes of a packet.
     pub packet_bytes: u32,
+    /// What was done to the data on its way.
+    #[serde(default = "untouched")]
+    pub touch: String,
     /// Whether nothing of the file was in memory.
     pub is_cold: bool,
     /// Which repeat, from 0. Runs of one repeat followed each other, and are compared.
@@ -149,6 +166,13 @@ pub struct Run {
     pub arrived_packets: u64,
     /// Bytes that arrived.
     pub arrived_bytes: u64,
+    /// Packets of this kind that were compared with the file before, byte for byte.
+    #[serde(default)]
+    pub verified_packets: u64,
+}
+
+fn untouched() -> String {
+    Touch::None.name().to_owned()
 }
 
 /// Carries the experiment out. `progress` hears before every turn which part is done and what comes
@@ -233,8 +257,10 @@ impl Settings {
             repeats: 10,
             transports: vec![Transport::Uso, Transport::SoftwareGso, Transport::Tcp],
             paths: Name::ALL.map(|name| name.as_str().to_owned()).to_vec(),
+            touches: Vec::new(),
             cold: true,
             planted_copies: false,
+            planted_byte: false,
         }
     }
 
@@ -247,6 +273,17 @@ impl Settings {
             repeats: 3,
             cold: false,
             ..Self::full()
+        }
+    }
+
+    /// What is done to the data, once each: nothing, unless something is asked for.
+    #[must_use]
+    pub fn touches(&self) -> Vec<Touch> {
+        let is_asked = |touch: &Touch| self.touches.iter().any(|name| name == touch.name());
+        let asked: Vec<_> = Touch::ALL.into_iter().filter(is_asked).collect();
+        match asked.is_empty() {
+            true => vec![Touch::None],
+            false => asked,
         }
     }
 
@@ -264,11 +301,16 @@ impl Settings {
             .iter()
             .filter_map(|name| name.parse::<Name>().err());
         let unknown = unknown.next();
+        let touches = self.touches.iter();
+        let no_touch = touches
+            .filter_map(|name| name.parse::<Touch>().err())
+            .next();
         refuse! { ExperimentError::Settings;
             !(1 << 20..=FILE_BYTES_MAX).contains(&self.file_bytes)
                 => "{} bytes: ask for 1 MiB to 4 GiB", self.file_bytes;
             packet.is_some() => "packets of {} bytes: ask for 64 to 32768", packet.unwrap_or(&0);
             unknown.is_some() => "{}", unknown.unwrap_or_default();
+            no_touch.is_some() => "{}", no_touch.unwrap_or_default();
             nothing => "nothing to do: ask for a repeat, a transport and a path";
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What a record of the experiment says: the paper's table with our columns, its figures, its
 //! claims and ours.
 
-use onrush_paths::{Family, Name};
+use onrush_paths::{Family, Name, Touch};
 
 use super::{MTU_PACKET_BYTES, PathsRecord, Run, Sample, Transport};
 use crate::plot::{Chart, Drawing, Unit};
@@ -35,6 +35,13 @@ const CLAIMS: [(Transport, Name, Name, f64, &str); 12] = {
     ]
 };
 
+/// In which state the file was, and what was done to it on its way.
+#[derive(Clone, Copy, Eq, PartialEq)]
+struct Kind {
+    touch: Touch,
+    is_cold: bool,
+}
+
 /// What a record says.
 #[must_use]
 pub fn report(record: &PathsRecord) -> Report {
@@ -42,7 +49,12 @@ pub fn report(record: &PathsRecord) -> Report {
     let mut report = Report::new("What data paths cost");
     report.add(charts(record));
     for transport in [Transport::Uso, Transport::SoftwareGso, Transport::Tcp] {
-        report.add([false, true].map(|is_cold| table(&runs, transport, is_cold)));
+        let tables = kinds().map(|kind| table(&runs, transport, kind));
+        report.add(tables.collect::<Vec<_>>());
+    }
+    let touches = record.settings.touches();
+    if touches != [Touch::None] {
+        report.add(compared(record, &touches));
     }
     let crossing = record.runs.iter().find_map(|sample| match sample {
         Sample::Crossing { ns } => Some(ns),
@@ -56,8 +68,8 @@ pub fn report(record: &PathsRecord) -> Report {
     let void: Vec<_> = unmended(&runs).collect();
     report.warn(void.iter().take(VOID_LISTED_MAX).map(|run| {
         let (transport, bytes, path) = (run.transport.name(), run.packet_bytes, &run.path);
-        let why = run.void.join("; ");
-        format!("void: {transport} {bytes} B {path}: {why}")
+        let (kind, why) = (run.kind().told(), run.void.join("; "));
+        format!("void: {transport} {bytes} B {path}{kind}: {why}")
     }));
     let verdicts = verdicts(record);
     if !verdicts.is_empty() {
@@ -74,19 +86,18 @@ pub fn report(record: &PathsRecord) -> Report {
 }
 
 /// The paper's table 1 with our columns: packets that fill a frame.
-fn table(runs: &[&Run], transport: Transport, is_cold: bool) -> Table {
-    let state = if is_cold { ", cold" } else { "" };
-    let with_byte = !is_cold && transport != Transport::Tcp;
+fn table(runs: &[&Run], transport: Transport, kind: Kind) -> Table {
+    let with_byte = !kind.is_cold && transport != Transport::Tcp;
     let of_path = |name: Name| {
         let is_it = move |run: &&Run| {
-            run.path == name.as_str() && (run.transport, run.is_cold) == (transport, is_cold)
+            run.path == name.as_str() && (run.transport, run.kind()) == (transport, kind)
         };
         let runs: Vec<&Run> = runs.iter().copied().filter(is_it).collect();
         let is_there = runs.iter().any(|run| run.packet_bytes == MTU_PACKET_BYTES);
         is_there.then_some((name, runs))
     };
     table! {
-        format!("{}{state}: medians, ns a packet", transport.name()),
+        format!("{}{}: medians, ns a packet", transport.name(), kind.told()),
         for (name, runs) in Name::ALL.into_iter().filter_map(of_path),
         let facts = name.facts(),
         let cost_ns = of_size(&runs, MTU_PACKET_BYTES, &cpu_ns),
@@ -113,6 +124,46 @@ fn table(runs: &[&Run], transport: Transport, is_cold: bool) -> Table {
     }
 }
 
+/// What touching the data costs: packets that fill a frame, and the file in memory.
+fn compared(record: &PathsRecord, touches: &[Touch]) -> Vec<Table> {
+    let of = |transport: &Transport| {
+        let mut columns = vec![Column::key("path")];
+        let heading = |touch: &Touch| match touch {
+            Touch::None => "as it is".to_owned(),
+            touch => touch.name().to_owned(),
+        };
+        let column = |touch| Column::count(&heading(touch), 0).with_range();
+        columns.extend(touches.iter().map(column));
+        let caption = format!(
+            "{}, what touching the data costs: medians, ns a packet",
+            transport.name()
+        );
+        let mut table = Table::new(caption, columns);
+        let is_asked = |name: &Name| record.settings.paths.iter().any(|n| n == name.as_str());
+        let names = Name::ALL.into_iter().filter(is_asked);
+        for name in names.filter(|name| transport.takes(*name)) {
+            let cost = |&touch: &Touch| match name.cannot_touch(touch) {
+                Some(_) => Cell::Text("cannot".to_owned()),
+                None => {
+                    let kind = Kind {
+                        touch,
+                        is_cold: false,
+                    };
+                    let runs = runs(record).filter(move |run| {
+                        is_of(run, *transport, name, MTU_PACKET_BYTES, kind) && run.void.is_empty()
+                    });
+                    Cell::or_void(runs.map(cpu_ns).collect())
+                }
+            };
+            let costs: Vec<Cell> = touches.iter().map(cost).collect();
+            let key = std::iter::once(name.as_str().into());
+            table.row(key.chain(costs).collect::<Vec<_>>());
+        }
+        table
+    };
+    record.settings.transports.iter().map(of).collect()
+}
+
 /// What valid runs with packets of that size say.
 fn of_size(runs: &[&Run], bytes: u32, value: &dyn Fn(&Run) -> f64) -> Vec<f64> {
     let runs = runs.iter().copied();
@@ -131,8 +182,7 @@ fn byte_ns(runs: &[&Run]) -> Option<f64> {
 fn every_size(record: &PathsRecord) -> Table {
     let valid = runs(record).filter(|run| run.void.is_empty());
     let costs = gather(valid.map(|run| {
-        let state = if run.is_cold { ", cold" } else { "" };
-        let path = format!("{}{state}", run.path);
+        let path = format!("{}{}", run.path, run.kind().told());
         ((run.transport, run.packet_bytes, path), cpu_ns(run))
     }));
     table! {
@@ -167,7 +217,7 @@ fn verdicts(record: &PathsRecord) -> Vec<Verdict> {
     let judge = |&(transport, of, to, most, by): &(Transport, Name, Name, f64, &str)| {
         let costs = |name| {
             let runs = runs(record).filter(move |run| {
-                is_of(run, transport, name, MTU_PACKET_BYTES, false) && run.void.is_empty()
+                is_of(run, transport, name, MTU_PACKET_BYTES, PLAIN) && run.void.is_empty()
             });
             runs.map(|run| (run.repeat, cpu_ns(run)))
         };
@@ -186,8 +236,11 @@ fn cpu_ns(run: &Run) -> f64 {
 fn charts(record: &PathsRecord) -> Vec<Drawing> {
     use Family::{Download, Enhanced, Modern, Rtp};
     let mut drawings = Vec::new();
-    for &transport in &record.settings.transports {
-        let of = transport.name();
+    let transports = record.settings.transports.iter();
+    let is_drawn = |kind: &Kind| *kind == PLAIN || has_sizes(record, *kind);
+    let all = transports.flat_map(|transport| kinds().map(move |kind| (*transport, kind)));
+    for (transport, kind) in all.filter(|(_, kind)| is_drawn(kind)) {
+        let of = format!("{}{}", transport.name(), kind.told());
         let mut add = |number: &str, title: &str, families: &[Family], base: Option<Name>| {
             let title = match number {
                 "modern" => format!("{title} ({of})"),
@@ -199,8 +252,8 @@ fn charts(record: &PathsRecord) -> Vec<Drawing> {
                     .collect::<Vec<_>>()
             };
             let names: Vec<_> = families.iter().flat_map(family).collect();
-            let chart = figure(record, transport, &title, &names, base);
-            let file = format!("figure-{number}-{of}.svg");
+            let chart = figure(record, (transport, kind), &title, &names, base);
+            let file = format!("figure-{number}-{}.svg", of.replace(", ", "-"));
             drawings.extend(chart.map(|chart| Drawing { file, chart }));
         };
         if transport == Transport::Tcp {
@@ -231,13 +284,13 @@ fn charts(record: &PathsRecord) -> Vec<Drawing> {
 /// Processor time over packet size of these paths, or their part of `base`'s.
 fn figure(
     record: &PathsRecord,
-    transport: Transport,
+    (transport, kind): (Transport, Kind),
     title: &str,
     names: &[Name],
     base: Option<Name>,
 ) -> Option<Chart> {
     let cost = |name: Name, bytes: u32| {
-        let of = |run: &&Run| is_of(run, transport, name, bytes, false) && run.void.is_empty();
+        let of = |run: &&Run| is_of(run, transport, name, bytes, kind) && run.void.is_empty();
         // For a gigabyte of what is sent, the paper's measure.
         let a_gigabyte = |run: &Run| ratio(run.cpu_ns(), run.arrived_bytes.max(1)) * 1e9;
         median(runs(record).filter(of).map(a_gigabyte))
@@ -275,9 +328,51 @@ fn runs(record: &PathsRecord) -> impl Iterator<Item = &Run> {
     })
 }
 
-fn is_of(run: &Run, transport: Transport, name: Name, packet_bytes: u32, is_cold: bool) -> bool {
-    (run.transport, run.packet_bytes, run.is_cold) == (transport, packet_bytes, is_cold)
+fn is_of(run: &Run, transport: Transport, name: Name, packet_bytes: u32, kind: Kind) -> bool {
+    (run.transport, run.packet_bytes, run.kind()) == (transport, packet_bytes, kind)
         && run.path == name.as_str()
+}
+
+/// Whether runs of that kind have packets of several sizes, as a line needs.
+fn has_sizes(record: &PathsRecord, kind: Kind) -> bool {
+    let mut sizes = runs(record)
+        .filter(|run| run.kind() == kind)
+        .map(|run| run.packet_bytes);
+    let first = sizes.next();
+    sizes.any(|bytes| Some(bytes) != first)
+}
+
+/// The file in memory, moved as it is.
+const PLAIN: Kind = Kind {
+    touch: Touch::None,
+    is_cold: false,
+};
+
+/// All, in the order of tables.
+fn kinds() -> impl Iterator<Item = Kind> {
+    let of = |touch| [false, true].map(|is_cold| Kind { touch, is_cold });
+    Touch::ALL.into_iter().flat_map(of)
+}
+
+impl Kind {
+    /// What is to be added to a name; nothing if the data is moved as it is, from memory.
+    fn told(self) -> String {
+        let touch = match self.touch {
+            Touch::None => String::new(),
+            touch => format!(", {touch}"),
+        };
+        let state = if self.is_cold { ", cold" } else { "" };
+        format!("{touch}{state}")
+    }
+}
+
+impl Run {
+    fn kind(&self) -> Kind {
+        Kind {
+            touch: self.touch.parse().unwrap_or_default(),
+            is_cold: self.is_cold,
+        }
+    }
 }
 
 /// Void runs whose place no later attempt took.
@@ -288,7 +383,7 @@ fn unmended<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Run> {
             run.packet_bytes,
             run.is_cold,
             run.repeat,
-            run.path.clone(),
+            (run.path.clone(), run.touch.clone()),
         )
     };
     runs.iter().copied().filter(move |run| {

@@ -10,18 +10,19 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use onrush_paths::{Mover, Name, Payload, Plan, Source};
+use onrush_paths::{Mover, Name, Payload, Plan, Source, Touch};
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::fs::advise_done;
 use onrush_sys::thread::{Usage, pin_to, usage};
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
 use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
+use super::verify::Verify;
 use super::{Run, Sample, Settings, Transport};
 use crate::error::{ExperimentError, what_is};
 use crate::machine::{self, Awake, SenderClock};
+use crate::page_cache::make_cold;
 use crate::random::film;
 use crate::setup::{in_turn, system, until_valid};
 use crate::stats::{ratio, to_f64};
@@ -47,6 +48,17 @@ pub(super) struct Bench<'a> {
     core: usize,
     /// The plans of the packet size at hand: without headers, and with.
     sources: Option<(u32, [Arc<Source>; 2])>,
+}
+
+/// One file to be sent once.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    repeat: u32,
+    transport: Transport,
+    packet_bytes: u32,
+    name: Name,
+    touch: Touch,
+    is_cold: bool,
 }
 
 /// A TCP receiver: the bytes it takes. It does not read before what is here goes, when all has been
@@ -81,11 +93,16 @@ impl<'a> Bench<'a> {
             let planted = testbed.switch(&CARRIES_PIECES, false);
             planted.map_err(|error| ExperimentError::Settings(error.to_string()))?;
         }
+        let file = film(settings.file_bytes).map_err(system("write the file (in /var/tmp)"))?;
+        if settings.cold {
+            let cold = make_cold(&file, whole(settings.file_bytes));
+            cold.map_err(system("have the page cache forget the file (in /var/tmp)"))?;
+        }
         Ok(Self {
             settings,
             testbed,
             sink,
-            file: film(settings.file_bytes).map_err(system("write the file (in /var/tmp)"))?,
+            file,
             rest,
             core,
             sources: None,
@@ -113,21 +130,21 @@ impl<'a> Bench<'a> {
             .flat_map(|repeat| self.of_repeat(repeat, &paths))
             .collect();
         let mut mode = None;
-        for (done, &(repeat, transport, packet_bytes, name, is_cold)) in schedule.iter().enumerate()
-        {
-            if mode != Some(transport.mode()) {
-                self.testbed.set_mode(transport.mode())?;
-                mode = Some(transport.mode());
+        for (done, turn) in schedule.iter().enumerate() {
+            let of_turn = turn.transport.mode();
+            if mode != Some(of_turn) {
+                self.testbed.set_mode(of_turn)?;
+                mode = Some(of_turn);
             }
-            let next = format!("{transport} {packet_bytes} B {name}");
+            let next = turn.told();
             progress(to_f64(done) / to_f64(schedule.len()), &next);
             let is_valid = |sample: &Sample| match sample {
                 Sample::Path(run) => run.void.is_empty(),
                 _ => true,
             };
             until_valid(samples, is_valid, |attempt| {
-                let mut run = self.run(transport, packet_bytes, name, is_cold)?;
-                (run.repeat, run.attempt) = (repeat, attempt);
+                let mut run = self.run(turn)?;
+                run.attempt = attempt;
                 Ok::<_, ExperimentError>(Sample::Path(run))
             })?;
         }
@@ -135,83 +152,78 @@ impl<'a> Bench<'a> {
     }
 
     /// One repeat of everything.
-    fn of_repeat(&self, repeat: u32, paths: &[Name]) -> Vec<(u32, Transport, u32, Name, bool)> {
+    fn of_repeat(&self, repeat: u32, paths: &[Name]) -> Vec<Turn> {
         let mut all = Vec::new();
+        let states = if self.settings.cold { 2 } else { 1 };
         for &transport in &self.settings.transports {
             for &packet_bytes in &self.settings.packet_bytes {
                 for name in in_turn(paths, repeat).filter(|name| transport.takes(*name)) {
-                    all.push((repeat, transport, packet_bytes, name, false));
-                    let is_judged = packet_bytes == super::MTU_PACKET_BYTES;
-                    if self.settings.cold && is_judged && transport != Transport::SoftwareGso {
-                        all.push((repeat, transport, packet_bytes, name, true));
-                    }
+                    let touches = self.settings.touches().into_iter();
+                    let able = touches.filter(|touch| name.cannot_touch(*touch).is_none());
+                    all.extend(able.flat_map(|touch| {
+                        [false, true]
+                            .into_iter()
+                            .take(states)
+                            .map(move |is_cold| Turn {
+                                repeat,
+                                transport,
+                                packet_bytes,
+                                name,
+                                touch,
+                                is_cold,
+                            })
+                    }));
                 }
             }
         }
         all
     }
 
-    fn run(
-        &mut self,
-        transport: Transport,
-        packet_bytes: u32,
-        name: Name,
-        is_cold: bool,
-    ) -> Result<Run, ExperimentError> {
-        let source = self.source(packet_bytes, name)?;
+    fn run(&mut self, turn: &Turn) -> Result<Run, ExperimentError> {
+        let Turn { name, touch, .. } = *turn;
+        let mut run = turn.run();
+        let source = self.source(turn.packet_bytes, name)?;
         let packets = source.plan.packets();
+        if self.settings.touches() != [Touch::None] {
+            match self.verify(turn, &source) {
+                Ok(verified) => run.verified_packets = verified,
+                Err(why) => run.void.push(why),
+            }
+        }
         let image_bytes = packets * source.plan.packet_bytes_max();
-        let mut mover = Mover::open(name, &source, image_bytes)?;
-        let bytes = source.plan.bytes(0..packets);
-        let (socket, receiving) = self.connect(transport, bytes)?;
-        let begin_ns = onrush_sys::clock::thread_cpu_ns();
-        if is_cold {
+        let mut mover = Mover::open_touching(name, &source, image_bytes, touch)?;
+        if turn.is_cold {
             // Written and synced when it was made, so that nothing keeps it.
-            advise_done(&source.file, 0, self.settings.file_bytes);
-        } else {
+            if let Err(refused) = make_cold(&source.file, whole(self.settings.file_bytes)) {
+                run.void.push(format!("not sent: {refused}"));
+                return Ok(run);
+            }
+        }
+        let bytes = source.plan.bytes(0..packets);
+        let (socket, receiving) = self.connect(turn.transport, bytes)?;
+        let begin_ns = onrush_sys::clock::thread_cpu_ns();
+        if !turn.is_cold {
             mover.prepare(0..packets).map_err(system("read the file"))?;
         }
         let prepare_ns = onrush_sys::clock::thread_cpu_ns() - begin_ns;
+        if !turn.is_cold && name.facts().is_image && !touch.changes() {
+            run.prepare_ns = prepare_ns;
+        }
         let counters = mover.counters();
         let clock = self.clock(name);
         let before = Moment::before(&clock);
         let sent = mover.send(&socket, 0..packets);
         let after = Moment::after(&clock);
         drop(socket);
-        let arrived = self.arrived(receiving)?;
+        (run.arrived_packets, run.arrived_bytes) = self.arrived(receiving)?;
+        run.void.extend(sent.err().map(|error| error.to_string()));
+        run.took(&before, &after);
         let did = mover.counters().since(&counters);
-        let mut run = Run {
-            transport,
-            path: name.as_str().to_owned(),
-            packet_bytes,
-            is_cold,
-            repeat: 0,
-            attempt: 0,
-            void: sent
-                .err()
-                .map(|error| error.to_string())
-                .into_iter()
-                .collect(),
-            sender_ns: after.sender_ns - before.sender_ns,
-            softirq_ns: after.softirq_ns - before.softirq_ns,
-            user_ns: after.user_ns - before.user_ns,
-            system_ns: after.system_ns - before.system_ns,
-            helper_ns: after.helper_ns.saturating_sub(before.helper_ns),
-            prepare_ns: if is_cold || !name.facts().is_image {
-                0
-            } else {
-                prepare_ns
-            },
-            wall_ns: after.at_ns - before.at_ns,
-            machine_busy_ns: after.busy_since(&before),
-            packets: did.packets,
-            sends: did.sends,
-            crossings: did.crossings - did.crossings_prepare,
-            sends_zero_copy: did.sends_zero_copy,
-            sends_copied: did.sends_copied,
-            arrived_packets: arrived.0,
-            arrived_bytes: arrived.1,
-        };
+        run.packets = did.packets;
+        run.sends = did.sends;
+        run.crossings = did.crossings - did.crossings_prepare;
+        run.sends_zero_copy = did.sends_zero_copy;
+        run.sends_copied = did.sends_copied;
         let faults = run.faults(name, packets as u64, bytes, did.sends_single);
         run.void.extend(faults);
         if name.facts().payload != Payload::Copied && !self.device_gathers()? {
@@ -219,6 +231,17 @@ impl<'a> Bench<'a> {
                 .push("the device cannot send without copying".to_owned());
         }
         Ok(run)
+    }
+
+    fn verify(&self, turn: &Turn, source: &Arc<Source>) -> Result<u64, String> {
+        let verify = Verify {
+            testbed: &self.testbed,
+            source,
+            name: turn.name,
+            touch: turn.touch,
+            is_planted: self.settings.planted_byte,
+        };
+        verify.over(turn.transport)
     }
 
     fn clock(&self, name: Name) -> SenderClock {
@@ -316,7 +339,65 @@ impl<'a> Bench<'a> {
     }
 }
 
+impl Turn {
+    /// What is next, for people.
+    fn told(&self) -> String {
+        let Self {
+            transport,
+            packet_bytes,
+            name,
+            touch,
+            ..
+        } = self;
+        match touch {
+            Touch::None => format!("{transport} {packet_bytes} B {name}"),
+            touch => format!("{transport} {packet_bytes} B {name}, {touch}"),
+        }
+    }
+
+    /// The run that it will be; nothing was done yet.
+    fn run(&self) -> Run {
+        Run {
+            transport: self.transport,
+            path: self.name.as_str().to_owned(),
+            packet_bytes: self.packet_bytes,
+            touch: self.touch.name().to_owned(),
+            is_cold: self.is_cold,
+            repeat: self.repeat,
+            attempt: 0,
+            void: Vec::new(),
+            sender_ns: 0,
+            softirq_ns: 0,
+            user_ns: 0,
+            system_ns: 0,
+            helper_ns: 0,
+            prepare_ns: 0,
+            wall_ns: 0,
+            machine_busy_ns: 0,
+            packets: 0,
+            sends: 0,
+            crossings: 0,
+            sends_zero_copy: 0,
+            sends_copied: 0,
+            arrived_packets: 0,
+            arrived_bytes: 0,
+            verified_packets: 0,
+        }
+    }
+}
+
 impl Run {
+    /// What passed between two moments.
+    fn took(&mut self, before: &Moment, after: &Moment) {
+        self.sender_ns = after.sender_ns - before.sender_ns;
+        self.softirq_ns = after.softirq_ns - before.softirq_ns;
+        self.user_ns = after.user_ns - before.user_ns;
+        self.system_ns = after.system_ns - before.system_ns;
+        self.helper_ns = after.helper_ns.saturating_sub(before.helper_ns);
+        self.wall_ns = after.at_ns - before.at_ns;
+        self.machine_busy_ns = after.busy_since(before);
+    }
+
     /// What is not as it must be, in words.
     fn faults(&self, name: Name, packets: u64, bytes: u64, singles: u64) -> Vec<String> {
         let is_udp = self.transport != Transport::Tcp;
@@ -400,6 +481,11 @@ impl Moment {
             .sum();
         busy_ns.saturating_sub(self.awake_ns - before.awake_ns)
     }
+}
+
+/// All of a file, which is at most [`super::FILE_BYTES_MAX`].
+fn whole(file_bytes: u64) -> usize {
+    usize::try_from(file_bytes).expect("addresses have 64 bits")
 }
 
 fn with_rtp(plan: Plan) -> Result<Plan, ExperimentError> {
