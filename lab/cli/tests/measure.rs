@@ -44,6 +44,66 @@ fn ids(record: &MeasureRecord) -> Vec<&str> {
     rows(record).iter().map(|row| row.id.as_str()).collect()
 }
 
+/// Of each line of a curve, how many points it has.
+fn points(record: &MeasureRecord, id: &str) -> Vec<usize> {
+    let curve = record.runs.iter().find_map(|entry| match entry {
+        Entry::Curve(curve) if curve.id == id => Some(curve),
+        _ => None,
+    });
+    let curve = curve.unwrap_or_else(|| panic!("there is no curve {id}"));
+    curve.series.iter().map(|line| line.points.len()).collect()
+}
+
+/// Each of these rows has the prediction of which the hash was told before the first probe.
+fn predicted_before(record: &MeasureRecord, ids: &[&str]) {
+    let predictions = record.runs.iter().find_map(|entry| match entry {
+        Entry::Predictions(predictions) => Some(predictions),
+        _ => None,
+    });
+    let predictions = predictions.expect("they are kept");
+    assert!(predictions.are_unchanged());
+    for id in ids {
+        let row = rows(record).into_iter().find(|row| row.id == *id);
+        let row = row.unwrap_or_else(|| panic!("{id} is not in {:?}", self::ids(record)));
+        assert_eq!(predictions.estimate(id), Some(row.estimate), "{id}");
+        assert!(
+            row.estimate.predicted.is_some_and(|value| value > 0.0),
+            "{row:?}"
+        );
+    }
+}
+
+#[test]
+fn memory_has_faults_by_what_they_are_made_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("memory.json");
+    let name = json.to_str().expect("a name");
+    let said = measure(&["--quick", "--only", "memory", "--json", name]);
+    let record = read(&json);
+    predicted_before(
+        &record,
+        &[
+            "fault_unzeroed",
+            "fault_populated",
+            "fault_stride_64k_order",
+            "fault_stride_1024k_random",
+        ],
+    );
+    let table = text(&said.stdout);
+    match ids(&record).contains(&"bandwidth_two_read_simd") {
+        true => predicted_before(&record, &["bandwidth_two_read_simd"]),
+        false => assert!(
+            table.contains("missing: bandwidth_two_read_simd: "),
+            "{table}"
+        ),
+    }
+    // Two lines: in order and at random. Each touch has a point.
+    assert_eq!(points(&record, "fault_over_stride").len(), 2);
+    for curve in ["fault_each_touch", "fault_each_touch_random"] {
+        assert_eq!(points(&record, curve).iter().max(), Some(&100), "{curve}");
+    }
+}
+
 #[test]
 fn a_process_started_for_its_calls_prints_each_threads() {
     let said = measure(&["--null-calls", "--quick"]);
@@ -90,9 +150,21 @@ fn every_row_has_all_that_the_papers_table_has() {
         "thread",
         "switch_process_pipe",
         "switch_thread_futex",
+        "add_plain",
+        "load_unrolled",
+        "loop_flat_from",
+        "fork_page",
+        "exit_waited",
+        "exit_unwaited",
     ] {
         assert!(found.contains(&id), "{id} is not in {found:?}");
     }
+    predicted_before(
+        &record,
+        &["load_plain", "loop_flat_from", "fork_page", "exit_unwaited"],
+    );
+    assert_eq!(points(&record, "loop_over_turns"), [14, 14]);
+    assert_eq!(points(&record, "fork_over_memory")[0], 4);
     for row in rows(&record) {
         let (low, high) = row.measured.interval;
         assert!(
@@ -276,6 +348,11 @@ fn a_peer_is_measured_to_and_ipv6_is_missed_where_there_is_none() {
         "remote_read_random_remote",
         "rtt_tcp_veth",
         "remote_read_sequential_http",
+        "rtt_single_icmp_loopback",
+        "rtt_single_udp_remote",
+        "tcp_first_remote",
+        "tcp_warm_veth",
+        "tcp_teardown_unwaited_loopback",
     ] {
         assert!(
             found.contains(&id),
@@ -283,10 +360,26 @@ fn a_peer_is_measured_to_and_ipv6_is_missed_where_there_is_none() {
             text(&output.stderr)
         );
     }
+    let table = text(&output.stdout);
+    assert!(table.contains("missing: loopback6: "), "{table}");
+    let in_a_line = table.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        text(&output.stdout).contains("missing: loopback6: "),
-        "{}",
-        text(&output.stdout)
+        in_a_line.contains("with a standard deviation of "),
+        "{table}"
+    );
+    let told = ["rtt_tcp_apart", "rtt_single_tcp_apart", "tcp_first_apart"];
+    match onrush_sys::thread::allowed_cores().len() {
+        1 => assert!(table.contains("missing: apart: "), "{table}"),
+        _ => predicted_before(&record, &told),
+    }
+    assert!(
+        !found.contains(&"rtt_icmp_apart"),
+        "the asker's processor answers"
+    );
+    assert!(
+        points(&record, "slow_start")
+            .iter()
+            .all(|count| *count >= 6)
     );
 }
 

@@ -1,4 +1,5 @@
-//! The processor alone: a loop, a chain of additions, a procedure call with 0 to 7 arguments.
+//! The processor alone: a loop, plain and unrolled, a chain of additions, a procedure call with 0
+//! to 7 arguments.
 
 use std::arch::asm;
 use std::hint::black_box;
@@ -70,6 +71,128 @@ pub fn add(turns: u64) -> u64 {
     sum
 }
 
+/// Adds as [`add`] does, one addition in each turn of the loop.
+#[inline(never)]
+#[must_use]
+pub fn add_plain(turns: u64) -> u64 {
+    let mut sum = black_box(1_u64);
+    if turns == 0 {
+        return sum;
+    }
+    let one = black_box(1_u64);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: adds registers and counts one of its own down to 0; no memory, no stack.
+    unsafe {
+        asm!(
+            "2:", "add {s}, {o}", "dec {n}", "jnz 2b",
+            s = inout(reg) sum, o = in(reg) one, n = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "2:", "add {s}, {s}, {o}", "subs {n}, {n}, #1", "b.ne 2b",
+            s = inout(reg) sum, o = in(reg) one, n = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+    sum
+}
+
+/// A ring of pointers in a line or two of the first cache: [`Ring::plain`] and [`Ring::unrolled`]
+/// go round it.
+#[derive(Debug)]
+pub struct Ring {
+    nodes: Box<[usize; NODES]>,
+}
+
+/// A prime, so that no number of loads in a turn comes round at the same place.
+const NODES: usize = 11;
+
+/// Loads in one turn of [`Ring::unrolled`]: the paper's ten.
+pub const LOADS: u64 = 10;
+
+impl Ring {
+    /// A ring.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut nodes = Box::new([0; NODES]);
+        for place in 0..NODES {
+            nodes[place] = (&raw const nodes[(place + 1) % NODES]).expose_provenance();
+        }
+        Self { nodes }
+    }
+
+    /// Loads `turns` times, each from where the last load said, a load in each turn of the loop. At
+    /// which node it ended.
+    #[inline(never)]
+    #[must_use]
+    pub fn plain(&self, turns: u64) -> usize {
+        let mut at = (&raw const self.nodes[0]).expose_provenance();
+        if turns == 0 {
+            return 0;
+        }
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: each node has the address of a node, in memory that `self` owns; a register of
+        // its own is counted down to 0. Only reads.
+        unsafe {
+            asm!(
+                "2:", "mov {at}, [{at}]", "dec {n}", "jnz 2b",
+                at = inout(reg) at, n = inout(reg) turns => _, options(readonly, nostack),
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "2:", "ldr {at}, [{at}]", "subs {n}, {n}, #1", "b.ne 2b",
+                at = inout(reg) at, n = inout(reg) turns => _, options(readonly, nostack),
+            );
+        }
+        self.node_at(at)
+    }
+
+    /// The same with [`LOADS`] loads in each turn.
+    #[inline(never)]
+    #[must_use]
+    pub fn unrolled(&self, turns: u64) -> usize {
+        let mut at = (&raw const self.nodes[0]).expose_provenance();
+        if turns == 0 {
+            return 0;
+        }
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as in `plain`.
+        unsafe {
+            asm!(
+                "2:", ".rept 10", "mov {at}, [{at}]", ".endr", "dec {n}", "jnz 2b",
+                at = inout(reg) at, n = inout(reg) turns => _, options(readonly, nostack),
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as in `plain`.
+        unsafe {
+            asm!(
+                "2:", ".rept 10", "ldr {at}, [{at}]", ".endr", "subs {n}, {n}, #1", "b.ne 2b",
+                at = inout(reg) at, n = inout(reg) turns => _, options(readonly, nostack),
+            );
+        }
+        self.node_at(at)
+    }
+
+    fn node_at(&self, address: usize) -> usize {
+        let first = (&raw const self.nodes[0]).addr();
+        (address - first) / size_of::<usize>()
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Calls a procedure with `arguments` integers `times` times, by its address, so that it cannot be
 /// inlined.
 ///
@@ -131,6 +254,18 @@ mod tests {
     fn every_addition_is_made() {
         assert_eq!(add(0), 1);
         assert_eq!(add(1000), 1 + 1000 * ADDITIONS);
+        assert_eq!(add_plain(0), 1);
+        assert_eq!(add_plain(1000), 1001);
+    }
+
+    #[test]
+    fn every_load_of_a_ring_is_made_plain_or_unrolled() {
+        let ring = Ring::new();
+        for turns in [0, 1, 10, 11, 1000] {
+            let place = |loads: u64| usize::try_from(loads % NODES as u64).unwrap();
+            assert_eq!(ring.plain(turns), place(turns));
+            assert_eq!(ring.unrolled(turns), place(turns * LOADS));
+        }
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub mod cork;
 pub mod counter;
 pub mod hardware;
 pub mod latency;
+pub mod leaving;
 pub mod map;
 pub mod metering;
 pub mod packet;

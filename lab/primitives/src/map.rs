@@ -60,6 +60,26 @@ impl Memory {
         Ok(Self { mapping })
     }
 
+    /// The same of base pages that are shared, as with other processes: the kernel keeps them when
+    /// they are [released](Self::release), and a fault finds them as they were.
+    pub fn map_shared(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .filter(|&bytes| bytes > 0)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mapping = Mapping::map(bytes + HUGE_PAGE_BYTES, access, flags, -1)?.aligned(bytes);
+        mapping.advise(libc::MADV_NOHUGEPAGE).ok();
+        Ok(Self { mapping })
+    }
+
+    /// Lets the kernel fault all pages in, in one call, to be written to (MADV_POPULATE_WRITE,
+    /// Linux 5.14; as MAP_POPULATE does when memory is mapped).
+    pub fn populate(&mut self) -> io::Result<()> {
+        self.mapping.advise(libc::MADV_POPULATE_WRITE)
+    }
+
     /// Touches every page of the first `bytes`, one write each. Says how many.
     pub fn touch(&mut self, bytes: usize) -> usize {
         let page = page_bytes();
@@ -73,7 +93,8 @@ impl Memory {
         pages
     }
 
-    /// Gives every page back: the next touch is a page fault again.
+    /// Gives every page back: the next touch is a page fault again. Shared ones keep what is in
+    /// them.
     pub fn release(&mut self) -> io::Result<()> {
         self.mapping.advise(libc::MADV_DONTNEED)
     }
@@ -305,6 +326,29 @@ mod tests {
         assert!(touch(&mut memory) < pages / 2);
         memory.release().unwrap();
         assert!(memory.words().iter().all(|&word| word == 0));
+    }
+
+    #[test]
+    fn shared_pages_fault_again_and_keep_what_is_in_them() {
+        let mut memory = Memory::map_shared(HUGE_PAGE_BYTES).unwrap();
+        let pages = (HUGE_PAGE_BYTES / page_bytes()) as u64;
+        memory.touch(HUGE_PAGE_BYTES);
+        memory.release().unwrap();
+        let before = Faults::of_thread().minor;
+        memory.touch(HUGE_PAGE_BYTES);
+        assert!(Faults::of_thread().minor - before >= pages);
+        memory.words_mut()[0] = 9;
+        memory.release().unwrap();
+        assert_eq!(memory.words()[0], 9);
+    }
+
+    #[test]
+    fn populated_memory_faults_no_more() {
+        let mut memory = Memory::map(HUGE_PAGE_BYTES, Pages::Base).unwrap();
+        memory.populate().unwrap();
+        let before = Faults::of_thread().minor;
+        let pages = memory.touch(HUGE_PAGE_BYTES) as u64;
+        assert!(Faults::of_thread().minor - before < pages / 2);
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub const CHILD_SECONDS_MAX: i32 = 10;
 
 /// Waits for a child so many milliseconds, then kills it. An error if that was so, or if it did not
 /// end with 0.
-fn wait_at_most(child: libc::pid_t, milliseconds: i32) -> io::Result<()> {
+pub(super) fn wait_at_most(child: libc::pid_t, milliseconds: i32) -> io::Result<()> {
     // Before Linux 5.3 there are no such handles: no bound is better than no measurement.
     let Ok(handle) = pidfd_open(pid(child), PidfdFlags::empty()) else {
         return wait(child);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use onrush_paths::Name;
+use onrush_paths::{Name, Touch};
 use onrush_testkit::testbed::Mode;
 
 use super::check::{self, Checked};
@@ -58,7 +58,8 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
             continue;
         };
         let is_tcp = run.transport == Transport::Tcp;
-        if !is_whole || run.is_cold || !run.void.is_empty() {
+        let is_plain = !run.is_cold && run.touch == Touch::None.name();
+        if !is_whole || !is_plain || !run.void.is_empty() {
             continue;
         }
         let key = (

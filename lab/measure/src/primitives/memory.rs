@@ -111,6 +111,7 @@ fn bandwidth(method: &Method, found: &mut Found, kept: &mut Kept) {
         }
     }
     found.fact("cores", to_f64(method.cores().len()));
+    of_two_cores(method, found, bytes / 2);
 }
 
 /// Bytes per second of one way, each sample a few passes; its work is checked, and void if it was
@@ -206,7 +207,29 @@ fn touched(bytes: usize) -> io::Result<Memory> {
     Ok(memory)
 }
 
-/// All processors at once, each with memory of its own; one sample.
+/// The paper's ways on two processors at once, as it cites them.
+fn of_two_cores(method: &Method, found: &mut Found, bytes: usize) {
+    let two = method.cores().last_chunk::<2>();
+    for way in WAYS_OF_TWO.into_iter().filter(|way| way.is_here()) {
+        let id = format!("bandwidth_two_{}", way.name());
+        match two {
+            Some(two) => {
+                found.try_samples(&id, of_all_cores(two, way, bytes, method.time(60)));
+            }
+            None => found.missing(&id, "it needs two processors; this process may use one"),
+        }
+    }
+}
+
+/// What is measured on two processors.
+pub(super) const WAYS_OF_TWO: [Way; 4] = [
+    Way::ReadScalar,
+    Way::ReadSimd,
+    Way::WriteNonTemporal,
+    Way::WriteMemset,
+];
+
+/// These processors at once, each with memory of its own; one sample.
 fn of_all_cores(cores: &[usize], way: Way, bytes: usize, time: Duration) -> io::Result<Vec<f64>> {
     let barrier = Barrier::new(cores.len());
     let each = thread::scope(|scope| {

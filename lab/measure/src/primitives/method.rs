@@ -166,6 +166,11 @@ impl Method {
         ((ticks * self.ns_per_tick).max(0.0), result)
     }
 
+    /// The same with what the clock itself takes.
+    pub(super) fn once_with_clock(&self, act: impl FnOnce()) -> f64 {
+        self.once(act).0 + self.read_ticks * self.ns_per_tick
+    }
+
     /// Nanoseconds between two readings with nothing between them, each the mean of many.
     pub(super) fn clock_read_ns(&self) -> Vec<f64> {
         let reads = self.clock_reads();

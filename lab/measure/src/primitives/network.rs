@@ -2,15 +2,17 @@
 //! namespaces, and to a remote if one is named.
 //!
 //! Both ends are on the measuring processor: then a round trip is work, not waiting for another
-//! processor to wake up, and it is the same each time. The remote's processor is its own.
+//! processor to wake up, and it is the same each time. The remote's processor is its own, and so is
+//! that of a peer in the second namespace, which is measured to as to a remote.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use onrush_sys::thread::pin_to;
 use onrush_testkit::netns::Netns;
 use onrush_testkit::testbed::{Options, RCV_IPV4, Testbed};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::Found;
 use super::WAIT_MAX;
@@ -100,6 +102,11 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
             ours.from = Some(testbed.snd.clone());
             kept.targets.push(ours);
         }
+        if let Some(running) = found.there(&[APART], apart(method, testbed)) {
+            let mut ours = Target::ours(APART, running, Some(testbed.rcv.clone()));
+            ours.from = Some(testbed.snd.clone());
+            kept.targets.push(ours);
+        }
     }
     kept.served = found.there(&["remote_read_http"], Served::start(method));
     if let Some(host) = &method.settings().remote {
@@ -113,6 +120,24 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
             .extend(found.there(&["remote"], peer).map(Target::of));
     }
 }
+
+/// A peer in the second namespace that has a processor of its own: threads stay where who started
+/// them was.
+fn apart(method: &Method, testbed: &Testbed) -> io::Result<Running> {
+    let [.., other, own] = *method.cores() else {
+        return Err(io::Error::other(
+            "a peer on a processor of its own needs two; this process may use one",
+        ));
+    };
+    let _entered = testbed.rcv.enter().map_err(io::Error::other)?;
+    pin_to(other)?;
+    let started = Peer::listen((RCV_IPV4, 0).into()).and_then(Peer::run);
+    pin_to(own)?;
+    started
+}
+
+/// The name of a peer in a second namespace, on a processor of its own.
+pub(super) const APART: &str = "apart";
 
 /// The same error in other words.
 fn said(error: &io::Error, text: String) -> io::Error {
@@ -140,15 +165,67 @@ impl Target {
     }
 }
 
+/// How round trips are timed: many at once, and then some of them singly.
+#[derive(Clone, Copy)]
+struct Trips<'m> {
+    method: &'m Method,
+    time: Duration,
+}
+
+/// Nanoseconds of round trips: of each of many, by block, and of single ones.
+type Times = (Vec<f64>, Vec<f64>);
+
+/// Round trips that are timed singly: the paper's hundred.
+const SINGLES: usize = 100;
+
+impl Trips<'_> {
+    fn take(self, mut trip: impl FnMut() -> io::Result<()>) -> io::Result<Times> {
+        let each = self.method.try_per_act(self.time, |times| {
+            for _ in 0..times {
+                trip()?;
+            }
+            Ok(())
+        })?;
+        let single = |_| {
+            let (taken_ns, done) = self.method.once(&mut trip);
+            done.map(|()| six_digits(taken_ns))
+        };
+        let singles = (0..SINGLES).map(single).collect::<io::Result<_>>()?;
+        Ok((each, singles))
+    }
+
+    fn keep(self, found: &mut Found, protocol: &str, place: &str, times: io::Result<Times>) {
+        let id = format!("rtt_{protocol}_{place}");
+        if let Some((each, singles)) = found.there(&[&id], times) {
+            found.samples(&id, each);
+            found.samples(&format!("rtt_single_{protocol}_{place}"), singles);
+        }
+    }
+}
+
 fn measure_to(method: &Method, found: &mut Found, target: &Target) {
     let Target { name, peer, .. } = target;
-    let time = method.time(70);
-    found.try_samples(&format!("rtt_icmp_{name}"), icmp(method, peer.ip(), time));
-    found.try_samples(&format!("rtt_tcp_{name}"), tcp(method, *peer, time));
-    found.try_samples(&format!("rtt_udp_{name}"), udp(method, *peer, time));
+    let trips = Trips {
+        method,
+        time: method.time(70),
+    };
+    // Echo requests the kernel answers on the processor of who asks, wherever a peer is.
+    if *name != APART {
+        trips.keep(found, "icmp", name, icmp(trips, peer.ip()));
+    }
+    trips.keep(found, "tcp", name, tcp(trips, *peer));
+    trips.keep(found, "udp", name, udp(trips, *peer));
     if *name == "loopback6" {
         return;
     }
+    if *name == "loopback" {
+        found.try_samples("tcp_teardown_unwaited_loopback", unwaited(method));
+    }
+    let taken = slow_start(method, found, name, *peer);
+    found.there(
+        &[&format!("tcp_first_{name}"), &format!("tcp_warm_{name}")],
+        taken,
+    );
     let setup_id = format!("tcp_setup_{name}");
     if let Some((setup, teardown)) = found.there(&[&setup_id], connections(method, *peer)) {
         found.samples(&setup_id, setup);
@@ -168,7 +245,7 @@ fn measure_to(method: &Method, found: &mut Found, target: &Target) {
 
 /// Echo requests, by the raw socket that root may open or the one that anybody may where the
 /// administrator allows it (`net.ipv4.ping_group_range`).
-fn icmp(method: &Method, to: IpAddr, time: Duration) -> io::Result<Vec<f64>> {
+fn icmp(trips: Trips<'_>, to: IpAddr) -> io::Result<Times> {
     let (domain, protocol, request) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128),
@@ -187,31 +264,21 @@ fn icmp(method: &Method, to: IpAddr, time: Duration) -> io::Result<Vec<f64>> {
     let identity = std::process::id().to_be_bytes();
     let mut sequence = 0_u16;
     let mut answer = [0_u8; 256];
-    method.try_per_act(time, |times| {
-        for _ in 0..times {
-            sequence = sequence.wrapping_add(1);
-            let packet = echo_request(request, [identity[2], identity[3]], sequence);
-            socket.write_all(&packet)?;
-            // A raw socket also sees the request itself on its way over loopback, and other
-            // people's.
-            let mut looks = 0;
-            loop {
-                let bytes = socket.read(&mut answer)?;
-                let header = if is_raw && request == 8 { 20 } else { 0 };
-                let message = answer.get(header..bytes).unwrap_or_default();
-                if message.len() >= 8
-                    && message[0] == reply
-                    && message[6..8] == sequence.to_be_bytes()
-                {
-                    break;
-                }
-                looks += 1;
-                if looks > LOOKS_MAX {
-                    return Err(io::Error::from(ErrorKind::TimedOut));
-                }
+    trips.take(|| {
+        sequence = sequence.wrapping_add(1);
+        let packet = echo_request(request, [identity[2], identity[3]], sequence);
+        socket.write_all(&packet)?;
+        // A raw socket also sees the request itself on its way over loopback, and other people's.
+        for _ in 0..=LOOKS_MAX {
+            let bytes = socket.read(&mut answer)?;
+            let header = if is_raw && request == 8 { 20 } else { 0 };
+            let message = answer.get(header..bytes).unwrap_or_default();
+            if message.len() >= 8 && message[0] == reply && message[6..8] == sequence.to_be_bytes()
+            {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(io::Error::from(ErrorKind::TimedOut))
     })
 }
 
@@ -238,20 +305,17 @@ fn ones_sum(packet: &[u8]) -> u32 {
     (folded & 0xffff) + (folded >> 16)
 }
 
-fn tcp(method: &Method, peer: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
+fn tcp(trips: Trips<'_>, peer: SocketAddr) -> io::Result<Times> {
     let bytes = PAYLOAD_BYTES as u64;
     let mut stream = peer::ask(peer, Ask::Echo { bytes })?;
     let mut message = [1; PAYLOAD_BYTES];
-    method.try_per_act(time, |times| {
-        for _ in 0..times {
-            stream.write_all(&message)?;
-            stream.read_exact(&mut message)?;
-        }
-        Ok(())
+    trips.take(|| {
+        stream.write_all(&message)?;
+        stream.read_exact(&mut message)
     })
 }
 
-fn udp(method: &Method, peer: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
+fn udp(trips: Trips<'_>, peer: SocketAddr) -> io::Result<Times> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -261,12 +325,9 @@ fn udp(method: &Method, peer: SocketAddr, time: Duration) -> io::Result<Vec<f64>
     // Short: a datagram that is lost is not an answer that is late.
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut message = [1; PAYLOAD_BYTES];
-    method.try_per_act(time, |times| {
-        for _ in 0..times {
-            socket.send(&message)?;
-            socket.recv(&mut message)?;
-        }
-        Ok(())
+    trips.take(|| {
+        socket.send(&message)?;
+        socket.recv(&mut message).map(drop)
     })
 }
 
@@ -284,6 +345,88 @@ fn connections(method: &Method, peer: SocketAddr) -> io::Result<(Vec<f64>, Vec<f
     }
     Ok((setup, teardown))
 }
+
+/// How long a connection takes to be closed to whose other end nobody has come: it is made in the
+/// kernel, and whoever might have waited for its end is not woken.
+fn unwaited(method: &Method) -> io::Result<Vec<f64>> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let to = listener.local_addr()?;
+    let samples = (0..method.much(10, 30)).map(|_| -> io::Result<f64> {
+        let stream = TcpStream::connect_timeout(&to, WAIT_MAX)?;
+        stream.set_nodelay(true)?;
+        let (teardown_ns, ()) = method.once(|| drop(stream));
+        // Taken away, so that the queue of those who have come has room for the next.
+        drop(listener.accept()?);
+        Ok(six_digits(teardown_ns))
+    });
+    samples.collect()
+}
+
+/// Messages of so many segments, each answered with a byte: the first on a fresh connection, which
+/// may have ten segments under way, and one on the same connection when it has grown.
+fn slow_start(method: &Method, found: &mut Found, name: &str, peer: SocketAddr) -> io::Result<()> {
+    for segments in SEGMENTS {
+        // In some rounds only: the rows' each time.
+        if segments != SEGMENTS_OF_ROWS && found.round() > 1 {
+            continue;
+        }
+        let (mut first, mut warm) = (Vec::new(), Vec::new());
+        for _ in 0..method.much(3, 5) {
+            let Some((first_ns, warm_ns)) = exchanges(method, peer, segments)? else {
+                break;
+            };
+            first.push(six_digits(first_ns));
+            warm.push(six_digits(warm_ns));
+        }
+        for (state, samples) in [("fresh", &first), ("warmed", &warm)] {
+            for sample in samples {
+                found.point(SLOW_START, &format!("{name}, {state}"), segments, *sample);
+            }
+        }
+        if segments == SEGMENTS_OF_ROWS {
+            found.samples(&format!("tcp_first_{name}"), first);
+            found.samples(&format!("tcp_warm_{name}"), warm);
+        }
+    }
+    Ok(())
+}
+
+/// The first exchange of a connection, and one after some; nothing if that many segments are more
+/// than is sent for one answer.
+fn exchanges(method: &Method, peer: SocketAddr, segments: u64) -> io::Result<Option<(f64, f64)>> {
+    let probe = TcpStream::connect_timeout(&peer, WAIT_MAX)?;
+    let segment_bytes = u64::from(SockRef::from(&probe).tcp_mss()?);
+    drop(probe);
+    let bytes = segments * segment_bytes;
+    if bytes > EXCHANGE_BYTES_MAX {
+        return Ok(None);
+    }
+    let mut stream = peer::ask(peer, Ask::Gulps { bytes })?;
+    let mut answer = [0; 1];
+    stream.read_exact(&mut answer)?;
+    let message = vec![1; usize::try_from(bytes).unwrap_or(0)];
+    let mut exchange = || {
+        let (taken_ns, done) = method.once(|| {
+            stream.write_all(&message)?;
+            stream.read_exact(&mut answer)
+        });
+        done.map(|()| taken_ns)
+    };
+    let first_ns = exchange()?;
+    for _ in 0..EXCHANGES_TO_WARM {
+        exchange()?;
+    }
+    Ok(Some((first_ns, exchange()?)))
+}
+
+/// The curve's name.
+pub(super) const SLOW_START: &str = "slow_start";
+/// Segments of a message.
+const SEGMENTS: [u64; 9] = [1, 2, 5, 10, 20, 40, 80, 160, 320];
+/// Four times what a fresh connection may have under way (RFC 6928).
+pub(super) const SEGMENTS_OF_ROWS: u64 = 40;
+const EXCHANGES_TO_WARM: usize = 6;
+const EXCHANGE_BYTES_MAX: u64 = 4 << 20;
 
 /// One byte there and back.
 fn settle(mut stream: &TcpStream) -> io::Result<()> {

@@ -36,6 +36,9 @@ pub(super) enum Ask {
     Swallow { bytes: u64, first_bytes: u64 },
     /// Answer offsets with blocks of so many bytes from a file of so many.
     Blocks { bytes: u64, file_bytes: u64 },
+    /// Say that all is ready, and then answer each so many bytes with one, until the connection
+    /// ends.
+    Gulps { bytes: u64 },
 }
 
 impl Ask {
@@ -44,6 +47,7 @@ impl Ask {
             Self::Echo { bytes } => (b'e', bytes, 0),
             Self::Swallow { bytes, first_bytes } => (b's', bytes, first_bytes),
             Self::Blocks { bytes, file_bytes } => (b'b', bytes, file_bytes),
+            Self::Gulps { bytes } => (b'g', bytes, 0),
         };
         let mut request = [0; 17];
         request[0] = kind;
@@ -74,6 +78,7 @@ impl Ask {
                     file_bytes: two,
                 })
             }
+            b'g' if (1..=TRANSFER_BYTES_MAX).contains(&one) => Ok(Self::Gulps { bytes: one }),
             _ => Err(io::Error::from(ErrorKind::InvalidData)),
         }
     }
@@ -262,7 +267,14 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
             stream.write_all(&taken_ns.to_be_bytes())
         }
         Ask::Blocks { bytes, file_bytes } => blocks(&mut stream, bytes, file_bytes),
+        Ask::Gulps { bytes } => gulps(&mut stream, bytes),
     }
+}
+
+/// Reads what there is, up to `bytes`; how much that was, 0 at the end.
+fn read_some(stream: &mut TcpStream, buffer: &mut [u8], bytes: u64) -> io::Result<u64> {
+    let room = usize::try_from(bytes).map_or(buffer.len(), |it| it.min(buffer.len()));
+    Ok(stream.read(&mut buffer[..room])? as u64)
 }
 
 /// Swallows `bytes`, and says how long it took from the first `first_bytes` of them to the last.
@@ -271,12 +283,9 @@ fn swallow(stream: &mut TcpStream, bytes: u64, first_bytes: u64) -> io::Result<u
     let mut begin = None;
     let mut left = bytes;
     while left > 0 {
-        let room = usize::try_from(left)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
-        match stream.read(&mut buffer[..room])? {
+        match read_some(stream, &mut buffer, left)? {
             0 => return Err(io::Error::from(ErrorKind::UnexpectedEof)),
-            read => left -= read as u64,
+            read => left -= read,
         }
         if begin.is_none() && bytes - left >= first_bytes {
             begin = Some((std::time::Instant::now(), left));
@@ -295,6 +304,22 @@ fn swallow(stream: &mut TcpStream, bytes: u64, first_bytes: u64) -> io::Result<u
         reason = "seconds at most, in ns"
     )]
     Ok((taken_ns as f64 * part) as u64)
+}
+
+/// Says that it is ready, and answers each `bytes` with one.
+fn gulps(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    stream.write_all(b"r")?;
+    loop {
+        let mut left = bytes;
+        while left > 0 {
+            match read_some(stream, &mut buffer, left)? {
+                0 => return Ok(()),
+                read => left -= read,
+            }
+        }
+        stream.write_all(b"g")?;
+    }
 }
 
 /// Answers each offset with a block of a file that is made for this.
@@ -379,6 +404,19 @@ mod tests {
         assert_eq!(block, [7; 4096]);
         blocks.write_all(&4097_u64.to_be_bytes()).unwrap();
         assert!(blocks.read_exact(&mut block).is_err(), "beyond the file");
+        let bytes = 300_000;
+        let mut gulps = ask(peer.address, Ask::Gulps { bytes }).unwrap();
+        gulps.read_exact(&mut ready).unwrap();
+        for _ in 0..3 {
+            gulps.write_all(&vec![1; 299_999]).unwrap();
+            gulps
+                .set_read_timeout(Some(Duration::from_millis(20)))
+                .unwrap();
+            assert!(gulps.read_exact(&mut ready).is_err(), "a byte is missing");
+            gulps.set_read_timeout(Some(WAIT_MAX)).unwrap();
+            gulps.write_all(&[1]).unwrap();
+            gulps.read_exact(&mut ready).unwrap();
+        }
     }
 
     #[test]
@@ -410,6 +448,10 @@ mod tests {
                 && !blocks(4096, TRANSFER_BYTES_MAX + 1)
         );
         assert!(!blocks(4096, 4095));
+        assert!(!ok(Ask::Gulps { bytes: 0 }));
+        assert!(!ok(Ask::Gulps {
+            bytes: TRANSFER_BYTES_MAX + 1
+        }));
         assert!(Ask::decode([b'x'; 17]).is_err());
     }
 

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use onrush_primitives::map::{Mapped, forget};
 use tempfile::TempDir;
+
+use crate::page_cache;
 
 /// A folder of our own.
 #[derive(Debug)]
@@ -78,21 +79,17 @@ fn helped(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// Makes the file cache forget a file, and makes sure that it did.
+/// Makes the page cache forget a file, and makes sure that it did.
 ///
 /// # Errors
 ///
-/// If pages stay: on a file system that lives in memory there is no cold file.
+/// If pages stay, with what to do.
 pub(super) fn make_cold(file: &File, bytes: usize) -> io::Result<()> {
-    forget(file)?;
-    let resident = Mapped::map(file, bytes)?.resident()?;
-    match resident.iter().filter(|page| **page).count() {
-        0 => Ok(()),
-        stay => Err(io::Error::other(format!(
-            "{stay} of {} pages stay in the file cache; name a directory on a disk with --dir",
-            resident.len()
-        ))),
-    }
+    let advice = |error| {
+        let text = format!("{error}; name a directory on a disk with --dir");
+        io::Error::other(text)
+    };
+    page_cache::make_cold(file, bytes).map_err(advice)
 }
 
 #[cfg(test)]

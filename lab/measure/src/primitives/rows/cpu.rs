@@ -1,16 +1,20 @@
 //! The processor's rows.
 
-use super::{Basics, Plan, Sheet, cycles, rows};
+use super::{Basics, Plan, Scale, Sheet, cycles, rows};
+use crate::primitives::cpu::{FORKS, SWEEP};
 use crate::primitives::{Better, Unit};
 use crate::stats::{Summary, to_f64};
 
 /// Fills in the group.
 pub(super) fn fill(sheet: &mut Sheet<'_>) {
     code(sheet);
+    loops(sheet);
     procedure_calls(sheet);
     calls(sheet);
     creation(sheet);
+    ends(sheet);
     switches(sheet);
+    curves(sheet);
 }
 
 fn code(sheet: &mut Sheet<'_>) {
@@ -42,6 +46,120 @@ fn code(sheet: &mut Sheet<'_>) {
             };
     }
 }
+
+/// What a loop's own work adds to what is done in it, and how many turns hide what the clock takes.
+fn loops(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let cycle = basics.cycle_ns;
+    let told = |ns| cycles(ns, basics);
+    let found = sheet.found;
+    for (what, noun, many, base) in [
+        ("load", "Load", "ten", LOAD_CYCLES),
+        ("add", "Addition", "sixteen", 1.0),
+    ] {
+        let (plain, unrolled) = (format!("{what}_plain"), format!("{what}_unrolled"));
+        let alone = found.median(&plain);
+        // A turn's subtraction and jump wait for nothing that the load or the addition does.
+        rows! { sheet;
+            Plan::time(&plain, &format!("{noun}, one in a turn of a loop"))
+                .base(base * cycle).adds(0.0)
+                => |ns| format!("With the loop's own work it takes {}", told(ns));
+            Plan::time(&unrolled, &format!("{noun}, {many} in a turn of a loop"))
+                .base(base * cycle).adds(0.0)
+                => |ns| match alone {
+                    Some(alone) => format!(
+                        "{} each, {:.2} times less than one in a turn: each waits for the one \
+                         before, and the loop's work is done beside them", told(ns), alone / ns),
+                    None => format!("{} each", told(ns)),
+                };
+        }
+    }
+    for (id, told, turn_cycles) in [
+        ("loop_flat_from", "in registers", 1.0),
+        ("loop_in_memory_flat_from", "counter in memory", 6.0),
+    ] {
+        // The clock's forty cycles, spread over so many turns that they are a tenth of each.
+        let operation = format!("Loop, {told}: turns from which a turn costs the same");
+        rows! { sheet;
+            Plan::time(id, &operation)
+                .base(CLOCK_CYCLES / (0.1 * turn_cycles)).of(Unit::One, Better::Neither)
+                .within(1.0, 8192.0).paper("128")
+                => |turns| format!(
+                    "From {turns:.0} turns on each costs what it costs in 8192, within a tenth; \
+                     with fewer it is the clock that is measured");
+        }
+    }
+}
+
+/// A load from the first cache, as vendors state it.
+const LOAD_CYCLES: f64 = 4.0;
+/// Two readings of the clock, likewise.
+const CLOCK_CYCLES: f64 = 40.0;
+
+fn curves(sheet: &mut Sheet<'_>) {
+    use Scale::{Doubles, Grows};
+    let from = |id| sheet.found.median(id);
+    let marks = [
+        ("loop_flat_from", "in registers"),
+        ("loop_in_memory_flat_from", "counter in memory"),
+    ];
+    let marks = marks.map(|(id, name)| Some((format!("flat from here, {name}"), from(id)?)));
+    sheet.curve(
+        (SWEEP, "What a turn of a loop costs, with the clock's cost"),
+        ("turns", Unit::One, Doubles),
+        ("time of a turn", Unit::Ns, Doubles),
+        marks.into_iter().flatten(),
+    );
+    sheet.curve(
+        (FORKS, "Process creation over memory that was touched"),
+        ("memory", Unit::Bytes, Grows),
+        ("fork, exit and wait", Unit::Ns, Grows),
+        None,
+    );
+}
+
+/// What in the making and the end of a process takes the time: pages, and who waits.
+fn ends(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let (crossing, switch) = (basics.crossing_ns, basics.switch_ns);
+    let found = sheet.found;
+    let [fork, unwaited] = ["fork", "exit_unwaited"].map(|id| found.median(id));
+    // A page is counted, its entry copied, and both undone: three steps that no other processor
+    // may see half done.
+    let page = 3.0 * LOCKED_CYCLES * basics.cycle_ns;
+    rows! { sheet;
+        Plan::time("fork_page", "Process creation, each page of 4 KB that was touched")
+            .base(page).adds(0.0).within(-1e6, 1e6)
+            => |ns| match fork {
+                Some(fork) => format!(
+                    "{} to copy its entry and give it back: {:.0} pages are as much as the whole \
+                     fork above", cycles(ns, basics), fork / ns.max(0.01)),
+                None => format!("{} to copy its entry and give it back", cycles(ns, basics)),
+            };
+        Plan::time("fork_huge_page", "Process creation, each huge page that was touched")
+            .base(page).adds(0.0).within(-1e7, 1e7)
+            => |ns| format!("One entry for 2 MB: {}", cycles(ns, basics));
+        Plan::time("exit_waited", "Process end, its parent waits")
+            .base(2.0 * switch).adds(EXIT_CROSSINGS * crossing + WAKE_CROSSINGS * crossing)
+            => |ns| match (unwaited, fork) {
+                (Some(unwaited), Some(fork)) => format!(
+                    "{:.0} % of fork, exit and wait; waking who waits is {} of it",
+                    ns / fork * 100.0, Unit::Ns.told(ns - unwaited)),
+                _ => "An address space is taken apart, and the parent woken".to_owned(),
+            };
+        Plan::time("exit_unwaited", "Process end, nobody waits")
+            .base(2.0 * switch).adds(EXIT_CROSSINGS * crossing)
+            => |ns| format!(
+                "The parent gives the processor away meanwhile, and is not woken: {:.0} crossings' \
+                 time", ns / crossing);
+    }
+}
+
+/// An atomic addition, as vendors' tables have it.
+const LOCKED_CYCLES: f64 = 20.0;
+/// Guesses: an address space of some dozen mappings is unmapped, files are closed.
+const EXIT_CROSSINGS: f64 = 60.0;
+const WAKE_CROSSINGS: f64 = 10.0;
 
 fn procedure_calls(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;

@@ -3,6 +3,7 @@
 use onrush_primitives::bandwidth::Way;
 
 use super::{DISK_READ_NS, Plan, Scale, Sheet, cycles, rows};
+use crate::primitives::memory::WAYS_OF_TWO;
 use crate::primitives::staircase;
 use crate::primitives::{Better, Unit, fault};
 use crate::stats::to_f64;
@@ -12,8 +13,11 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
     latency(sheet);
     pages(sheet);
     bandwidth(sheet);
+    bandwidth_of_two(sheet);
     faults(sheet);
+    faults_without(sheet);
     disk_faults(sheet);
+    faults_over_stride(sheet);
     curves(sheet);
 }
 
@@ -43,7 +47,7 @@ fn latency(sheet: &mut Sheet<'_>) {
         (
             "latency_memory",
             "Load from memory, huge pages",
-            90.0,
+            STATED_MEMORY_NS,
             "48.5 ns",
         ),
     ] {
@@ -127,6 +131,36 @@ fn bandwidth(sheet: &mut Sheet<'_>) {
     }
 }
 
+/// The paper's ways with two processors. Its figures are of another source, which had OpenMP.
+fn bandwidth_of_two(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let most = 2.0 * BYTES_PER_CYCLE_MAX / basics.cycle_ns * 1e9;
+    let lines = LINES_UNDER_WAY * LINE_BYTES / STATED_MEMORY_NS * 1e9;
+    for way in WAYS_OF_TWO {
+        let id = format!("bandwidth_two_{}", way.name());
+        let one = sheet.found.median(&format!("bandwidth_{}", way.name()));
+        let operation = format!("{}, two processors at once", named(way).0);
+        let paper = match way {
+            Way::ReadScalar => "22.03 GiB/s (from another source)",
+            Way::ReadSimd => "22.21 GiB/s (from another source)",
+            Way::WriteNonTemporal => "22.13 GiB/s (from another source)",
+            _ => "22.14 GiB/s (from another source)",
+        };
+        rows! { sheet;
+            Plan::time(&id, &operation)
+                .base(2.0 * lines).paper(paper)
+                .of(Unit::BytesPerSecond, Better::More).within(1e6, most)
+                => |rate| match one {
+                    Some(one) => format!(
+                        "Two processors bring {:.2} times what one does", rate / one),
+                    None => "Two processors together".to_owned(),
+                };
+        }
+    }
+}
+
+/// A load from memory, as it is said of the years since 2015.
+const STATED_MEMORY_NS: f64 = 90.0;
 const BYTES_PER_CYCLE_MAX: f64 = 128.0;
 /// A guess: processors of the last ten years have from 10 to 48 line buffers, and prefetchers
 /// behind them.
@@ -188,6 +222,70 @@ fn faults(sheet: &mut Sheet<'_>) {
     }
 }
 
+/// What in a fault takes the time: the same without emptying the page, and without entering the
+/// kernel for each.
+fn faults_without(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let zeroed = to_f64(onrush_lock::memory::page_bytes()) * basics.copy_ns;
+    let minor = sheet.found.median("fault_minor");
+    let part = |ns: f64| minor.map(|minor| (1.0 - ns / minor) * 100.0);
+    rows! { sheet;
+        Plan::time("fault_unzeroed", "Page fault, page that was there (shared memory, reused)")
+            .base(0.0).adds(basics.fault_ns - zeroed)
+            => |ns| match part(ns) {
+                Some(part) => format!(
+                    "Without finding a page and emptying it: {part:.0} % less than a fresh one"),
+                None => "Without finding a page and emptying it".to_owned(),
+            };
+        Plan::time("fault_populated", "Page made ready, without a fault (MADV_POPULATE_WRITE)")
+            .base(zeroed).adds(basics.fault_ns - zeroed - basics.crossing_ns)
+            => |ns| match part(ns) {
+                Some(part) => format!(
+                    "Many pages in one call: {part:.0} % less than with a fault for each"),
+                None => "Many pages in one call".to_owned(),
+            };
+    }
+}
+
+/// The paper's faults at a distance, in order and at random places within it.
+fn faults_over_stride(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let waits = DISK_READ_NS + 2.0 * basics.switch_ns;
+    for (stride, paper) in fault::STRIDES_OF_ROWS.into_iter().zip([
+        ["896886 cycles", "820011 cycles"],
+        ["1072101 cycles", "1156227 cycles"],
+    ]) {
+        // By the kernel's default window, 128 KiB around a fault.
+        let part = (to_f64(stride) / STATED_WINDOW_BYTES).min(1.0);
+        let order = sheet.found.median(&fault::row_of(stride, false));
+        for (is_random, paper) in [false, true].into_iter().zip(paper) {
+            let id = fault::row_of(stride, is_random);
+            let told = if is_random {
+                "at random within it"
+            } else {
+                "in order"
+            };
+            let operation = format!(
+                "Touch of a cold file each {}, {told}",
+                Unit::Bytes.told(to_f64(stride))
+            );
+            rows! { sheet;
+                Plan::long_time(&id, &operation)
+                    .base(part * waits).adds(part * basics.fault_ns).paper(paper)
+                    => |ns| match order.filter(|_| is_random) {
+                        Some(order) => format!("{:.2} times what it takes in order", ns / order),
+                        None => {
+                            "Some wait for the disk, others find what came with them".to_owned()
+                        }
+                    };
+            }
+        }
+    }
+}
+
+/// Read around a fault, unless somebody changed it (linux/mm.h, VM_READAHEAD_PAGES).
+const STATED_WINDOW_BYTES: f64 = 131_072.0;
+
 fn disk_faults(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let [minor, disk, window] =
@@ -243,6 +341,14 @@ fn curves(sheet: &mut Sheet<'_>) {
     sheet.curve(title, over("memory"), bandwidth, None);
     let title = ("memcpy_over_size", "memcpy over size");
     sheet.curve(title, over("size"), time("time of a copy"), None);
+    for (id, title) in fault::EACH {
+        sheet.curve(
+            (id, title),
+            ("touch", Unit::One, Grows),
+            time("time of a touch"),
+            None,
+        );
+    }
     let window = sheet.found.median("read_ahead_window");
     let counted = "read-ahead window, counted in the file cache";
     let mark = window.map(|x| (counted.to_owned(), x));

@@ -1,24 +1,42 @@
 //! The network's rows and curves.
 
 use super::{Plan, Scale, Sheet, rows};
+use crate::primitives::network::{APART, SEGMENTS_OF_ROWS, SLOW_START};
 use crate::primitives::{Better, Unit};
 use crate::stats::to_f64;
 
-const PLACES: [(&str, &str); 4] = [
+const PLACES: [(&str, &str); 5] = [
     ("loopback", "loopback"),
     ("loopback6", "loopback, IPv6"),
     ("veth", "between two namespaces"),
+    (APART, "between two namespaces, a processor each"),
     ("remote", "remote"),
 ];
 
 /// Fills in the group.
 pub(super) fn fill(sheet: &mut Sheet<'_>) {
-    for rows in [round_trips, connections, remote_reads] {
+    for rows in [
+        round_trips,
+        single_trips,
+        connections,
+        slow_start,
+        remote_reads,
+    ] {
         PLACES
             .into_iter()
             .for_each(|(place, told)| rows(sheet, place, told));
     }
+    unwaited(sheet);
     http_reads(sheet);
+    sheet.curve(
+        (
+            SLOW_START,
+            "A message and its answer, on a fresh connection and a warmed one",
+        ),
+        ("segments", Unit::One, Scale::Doubles),
+        ("time", Unit::Ns, Scale::Doubles),
+        Some(("a fresh connection's window".to_owned(), WINDOW_SEGMENTS)),
+    );
     let line = sheet.found.line("tcp_bandwidth_over_message", "loopback");
     let best = line.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let mark = best.map(|(bytes, _)| ("best message size, loopback".to_owned(), to_f64(*bytes)));
@@ -67,6 +85,119 @@ fn round_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
                     None => format!("Two processes are woken: {woken} of it"),
                 };
         }
+    }
+}
+
+/// The same, each by itself: what the paper tells of them.
+fn single_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
+    let (crossing, switch) = (sheet.basics.crossing_ns, sheet.basics.switch_ns);
+    for (protocol, passes, switches, papers) in [
+        (
+            "icmp",
+            32.0,
+            0.0,
+            [
+                "0.061 to 0.122 ms, sigma 0.009",
+                "1.42 to 136.9 ms, sigma 17.0",
+            ],
+        ),
+        (
+            "tcp",
+            74.0,
+            2.0,
+            [
+                "0.050 to 1.354 ms, sigma 0.130",
+                "1.144 to 10.66 ms, sigma 1.38",
+            ],
+        ),
+        ("udp", 49.0, 2.0, ["", ""]),
+    ] {
+        let id = format!("rtt_single_{protocol}_{place}");
+        let operation = format!("Single round trip, {}, {told}", protocol.to_uppercase());
+        let paper = match place {
+            "loopback" => papers[0],
+            "remote" => papers[1],
+            _ => "",
+        };
+        let all: Vec<f64> = match sheet.found.measured(&id) {
+            Some(measured) => measured.rounds.concat(),
+            None => Vec::new(),
+        };
+        rows! { sheet;
+            Plan::long_time(&id, &operation)
+                .base(passes * crossing).adds(switches * switch).paper(paper)
+                => |_| spread_told(&all);
+        }
+    }
+}
+
+/// Least, most, mean and standard deviation of single ones, in words.
+fn spread_told(all: &[f64]) -> String {
+    let told = |ns| Unit::Ns.told(ns);
+    let count = to_f64(all.len()).max(1.0);
+    let mean = all.iter().sum::<f64>() / count;
+    let squares: f64 = all.iter().map(|ns| (ns - mean) * (ns - mean)).sum();
+    let sigma = (squares / (count - 1.0).max(1.0)).sqrt();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = all.iter().copied().fold(0.0, f64::max);
+    format!(
+        "Of {} the least took {}, the most {}, {} on average with a standard deviation of {}",
+        all.len(),
+        told(least),
+        told(most),
+        told(mean),
+        told(sigma)
+    )
+}
+
+/// A message of four windows on a fresh connection, and on one that has grown.
+fn slow_start(sheet: &mut Sheet<'_>, place: &str, told: &str) {
+    let basics = sheet.basics;
+    let trip = 74.0 * basics.crossing_ns + 2.0 * basics.switch_ns;
+    // As an Ethernet frame carries them, and loopback's frame of 64 KB.
+    let segment_bytes = match place {
+        "loopback" => 65_483.0,
+        _ => 1448.0,
+    };
+    let copies = 2.0 * to_f64(SEGMENTS_OF_ROWS) * segment_bytes * basics.copy_ns;
+    let [first_id, warm_id] = ["first", "warm"].map(|what| format!("tcp_{what}_{place}"));
+    let warm = sheet.found.median(&warm_id);
+    let operation = |state| format!("{SEGMENTS_OF_ROWS} segments, {state} connection, {told}");
+    rows! { sheet;
+        Plan::long_time(&first_id, &operation("fresh"))
+            .base(WINDOWS * trip).adds(copies)
+            => |ns| match warm {
+                Some(warm) => format!(
+                    "{:.2} times what the same takes on a warmed one; by the book {WINDOWS:.0} \
+                     round trips, of ten segments, twenty, and the rest", ns / warm),
+                None => "A window of ten segments, then of twenty, then the rest".to_owned(),
+            };
+        Plan::long_time(&warm_id, &operation("warmed"))
+            .base(trip).adds(copies)
+            => |ns| format!(
+                "One round trip, {:.2} ns a byte in all",
+                ns / to_f64(SEGMENTS_OF_ROWS) / segment_bytes);
+    }
+}
+
+/// Segments that a fresh connection may have under way (RFC 6928).
+const WINDOW_SEGMENTS: f64 = 10.0;
+/// Round trips of four such windows, each of which may be twice the last.
+const WINDOWS: f64 = 3.0;
+
+/// What of a teardown is waking who waits.
+fn unwaited(sheet: &mut Sheet<'_>) {
+    let crossing = sheet.basics.crossing_ns;
+    let waited = sheet.found.median("tcp_teardown_loopback");
+    rows! { sheet;
+        Plan::long_time("tcp_teardown_unwaited_loopback",
+                "Connection teardown, TCP, loopback, nobody at its other end")
+            .base(crossing).adds(40.0 * crossing)
+            => |ns| match waited {
+                Some(waited) => format!(
+                    "{} less than where a peer waits and is woken", Unit::Ns.told(waited - ns)),
+                None => "Nobody is woken".to_owned(),
+            };
     }
 }
 
