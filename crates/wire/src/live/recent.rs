@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::SyncRule;
+use super::sync::{blank, random_access};
 use crate::rtp::{Header, payload};
 
 /// A packet as it is sent, and its number among all of its channel.
@@ -65,6 +66,7 @@ impl Recent {
         let begins = is_sync && !(self.is_whole && first == Some(begin));
         if begins {
             self.cut_before(begin);
+            self.leave_out_pictures();
             self.is_whole = true;
         }
         if self.bytes > self.bytes_max || self.packets.len() > self.packets_max {
@@ -72,6 +74,31 @@ impl Recent {
             return None;
         }
         begins.then_some(begin)
+    }
+
+    /// Between its program tables and the picture that a decoder can start at, a transport stream
+    /// may have others, where it cannot: in what is kept they become null packets.
+    fn leave_out_pictures(&mut self) {
+        if self.rule != SyncRule::TransportStream {
+            return;
+        }
+        let newest = self.packets.back();
+        let found = newest.and_then(|newest| random_access(payload(&newest.bytes)?));
+        let Some((before, pid)) = found else {
+            return;
+        };
+        let newest = self.packets.len() - 1;
+        for (i, packet) in self.packets.iter_mut().enumerate() {
+            let before = if i == newest { before } else { usize::MAX };
+            let Some(payload) = payload(&packet.bytes) else {
+                continue;
+            };
+            let start = payload.as_ptr().addr() - packet.bytes.as_ptr().addr();
+            let mut bytes = packet.bytes.to_vec();
+            if blank(&mut bytes[start..start + payload.len()], pid, before) {
+                packet.bytes = bytes.into();
+            }
+        }
     }
 
     /// Forgets packets with lower numbers.
@@ -89,7 +116,9 @@ impl Recent {
         self.is_whole = self.rule.is_everywhere();
     }
 
-    /// What a decoder can start with now: from a sync sample to the newest packet.
+    /// What a decoder can start with now: from a sync sample to the newest packet. Of a transport
+    /// stream the program tables in front of that are among it, and pictures between them are null
+    /// packets.
     #[must_use]
     pub fn packets(&self) -> Option<&VecDeque<RecentPacket>> {
         self.is_whole.then_some(&self.packets)
@@ -119,6 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::media::TS_PACKET_BYTES;
 
     fn packet(order: u64, timestamp: u32, nal: u8) -> RecentPacket {
         let header = Header {
@@ -154,6 +184,52 @@ mod tests {
         assert_eq!(recent.push(packet(6, 30, 0x65)), Some(6));
         assert_eq!(orders(&recent), Some(vec![6]));
         assert_eq!(recent.bytes(), 16);
+    }
+
+    #[test]
+    fn other_pictures_before_a_sync_sample_are_left_out() {
+        const TABLES: [u8; 4] = [0x47, 0x40, 0, 0x10];
+        const SOUND: [u8; 4] = [0x47, 1, 1, 0x10];
+        const PICTURE: [u8; 4] = [0x47, 1, 0, 0x10];
+        const SYNC: [u8; 4] = [0x47, 0x41, 0, 0x30];
+        const NULL: [u8; 4] = [0x47, 0x1f, 0xff, 0x10];
+        let rtp = |order: u64, of: &[[u8; 4]]| {
+            let mut whole = packet(order, 7, 0).bytes[..12].to_vec();
+            for start in of {
+                let mut ts = start.to_vec();
+                if *start == SYNC {
+                    ts.extend([1, 0x40, 0, 0, 1, 0xe0]);
+                }
+                ts.resize(TS_PACKET_BYTES, 9);
+                whole.extend(ts);
+            }
+            let bytes = whole.into();
+            RecentPacket { order, bytes }
+        };
+        let mut recent = Recent::new(SyncRule::TransportStream, 100, 10_000);
+        recent.push(rtp(0, &[TABLES, PICTURE]));
+        recent.push(rtp(1, &[PICTURE, TABLES, SOUND, PICTURE]));
+        recent.push(rtp(2, &[PICTURE, SOUND]));
+        let last = rtp(3, &[SOUND, PICTURE, SYNC, PICTURE]);
+        assert_eq!(recent.push(last.clone()), Some(1));
+        recent.push(rtp(4, &[PICTURE]));
+        let kept = recent.packets().unwrap().iter();
+        let kept = kept.map(|packet| {
+            let transport = payload(&packet.bytes).unwrap().chunks(TS_PACKET_BYTES);
+            let starts = transport.map(|ts| ts[..4].try_into().unwrap());
+            (packet.order, starts.collect::<Vec<[u8; 4]>>())
+        });
+        let expected = [
+            (1, vec![NULL, TABLES, SOUND, NULL]),
+            (2, vec![NULL, SOUND]),
+            (3, vec![SOUND, NULL, SYNC, PICTURE]),
+            (4, vec![PICTURE]),
+        ];
+        assert_eq!(kept.collect::<Vec<_>>(), expected);
+        assert_eq!(
+            payload(&last.bytes).unwrap()[TS_PACKET_BYTES..][..4],
+            PICTURE
+        );
     }
 
     #[test]

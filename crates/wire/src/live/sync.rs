@@ -1,7 +1,7 @@
 //! Where a decoder can start: told by the headers of RTP payloads, which are read and not decoded.
 
 use crate::media::vp9::{Payload, is_key_frame};
-use crate::media::{Medium, TS_PACKET_BYTES, Track};
+use crate::media::{Medium, SYNC_BYTE, TS_PACKET_BYTES, Track};
 
 /// How a track's payloads tell that a sync sample begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,6 +78,31 @@ impl SyncRule {
     }
 }
 
+/// The transport packet of a payload with which a picture begins that a decoder can start at: how
+/// many are in front of it, and its PID.
+pub(super) fn random_access(payload: &[u8]) -> Option<(usize, u16)> {
+    let at = transport_packets(payload).position(is_random_access)?;
+    let ts = transport_packets(payload).nth(at)?;
+    Some((at, pid(ts)))
+}
+
+/// Makes null packets (ISO/IEC 13818-1, table 2-3) of those of the `before` first transport packets
+/// that carry that PID; whether there are any.
+pub(super) fn blank(payload: &mut [u8], of: u16, before: usize) -> bool {
+    let mut is_changed = false;
+    let packets = payload.chunks_exact_mut(TS_PACKET_BYTES);
+    let packets = packets.filter(|ts| ts[0] == SYNC_BYTE).take(before);
+    for ts in packets.filter(|ts| pid(ts) == of) {
+        ts[1..4].copy_from_slice(&[0x1f, 0xff, 0x10]);
+        is_changed = true;
+    }
+    is_changed
+}
+
+fn pid(ts: &[u8]) -> u16 {
+    u16::from_be_bytes([ts[1], ts[2]]) & 0x1fff
+}
+
 fn h264(payload: &[u8]) -> bool {
     const IDR: u8 = 5;
     let Some((&first, rest)) = payload.split_first() else {
@@ -147,7 +172,7 @@ fn vp9(payload: &[u8]) -> bool {
 fn transport_packets(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     payload
         .chunks_exact(TS_PACKET_BYTES)
-        .filter(|ts| ts[0] == 0x47)
+        .filter(|ts| ts[0] == SYNC_BYTE)
 }
 
 /// Whether a picture begins here that a decoder can start at. Sound has random access everywhere.
