@@ -21,6 +21,7 @@ use onrush_testkit::media::age;
 use onrush_testkit::process::{Holdings, Process, onrush_program};
 use onrush_testkit::receiver::{Capture, Receiver};
 use onrush_testkit::rtsp_client::{Client, Response, RtpInfo};
+use onrush_testkit::skip;
 use onrush_testkit::testbed::{Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed};
 use tempfile::TempDir;
 
@@ -331,6 +332,32 @@ pub fn bars(testbed: &Testbed, format: &str, url: &str) -> Process {
     command.args(["-i", "testsrc=size=128x96:rate=25", "-c:v", "mpeg2video"]);
     command.args(["-g", "5", "-b:v", "300k", "-f", format, url]);
     Process::start(&mut command).unwrap()
+}
+
+/// Debian's: another one on the path has not Debian's modules.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// Whether Python can use GStreamer; if not, the test is listed as skipped.
+pub fn has_python_gstreamer() -> bool {
+    let imports = "import gi; gi.require_version('Gst', '1.0'); from gi.repository import Gst";
+    let output = Command::new(PYTHON).args(["-c", imports]).output();
+    let has = output.is_ok_and(|output| output.status.success());
+    if !has {
+        skip::record("needs python3-gi and gir1.2-gstreamer-1.0 installed");
+    }
+    has
+}
+
+/// `gst-launch-1.0` plays to the end. Its status does not tell whether that was well: at the end it
+/// asks for a pause and takes that back, and where it is sent just then, it calls that an error
+/// (`writev_bytes` of GStreamer 1.22 answers a send that it has itself cancelled as the end of its
+/// file).
+pub fn gst_plays_to_the_end(command: &mut Command) {
+    let (_, said) = Process::run(command, LONG).unwrap();
+    let is_trouble =
+        |line: &&str| line.starts_with("ERROR") && !line.ends_with("Could not write to resource.");
+    let trouble: Vec<_> = said.lines().filter(is_trouble).collect();
+    assert!(trouble.is_empty(), "{said}");
 }
 
 /// Transport packets that GStreamer gets from `source`, at least so many.

@@ -14,14 +14,12 @@ use onrush_testkit::media::film;
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_programs, require_root, skip};
 
-use common::Site;
+use common::{PYTHON, Site, has_python_gstreamer};
 use received::{Frame, Received, Track, each, program, received, receiver};
 
 mod common;
 mod received;
 
-/// Debian's: another one on the path has not Debian's modules.
-const PYTHON: &str = "/usr/bin/python3";
 /// A hundred pictures, of which every tenth is a sync sample.
 const SEEK_POINTS: usize = 10;
 const CODED: &str = "-c:v libx264 -preset veryfast -bf 2 -g 10 -keyint_min 10 -sc_threshold 0 \
@@ -89,10 +87,8 @@ fn ffmpeg_gets_every_seek_point_over_tcp() {
 fn gstreamer_gets_every_seek_point_over_tcp() {
     require_root!();
     require_programs!("cc", "ffmpeg");
-    let imports = "import gi; gi.require_version('Gst', '1.0'); from gi.repository import Gst";
-    let python = Command::new(PYTHON).args(["-c", imports]).output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        return skip::record("needs python3-gi and gir1.2-gstreamer-1.0 installed");
+    if !has_python_gstreamer() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let Some(receive) = receiver(&folder) else {

@@ -23,7 +23,7 @@ use onrush_testkit::{require_programs, require_root, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use common::{LONG, Site, wait_until};
+use common::{LONG, PYTHON, Site, has_python_gstreamer, wait_until};
 
 mod common;
 
@@ -469,9 +469,8 @@ fn gstreamer_goes_where_it_is_told_by(scheme: &str) {
 fn gstreamer_goes(scheme: &str, film: &str, places: &[&str]) {
     require_root!();
     require_programs!("ffmpeg");
-    let imports = "import gi; gi.require_version('Gst', '1.0'); from gi.repository import Gst";
-    if !succeeds(Command::new(PYTHON).args(["-c", imports])) {
-        return skip::record("needs python3-gi and gir1.2-gstreamer-1.0 installed");
+    if !has_python_gstreamer() {
+        return;
     }
     let site = cinema_of_both();
     let mut command = site.player(PYTHON);
@@ -571,8 +570,6 @@ fn program(name: &str) -> PathBuf {
     tests.join("players").join(name)
 }
 
-/// Debian's: another one on the path has not Debian's modules.
-const PYTHON: &str = "/usr/bin/python3";
 const FILM_S: u64 = 160;
 /// Debian's account without rights.
 const NOBODY: u32 = 65534;
