@@ -1,23 +1,21 @@
 //! The bucket: who asks it, and what is counted of that.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, Error, ObjectMeta, ObjectStoreExt, RetryConfig};
-use rustix::fs::{Mode, OFlags};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
 use crate::cache::Cache;
 use crate::failure::Failure;
+use crate::folder::{Folder, NotTaken, unnamed};
 use crate::hedge::Hedging;
 use crate::{
     BLOCK_BYTES, CACHE_BYTES_MIN, LISTS_MAX, OPEN_TIME_MAX, ObjectsError, REQUEST_TIME_MAX,
@@ -94,7 +92,8 @@ impl fmt::Display for Location {
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(crate) location: Location,
-    folder: PathBuf,
+    /// Where the bucket is, and which it is: for who comes back to its blocks.
+    pub(crate) store: String,
     pub(crate) objects: AmazonS3,
     pub(crate) cache: Arc<Cache>,
     pub(crate) requests: Semaphore,
@@ -124,6 +123,8 @@ impl Bucket {
         if let Some(endpoint) = settings.endpoint {
             objects = objects.with_endpoint(endpoint);
         }
+        let endpoint = objects.get_config_value(&AmazonS3ConfigKey::Endpoint);
+        let store = format!("{}/{}", endpoint.unwrap_or_default(), location.bucket);
         let objects = objects.build().map_err(|source| ObjectsError::Settings {
             location: location.clone(),
             source,
@@ -131,18 +132,33 @@ impl Bucket {
         let blocks = settings.cache_bytes.max(CACHE_BYTES_MIN) / BLOCK_BYTES;
         let bucket = Self {
             objects,
-            cache: Arc::new(Cache::new(usize::try_from(blocks).unwrap_or(usize::MAX))),
+            cache: Arc::new(Cache::new(
+                usize::try_from(blocks).unwrap_or(usize::MAX),
+                folder.clone(),
+                settings.is_successor,
+            )),
             requests: Semaphore::new(REQUESTS_MAX),
             lists: Semaphore::new(LISTS_MAX),
             hedging: Hedging::default(),
             location,
-            folder,
+            store,
         };
-        let file = bucket.file(0);
-        file.map_err(|source| ObjectsError::Folder {
-            folder: bucket.folder.clone(),
+        let cannot = |source| ObjectsError::Folder {
+            folder: folder.clone(),
             source,
-        })?;
+        };
+        // Whether there can be files.
+        drop(unnamed(&folder, 0).map_err(cannot)?);
+        if settings.is_kept {
+            match Folder::take(&folder) {
+                Ok(taken) => bucket.cache.adopt(taken).map_err(cannot)?,
+                Err(NotTaken::InUse(_)) if settings.is_successor => {}
+                Err(NotTaken::InUse(process)) => {
+                    return Err(ObjectsError::FolderInUse { folder, process });
+                }
+                Err(NotTaken::System(error)) => return Err(cannot(error)),
+            }
+        }
         Ok(bucket)
     }
 
@@ -186,18 +202,6 @@ impl Bucket {
         stats.in_flight.fetch_add(1, Ordering::Relaxed);
         let _under_way = UnderWay(&stats.in_flight);
         request.await
-    }
-
-    /// A file without a name, all of it a hole.
-    pub(crate) fn file(&self, file_bytes: u64) -> io::Result<File> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::open(
-            &self.folder,
-            flags,
-            Mode::RUSR | Mode::WUSR,
-        )?);
-        file.set_len(file_bytes)?;
-        Ok(file)
     }
 }
 

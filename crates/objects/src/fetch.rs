@@ -1,7 +1,7 @@
 //! One block of one version of an object, asked for until it is there or cannot be had.
 
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,10 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::failure::Failure;
+use crate::folder::{is_full, whole};
+use crate::index::block_range;
 use crate::object::Object;
-use crate::{BLOCK_BYTES, REQUEST_TIME_MAX, RETRY_TIME_MAX};
+use crate::{REQUEST_TIME_MAX, RETRY_TIME_MAX};
 
 /// How long the first pause between two tries is; each is twice as long as the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -31,10 +33,73 @@ enum Trouble {
 }
 
 impl Object {
-    /// Brings a block into the file.
-    pub(crate) async fn fetch(self: &Arc<Self>, block: u64) -> Result<(), Failure> {
+    /// Has a block in the file; its checksum then. It may be there if that has `checksum`.
+    pub(crate) async fn bring(
+        self: &Arc<Self>,
+        block: u64,
+        checksum: Option<u64>,
+    ) -> Result<u64, Failure> {
+        if let Some(checksum) = checksum {
+            if self.is_whole(block, checksum).await {
+                self.stats().kept.fetch_add(1, Ordering::Relaxed);
+                return Ok(checksum);
+            }
+            let path = &self.path;
+            warn!("object {path:?}: block {block} is damaged on the disk; it is asked for again");
+            self.stats().damaged.fetch_add(1, Ordering::Relaxed);
+        }
         let permit = self.bucket.requests.acquire().await;
         let _permit = permit.map_err(|_| Failure::unknown("the server is stopping"))?;
+        let given = match self.bucket.cache.donor(self.number) {
+            Some(donor) => spawn_blocking(move || donor.read(block)).await.ok(),
+            None => None,
+        };
+        let bytes = match given.flatten() {
+            Some(bytes) => {
+                self.stats().kept.fetch_add(1, Ordering::Relaxed);
+                bytes.into()
+            }
+            None => self.fetch(block).await?,
+        };
+        self.write(block, bytes).await
+    }
+
+    /// Whether the file has what it had when the block was written.
+    async fn is_whole(&self, block: u64, checksum: u64) -> bool {
+        let (file, range) = (Arc::clone(&self.file), block_range(block, self.file_bytes));
+        let read = spawn_blocking(move || whole(&file, range, checksum)).await;
+        matches!(read, Ok(Ok(Some(_))))
+    }
+
+    /// Writes a block, if need be in the room of others.
+    async fn write(&self, block: u64, bytes: Bytes) -> Result<u64, Failure> {
+        let (cache, began) = (&self.bucket.cache, Instant::now());
+        loop {
+            let freed = cache.freed();
+            let (file, key) = (Arc::clone(&self.file), self.key(block));
+            let (with, bytes) = (Arc::clone(cache), bytes.clone());
+            let written = spawn_blocking(move || with.write(key, &file, &bytes)).await;
+            let error = match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                Ok(checksum) => return Ok(checksum),
+                Err(error) => error,
+            };
+            let left = RETRY_TIME_MAX.saturating_sub(began.elapsed());
+            if is_full(&error) && !left.is_zero() {
+                let text = "blocks go before there are as many as there may be; make it smaller \
+                            with --object-cache-size, or give it room";
+                cache.tell(|| warn!("object cache: {error}: {text}"));
+                if cache.make_room() || timeout(left, freed).await.is_ok() {
+                    continue;
+                }
+            }
+            let text = format!("the object cache cannot be written: {error}");
+            warn!("{text}");
+            return Err(Failure::unknown(text));
+        }
+    }
+
+    /// Asks for a block until it is there or cannot be had.
+    async fn fetch(&self, block: u64) -> Result<Bytes, Failure> {
         let (began, mut pause) = (Instant::now(), PAUSE_MIN);
         let bytes = loop {
             let reason = match timeout(REQUEST_TIME_MAX, self.hedged(block)).await {
@@ -61,14 +126,7 @@ impl Object {
         };
         let came = bytes.len() as u64;
         self.stats().bytes.fetch_add(came, Ordering::Relaxed);
-        let (file, offset) = (Arc::clone(&self.file), block * BLOCK_BYTES);
-        let written = spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
-        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
-        written.map_err(|error| {
-            let text = format!("the object cache cannot be written: {error}; is its disk full?");
-            warn!("{text}");
-            Failure::new(error.kind(), text)
-        })
+        Ok(bytes)
     }
 
     fn stats(&self) -> &RemoteStats {
@@ -114,8 +172,7 @@ impl Object {
 
     /// Asks once.
     async fn request(&self, block: u64) -> Result<Bytes, Trouble> {
-        let start = block * BLOCK_BYTES;
-        let end = (start + BLOCK_BYTES).min(self.file_bytes);
+        let Range { start, end } = block_range(block, self.file_bytes);
         let options = GetOptions {
             range: Some(GetRange::Bounded(start..end)),
             if_match: Some(self.etag.clone()),

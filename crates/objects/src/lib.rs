@@ -7,13 +7,18 @@
 //! the folder has as many as it may, those first that were not used for longest. A request that
 //! takes longer than nearly all before it is asked a second time, and the first answer taken.
 //!
+//! Files of a folder that is kept have names, and an index each of the blocks that are there with
+//! their checksums. So the next process finds them, and believes what has its checksum alone.
+//!
 //! It does not write objects, and it does not list more of a bucket than people are shown.
 
 mod bucket;
 mod cache;
 mod failure;
 mod fetch;
+mod folder;
 mod hedge;
+mod index;
 mod listing;
 mod object;
 mod store;
@@ -23,16 +28,21 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use onrush_server::remote::{RemoteEntry, RemoteFile, RemoteFiles, RemoteStats, Then};
 use thiserror::Error;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::{info, warn};
 
 use bucket::Bucket;
 pub use bucket::Location;
+use cache::Cache;
+use folder::{Folder, NotTaken};
 use store::Store;
 
 /// Bytes of a block: what one request brings, and what is kept or let go of as a whole.
@@ -68,13 +78,26 @@ pub const LISTED_MAX: usize = 2000;
 /// The least that a cache has, so that a few films are played at once.
 pub const CACHE_BYTES_MIN: u64 = 64 << 20;
 
+/// How often it is written down when blocks were used, for the process after this one.
+const NOTE_EVERY: Duration = Duration::from_secs(30);
+
+/// How often a successor looks whether the folder is free.
+const TAKE_EVERY: Duration = Duration::from_secs(1);
+
 /// What there is to be told.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the films are.
     pub location: Location,
-    /// The folder of the blocks, which exists. Nothing in it has a name.
+    /// The folder of the blocks, which exists.
     pub folder: PathBuf,
+    /// Whether blocks are to outlive the process. Without it nothing in the folder has a name;
+    /// with it one process has the folder.
+    pub is_kept: bool,
+    /// Whether another process has the folder and serves until nobody is left there. Meanwhile its
+    /// blocks are read, and the folder is taken when it is free. Without it a folder that is in use
+    /// is an error.
+    pub is_successor: bool,
     /// Bytes of blocks at the most, at least [`CACHE_BYTES_MIN`].
     pub cache_bytes: u64,
     /// Where the store answers, `http://HOST:PORT` or `https://HOST:PORT`; if it does not say,
@@ -121,6 +144,17 @@ pub enum ObjectsError {
         /// What the system said.
         source: io::Error,
     },
+    /// Another process has the folder.
+    #[error(
+        "{}: process {process} keeps its blocks here; end it, or name another folder with \
+         --object-cache", folder.display()
+    )]
+    FolderInUse {
+        /// The folder.
+        folder: PathBuf,
+        /// The process.
+        process: String,
+    },
     /// There are no threads.
     #[error("object store: {0}")]
     Threads(#[source] io::Error),
@@ -132,7 +166,8 @@ pub struct Objects {
     runtime: Handle,
     /// Ends the thread that drives the runtime when it is dropped. What is under way is of no use
     /// any more then; whoever waits for it is told.
-    _stop: oneshot::Sender<Infallible>,
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Objects {
@@ -154,26 +189,81 @@ impl Objects {
             .enable_all()
             .build()
             .map_err(ObjectsError::Threads)?;
+        let folder = settings.folder.clone();
+        let waits = settings.is_kept && settings.is_successor;
         let store = {
             let _inside = runtime.enter();
             Store::new(Bucket::new(settings)?)
         };
         runtime.block_on(store.check())?;
+        let cache = Arc::clone(&store.bucket.cache);
+        if waits && !cache.has_folder() {
+            runtime.spawn(take_when_free(Arc::clone(&cache), folder));
+        }
+        runtime.spawn(note_uses(Arc::clone(&cache)));
         let (stop, stopped) = oneshot::channel();
         let handle = runtime.handle().clone();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("onrush-objects".to_owned())
             .spawn(move || {
                 // Nothing is ever sent.
                 let _over: Result<Infallible, _> = runtime.block_on(stopped);
+                cache.note_uses();
                 runtime.shutdown_background();
             })
             .map_err(ObjectsError::Threads)?;
         Ok(Self {
             store: Arc::new(store),
             runtime: handle,
-            _stop: stop,
+            stop: Some(stop),
+            thread: Some(thread),
         })
+    }
+}
+
+/// Has the folder when the process before this one has ended.
+async fn take_when_free(cache: Arc<Cache>, folder: PathBuf) {
+    loop {
+        let (with, path) = (Arc::clone(&cache), folder.clone());
+        let tried = spawn_blocking(move || match Folder::take(&path) {
+            Ok(taken) => with.adopt(taken).map(|()| true),
+            Err(NotTaken::InUse(_)) => Ok(false),
+            Err(NotTaken::System(error)) => Err(error),
+        });
+        match tried.await {
+            Ok(Ok(false)) => sleep(TAKE_EVERY).await,
+            Ok(Ok(true)) => {
+                info!("object cache: {} is this process's now", folder.display());
+                return;
+            }
+            Err(_) => return,
+            Ok(Err(error)) => {
+                let path = folder.display();
+                warn!("object cache: {path}: blocks end with this process: {error}");
+                return;
+            }
+        }
+    }
+}
+
+async fn note_uses(cache: Arc<Cache>) {
+    loop {
+        sleep(NOTE_EVERY).await;
+        let cache = Arc::clone(&cache);
+        if spawn_blocking(move || cache.note_uses()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // What it calls back may be what drops this.
+        let is_another = |it: &JoinHandle<()>| it.thread().id() != thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_another) {
+            drop(thread.join());
+        }
     }
 }
 

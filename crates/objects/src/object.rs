@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use object_store::path::Path;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::bucket::Bucket;
-use crate::cache::{Found, Key, Outcome, Pins};
+use crate::cache::{Found, Key, Opened, Outcome, Pins};
 use crate::failure::Failure;
 use crate::{AHEAD_MAX, BLOCK_BYTES, RETRY_TIME_MAX};
 
@@ -22,7 +22,7 @@ use crate::{AHEAD_MAX, BLOCK_BYTES, RETRY_TIME_MAX};
 pub(crate) struct Object {
     /// For those who are called back.
     this: Weak<Self>,
-    number: u64,
+    pub(crate) number: u64,
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) path: Path,
     pub(crate) etag: String,
@@ -39,18 +39,17 @@ impl Object {
         bucket: &Arc<Bucket>,
         path: Path,
         (etag, file_bytes, modified_ns): (String, u64, i128),
-        file: File,
+        Opened { number, file }: Opened,
     ) -> Arc<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            number,
             bucket: Arc::clone(bucket),
             path,
             etag,
             file_bytes,
             modified_ns,
-            file: Arc::new(file),
+            file,
             is_replaced: AtomicBool::new(false),
             runtime: Handle::current(),
         })
@@ -78,14 +77,14 @@ impl Object {
         parts.iter().flat_map(of).collect()
     }
 
-    fn key(&self, block: u64) -> Key {
+    pub(crate) fn key(&self, block: u64) -> Key {
         (self.number, block)
     }
 
     async fn held(self: Arc<Self>, blocks: BTreeSet<u64>) -> Result<Pins, Failure> {
         // All are under way before one is waited for.
         for &block in &blocks {
-            let found = self.bucket.cache.find(self.key(block), &self.file, false);
+            let found = self.bucket.cache.find(self.key(block), false);
             self.start(block, found);
         }
         self.read_ahead(&blocks);
@@ -102,11 +101,11 @@ impl Object {
         let cache = &self.bucket.cache;
         loop {
             let freed = cache.freed();
-            let found = cache.find(self.key(block), &self.file, true);
+            let found = cache.find(self.key(block), true);
             match found {
                 Found::Held => return Ok(()),
                 Found::Coming(coming) => outcome(coming).await?,
-                Found::Missing(_) => self.start(block, found),
+                Found::Missing(_) | Found::Unchecked(..) => self.start(block, found),
                 Found::Full => timeout(RETRY_TIME_MAX, freed).await.map_err(|_| {
                     Failure::unknown(
                         "every block of the object cache is in use; make it larger with \
@@ -117,20 +116,27 @@ impl Object {
         }
     }
 
-    /// Brings a block that is missing.
+    /// Brings a block that is missing, or that nobody has looked at since the server began.
     fn start(self: &Arc<Self>, block: u64, found: Found) {
-        if let Found::Missing(sender) = found {
-            let object = Arc::clone(self);
-            self.runtime.spawn(async move {
-                let fetched = object.fetch(block).await;
-                object
-                    .bucket
-                    .cache
-                    .settle(object.key(block), fetched.is_ok());
-                // All who waited may have gone.
-                sender.send_replace(Some(fetched));
-            });
-        }
+        let (sender, checksum) = match found {
+            Found::Missing(sender) => (sender, None),
+            Found::Unchecked(sender, checksum) => (sender, Some(checksum)),
+            Found::Held | Found::Coming(_) | Found::Full => return,
+        };
+        let object = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let brought = object.bring(block, checksum).await;
+            let cache = &object.bucket.cache;
+            cache.settle(object.key(block), brought.as_ref().ok().copied());
+            // All who waited may have gone.
+            sender.send_replace(Some(brought.map(drop)));
+        });
+    }
+
+    /// There is another object by the name of this one, or none.
+    pub(crate) fn replace(&self) {
+        self.is_replaced.store(true, Ordering::Relaxed);
+        self.bucket.cache.replace(self.number);
     }
 
     /// Somebody who reads one block behind the other finds the next ones there.
@@ -144,7 +150,7 @@ impl Object {
         }
         let end = self.file_bytes.div_ceil(BLOCK_BYTES);
         for block in (last + 1..end).take(AHEAD_MAX) {
-            let found = self.bucket.cache.find(self.key(block), &self.file, false);
+            let found = self.bucket.cache.find(self.key(block), false);
             self.start(block, found);
         }
     }
@@ -178,7 +184,7 @@ impl RemoteBytes for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        self.bucket.cache.forget(self.number);
+        self.bucket.cache.close(self.number);
     }
 }
 

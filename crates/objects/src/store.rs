@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onrush_server::remote::RemoteFile;
+use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use crate::bucket::Bucket;
+use crate::index::Identity;
 use crate::object::Object;
 use crate::{NAMES_MAX, ObjectsError};
 
@@ -80,6 +82,8 @@ impl Store {
             Err(failure) => {
                 if failure.is_not_found() {
                     replace(known.take());
+                    let key = self.bucket.location.key(name);
+                    self.bucket.cache.remove(&self.bucket.store, &key);
                 } else if let Some(known) = known.as_mut() {
                     // What was played a moment ago is as good as it was.
                     warn!("object {name:?}: it is played as it was: {:?}", failure);
@@ -102,11 +106,20 @@ impl Store {
             known.until = until;
             return Ok(known.object.remote_file());
         }
-        let file = self.bucket.file(meta.size)?;
+        replace(known.take());
+        let identity = Identity {
+            store: self.bucket.store.clone(),
+            path: path.to_string(),
+            etag: etag.clone(),
+            file_bytes: meta.size,
+        };
+        let cache = Arc::clone(&self.bucket.cache);
+        let opened = spawn_blocking(move || cache.open(identity)).await;
+        let opened = opened.map_err(io::Error::other)??;
         let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
-        let object = Object::new(&self.bucket, path, (etag, meta.size, modified_ns), file);
+        let object = Object::new(&self.bucket, path, (etag, meta.size, modified_ns), opened);
         let opened = object.remote_file();
-        replace(known.replace(Known { object, until }));
+        *known = Some(Known { object, until });
         Ok(opened)
     }
 
@@ -131,7 +144,7 @@ impl Store {
 /// There is another object by the name of this one, or none.
 fn replace(known: Option<Known>) {
     if let Some(known) = known {
-        known.object.is_replaced.store(true, Ordering::Relaxed);
+        known.object.replace();
     }
 }
 
