@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onrush_group::Way;
+use onrush_wire::auth::Pattern;
 use onrush_wire::media::Track;
 
 use super::input::Input;
@@ -41,6 +42,13 @@ pub struct ChannelsConfig {
     /// Whether who joins a published channel waits for the next sync sample: by default it gets
     /// what has come since the last, at once, and shows a picture sooner.
     pub is_next_sync_awaited: bool,
+    /// The published channels that take a second publisher, as a standby: none by default, so that
+    /// it is refused.
+    pub standby: Vec<Pattern>,
+    /// After how long without a packet of its publisher such a channel goes on with its standby;
+    /// less than [`PUBLISHER_SILENCE_MAX`](super::published::PUBLISHER_SILENCE_MAX), at which that
+    /// is let go.
+    pub standby_after: Duration,
 }
 
 /// One stream.
@@ -105,6 +113,8 @@ impl Default for ChannelsConfig {
             way: None,
             in_kernel: false,
             is_next_sync_awaited: false,
+            standby: Vec::new(),
+            standby_after: Duration::from_secs(2),
         }
     }
 }

@@ -5,10 +5,12 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::auth::Action;
+use onrush_wire::route::channel::standby_of;
 use onrush_wire::rtsp::{
     Channels, LowerTransport, Publication, Publish, Reply, Request, ServedAt, SessionId,
     StatusCode, Transport, frame_prefix, headers,
@@ -22,7 +24,7 @@ use super::client::canonical;
 use super::presentation::is_taken;
 use super::{Control, Escaped};
 use crate::byte_stream::ByteStream;
-use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, TrackSockets};
+use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, Right, TrackSockets};
 use crate::cluster::ChannelClaim;
 
 /// What a connection publishes.
@@ -31,7 +33,9 @@ pub(super) struct Publisher {
     pub(super) session: SessionId,
     lease: Lease,
     /// Of the channel, among all nodes of a cluster.
-    claim: Option<ChannelClaim>,
+    claim: Option<Arc<ChannelClaim>>,
+    /// It stands by where another node has the channel, and is not let go.
+    may_stand_by: bool,
     tracks: Vec<AnnouncedTrack>,
     /// By track, from where it comes, once it is set up.
     inputs: Vec<Option<Input>>,
@@ -140,19 +144,31 @@ async fn announce(
     }
     let of_channel = tracks.iter().map(|track| track.track.clone()).collect();
     let claim = claim(control, &path).await.map_err(refused)?;
-    let lease = take_name(control, &path, of_channel).await;
+    let seat = seat(control, &path, claim.as_ref())
+        .await
+        .map_err(refused)?;
+    let holder = claim.as_ref().and_then(|claim| claim.refused());
+    let lease = match holder {
+        None => take_name(control, &path, of_channel).await,
+        Some(_) => stand_by(control, &path, of_channel).await,
+    };
     let lease = lease.map_err(|error| {
         let status = match error {
-            PublishError::Name | PublishError::Taken => StatusCode::Forbidden,
+            PublishError::Name | PublishError::Taken | PublishError::Full => StatusCode::Forbidden,
+            PublishError::OtherTracks(_) => StatusCode::UnsupportedMediaType,
             PublishError::TooMany => StatusCode::NotEnoughBandwidth,
             PublishError::Thread(_) => StatusCode::ServiceUnavailable,
         };
         refused(Reply::refusal(status, &error.to_string()))
     })?;
+    if let Some(seat) = seat {
+        lease.take_seat(seat);
+    }
     Ok(Publisher {
         session: control.name(),
         lease,
-        claim,
+        claim: claim.map(Arc::new),
+        may_stand_by: control.content.published.has_standby(&path),
         inputs: tracks.iter().map(|_| None).collect(),
         tracks,
         peer,
@@ -171,6 +187,7 @@ async fn claim(control: &Control, path: &str) -> Result<Option<ChannelClaim>, Re
     };
     match claim.settled().await {
         None => Ok(Some(claim)),
+        Some(_) if control.content.published.has_standby(path) => Ok(Some(claim)),
         Some(holder) => {
             let note = format!(
                 "somebody else publishes under this name, at node {:?} ({})",
@@ -181,6 +198,51 @@ async fn claim(control: &Control, path: &str) -> Result<Option<ChannelClaim>, Re
     }
 }
 
+/// Claims the standby's lease in the cluster for who comes second to a channel, here or at another
+/// node: who comes third is told where the others are.
+async fn seat(
+    control: &Control,
+    path: &str,
+    claim: Option<&ChannelClaim>,
+) -> Result<Option<ChannelClaim>, Reply> {
+    let published = &control.content.published;
+    let holder = claim.and_then(|claim| claim.refused());
+    let is_second = holder.is_some() || published.has_publisher(path);
+    let claim = claim.filter(|_| is_second && published.has_standby(path));
+    if claim.is_some() && holder.is_some() && published.has_publisher(path) {
+        let note = PublishError::Full.to_string();
+        return Err(Reply::refusal(StatusCode::Forbidden, &note));
+    }
+    let Some(seat) = claim.and_then(|claim| claim.claim_other(&standby_of(path))) else {
+        return Ok(None);
+    };
+    let Some(other) = seat.settled().await else {
+        return Ok(Some(seat));
+    };
+    let at = holder.map_or_else(
+        || "this node".to_owned(),
+        |it| format!("node {:?}", it.node),
+    );
+    let note = format!(
+        "this channel has a publisher at {at} and a standby at node {:?}; a third is not taken \
+         until one of them ends",
+        other.node
+    );
+    Err(Reply::refusal(StatusCode::Forbidden, &note))
+}
+
+/// Takes the name for a standby of what another node has: that is taken from there for a moment, so
+/// that it is known whether the tracks are the same.
+async fn stand_by(
+    control: &Control,
+    path: &str,
+    tracks: Vec<onrush_wire::media::Track>,
+) -> Result<Lease, PublishError> {
+    let content = &control.content;
+    wait_while(|| content.pulls.want(path) && !content.published.is_held(path)).await;
+    content.published.announce(path, tracks)
+}
+
 /// Takes the name here. Where the channel came from another node a moment ago, that ends first.
 async fn take_name(
     control: &Control,
@@ -188,11 +250,16 @@ async fn take_name(
     tracks: Vec<onrush_wire::media::Track>,
 ) -> Result<Lease, PublishError> {
     let content = &control.content;
+    wait_while(|| content.pulls.leave(path)).await;
+    content.published.announce(path, tracks)
+}
+
+/// Waits while it is so that another node's part is not over, or for as long as that may take.
+async fn wait_while(is_so: impl Fn() -> bool) {
     let give_up = Instant::now() + NODE_LEFT_TIME_MAX;
-    while content.pulls.leave(path) && Instant::now() < give_up {
+    while is_so() && Instant::now() < give_up {
         sleep(NODE_LEFT_LOOK_EVERY).await;
     }
-    content.published.announce(path, tracks)
 }
 
 /// How long it may take until a channel is no longer taken from another node, and how often that is
@@ -267,8 +334,16 @@ impl Publisher {
         });
         let sockets: Vec<_> = sockets.collect();
         let how = if sockets.is_empty() { "TCP" } else { "UDP" };
-        self.lease.begin(sockets);
+        let right = match &self.claim {
+            Some(claim) => Right::Claim(Arc::clone(claim)),
+            None => Right::Always,
+        };
+        self.lease.begin(sockets, self.peer.to_string(), right);
         let (path, tracks) = (self.lease.channel().path(), self.tracks.len());
+        let how = match self.lease.is_standby() {
+            true => format!("{how} as a standby"),
+            false => how.to_owned(),
+        };
         info!(
             "channel {path} is published by {} over {how}, {tracks} tracks",
             self.peer
@@ -300,11 +375,10 @@ impl Publisher {
     /// How packets arrive that come as frames, as receiver reports (RFC 3550, section 6.4.2) on the
     /// tracks' other channels; those of sockets get theirs there.
     pub(super) fn reports(&self) -> Vec<u8> {
-        let channel = self.lease.channel();
         let mut frames = Vec::new();
         for (track, input) in self.inputs.iter().enumerate() {
             let channels = input.as_ref().and_then(Input::channels);
-            let report = channel.reception_report(track);
+            let report = self.lease.reception_report(track);
             if let Some((channels, report)) = channels.zip(report)
                 && let Ok(bytes) = u16::try_from(report.len())
             {
@@ -322,13 +396,13 @@ impl Publisher {
 
     /// Whether it is to be let go.
     pub(super) fn is_dismissed(&self) -> bool {
-        let claim = self.claim.as_ref();
-        self.lease.channel().is_dismissed() || claim.is_some_and(|it| it.refused().is_some())
+        let claim = self.claim.as_ref().filter(|_| !self.may_stand_by);
+        self.lease.is_dismissed() || claim.is_some_and(|it| it.refused().is_some())
     }
 
     /// Whether it records, and nothing has come for too long; said in the log.
     pub(super) fn is_silent(&self) -> bool {
-        let silent_ns = monotonic_ns().saturating_sub(self.lease.channel().arrived_ns());
+        let silent_ns = monotonic_ns().saturating_sub(self.lease.arrived_ns());
         let is_silent = u128::from(silent_ns) >= PUBLISHER_SILENCE_MAX.as_nanos();
         if self.is_recording && is_silent {
             let path = self.lease.channel().path();

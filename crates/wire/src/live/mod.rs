@@ -5,15 +5,17 @@
 //! sender if it is told to, judges nothing else and notes what is odd about a stream, a
 //! [`TrainBuilder`] puts packets of equal size together that may leave as one train, and a
 //! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none. A
-//! [`Recent`] keeps what came since a decoder could start, which a [`SyncRule`] tells. Not
-//! here: the network, the clock, and any attempt at mending a stream (reordering, de-jittering,
-//! repairing).
+//! [`Recent`] keeps what came since a decoder could start, which a [`SyncRule`] tells. Of two
+//! publishers of one channel [`active_ingest`] says which one viewers get, and a [`Reserve`] keeps
+//! the other ready. Not here: the network, the clock, and any attempt at mending a stream
+//! (reordering, de-jittering, repairing).
 
 mod follow;
 mod jitter;
 mod lag;
 mod recent;
 mod sender;
+mod standby;
 mod sync;
 mod train;
 
@@ -21,6 +23,9 @@ pub use self::follow::{Follower, Heard, Note};
 pub use self::jitter::Jitter;
 pub use self::lag::Lag;
 pub use self::recent::{Recent, RecentPacket};
+pub use self::standby::{
+    CATCH_UP_SPEED, CatchUp, INGESTS_MAX, Ingest, Kept, LEAD_MAX, Lead, Reserve, active_ingest,
+};
 pub use self::sync::SyncRule;
 pub use self::train::{Train, TrainBuilder};
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::wake::Waker;
+use onrush_wire::live::INGESTS_MAX;
 use onrush_wire::media::Track;
 use onrush_wire::rtcp::Receiving;
 use onrush_wire::rtp::ticks_of;
@@ -12,6 +13,7 @@ use onrush_wire::rtp::ticks_of;
 use super::FRAMES_WAITING_BYTES_MAX;
 use super::intake::Reception;
 use super::receiving::TrackSockets;
+use super::right::{Right, Seat};
 use crate::channels::Stats;
 use crate::channels::srtp::ChannelKeysInUse;
 use crate::channels::tap::Tap;
@@ -31,12 +33,14 @@ pub(crate) struct PublishedChannel {
     stats: Mutex<Stats>,
     /// Packets on channels that nobody set up.
     strays: AtomicU64,
-    /// When the last packet of its publisher arrived, in ns of the monotonic clock.
-    pub(super) arrived_ns: AtomicU64,
+    /// By ingest, when its last packet arrived, in ns of the monotonic clock.
+    arrived_ns: [AtomicU64; INGESTS_MAX],
     /// A publisher has begun to send.
     has_begun: AtomicBool,
-    /// Its publisher is to be let go.
-    is_dismissed: AtomicBool,
+    /// By ingest, whether its publisher is to be let go.
+    is_dismissed: [AtomicBool; INGESTS_MAX],
+    ingests: Mutex<Ingests>,
+    seat: Mutex<Seat>,
     viewers: AtomicUsize,
     shared_keys: ChannelKeysInUse,
     /// Why its viewers are to end, if they are.
@@ -64,23 +68,68 @@ pub(super) struct Line {
     pub(super) is_reported: bool,
 }
 
-/// Frames that wait for the thread: track, whether it is RTCP, packet.
+/// Who publishes, for those who look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ingests {
+    /// Whose packets viewers get.
+    pub(crate) active: Option<usize>,
+    /// Those that have begun.
+    pub(crate) all: [Option<IngestSource>; INGESTS_MAX],
+    /// How often viewers have got another one's from then on.
+    pub(crate) switches: u64,
+    /// All of them stand by for what another node has.
+    pub(crate) is_elsewhere: bool,
+}
+
+impl Ingests {
+    /// The one that viewers get.
+    pub(crate) fn active(&self) -> Option<&IngestSource> {
+        self.all[self.active?].as_ref()
+    }
+
+    /// One that viewers do not get.
+    pub(crate) fn standby(&self) -> Option<&IngestSource> {
+        let others = self.all.iter().enumerate();
+        let mut others = others.filter(|(ingest, _)| Some(*ingest) != self.active);
+        others.find_map(|(_, source)| source.as_ref())
+    }
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct IngestSource {
+    /// An address, or a URL without a password.
+    pub(crate) from: String,
+    /// When it began, in ns of the monotonic clock.
+    pub(crate) since_ns: u64,
+}
+
+/// Frames that wait for the thread.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    pub(super) all: Vec<(u8, bool, Vec<u8>)>,
+    all: Vec<Frame>,
     bytes: usize,
-    pub(super) dropped: u64,
+    dropped: u64,
+}
+
+/// What a publisher's connection brought.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) ingest: usize,
+    pub(super) track: u8,
+    pub(super) is_rtcp: bool,
+    pub(super) packet: Vec<u8>,
 }
 
 /// What the thread is asked to do.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// A publisher begins, and sends to these sockets, or by [`PublishedChannel::frame`].
-    Begin(Vec<TrackSockets>),
+    /// This ingest begins, and sends to these sockets, or by [`PublishedChannel::frame`].
+    Begin(usize, Vec<TrackSockets>, Right),
     /// What it sends is passed over, or no longer.
-    Hold(bool),
+    Hold(usize, bool),
     /// It is gone.
-    EndPublisher,
+    EndPublisher(usize),
     /// Something for viewers.
     Viewer(ViewerCommand),
     /// What comes goes there, too, and before it what is kept for those who join.
@@ -110,9 +159,11 @@ impl PublishedChannel {
             waker: Waker::new()?,
             stats: Mutex::default(),
             strays: AtomicU64::new(0),
-            arrived_ns: AtomicU64::new(0),
+            arrived_ns: Default::default(),
             has_begun: AtomicBool::new(false),
-            is_dismissed: AtomicBool::new(false),
+            is_dismissed: Default::default(),
+            ingests: Mutex::default(),
+            seat: Mutex::default(),
             viewers: AtomicUsize::new(0),
             shared_keys: ChannelKeysInUse::default(),
             end: Mutex::default(),
@@ -141,33 +192,77 @@ impl PublishedChannel {
         stats
     }
 
-    /// When the last packet of its publisher arrived, in ns of the monotonic clock.
-    pub(crate) fn arrived_ns(&self) -> u64 {
-        self.arrived_ns.load(Ordering::Relaxed)
+    /// Who publishes now.
+    pub(crate) fn ingests(&self) -> Ingests {
+        lock(&self.ingests).clone()
     }
 
-    /// A publisher begins.
-    pub(super) fn begin(&self, sockets: Vec<TrackSockets>) {
+    /// When the last packet of an ingest arrived, in ns of the monotonic clock.
+    pub(super) fn arrived_ns(&self, ingest: usize) -> u64 {
+        self.arrived_ns[ingest].load(Ordering::Relaxed)
+    }
+
+    /// For the thread: a packet of that ingest has come.
+    pub(super) fn set_arrived(&self, ingest: usize, now_ns: u64) {
+        self.arrived_ns[ingest].store(now_ns, Ordering::Relaxed);
+    }
+
+    /// A publisher begins, from there.
+    pub(super) fn begin(
+        &self,
+        ingest: usize,
+        sockets: Vec<TrackSockets>,
+        (from, right): (String, Right),
+    ) {
         // What is left of the one before.
-        let dropped = lock(&self.frames).dropped;
-        *lock(&self.frames) = Frames {
-            dropped,
-            ..Frames::default()
-        };
+        lock(&self.frames).remove(ingest);
+        let since_ns = monotonic_ns();
         // So that it is not silent before it has sent anything.
-        self.arrived_ns.store(monotonic_ns(), Ordering::Relaxed);
-        self.send(Command::Begin(sockets));
+        self.set_arrived(ingest, since_ns);
+        lock(&self.ingests).all[ingest] = Some(IngestSource { from, since_ns });
+        let is_played = right.is_held(&self.path);
+        self.send(Command::Begin(ingest, sockets, right));
+        if is_played {
+            self.set_begun();
+        }
+    }
+
+    /// It can be watched from now on.
+    pub(super) fn set_begun(&self) {
         self.has_begun.store(true, Ordering::Release);
+        lock(&self.ingests).is_elsewhere = false;
     }
 
-    /// Sets whether its publisher is to be let go.
-    pub(super) fn dismiss(&self, is_dismissed: bool) {
-        self.is_dismissed.store(is_dismissed, Ordering::Relaxed);
+    /// For the thread: whether all that publish here stand by for another node.
+    pub(super) fn set_elsewhere(&self, is_elsewhere: bool) {
+        lock(&self.ingests).is_elsewhere = is_elsewhere;
     }
 
-    /// Whether its publisher is to be let go.
-    pub(crate) fn is_dismissed(&self) -> bool {
-        self.is_dismissed.load(Ordering::Relaxed)
+    /// The lease of a standby, which is kept for as long as one stands by.
+    pub(super) fn seat(&self) -> MutexGuard<'_, Seat> {
+        lock(&self.seat)
+    }
+
+    /// A publisher has gone.
+    pub(super) fn end_publisher(&self, ingest: usize) {
+        lock(&self.ingests).all[ingest] = None;
+        self.send(Command::EndPublisher(ingest));
+    }
+
+    /// For the thread: viewers get that one's from now on.
+    pub(super) fn set_active(&self, active: Option<usize>, switches: u64) {
+        let mut ingests = lock(&self.ingests);
+        (ingests.active, ingests.switches) = (active, switches);
+    }
+
+    /// Sets whether a publisher is to be let go.
+    pub(super) fn dismiss(&self, ingest: usize, is_dismissed: bool) {
+        self.is_dismissed[ingest].store(is_dismissed, Ordering::Relaxed);
+    }
+
+    /// Whether a publisher is to be let go.
+    pub(super) fn is_dismissed(&self, ingest: usize) -> bool {
+        self.is_dismissed[ingest].load(Ordering::Relaxed)
     }
 
     /// Whether a publisher has ever sent, so that it can be watched.
@@ -175,15 +270,15 @@ impl PublishedChannel {
         self.has_begun.load(Ordering::Acquire)
     }
 
-    /// What its publisher sent as a frame; dropped if too much waits.
-    pub(super) fn frame(&self, track: u8, is_rtcp: bool, packet: Vec<u8>) {
+    /// What a publisher sent as a frame; dropped if too much waits.
+    pub(super) fn frame(&self, frame: Frame) {
         let mut frames = lock(&self.frames);
-        if frames.bytes + packet.len() > FRAMES_WAITING_BYTES_MAX {
+        if frames.bytes + frame.packet.len() > FRAMES_WAITING_BYTES_MAX {
             frames.dropped += 1;
             return;
         }
-        frames.bytes += packet.len();
-        frames.all.push((track, is_rtcp, packet));
+        frames.bytes += frame.packet.len();
+        frames.all.push(frame);
         // Else it has been woken, and has not looked yet.
         if frames.all.len() == 1 {
             self.waker.wake();
@@ -196,7 +291,7 @@ impl PublishedChannel {
     }
 
     /// For the thread: the frames that have come.
-    pub(super) fn take_frames(&self) -> Vec<(u8, bool, Vec<u8>)> {
+    pub(super) fn take_frames(&self) -> Vec<Frame> {
         let mut frames = lock(&self.frames);
         frames.bytes = 0;
         std::mem::take(&mut frames.all)
@@ -291,6 +386,13 @@ impl PublishedChannel {
     /// A timestamp of a track, and when that was by the monotonic clock, in ns.
     pub(crate) fn timestamp_and_time(&self, track: usize) -> Option<(u32, u64)> {
         self.line(track).map(|line| (line.timestamp, line.at_ns))
+    }
+}
+
+impl Frames {
+    fn remove(&mut self, ingest: usize) {
+        self.all.retain(|frame| frame.ingest != ingest);
+        self.bytes = self.all.iter().map(|frame| frame.packet.len()).sum();
     }
 }
 

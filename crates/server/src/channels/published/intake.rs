@@ -33,6 +33,8 @@ pub(super) struct Intake {
     reported: (u32, u64),
     /// How often sequence numbers have begun anew at 0.
     cycles: u32,
+    /// What passes beside the time that has passed until the next source's first packet, in ns.
+    gain_ns: i64,
     pub(super) counts: Counts,
 }
 
@@ -80,12 +82,15 @@ impl Intake {
             early: None,
             reported: (0, 0),
             cycles: 0,
+            gain_ns: 0,
             counts: Counts::default(),
         }
     }
 
-    /// Another publisher begins, or the same anew.
-    pub(super) fn begin(&mut self) {
+    /// Another publisher begins, or the same anew; so much time passes beside the time that has.
+    pub(super) fn begin(&mut self, gain_ns: i64) {
+        // Of a track of which nothing came in between, all that has been gained.
+        self.gain_ns = self.gain_ns.saturating_add(gain_ns);
         (self.source, self.early, self.jitter) = (None, None, Jitter::default());
         (self.reported, self.cycles, self.lag) = ((0, 0), 0, Lag::default());
     }
@@ -145,7 +150,10 @@ impl Intake {
 
     /// A new source goes on where the one before has ended.
     fn adopt(&mut self, ssrc: u32, first: Position, now_ns: u64) {
+        let gain_ns = std::mem::take(&mut self.gain_ns);
         if let Some((newest, at_ns)) = self.newest {
+            // First, because a packet that was kept may have come before the last one.
+            let now_ns = now_ns.saturating_add_signed(gain_ns);
             let passed = ticks_of(now_ns.saturating_sub(at_ns), self.clock_hz.into());
             let end = Position {
                 sequence: newest.sequence.wrapping_add(1),
@@ -195,6 +203,11 @@ impl Intake {
             jitter: self.jitter.ticks(),
             reported: self.reported,
         })
+    }
+
+    /// When the newest packet came that viewers have got, of whichever publisher.
+    pub(super) fn newest_ns(&self) -> Option<u64> {
+        self.newest.map(|(_, at_ns)| at_ns)
     }
 
     /// What came so far.
@@ -271,7 +284,7 @@ mod tests {
         take(&mut intake, &packet(1, 0, 1900, 33), SECOND / 100).unwrap();
         // One that came late is not the newest.
         take(&mut intake, &packet(1, 65_534, 100, 33), SECOND / 100).unwrap();
-        intake.begin();
+        intake.begin(0);
         let next = take(&mut intake, &packet(2, 500, 7, 33), SECOND + SECOND / 100).unwrap();
         assert_eq!(
             (next.ssrc, next.sequence, next.timestamp),

@@ -6,18 +6,22 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_sys::thread::pin_to;
+use onrush_wire::auth::Pattern;
+use onrush_wire::live::INGESTS_MAX;
 use onrush_wire::media::Track;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::channel::{Command, PublishedChannel};
+use super::channel::{Command, Frame, PublishedChannel};
 use super::pull_state::PullState;
 use super::receiving::TrackSockets;
+use super::right::Right;
 use super::worker::{Settings, Worker};
 use super::{PUBLISHED_MAX, PUBLISHER_AWAITED_MAX};
 use crate::channels::ChannelsConfig;
 use crate::channels::audience::AudienceSettings;
 use crate::channels::config::is_source_name;
+use crate::cluster::ChannelClaim;
 use crate::config::Limits;
 use crate::random::random;
 
@@ -26,6 +30,8 @@ use crate::random::random;
 pub(crate) struct PublishedChannels {
     settings: Settings,
     core: Option<usize>,
+    /// The channels that have a standby.
+    standby: Vec<Pattern>,
     names: Mutex<Names>,
     pulled: Mutex<Vec<Arc<PullState>>>,
 }
@@ -41,15 +47,19 @@ struct Names {
 struct Entry {
     channel: Arc<PublishedChannel>,
     thread: JoinHandle<()>,
+    /// By ingest, whether somebody publishes, or has come to.
+    held: [bool; INGESTS_MAX],
     /// Since when nobody publishes, if so.
     gone: Option<Instant>,
 }
 
-/// The right to publish under a name, held by one. Dropping it gives it back; viewers wait then.
+/// The right to publish under a name, held by one, and by another one who stands by. Dropping it
+/// gives it back; viewers wait then, if there is no other.
 #[derive(Debug)]
 pub(crate) struct Lease {
     channels: Arc<PublishedChannels>,
     channel: Arc<PublishedChannel>,
+    ingest: usize,
 }
 
 /// Why a name cannot be had.
@@ -61,6 +71,15 @@ pub(crate) enum PublishError {
     Name,
     #[error("somebody else publishes under this name")]
     Taken,
+    #[error(
+        "this channel has a publisher and a standby; a third is not taken until one of them ends"
+    )]
+    Full,
+    #[error(
+        "a standby has to have the tracks of the publisher that is there: {0}; set both encoders \
+         alike"
+    )]
+    OtherTracks(String),
     #[error("{PUBLISHED_MAX} channels are published, which is the most")]
     TooMany,
     #[error("no thread for it: {0}")]
@@ -73,9 +92,11 @@ impl PublishedChannels {
         Arc::new(Self {
             settings: Settings {
                 silence_ns: nanos(config.silence),
+                standby_after_ns: nanos(config.standby_after),
                 audience: AudienceSettings::new(config, limits),
             },
             core: config.core,
+            standby: config.standby.clone(),
             names: Mutex::default(),
             pulled: Mutex::default(),
         })
@@ -123,16 +144,46 @@ impl PublishedChannels {
         pulled.retain(|it| !Arc::ptr_eq(it, state));
     }
 
-    /// Those that nobody publishes, and whose viewers wait.
+    /// Those that nobody publishes, or who stands by for another node, and whose viewers wait.
     pub(super) fn awaited(&self) -> Vec<String> {
         let names = self.names();
         let entries = names.taken.iter();
-        let awaited = entries.filter(|(_, it)| it.gone.is_some() && it.channel.has_viewers());
+        let awaited = entries.filter(|(path, it)| {
+            let is_elsewhere = self.has_standby(path) && it.channel.ingests().is_elsewhere;
+            let is_gone = it.gone.is_some() || is_elsewhere;
+            is_gone && it.channel.has_viewers()
+        });
         awaited.map(|(path, _)| path.clone()).collect()
     }
 
+    /// Whether somebody has taken that name.
+    pub(crate) fn is_held(&self, path: &str) -> bool {
+        let names = self.names();
+        names
+            .taken
+            .get(path)
+            .is_some_and(|entry| entry.gone.is_none())
+    }
+
+    /// Whether a publisher of this node sends that channel.
+    pub(crate) fn has_publisher(&self, path: &str) -> bool {
+        let names = self.names();
+        let pulled = self.pulled.lock();
+        let pulled = pulled.unwrap_or_else(PoisonError::into_inner);
+        let is_pulled = pulled.iter().any(|state| state.path() == path);
+        let entry = names.taken.get(path);
+        let held = entry.map_or(0, |it| it.held.iter().filter(|is_held| **is_held).count());
+        held > usize::from(is_pulled)
+    }
+
+    /// Whether a channel of that name takes a second publisher, as a standby.
+    pub(crate) fn has_standby(&self, path: &str) -> bool {
+        self.standby.iter().any(|pattern| pattern.matches(path))
+    }
+
     /// Takes a name for a publisher of these tracks. If its viewers wait for one of the same tracks
-    /// they go on; if the tracks are others they end.
+    /// they go on; if the tracks are others they end. Where somebody publishes it stands by, if the
+    /// channel is to have a standby and has none.
     ///
     /// # Errors
     ///
@@ -148,13 +199,21 @@ impl PublishedChannels {
         }
         let mut names = self.names();
         if let Some(entry) = names.taken.get_mut(path) {
-            if entry.gone.is_none() {
+            let is_there = entry.gone.is_none();
+            if is_there && !self.has_standby(path) {
                 return Err(PublishError::Taken);
             }
-            if entry.channel.tracks() == tracks {
-                entry.gone = None;
-                entry.channel.dismiss(false);
-                return Ok(self.lease(&entry.channel));
+            let Some(ingest) = entry.held.iter().position(|is_held| !is_held) else {
+                return Err(PublishError::Full);
+            };
+            if let Some(difference) = difference(entry.channel.tracks(), &tracks) {
+                if is_there {
+                    return Err(PublishError::OtherTracks(difference));
+                }
+            } else {
+                (entry.gone, entry.held[ingest]) = (None, true);
+                entry.channel.dismiss(ingest, false);
+                return Ok(self.lease(&entry.channel, ingest));
             }
             names.end(path, "another publisher has come, with other tracks");
         }
@@ -166,21 +225,28 @@ impl PublishedChannels {
         let entry = Entry {
             thread: self.spawn(&channel)?,
             channel: Arc::clone(&channel),
+            held: [true, false],
             gone: None,
         };
         names.taken.insert(path.to_owned(), entry);
-        Ok(self.lease(&channel))
+        Ok(self.lease(&channel, 0))
     }
 
     /// Lets the publisher of that name go, as soon as something comes from it or nothing does for
-    /// too long; whether there is one. Its viewers wait for the next, which may be the same.
+    /// too long; whether there is one. Its viewers go on with the standby, or wait for the next
+    /// publisher, which may be the same.
     pub(crate) fn dismiss(&self, path: &str) -> bool {
         let names = self.names();
-        let entry = names.taken.get(path).filter(|it| it.gone.is_none());
-        if let Some(entry) = entry {
-            entry.channel.dismiss(true);
+        let Some(entry) = names.taken.get(path) else {
+            return false;
+        };
+        let mut held = (0..INGESTS_MAX).filter(|&ingest| entry.held[ingest]);
+        let active = entry.channel.ingests().active;
+        let let_go = active.filter(|&it| entry.held[it]).or_else(|| held.next());
+        if let Some(ingest) = let_go {
+            entry.channel.dismiss(ingest, true);
         }
-        entry.is_some()
+        let_go.is_some()
     }
 
     /// Ends channels that nobody publishes and nobody waits for any more.
@@ -216,10 +282,11 @@ impl PublishedChannels {
         join(ended);
     }
 
-    fn lease(self: &Arc<Self>, channel: &Arc<PublishedChannel>) -> Lease {
+    fn lease(self: &Arc<Self>, channel: &Arc<PublishedChannel>, ingest: usize) -> Lease {
         Lease {
             channels: Arc::clone(self),
             channel: Arc::clone(channel),
+            ingest,
         }
     }
 
@@ -261,24 +328,57 @@ impl Lease {
         &self.channel
     }
 
-    /// The publisher sends from now on: to these sockets, or as [frames](Self::frame).
-    pub(crate) fn begin(&self, sockets: Vec<TrackSockets>) {
-        self.channel.begin(sockets);
+    /// The publisher sends from now on, from there: to these sockets, or as
+    /// [frames](Self::frame).
+    pub(crate) fn begin(&self, sockets: Vec<TrackSockets>, from: String, right: Right) {
+        self.channel.begin(self.ingest, sockets, (from, right));
+    }
+
+    /// It stands by, by this lease of the cluster's.
+    pub(crate) fn take_seat(&self, claim: ChannelClaim) {
+        self.channel.seat().take(claim);
     }
 
     /// What it sends is passed over, or no longer.
     pub(crate) fn hold(&self, is_held: bool) {
-        self.channel.send(Command::Hold(is_held));
+        self.channel.send(Command::Hold(self.ingest, is_held));
     }
 
     /// What it sent as a frame, of that track.
     pub(crate) fn frame(&self, track: u8, is_rtcp: bool, packet: Vec<u8>) {
-        self.channel.frame(track, is_rtcp, packet);
+        self.channel.frame(Frame {
+            ingest: self.ingest,
+            track,
+            is_rtcp,
+            packet,
+        });
     }
 
     /// It sent something on a channel that nobody set up.
     pub(crate) fn stray(&self) {
         self.channel.stray();
+    }
+
+    /// When its last packet arrived, in ns of the monotonic clock.
+    pub(crate) fn arrived_ns(&self) -> u64 {
+        self.channel.arrived_ns(self.ingest)
+    }
+
+    /// Whether it is to be let go.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.channel.is_dismissed(self.ingest)
+    }
+
+    /// Whether viewers get what another publisher sends.
+    pub(crate) fn is_standby(&self) -> bool {
+        let ingests = self.channel.ingests();
+        ingests.active.is_some_and(|active| active != self.ingest)
+    }
+
+    /// What it is told of how a track's packets arrive, once some have come that viewers get.
+    pub(crate) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
+        let report = self.channel.reception_report(track)?;
+        (!self.is_standby()).then_some(report)
     }
 }
 
@@ -287,10 +387,36 @@ impl Drop for Lease {
         let mut names = self.channels.names();
         let own = names.taken.get_mut(self.channel.path());
         if let Some(entry) = own.filter(|entry| Arc::ptr_eq(&entry.channel, &self.channel)) {
-            entry.gone = Some(Instant::now());
-            self.channel.send(Command::EndPublisher);
+            entry.held[self.ingest] = false;
+            if !entry.held.contains(&true) {
+                entry.gone = Some(Instant::now());
+            }
+            self.channel.end_publisher(self.ingest);
         }
     }
+}
+
+/// How other tracks differ from those that a channel has; nothing if they do not.
+fn difference(own: &[Track], other: &[Track]) -> Option<String> {
+    if own.len() != other.len() {
+        return Some(format!("it has {} and not {}", other.len(), own.len()));
+    }
+    let mut pairs = (1..).zip(own.iter().zip(other));
+    let (number, (own, other)) = pairs.find(|(_, (own, other))| own != other)?;
+    let format = |it: &Track| {
+        let Track { encoding, .. } = it;
+        format!("{encoding}/{} as {}", it.clock_hz, it.payload_type)
+    };
+    Some(match format(own) == format(other) {
+        true => {
+            format!("the parameters of track {number} are others (a=fmtp, or sound's channels)")
+        }
+        false => format!(
+            "track {number} is {} and not {}",
+            format(other),
+            format(own)
+        ),
+    })
 }
 
 fn join(threads: Vec<JoinHandle<()>>) {
@@ -324,7 +450,7 @@ mod tests {
         let channels = channels();
         let lease = channels.announce("live/a", tracks()).unwrap();
         assert!(channels.find("live/a").is_none(), "nothing is sent yet");
-        lease.begin(Vec::new());
+        lease.begin(Vec::new(), String::new(), Right::Always);
         let channel = channels.find("live/a").unwrap();
         let second = channels.announce("live/a", tracks());
         assert!(matches!(second, Err(PublishError::Taken)));
@@ -341,6 +467,67 @@ mod tests {
         drop(lease);
         channels.sweep();
         assert!(channels.all().is_empty(), "nobody watches");
+        channels.stop();
+    }
+
+    fn with_standby() -> Arc<PublishedChannels> {
+        let config = ChannelsConfig {
+            standby: vec!["live/*".parse().unwrap()],
+            ..ChannelsConfig::default()
+        };
+        PublishedChannels::new(&config, &Limits::default())
+    }
+
+    #[test]
+    fn a_channel_has_one_standby_if_it_is_to() {
+        let channels = with_standby();
+        let first = channels.announce("live/a", tracks()).unwrap();
+        let second = channels.announce("live/a", tracks()).unwrap();
+        let third = channels.announce("live/a", tracks()).unwrap_err();
+        assert!(matches!(third, PublishError::Full), "{third}");
+        drop(first);
+        // The other one is there: the channel goes on.
+        channels.sweep();
+        assert_eq!(channels.all().len(), 1);
+        let first = channels.announce("live/a", tracks()).unwrap();
+        assert!(Arc::ptr_eq(first.channel(), second.channel()));
+        drop((first, second));
+        channels.sweep();
+        assert!(channels.all().is_empty());
+        let _first = channels.announce("other/a", tracks()).unwrap();
+        let second = channels.announce("other/a", tracks());
+        assert!(matches!(second, Err(PublishError::Taken)));
+        channels.stop();
+    }
+
+    #[test]
+    fn a_standby_of_other_tracks_is_told_what_differs() {
+        let channels = with_standby();
+        let track = |encoding: &'static str, parameters: &str| Track {
+            medium: onrush_wire::media::Medium::Video,
+            payload_type: 96,
+            encoding: encoding.into(),
+            clock_hz: 90_000,
+            channels: None,
+            format_parameters: Some(parameters.to_owned()),
+        };
+        let own = vec![track("H264", "a=1")];
+        let _first = channels.announce("live/a", own.clone()).unwrap();
+        for (other, told) in [
+            (
+                vec![track("H265", "a=1")],
+                "track 1 is H265/90000 as 96 and not H264/90000 as 96",
+            ),
+            (
+                vec![track("H264", "a=2")],
+                "parameters of track 1 are others",
+            ),
+            ([own.clone(), own.clone()].concat(), "it has 2 and not 1"),
+        ] {
+            let error = channels.announce("live/a", other).unwrap_err();
+            assert!(error.to_string().contains(told), "{error}");
+        }
+        assert!(channels.announce("live/a", own).is_ok());
         channels.stop();
     }
 

@@ -12,20 +12,26 @@
 //! which asks a camera or another server. Not here: what RTSP's clients ask us.
 
 mod channel;
+mod ingest;
 mod intake;
 mod lease;
 mod pull;
 mod pull_client;
 mod pull_state;
 mod receiving;
+mod right;
 mod worker;
 
-pub(crate) use self::channel::PublishedChannel;
+pub use onrush_wire::live::LEAD_MAX;
+
+pub(crate) use self::channel::{IngestSource, Ingests, PublishedChannel};
+pub use self::ingest::CATCHING_UP_BYTES_MAX;
 pub(crate) use self::lease::{Lease, PublishError, PublishedChannels};
 pub(crate) use self::pull::Pulls;
 pub use self::pull::{NODE_PULLS_MAX, PULL_PAUSE_MAX, UNWATCHED_TIME_MAX};
 pub(crate) use self::pull_state::PullState;
 pub(crate) use self::receiving::TrackSockets;
+pub(crate) use self::right::Right;
 pub use super::viewer::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX};
 
 /// Names that publishers may have taken at once; each has a thread. One more is answered 453.

@@ -8,6 +8,8 @@
 //! that nobody configured is pulled likewise, from the node that has it, for as long as it is
 //! watched and somebody has it.
 
+mod node;
+
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +18,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::route::channel::pull_url;
-use onrush_wire::route::{ChannelEntry, Follow};
 use tracing::{info, warn};
 
+use self::node::{NodeWay, Origin};
 use super::lease::{Lease, PublishedChannels};
 use super::pull_client::{PullClient, PullError, Track};
 use super::pull_state::PullState;
+use super::right::Right;
 use super::{PUBLISHED_MAX, PUBLISHER_SILENCE_MAX};
 use crate::channels::config::PullConfig;
 use crate::channels::pull_url::PullUrl;
-use crate::cluster::{ChannelClaim, ClusterMember};
+use crate::cluster::ClusterMember;
 
 /// The longest pause between two attempts.
 pub const PULL_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -259,7 +261,12 @@ impl Shared {
 }
 
 /// A source that has said what it has.
-type Source = (PullClient, Vec<Track>);
+struct Source {
+    client: PullClient,
+    tracks: Vec<Track>,
+    /// Where that is.
+    url: PullUrl,
+}
 
 struct Pulling {
     config: Option<PullConfig>,
@@ -270,25 +277,37 @@ struct Pulling {
     state: Arc<PullState>,
 }
 
-/// Where a channel is pulled from.
-struct Origin {
-    url: PullUrl,
-    /// The node's lease, if it is a node.
-    node: Option<Arc<ChannelEntry>>,
-    /// This node's, if it is the source itself.
-    claim: Option<ChannelClaim>,
+/// What a source answers.
+enum Asked {
+    Source(Box<Source>),
+    /// It sends us on to this URL.
+    Moved(String),
+}
+
+/// Connects to a source, and asks what it has.
+fn ask(url: PullUrl) -> Result<Asked, PullError> {
+    let mut client = PullClient::connect(&url)?;
+    match client.describe() {
+        Ok(tracks) => Ok(Asked::Source(Box::new(Source {
+            client,
+            tracks,
+            url,
+        }))),
+        Err(PullError::Moved(location)) => Ok(Asked::Moved(location)),
+        Err(error) => Err(error),
+    }
 }
 
 impl Pulling {
     fn run(self) {
-        let (mut pause, mut told) = (PAUSE_MIN, None);
+        let (mut pause, mut told, mut way) = (PAUSE_MIN, None, NodeWay::default());
         while self.wait_until_wanted() {
             let mut has_begun = false;
             self.state.set_asked(true);
-            let (from, ended) = match self.origin() {
+            let (from, ended) = match self.origin(&mut way) {
                 Ok(origin) => {
                     let from = origin.url.to_string();
-                    (from, self.pull(&origin, &mut has_begun))
+                    (from, self.pull(&origin, &mut way, &mut has_begun))
                 }
                 Err(error) => ("the cluster".to_owned(), Err(error)),
             };
@@ -316,6 +335,7 @@ impl Pulling {
                 (true, _) => self.rest(STEP),
                 // The node is found anew each time, and viewers do not wait for long.
                 (false, None) => self.rest(PAUSE_MIN),
+                (false, Some(_)) if way.is_of_nodes() => self.rest(PAUSE_MIN),
                 (false, Some(_)) => {
                     self.rest(pause);
                     pause = (2 * pause).min(PULL_PAUSE_MAX);
@@ -326,52 +346,6 @@ impl Pulling {
             self.shared.wanted().is_over = true;
             self.channels.forget_pulled(&self.state);
         }
-    }
-
-    /// Where to pull from now.
-    fn origin(&self) -> Result<Origin, PullError> {
-        let claim = self.claim();
-        let held_by = claim.as_ref().and_then(ChannelClaim::refused);
-        let node = match (&self.cluster, &self.config, held_by) {
-            (Some(cluster), None, _) => {
-                let holder = cluster.holder_of(&self.path);
-                Some(holder.ok_or(PullError::NoNode)?)
-            }
-            (Some(_), Some(_), Some(holder)) => Some(Arc::new(holder)),
-            _ => None,
-        };
-        let url = match (&node, &self.config) {
-            (None, Some(config)) => config.url.clone(),
-            (None, None) => return Err(PullError::NoNode),
-            (Some(node), _) => self.url_at(node)?,
-        };
-        Ok(Origin {
-            url,
-            claim: claim.filter(|_| node.is_none()),
-            node,
-        })
-    }
-
-    /// Where that node has it, signed where nodes have keys of URLs.
-    fn url_at(&self, node: &ChannelEntry) -> Result<PullUrl, PullError> {
-        let url: PullUrl = pull_url(node).parse().map_err(|_| PullError::NoNode)?;
-        let cluster = self.cluster.as_ref();
-        let signature = cluster.and_then(|cluster| cluster.sign(&node.channel));
-        Ok(match signature {
-            Some(signature) => url.signed_with(signature),
-            None => url,
-        })
-    }
-
-    /// The claim of a channel whose source is configured, once the registry has answered.
-    fn claim(&self) -> Option<ChannelClaim> {
-        let claim = self.cluster.as_ref().filter(|_| self.config.is_some());
-        let claim = claim?.claim(&self.path)?;
-        let give_up = Instant::now() + CLAIM_TIME_MAX;
-        while claim.is_open() && Instant::now() < give_up && !self.is_stopping() {
-            thread::sleep(CLAIM_LOOK_EVERY);
-        }
-        Some(claim)
     }
 
     fn is_stopping(&self) -> bool {
@@ -387,6 +361,10 @@ impl Pulling {
     /// Whether it is to be asked for, once it is. A channel of another node is not waited for that
     /// nobody watches.
     fn wait_until_wanted(&self) -> bool {
+        if self.is_here() {
+            self.shared.wanted().is_over = true;
+            return false;
+        }
         while self.is_on_demand() && !self.is_stopping() && !self.is_watched() {
             let mut wanted = self.shared.wanted();
             let is_new = wanted
@@ -400,6 +378,12 @@ impl Pulling {
             self.rest(STEP);
         }
         !self.is_stopping()
+    }
+
+    /// Whether this node has by now what it took from another: its own standby goes on.
+    fn is_here(&self) -> bool {
+        let cluster = self.cluster.as_ref().filter(|_| self.config.is_none());
+        cluster.is_some_and(|cluster| cluster.holds(&self.path))
     }
 
     /// Whether somebody watches, or has asked a moment ago.
@@ -424,7 +408,15 @@ impl Pulling {
     }
 
     /// Pulls until nobody watches any more, from wherever the source sends its clients on to.
-    fn pull(&self, origin: &Origin, has_begun: &mut bool) -> Result<(), PullError> {
+    fn pull(
+        &self,
+        origin: &Origin,
+        way: &mut NodeWay,
+        has_begun: &mut bool,
+    ) -> Result<(), PullError> {
+        if let Some(node) = &origin.node {
+            return self.pull_from_node((origin, node), way, has_begun);
+        }
         let mut source = self.describe(origin, origin.url.clone())?;
         while let Some(next) = self.pull_from(source, origin, has_begun)? {
             source = next;
@@ -437,25 +429,32 @@ impl Pulling {
     /// Pulls until nobody watches any more, or there is another source to go on with.
     fn pull_from(
         &self,
-        (mut client, tracks): Source,
+        source: Source,
         origin: &Origin,
         has_begun: &mut bool,
     ) -> Result<Option<Source>, PullError> {
+        let Source {
+            mut client,
+            tracks,
+            url,
+        } = source;
         let announced = tracks.iter().map(|track| track.track.clone()).collect();
         let lease = self.channels.announce(&self.path, announced)?;
         let sockets = client.set_up(&tracks)?;
         let how = if sockets.is_empty() { "TCP" } else { "UDP" };
-        lease.begin(sockets);
+        let right = match (&self.cluster, &self.config) {
+            (Some(cluster), None) => Right::OfNode(Arc::clone(cluster)),
+            _ => Right::Always,
+        };
+        lease.begin(sockets, url.to_string(), right);
         client.play()?;
         *has_begun = true;
         self.state.set_error(None);
-        let (path, url) = (&self.path, &origin.url);
+        let path = &self.path;
         info!(
             "channel {path} is pulled from {url} over {how}, {} tracks",
             tracks.len()
         );
-        let of_node = self.cluster.as_ref().filter(|_| origin.node.is_some());
-        let _counted = of_node.map(|cluster| cluster.count_pulled());
         let ended = self.follow(&mut client, &lease, (&tracks, origin));
         client.tear_down();
         ended
@@ -464,10 +463,9 @@ impl Pulling {
     /// What the source has, wherever it sends us on to (RFC 2326, section 11.3).
     fn describe(&self, origin: &Origin, mut url: PullUrl) -> Result<Source, PullError> {
         for _ in 0..MOVES_MAX {
-            let mut client = PullClient::connect(&url)?;
-            let location = match client.describe() {
-                Err(PullError::Moved(location)) => location,
-                described => return described.map(|tracks| (client, tracks)),
+            let location = match ask(url)? {
+                Asked::Source(source) => return Ok(*source),
+                Asked::Moved(location) => location,
             };
             let moved = origin.url.moved_to(&location);
             url = moved.map_err(|_| PullError::Moved(location))?;
@@ -505,6 +503,8 @@ impl Pulling {
                 Some((track, is_report)) => lease.frame(track, is_report, packet),
                 None => lease.stray(),
             })?;
+            // A node that drains lets those go whom it is to feed no longer.
+            let sent_on = sent_on.filter(|_| origin.node.is_none());
             if let Some(next) = sent_on.and_then(|it| self.next_source(origin, &it)) {
                 return Ok(Some(next));
             }
@@ -520,35 +520,18 @@ impl Pulling {
             if self.is_on_demand() && is_idle {
                 return Ok(None);
             }
-            let silent_ns = monotonic_ns().saturating_sub(lease.channel().arrived_ns());
+            let silent_ns = monotonic_ns().saturating_sub(lease.arrived_ns());
             if u128::from(silent_ns) >= PUBLISHER_SILENCE_MAX.as_nanos() {
                 return Err(PullError::Silent);
             }
             if client.is_interleaved() && reported.elapsed() >= REPORT_EVERY {
                 reported = Instant::now();
                 for track in 0..tracks.len() {
-                    if let Some(report) = lease.channel().reception_report(track) {
+                    if let Some(report) = lease.reception_report(track) {
                         client.send_report(track, &report)?;
                     }
                 }
             }
-        }
-    }
-}
-
-impl Pulling {
-    /// Whether it is to be pulled from there any longer: not where another has the lease.
-    fn check(&self, origin: &Origin) -> Result<(), PullError> {
-        if let Some(holder) = origin.claim.as_ref().and_then(ChannelClaim::refused) {
-            return Err(PullError::Elsewhere(holder.node));
-        }
-        let (Some(cluster), Some(node)) = (&self.cluster, &origin.node) else {
-            return Ok(());
-        };
-        match cluster.follow(node) {
-            Follow::GoOn => Ok(()),
-            Follow::Moved(holder) => Err(PullError::Elsewhere(holder.node)),
-            Follow::Gone => Err(PullError::GivenUp(node.node.clone())),
         }
     }
 }
@@ -566,10 +549,6 @@ const MOVES_MAX: usize = 4;
 
 /// The first pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-
-/// How long the registry's answer about a claim is waited for, and how often it is looked for.
-const CLAIM_TIME_MAX: Duration = crate::cluster::CLAIM_TIME_MAX;
-const CLAIM_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long the thread waits before it looks at all again.
 const STEP: Duration = Duration::from_millis(200);

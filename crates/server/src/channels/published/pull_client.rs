@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use onrush_wire::auth::Answering;
 use onrush_wire::media;
+use onrush_wire::route::relay::PULL_STEPS_MAX;
 use onrush_wire::rtsp::{Channels, Incoming, NoResponse, Response, frame_prefix, take_incoming};
 use onrush_wire::sdp::{AnnouncedError, announced};
 use thiserror::Error;
@@ -72,6 +73,12 @@ pub(super) enum PullError {
     GivenUp(String),
     #[error("no node has the channel")]
     NoNode,
+    #[error("node {0}: {1}")]
+    AtNode(String, Box<Self>),
+    #[error("it is sent on more often than {PULL_STEPS_MAX} times, or in a circle")]
+    TooFar,
+    #[error("nodes that take the channel from here are not let go")]
+    Fed,
     #[error("user and password are refused")]
     LogIn,
     #[error("its answer to {0} makes no sense")]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(crate) struct PullState {
     path: String,
-    source: String,
+    source: Mutex<String>,
     is_asked: AtomicBool,
     error: Mutex<Option<String>>,
 }
@@ -17,7 +17,7 @@ impl PullState {
     pub(super) fn new(path: String, source: String) -> Self {
         Self {
             path,
-            source,
+            source: Mutex::new(source),
             is_asked: AtomicBool::new(false),
             error: Mutex::default(),
         }
@@ -28,9 +28,14 @@ impl PullState {
         &self.path
     }
 
-    /// Its URL.
-    pub(crate) fn source(&self) -> &str {
-        &self.source
+    /// Its URL, or the node that it is.
+    pub(crate) fn source(&self) -> String {
+        let source = self.source.lock();
+        source.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_source(&self, source: String) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
     }
 
     /// Whether it is asked for now, or will be again after a pause.

@@ -1,20 +1,23 @@
 //! The thread of a published channel.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+mod switching;
+
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::live::{Heard, Note, SyncRule};
+use onrush_wire::live::{Heard, INGESTS_MAX, Lead, Note, SyncRule};
 use onrush_wire::rtcp::{SenderLine, sender_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use tracing::{info, warn};
 
 use super::channel::{Command, Line, PublishedChannel};
+use super::ingest::{BY_FRAME, Publishing};
 use super::intake::Intake;
 use super::receiving::Input;
+use super::right::Right;
 use crate::channels::Stats;
 use crate::channels::audience::{Audience, AudienceSettings};
 use crate::channels::tap::{Tap, Tapped};
@@ -24,13 +27,15 @@ use crate::channels::viewing::ViewerCommand;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) silence_ns: u64,
+    pub(super) standby_after_ns: u64,
     pub(super) audience: AudienceSettings,
 }
 
-/// Takes a publisher's packets and gives them to viewers.
+/// Takes publishers' packets and gives them to viewers.
 #[derive(Debug)]
 pub(super) struct Worker {
-    inputs: Vec<Input>,
+    /// By ingest.
+    inputs: [Vec<Input>; INGESTS_MAX],
     /// When the publisher was told last how its packets arrive.
     reported_ns: u64,
     core: Core,
@@ -40,6 +45,18 @@ pub(super) struct Worker {
 #[derive(Debug)]
 struct Core {
     channel: Arc<PublishedChannel>,
+    /// Those that have begun.
+    ingests: [Option<Publishing>; INGESTS_MAX],
+    /// The one that viewers get.
+    active: Option<usize>,
+    /// Since when there is none.
+    idle_since_ns: u64,
+    /// When it was looked how they stand in the cluster.
+    tended_ns: u64,
+    /// An active one that is silent for so long is replaced, if the other is not.
+    standby_after_ns: u64,
+    lead: Lead,
+    switches: u64,
     /// By track.
     intakes: Vec<Intake>,
     audience: Audience,
@@ -48,7 +65,8 @@ struct Core {
     is_prompt: bool,
     /// What is to be added to the publisher's clock to make it ours, once it has reported.
     clock_offset_ns: Option<i128>,
-    is_held: bool,
+    /// What was none of a standby's packets, of those that have gone.
+    unannounced: u64,
     /// Anomalies that are logged once a second at the most.
     missing: u64,
     logged_ns: u64,
@@ -69,16 +87,23 @@ impl Worker {
             settings.audience,
         );
         Self {
-            inputs: Vec::new(),
+            inputs: Default::default(),
             reported_ns: 0,
             core: Core {
+                ingests: Default::default(),
+                active: None,
+                idle_since_ns: monotonic_ns(),
+                tended_ns: 0,
+                standby_after_ns: settings.standby_after_ns,
+                lead: Lead::default(),
+                switches: 0,
                 intakes,
                 audience,
                 taps: Vec::new(),
                 is_prompt: settings.audience.delay_ns == 0,
                 channel,
                 clock_offset_ns: None,
-                is_held: false,
+                unannounced: 0,
                 missing: 0,
                 logged_ns: 0,
                 stats: Stats::default(),
@@ -93,23 +118,33 @@ impl Worker {
             self.core.channel.waker.clear();
             // Before commands: a publisher's frames come behind the command that it begins by.
             let frames = self.core.channel.take_frames();
+            let mut ended = [false; INGESTS_MAX];
             for command in self.core.channel.commands() {
                 if matches!(command, Command::Stop) {
                     self.core.channel.close();
                     return self.core.publish(&self.inputs);
                 }
-                self.apply(command);
+                self.apply(command, &mut ended);
             }
             let now_ns = monotonic_ns();
-            for (track, is_rtcp, packet) in frames {
-                self.core
-                    .take(track.into(), is_rtcp, (BY_FRAME, &packet), now_ns);
+            self.core.choose(now_ns);
+            for frame in frames {
+                let place = (frame.ingest, frame.track.into());
+                let packet = (BY_FRAME, &*frame.packet);
+                self.core.take(place, frame.is_rtcp, packet, now_ns);
+            }
+            // Behind what they sent last.
+            for ingest in (0..INGESTS_MAX).filter(|&ingest| ended[ingest]) {
+                self.core.end(ingest);
             }
             for _ in 0..ROUNDS_MAX {
                 if !self.receive() {
                     break;
                 }
             }
+            self.core.tend(monotonic_ns());
+            self.core.choose(monotonic_ns());
+            self.core.advance(monotonic_ns());
             self.core.audience.flush_due(monotonic_ns());
             self.core.audience.send_backlogs(monotonic_ns());
             self.core.look(monotonic_ns());
@@ -119,20 +154,28 @@ impl Worker {
         }
     }
 
-    fn apply(&mut self, command: Command) {
+    fn apply(&mut self, command: Command, ended: &mut [bool; INGESTS_MAX]) {
         match command {
-            Command::Begin(sockets) => {
-                self.inputs.clear();
+            Command::Begin(ingest, sockets, right) => {
+                self.inputs[ingest].clear();
+                ended[ingest] = false;
                 for sockets in sockets {
                     match sockets.into_inputs() {
-                        Ok(inputs) => self.inputs.extend(inputs),
+                        Ok(inputs) => self.inputs[ingest].extend(inputs),
                         Err(error) => warn!("{}: receiving: {error}", self.core.channel.path()),
                     }
                 }
-                self.core.begin();
+                self.core.begin(ingest, right, monotonic_ns());
             }
-            Command::EndPublisher => self.inputs.clear(),
-            Command::Hold(is_held) => self.core.is_held = is_held,
+            Command::EndPublisher(ingest) => {
+                self.inputs[ingest].clear();
+                ended[ingest] = true;
+            }
+            Command::Hold(ingest, is_held) => {
+                if let Some(own) = &mut self.core.ingests[ingest] {
+                    own.is_held = is_held;
+                }
+            }
             Command::Viewer(command) => self.core.apply(command),
             Command::Tap(tap) => self.core.tap(tap),
             Command::Stop => {}
@@ -148,7 +191,8 @@ impl Worker {
             return;
         }
         self.reported_ns = now_ns;
-        for input in self.inputs.iter().filter(|input| input.is_rtcp) {
+        let inputs = self.core.active.map(|ingest| self.inputs[ingest].iter());
+        for input in inputs.into_iter().flatten().filter(|input| input.is_rtcp) {
             if let Some(report) = self.core.channel.reception_report(input.track) {
                 // Who does not hear it does not need it.
                 rustix::net::send(&input.receiver, &report, SendFlags::DONTWAIT).ok();
@@ -160,16 +204,18 @@ impl Worker {
     fn receive(&mut self) -> bool {
         let now_ns = monotonic_ns();
         let mut received = 0;
-        for input in &mut self.inputs {
-            let (track, is_rtcp) = (input.track, input.is_rtcp);
-            let batch = input.receiver.receive(|message| {
-                for datagram in message.datagrams() {
-                    self.core
-                        .take(track, is_rtcp, (message.from, datagram), now_ns);
-                }
-            });
-            // An ICMP message about a report of ours, or memory that is short for a moment.
-            received += batch.unwrap_or(0);
+        for (ingest, inputs) in self.inputs.iter_mut().enumerate() {
+            for input in inputs {
+                let (place, is_rtcp) = ((ingest, input.track), input.is_rtcp);
+                let batch = input.receiver.receive(|message| {
+                    for datagram in message.datagrams() {
+                        self.core
+                            .take(place, is_rtcp, (message.from, datagram), now_ns);
+                    }
+                });
+                // An ICMP message about a report of ours, or memory that is short for a moment.
+                received += batch.unwrap_or(0);
+            }
         }
         if self.core.is_prompt {
             self.core.audience.flush();
@@ -181,12 +227,13 @@ impl Worker {
     fn wait(&self) {
         let now_ns = monotonic_ns();
         let due_ns = self.core.audience.due_in_ns(now_ns);
-        let wait_ns = due_ns.unwrap_or(WAIT_NS_MAX).min(WAIT_NS_MAX);
+        let wait_ns = due_ns.unwrap_or(WAIT_NS_MAX).min(self.core.wait_ns_max());
         let timeout = Timespec {
             tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(1),
             tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
         };
-        let inputs = self.inputs.iter().map(|input| input.receiver.as_fd());
+        let inputs = self.inputs.iter().flatten();
+        let inputs = inputs.map(|input| input.receiver.as_fd());
         let waker = self.core.channel.waker.as_fd();
         let mut awaited: Vec<_> = inputs
             .chain([waker])
@@ -198,35 +245,60 @@ impl Worker {
 }
 
 impl Core {
-    /// A publisher begins: its numbers and its clock are its own.
-    fn begin(&mut self) {
-        self.clock_offset_ns = None;
-        self.is_held = false;
-        self.intakes.iter_mut().for_each(Intake::begin);
-        self.audience.forget();
-        self.taps.iter().for_each(|tap| tap.push(Tapped::Begin));
-        self.channel
-            .arrived_ns
-            .store(monotonic_ns(), Ordering::Relaxed);
+    /// A publisher begins.
+    fn begin(&mut self, ingest: usize, right: Right, now_ns: u64) {
+        self.end(ingest);
+        let channel = (self.channel.path(), self.channel.tracks());
+        self.ingests[ingest] = Some(Publishing::new(channel, right, now_ns));
+        self.tended_ns = 0;
+        self.channel.set_arrived(ingest, now_ns);
     }
 
-    /// Takes what came for a track.
+    /// A publisher has gone.
+    fn end(&mut self, ingest: usize) {
+        if let Some(gone) = self.ingests[ingest].take() {
+            self.unannounced += gone.unannounced;
+        }
+        if self.active == Some(ingest) {
+            (self.active, self.idle_since_ns) = (None, monotonic_ns());
+            self.channel.set_active(None, self.switches);
+        }
+    }
+
+    /// Takes what came of an ingest for a track.
     fn take(
         &mut self,
-        track: usize,
+        (ingest, track): (usize, usize),
         is_rtcp: bool,
         (from, packet): (SocketAddr, &[u8]),
         now_ns: u64,
     ) {
-        if self.is_held {
+        let own = self.ingests[ingest].as_mut().filter(|own| !own.is_held);
+        let Some(own) = own else {
             return;
-        }
-        if is_rtcp {
-            if let Some(line) = sender_line(packet) {
-                self.report(track, line, now_ns);
+        };
+        match (is_rtcp, own.is_live()) {
+            (true, is_live) => match (sender_line(packet), is_live) {
+                (Some(line), true) => self.report(track, line, now_ns),
+                (Some(line), false) => own.keep_report(track, line, now_ns),
+                (None, _) => {}
+            },
+            (false, true) => self.pass((ingest, track), (from, packet), now_ns),
+            (false, false) => {
+                if own.keep(track, (from, packet), now_ns) {
+                    self.channel.set_arrived(ingest, now_ns);
+                }
             }
-            return;
         }
+    }
+
+    /// Gives a packet of the active ingest, which came then, to viewers.
+    fn pass(
+        &mut self,
+        (ingest, track): (usize, usize),
+        (from, packet): (SocketAddr, &[u8]),
+        arrived_ns: u64,
+    ) {
         let (missing, path) = (&mut self.missing, self.channel.path());
         let note = |note| match note {
             Note::Missing { packets } => *missing += u64::from(packets),
@@ -235,30 +307,46 @@ impl Core {
             }
             _ => {}
         };
-        let Some(taken) = self.intakes[track].take(from, packet, now_ns, note) else {
+        let Some(taken) = self.intakes[track].take(from, packet, arrived_ns, note) else {
             return;
         };
+        let own = self.ingests[ingest].as_mut();
+        let kept_report = own.and_then(|own| {
+            own.state.heard_ns = own.state.heard_ns.max(Some(arrived_ns));
+            own.has_given_up = false;
+            own.reports[track].take()
+        });
         // Not reports: a server goes on with these when its own source is gone.
-        self.channel.arrived_ns.store(now_ns, Ordering::Relaxed);
+        self.channel.set_arrived(ingest, arrived_ns);
         if let Some(line) = taken.early {
-            self.report(track, line, now_ns);
+            self.report(track, line, arrived_ns);
         }
+        if let Some((line, at_ns)) = kept_report {
+            self.report(track, line, at_ns);
+        }
+        // Of those that were kept some came before the last of the other publisher. Viewers that go
+        // by reports are to see no step either: their timestamps stay on one line.
+        let time_ns = arrived_ns.saturating_add(self.lead.ns);
         let line = self.channel.line(track);
         let is_old = |line: Line| {
-            !line.is_reported && now_ns.saturating_sub(line.at_ns) > LINE_NS_MAX
-                || now_ns.abs_diff(line.at_ns) > REPORT_NS_MAX
+            !line.is_reported && time_ns.saturating_sub(line.at_ns) > LINE_NS_MAX
+                || time_ns.abs_diff(line.at_ns) > REPORT_NS_MAX
         };
         if line.is_none_or(is_old) {
             let line = Line {
                 timestamp: taken.timestamp,
-                at_ns: now_ns,
+                at_ns: time_ns,
                 is_reported: false,
             };
             self.channel.set_line(track, line);
         }
         for tap in &self.taps {
-            tap.push(Tapped::Packet(track, Arc::clone(&taken.bytes), now_ns));
+            tap.push(Tapped::Packet(track, Arc::clone(&taken.bytes), time_ns));
         }
+        let now_ns = match self.lead.ns {
+            0 => arrived_ns,
+            _ => monotonic_ns(),
+        };
         if !self.audience.give(track, taken.bytes, (now_ns, now_ns)) {
             self.stats.too_long += 1;
         }
@@ -301,6 +389,7 @@ impl Core {
             *offset_ns = i128::from(now_ns) - ntp_ns;
         }
         let at_ns = u64::try_from(ntp_ns + *offset_ns).unwrap_or(now_ns);
+        let at_ns = at_ns.saturating_add(self.lead.ns);
         let line = Line {
             timestamp,
             at_ns,
@@ -330,7 +419,7 @@ impl Core {
         }
     }
 
-    fn publish(&mut self, inputs: &[Input]) {
+    fn publish(&mut self, inputs: &[Vec<Input>]) {
         let stats = &mut self.stats;
         let (mut heard, mut counts) = (Heard::default(), (0, 0));
         (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
@@ -360,9 +449,12 @@ impl Core {
         stats.played = self.audience.played();
         [stats.encrypted, stats.unencrypted] = self.audience.encrypted();
         stats.heard = heard;
+        let kept = self.ingests.iter().flatten();
+        counts.0 += self.unannounced + kept.map(|it| it.unannounced).sum::<u64>();
         (stats.unannounced, stats.foreign) = counts;
         let sockets = inputs
             .iter()
+            .flatten()
             .map(|input| u64::from(input.receiver.overflows()));
         stats.overflows = sockets.sum::<u64>() + self.channel.frames_dropped();
         stats.players = self.audience.watching();
@@ -370,9 +462,6 @@ impl Core {
         self.channel.publish(stats);
     }
 }
-
-/// What came as a frame has no address of its own.
-const BY_FRAME: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Batches of a round.
 const ROUNDS_MAX: usize = 64;
