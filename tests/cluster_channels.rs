@@ -278,6 +278,114 @@ fn without_the_registry_channels_go_on() {
     source.interrupt(LONG).unwrap();
 }
 
+/// Three nodes, whose channel takes a standby.
+fn with_standby(life: &'static str) -> Cluster {
+    let mut cluster = Cluster::prepare(life);
+    let more = ["--standby=live/*", "--standby-after=1s"].map(str::to_owned);
+    for number in 1..=3 {
+        let node = cluster.start_node_at(number, NATS, &more);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    cluster
+}
+
+/// A standby at that node, once it sends and its node has the standby's lease.
+fn stand_by(cluster: &Cluster, node: usize) -> Process {
+    let standby = publish(cluster, node);
+    let log = &cluster.nodes[node].process;
+    let said = log.wait_for_line("the standby of live/cam is here", LONG);
+    assert!(said.is_some(), "{}", log.log());
+    wait_until("it is there", || {
+        channel(cluster, node)["publishers"]["standbys"] == 1
+    });
+    // So that it has sent a sync sample.
+    thread::sleep(Duration::from_secs(2));
+    standby
+}
+
+/// The token of the channel's lease, as that node knows it.
+fn token(cluster: &Cluster, node: usize) -> u64 {
+    let (_, said) = cluster.command(node, &["status"]);
+    let (_, lease) = said.split_once("lease ").expect("a lease");
+    let end = lease.find(|c: char| !c.is_ascii_digit());
+    lease[..end.unwrap_or(lease.len())].parse().unwrap()
+}
+
+// SPECIFICATION.md: 72
+#[test]
+fn a_killed_nodes_channel_goes_on_with_the_standby_of_another() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let mut cluster = with_standby(SHORT_LIFE);
+    let mut source = publish(&cluster, 2);
+    wait_for_owner(&cluster, 2);
+    let older = token(&cluster, 0);
+    let mut standby = stand_by(&cluster, 1);
+    let (_, said) = cluster.command(0, &["status"]);
+    assert!(said.contains("standby at node node-2"), "{said}");
+    // A third is told where the others are, whichever node it comes to.
+    for node in 0..3 {
+        let mut third = publish(&cluster, node);
+        assert!(!third.wait(LONG).unwrap().success(), "{}", third.log());
+    }
+    let refused = "has a publisher at node \"node-3\" and a standby at node \"node-2\"";
+    let log = &cluster.nodes[0].process;
+    assert!(log.wait_for_line(refused, LONG).is_some(), "{}", log.log());
+    let viewers = [start_viewer(&cluster, 0, 35), start_viewer(&cluster, 1, 35)];
+    assert_eq!(cluster.of_cluster(1, "channels_held"), 0);
+    let mut killed = cluster.nodes.pop().unwrap();
+    killed.process.signal(Signal::KILL).unwrap();
+    killed.process.wait(LONG).unwrap();
+    assert!(!source.wait(LONG).unwrap().success());
+    // Who watches at the standby's node does not wait for the lease.
+    wait_until("it goes on for its own viewers", || {
+        channel(&cluster, 1)["publishers"]["switches"] == 1
+    });
+    wait_for_owner(&cluster, 1);
+    assert!(token(&cluster, 0) > older, "the fence is higher");
+    wait_for(&cluster, 0, "channels_pulled", 1);
+    wait_for(&cluster, 1, "channels_pulled", 0);
+    assert!(standby.is_running().unwrap());
+    viewers.into_iter().for_each(assert_ends_well);
+    standby.interrupt(LONG).unwrap();
+}
+
+#[test]
+fn a_silent_owners_channel_goes_on_at_the_standbys_node() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg", "gst-launch-1.0");
+    let cluster = with_standby(LONG_LIFE);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    let mut standby = stand_by(&cluster, 1);
+    let first = Process::start(&mut ffmpeg(&cluster, 0, 25 * 25)).unwrap();
+    let second = start_viewer(&cluster, 1, 25);
+    let third = start_viewer(&cluster, 2, 25);
+    source.signal(Signal::STOP).unwrap();
+    // Long before its publisher is let go.
+    let given_up = "nothing comes of its publisher; another node's standby goes on";
+    let log = &cluster.nodes[0].process;
+    assert!(log.wait_for_line(given_up, LONG).is_some(), "{}", log.log());
+    wait_for_owner(&cluster, 1);
+    wait_for(&cluster, 0, "channels_pulled", 1);
+    source.signal(Signal::CONT).unwrap();
+    for viewer in [first, second, third] {
+        assert_ends_well(viewer);
+    }
+    // It stands by from then on, and takes the channel when the other is killed.
+    wait_until("it stands by", || {
+        let (_, said) = cluster.command(2, &["status"]);
+        said.contains("node node-2") && said.contains("standby at node node-1")
+    });
+    let viewer = start_viewer(&cluster, 2, 15);
+    standby.signal(Signal::KILL).unwrap();
+    standby.wait(LONG).unwrap();
+    wait_for_owner(&cluster, 0);
+    assert_ends_well(viewer);
+    source.interrupt(LONG).unwrap();
+}
+
 /// Passes connections on to the registry, until it is cut.
 struct Way {
     is_cut: Arc<AtomicBool>,
@@ -481,6 +589,118 @@ fn nodes_with_a_key_take_channels_from_each_other() {
     for node in 0..2 {
         assert_eq!(cluster.describe(node, &url(&cluster, node)).0, 401);
     }
+    source.interrupt(LONG).unwrap();
+}
+
+/// Three nodes of which each feeds one other: the third takes the channel from the second.
+fn chain() -> (Cluster, Process) {
+    let mut cluster = Cluster::prepare(LONG_LIFE);
+    for number in 1..=3 {
+        let one = ["--cluster-pulls-max=1".to_owned()];
+        let node = cluster.start_node_at(number, NATS, &one);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    (cluster, source)
+}
+
+/// Until the two nodes that have viewers are fed as that says: by which node each is fed.
+fn wait_for_sources(cluster: &Cluster, sources: [Option<&str>; 2]) {
+    for (node, source) in (1..).zip(sources) {
+        let Some(source) = source else { continue };
+        let input = format!("node {source}");
+        let what = format!("node {} takes it from {input}", node + 1);
+        wait_until(&what, || channel(cluster, node)["input"] == input);
+    }
+}
+
+// SPECIFICATION.md: 75
+#[test]
+fn a_node_feeds_no_more_than_it_may_and_leaves_go_on() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let (mut cluster, mut source) = chain();
+    let inner = start_viewer(&cluster, 1, 60);
+    wait_for_sources(&cluster, [Some("node-1"), None]);
+    let leaf = start_viewer(&cluster, 2, 35);
+    wait_for_sources(&cluster, [Some("node-1"), Some("node-2")]);
+    assert_shows(&cluster, ffmpeg(&cluster, 1, 50));
+    assert_shows(&cluster, ffmpeg(&cluster, 2, 50));
+    for (node, fed) in [(0, 1), (1, 1), (2, 0)] {
+        assert_eq!(cluster.of_cluster(node, "pulls_fed"), fed);
+        assert!(channel(&cluster, node)["players"].as_u64() <= Some(2));
+    }
+    assert_eq!(cluster.of_cluster(0, "pulls_sent_on"), 1);
+    let (_, said) = cluster.command(1, &["status"]);
+    assert!(
+        said.contains(", taken from node node-1, nodes fed from here: 1"),
+        "{said}"
+    );
+    // Not fed is who asks itself, and who does not say who it is; a third is sent on.
+    let asked = |query: &str| format!("{}?lease={}&{query}", url(&cluster, 1), token(&cluster, 1));
+    assert_eq!(cluster.describe(1, &asked("puller=node-2")).0, 404);
+    assert_eq!(cluster.describe(1, &asked("")).0, 404);
+    let (status, there) = cluster.describe(1, &asked("puller=node-1"));
+    assert_eq!((status, cluster.node_of(&there.unwrap())), (302, 2));
+
+    // The node between dies: the leaf asks the first one, and goes on for its viewers.
+    let mut killed = cluster.nodes.remove(1);
+    killed.process.signal(Signal::KILL).unwrap();
+    killed.process.wait(LONG).unwrap();
+    wait_until("the leaf takes it from node 1", || {
+        channel(&cluster, 1)["input"] == "node node-1"
+    });
+    assert_eq!(cluster.of_cluster(0, "pulls_fed"), 1);
+    drop(inner);
+    assert_ends_well(leaf);
+    assert_shows(&cluster, ffmpeg(&cluster, 1, 50));
+    source.interrupt(LONG).unwrap();
+}
+
+/// Those that it feeds find their way from the first node.
+#[test]
+fn a_node_that_drains_lets_those_go_that_it_feeds() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let (cluster, mut source) = chain();
+    let inner = start_viewer(&cluster, 1, 12);
+    wait_for_sources(&cluster, [Some("node-1"), None]);
+    let leaf = start_viewer(&cluster, 2, 45);
+    wait_for_sources(&cluster, [Some("node-1"), Some("node-2")]);
+    assert_eq!(cluster.command(1, &["drain"]).0, Some(0));
+    wait_for(&cluster, 1, "pulls_fed", 0);
+    // Who watches there watches on, and it keeps its place until then.
+    assert_ends_well(inner);
+    wait_until("the leaf takes it from node 1", || {
+        channel(&cluster, 2)["input"] == "node node-1"
+    });
+    assert_ends_well(leaf);
+    source.interrupt(LONG).unwrap();
+}
+
+/// The channel comes to the node between by now: the leaf goes on.
+#[test]
+fn a_node_that_is_fed_may_become_the_one_that_feeds() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let (cluster, mut source) = chain();
+    let inner = start_viewer(&cluster, 1, 30);
+    wait_for_sources(&cluster, [Some("node-1"), None]);
+    let leaf = start_viewer(&cluster, 2, 30);
+    wait_for_sources(&cluster, [Some("node-1"), Some("node-2")]);
+    source.interrupt(LONG).unwrap();
+    wait_for(&cluster, 1, "channels", 0);
+    for node in 0..3 {
+        wait_for(&cluster, node, "pulls_fed", 0);
+    }
+    let mut source = publish(&cluster, 1);
+    wait_for_owner(&cluster, 1);
+    wait_for_sources(&cluster, [None, Some("node-2")]);
+    assert_eq!(cluster.of_cluster(1, "pulls_fed"), 1);
+    assert_ends_well(inner);
+    assert_ends_well(leaf);
     source.interrupt(LONG).unwrap();
 }
 

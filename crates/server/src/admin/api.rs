@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::Site;
+use super::channel_list::channels;
 use super::cluster;
 use super::dashboard::{Which, end_session, guard, list_sessions};
 use super::reload::{busy, fault, reload};
@@ -208,6 +209,9 @@ const SCHEMAS: &[Schema] = &[
             ("kind", "string", "input, pulled or published"),
             ("source", "string?", "Where it comes from"),
             ("error", "string?", "Why a pulled one could not be had last"),
+            ("active", "string?", "Whose packets players get"),
+            ("standby", "string?", "Who stands by"),
+            ("switches", "integer", "Times that the standby took over"),
         ],
     ),
     (
@@ -267,6 +271,13 @@ const SCHEMAS: &[Schema] = &[
                 "integer?",
                 "By which lease; none while there is none",
             ),
+            ("standby", "string?", "The node that has a standby of it"),
+            (
+                "pulled_from",
+                "string?",
+                "The node that this one takes it from",
+            ),
+            ("pulled_by", "integer", "Nodes that take it from this one"),
         ],
     ),
     (
@@ -307,19 +318,6 @@ const SCHEMAS: &[Schema] = &[
     ),
 ];
 
-#[derive(Serialize)]
-struct Channels {
-    channels: Vec<ChannelRow>,
-}
-
-#[derive(Default, Serialize)]
-struct ChannelRow {
-    path: String,
-    kind: &'static str,
-    source: Option<String>,
-    error: Option<String>,
-}
-
 #[derive(Default, Serialize)]
 struct Limits {
     sessions_max: usize,
@@ -359,34 +357,6 @@ async fn end(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Response 
         Some(false) => fault(StatusCode::NOT_FOUND, "there is no such session"),
         None => busy(),
     }
-}
-
-async fn channels(State(site): State<Arc<Site>>) -> Json<Channels> {
-    let watched = &site.watched;
-    let inputs = watched.channels.iter().map(|channel| ChannelRow {
-        path: format!("live/{}", channel.name()),
-        kind: "input",
-        source: Some(channel.input().to_string()),
-        error: None,
-    });
-    let pulled = watched.published.pulled();
-    let of_pulls = pulled.iter().map(|state| ChannelRow {
-        path: state.path().to_owned(),
-        kind: "pulled",
-        source: Some(state.source().to_owned()),
-        error: state.error(),
-    });
-    let published = watched.published.all();
-    let is_pulled = |path: &str| pulled.iter().any(|state| state.path() == path);
-    let of_publishers = published.iter().filter(|it| !is_pulled(it.path()));
-    let of_publishers = of_publishers.map(|channel| ChannelRow {
-        path: channel.path().to_owned(),
-        kind: "published",
-        ..ChannelRow::default()
-    });
-    Json(Channels {
-        channels: inputs.chain(of_pulls).chain(of_publishers).collect(),
-    })
 }
 
 async fn dismiss(State(site): State<Arc<Site>>, Path(channel): Path<String>) -> Response {
@@ -524,6 +494,7 @@ fn typed(kind: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::channel_list::{ChannelRow, Channels};
     use super::super::reload::Reload;
     use super::*;
     use crate::watching::{Roster, SessionRow};
@@ -542,13 +513,10 @@ mod tests {
             lost_ratio: None,
             jitter_ms: None,
         };
-        let channels = Channels {
-            channels: Vec::new(),
-        };
         let answers = [
             ("Sessions", serde_json::to_value(Roster::default())),
             ("Session", serde_json::to_value(row)),
-            ("Channels", serde_json::to_value(channels)),
+            ("Channels", serde_json::to_value(Channels::default())),
             ("Channel", serde_json::to_value(ChannelRow::default())),
             ("Limits", serde_json::to_value(Limits::default())),
             ("Drain", serde_json::to_value(Drain::default())),

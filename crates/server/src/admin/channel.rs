@@ -4,17 +4,18 @@
 
 use std::net::SocketAddr;
 
+use onrush_sys::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Field, Kind, Row, Samples, table};
-use crate::channels::published::{PublishedChannel, PullState};
+use crate::channels::published::{IngestSource, Ingests, PublishedChannel, PullState};
 use crate::channels::{self, ChannelState, Stats};
 
 table! {
     /// A live channel.
     #[serde(default)]
     pub struct Channel from (
-        name: &str, source: Source, ssrc: Option<u32>, stats: &Stats
+        name: &str, source: Source, ssrc: Option<u32>, stats: &Stats, ingests: &Ingests
     ) {
         /// Its name.
         name: String = name.to_owned(), Info;
@@ -33,10 +34,30 @@ table! {
         members: u64 = stats.members as u64, Gauge "onrush_channel_members";
         /// Players of the channel, which came by RTSP.
         players: u64 = stats.players as u64, Gauge "onrush_channel_players";
+        /// Who publishes it.
+        publishers: Publishers = Publishers::of(ingests), Info;
         /// What came in.
         received: Received = Received::of(stats), Counter;
         /// What went out.
         sent: Sent = Sent::of(stats), Counter;
+    }
+    metrics {}
+}
+
+table! {
+    /// Who publishes a channel.
+    #[serde(default)]
+    pub struct Publishers from (ingests: &Ingests) {
+        /// Whose packets players get: an address, or the URL that it is pulled from.
+        active: Option<String> = ingests.active().map(|it| it.from.clone()), Info;
+        /// Who stands by.
+        standby: Option<String> = ingests.standby().map(|it| it.from.clone()), Info;
+        /// Publishers of the channel that stand by: 1 or none.
+        standbys: u64 = ingests.standby().is_some().into(), Gauge "onrush_channel_standbys";
+        /// Since when the one that stands by is there.
+        standby_ns: u64 = since(ingests.standby()), Gauge "onrush_channel_standby_seconds";
+        /// Times that players got the packets of the one that stood by from then on.
+        switches: u64 = ingests.switches, Counter "onrush_channel_switches_total";
     }
     metrics {}
 }
@@ -138,32 +159,37 @@ impl Channel {
             state: stats.state(),
             error: None,
         };
-        Self::of(channel.name(), source, ssrc, &stats)
+        Self::of(channel.name(), source, ssrc, &stats, &Ingests::default())
     }
 
     /// One that is published, or pulled.
     pub(crate) fn published(channel: &PublishedChannel, pulled: Option<&PullState>) -> Self {
         let (stats, ssrc) = (channel.stats(), Some(channel.ssrc(0)));
         let source = Source {
-            input: pulled.map_or("published", PullState::source).to_owned(),
+            input: pulled.map_or_else(|| "published".to_owned(), PullState::source),
             state: stats.state(),
             error: pulled.and_then(PullState::error),
         };
-        Self::of(channel.path(), source, ssrc, &stats)
+        Self::of(channel.path(), source, ssrc, &stats, &channel.ingests())
     }
 
     /// One that is pulled from what has not answered.
     pub(crate) fn pulled(state: &PullState) -> Self {
         let source = Source {
-            input: state.source().to_owned(),
+            input: state.source(),
             state: match state.is_asked() {
                 true => ChannelState::Connecting,
                 false => ChannelState::Waiting,
             },
             error: state.error(),
         };
-        Self::of(state.path(), source, None, &Stats::default())
+        let (stats, ingests) = (Stats::default(), Ingests::default());
+        Self::of(state.path(), source, None, &stats, &ingests)
     }
+}
+
+fn since(source: Option<&IngestSource>) -> u64 {
+    source.map_or(0, |it| monotonic_ns().saturating_sub(it.since_ns))
 }
 
 /// A sample for each state that there is, so that each is there to be asked for: 1 for this one.

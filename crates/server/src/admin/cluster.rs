@@ -50,6 +50,12 @@ table! {
         /// Channels that are taken from other nodes now.
         channels_pulled: u64 = read(&member.stats.channels_pulled),
             Gauge "onrush_cluster_channels_pulled";
+        /// Nodes that take channels from here now, each counted once for each channel.
+        pulls_fed: u64 = read(&member.stats.pulls_fed), Gauge "onrush_cluster_pulls_fed";
+        /// Nodes that asked for a channel and were sent on to one that takes it from here, because
+        /// as many take it as may.
+        pulls_sent_on: u64 = read(&member.stats.pulls_sent_on),
+            Counter "onrush_cluster_pulls_sent_on_total";
         /// Channels that were received here until another node had their lease.
         stepped_down: u64 = read(&member.stats.stepped_down),
             Counter "onrush_cluster_stepped_down_total";
@@ -93,6 +99,12 @@ pub(super) struct ClusterChannel {
     node: String,
     is_this: bool,
     lease: Option<u64>,
+    /// The node that has a standby.
+    standby: Option<String>,
+    /// The node that this one takes it from.
+    pulled_from: Option<String>,
+    /// Nodes that take it from this one.
+    pulled_by: usize,
 }
 
 #[derive(Default, Serialize)]
@@ -138,6 +150,9 @@ pub(super) async fn nodes(State(site): State<Arc<Site>>) -> Response {
                 node: row.node,
                 is_this: row.is_this,
                 lease: row.lease,
+                standby: row.standby,
+                pulled_from: row.through_here.source,
+                pulled_by: row.through_here.fed,
             })
             .collect(),
         ignored: ignored

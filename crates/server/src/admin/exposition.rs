@@ -9,7 +9,7 @@ use std::fmt::{Display, Write};
 
 use super::status::{
     Admission, Cache, Channel, Cluster, Downloads, Engine, Handshakes, Histogram, Hls, Indexes,
-    Locked, ObjectStore, Process, Received, Sent, Sessions, Status, Users,
+    Locked, ObjectStore, Process, Publishers, Received, Sent, Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -93,6 +93,10 @@ impl Page {
         }
         page.group(Locked::ROWS, &[(None, &status.locked)]);
         page.group(Channel::ROWS, &each(channels, name, |channel| channel));
+        page.group(
+            Publishers::ROWS,
+            &each(channels, name, |channel| &channel.publishers),
+        );
         page.group(
             Received::ROWS,
             &each(channels, name, |channel| &channel.received),

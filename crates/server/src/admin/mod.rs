@@ -15,6 +15,7 @@
 mod api;
 pub mod cache;
 mod channel;
+mod channel_list;
 mod cluster;
 pub(crate) mod dashboard;
 mod downloads;

@@ -1,4 +1,4 @@
-//! The part of the table of counters that is about an object store.
+//! The part of the table of counters that is about object stores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use crate::remote::RemoteStats;
 use crate::statistics::Statistics;
 
 table! {
-    /// The object store that films are in.
+    /// The object stores that films are in, together.
     #[derive(Copy)]
     #[serde(default)]
     pub struct ObjectStore from (stats: &RemoteStats) {
@@ -27,6 +27,10 @@ table! {
         hedges_won: u64 = read(&stats.hedges_won), Counter "onrush_objects_hedges_won_total";
         /// Blocks of films that could not be had.
         failures: u64 = read(&stats.failures), Counter "onrush_objects_failures_total";
+        /// Blocks of films that were here before the start, and whole when they were read.
+        kept: u64 = read(&stats.kept), Counter "onrush_objects_kept_blocks_total";
+        /// Those that were damaged on the disk, and were asked for again.
+        damaged: u64 = read(&stats.damaged), Counter "onrush_objects_damaged_blocks_total";
         /// Bytes of films of the object store that are on this machine.
         cached_bytes: u64 = read(&stats.cached_bytes), Gauge "onrush_objects_cached_bytes";
     }
@@ -34,10 +38,11 @@ table! {
 }
 
 impl ObjectStore {
-    /// What there is now of a server, if its films are in a store.
+    /// What there is now of a server, if it has films in a store.
     pub(super) fn now(statistics: &Statistics) -> Option<Self> {
-        let remote = statistics.remote.get();
-        remote.map(|remote| Self::of(remote.stats()))
+        let remotes = &statistics.remotes;
+        let all = remotes.iter().map(|remote| remote.stats());
+        (!remotes.is_empty()).then(|| Self::of(&RemoteStats::sum(all)))
     }
 }
 

@@ -16,7 +16,7 @@ use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, monotonic_ns};
 use onrush_sys::thread::open_files_limit;
 use serde::{Deserialize, Serialize};
 
-pub use super::channel::{Channel, Received, Sent};
+pub use super::channel::{Channel, Publishers, Received, Sent};
 pub use super::cluster::Cluster;
 pub use super::downloads::Downloads;
 pub use super::histogram::Histogram;
@@ -75,7 +75,7 @@ table! {
         /// Its part in a cluster; absent where it is in none.
         cluster: Option<Cluster> = watched.statistics.cluster.get().map(|it| Cluster::now(it)),
             Counter;
-        /// The object store that films are in; absent where they are in a folder.
+        /// The object stores that films are in; absent where all are in folders.
         objects: Option<ObjectStore> = ObjectStore::now(&watched.statistics), Counter;
         /// Handshakes of TLS.
         tls: Handshakes = Handshakes::of(&watched.statistics.tls), Counter;

@@ -5,22 +5,23 @@
 //! another node has the lease. What speaks with the registry takes [requests](LeaseRequest) from
 //! here and brings answers; nobody here waits for it, but a publisher that has just come.
 
+mod claim;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::route::channel::{CHANNEL_FORMAT, channel_key};
+use onrush_wire::route::channel::{CHANNEL_FORMAT, channel_key, of_standby, standby_of};
 use onrush_wire::route::{
     ChannelEntry, Claim, ClaimStep, Follow, LeaseAnswer, LeaseNews, LeaseRequest, LeaseTimes,
     Registry, Standing, Token, follow,
 };
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::feeding::ThroughHere;
 use super::{ClusterMember, IgnoredEntry, lock};
 
 /// Channels that a node claims at once; packets of more come here for this node's viewers alone.
@@ -79,6 +80,10 @@ pub(crate) struct ChannelRow {
     pub(crate) node: String,
     pub(crate) lease: Option<Token>,
     pub(crate) is_this: bool,
+    /// The node that has a standby of it.
+    pub(crate) standby: Option<String>,
+    /// What passes through here.
+    pub(crate) through_here: ThroughHere,
 }
 
 impl Default for Channels {
@@ -166,7 +171,10 @@ impl ClusterMember {
             (Some(slot), Ok(revision)) => match request {
                 LeaseRequest::Create(_) => {
                     slot.claim.created(registry, revision, asked_ns);
-                    info!("cluster: channel {} is here, lease {revision}", own.channel);
+                    match of_standby(&own.channel) {
+                        None => info!("cluster: channel {} is here, lease {revision}", own.channel),
+                        Some(channel) => info!("cluster: the standby of {channel} is here"),
+                    }
                 }
                 _ => slot.claim.renewed(revision, asked_ns),
             },
@@ -293,11 +301,31 @@ impl ClusterMember {
         matches!(standing, Some(Standing::Holds(own) | Standing::Lapsed(own)) if own == token)
     }
 
+    /// Whether this node has the channel's lease.
+    pub(crate) fn holds(&self, channel: &str) -> bool {
+        let state = self.lock_channels();
+        let slot = state.claims.get(channel);
+        let standing = slot.map(|slot| slot.claim.standing(monotonic_ns()));
+        matches!(standing, Some(Standing::Holds(_)))
+    }
+
     /// All channels that are known, by name, and what the registry holds that is none.
     pub(crate) fn channel_rows(&self) -> (Vec<ChannelRow>, Vec<IgnoredEntry>) {
         let state = self.lock_channels();
         let now_ns = monotonic_ns();
-        let own = state.claims.iter().filter_map(|(channel, slot)| {
+        let ignored = state.ignored.clone();
+        let is_channel = |name: &str| of_standby(name).is_none();
+        let standby = |channel: &str| {
+            let name = standby_of(channel);
+            let slot = state.claims.get(&name);
+            let standing = slot.map(|slot| slot.claim.standing(now_ns));
+            match standing {
+                Some(Standing::Holds(_)) => Some(self.config.node.clone()),
+                _ => state.others.get(&name).map(|entry| entry.node.clone()),
+            }
+        };
+        let own = state.claims.iter().filter(|(name, _)| is_channel(name));
+        let own = own.filter_map(|(channel, slot)| {
             let lease = match slot.claim.standing(now_ns) {
                 Standing::Holds(token) => Some(token),
                 Standing::Refused(_) => return None,
@@ -308,17 +336,27 @@ impl ClusterMember {
                 node: self.config.node.clone(),
                 lease,
                 is_this: true,
+                standby: standby(channel),
+                through_here: ThroughHere::default(),
             })
         });
-        let others = state.others.values().map(|entry| ChannelRow {
+        let others = state.others.values();
+        let others = others.filter(|entry| is_channel(&entry.channel));
+        let others = others.map(|entry| ChannelRow {
             channel: entry.channel.clone(),
             node: entry.node.clone(),
             lease: Some(entry.token),
             is_this: false,
+            standby: standby(&entry.channel),
+            through_here: ThroughHere::default(),
         });
         let mut rows: Vec<_> = own.chain(others).collect();
+        drop(state);
+        for row in &mut rows {
+            row.through_here = self.through_here(&row.channel);
+        }
         rows.sort_by(|a, b| (&a.channel, &a.node).cmp(&(&b.channel, &b.node)));
-        (rows, state.ignored.clone())
+        (rows, ignored)
     }
 
     fn channel_entry(&self, channel: &str, token: Token) -> Option<ChannelEntry> {
@@ -338,6 +376,9 @@ impl ClusterMember {
     }
 
     fn step_down(&self, channel: &str, holder: Option<&ChannelEntry>) {
+        if of_standby(channel).is_some() {
+            return;
+        }
         self.stats.stepped_down.fetch_add(1, Ordering::Relaxed);
         let (node, token) = holder.map_or(("another", 0), |it| (&*it.node, it.token));
         warn!(
@@ -368,10 +409,11 @@ impl ClusterMember {
     /// Counts what there is now, and wakes who waits for it.
     fn channels_changed(&self, state: MutexGuard<'_, State>) {
         let now_ns = monotonic_ns();
-        let held = state.claims.values();
-        let held = held.filter(|it| matches!(it.claim.standing(now_ns), Standing::Holds(_)));
+        let is_channel = |name: &&String| of_standby(name).is_none();
+        let held = state.claims.iter().filter(|(name, _)| is_channel(name));
+        let held = held.filter(|(_, it)| matches!(it.claim.standing(now_ns), Standing::Holds(_)));
         let own = held.count() as u64;
-        let others = state.others.len() as u64;
+        let others = state.others.keys().filter(is_channel).count() as u64;
         drop(state);
         self.stats.channels_held.store(own, Ordering::Relaxed);
         self.stats.channels.store(own + others, Ordering::Relaxed);
@@ -385,71 +427,6 @@ impl KnownRegistry {
             id: self.id,
             is_settled: now_ns >= self.settled_ns,
         }
-    }
-}
-
-impl ChannelClaim {
-    /// How it stands now.
-    pub(crate) fn standing(&self) -> Standing {
-        let state = self.member.lock_channels();
-        let slot = state.claims.get(&self.channel);
-        slot.map_or(Standing::Open, |slot| slot.claim.standing(monotonic_ns()))
-    }
-
-    /// The other node that has the channel, if one has.
-    pub(crate) fn refused(&self) -> Option<ChannelEntry> {
-        match self.standing() {
-            Standing::Refused(holder) => Some(holder),
-            _ => None,
-        }
-    }
-
-    /// The same once the registry has answered. Not waited for while it is not reached, or leases
-    /// are not taken there yet, or longer than [`CLAIM_TIME_MAX`]: then it is as if nobody had the
-    /// channel, and is found out later.
-    pub(crate) async fn settled(&self) -> Option<ChannelEntry> {
-        let mut changes = self.member.channels.changed.subscribe();
-        let settled = async {
-            while self.is_open() {
-                if changes.changed().await.is_err() {
-                    break;
-                }
-            }
-        };
-        drop(timeout(CLAIM_TIME_MAX, settled).await);
-        self.refused()
-    }
-
-    /// The same for threads.
-    pub(crate) fn is_open(&self) -> bool {
-        let can_be = {
-            let state = self.member.lock_channels();
-            let now_ns = monotonic_ns();
-            let registry = state.registry.map(|it| it.at(now_ns));
-            state.reached_ns.is_some() && registry.is_some_and(|it| it.is_settled)
-        };
-        can_be && self.standing() == Standing::Open
-    }
-}
-
-impl Drop for ChannelClaim {
-    fn drop(&mut self) {
-        let mut state = self.member.lock_channels();
-        let Some(slot) = state.claims.get_mut(&self.channel) else {
-            return;
-        };
-        slot.count -= 1;
-        if slot.count == 0 {
-            self.member.release(&mut state, &self.channel);
-        }
-        self.member.channels_changed(state);
-        self.member.channels.requests.notify_one();
-    }
-}
-
-impl fmt::Debug for ChannelClaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChannelClaim").field(&self.channel).finish()
     }
 }
 

@@ -11,6 +11,7 @@
 //! asked for, and so is who does not follow (`followers`).
 
 mod channels;
+mod feeding;
 mod followers;
 
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ use tracing::{debug, info};
 
 pub(crate) use self::channels::ChannelClaim;
 pub use self::channels::{CLAIM_TIME_MAX, CLAIMS_MAX};
+pub(crate) use self::feeding::{Feed, NotFed};
 use self::followers::{Followers, Traces, Viewer};
 pub use self::followers::{SENT_ON_MAX, TRACES_MAX};
 use crate::random::random;
@@ -60,6 +62,9 @@ pub struct ClusterConfig {
     /// What it can play, in bits a second: by default 10 Gbit/s for each processor that sends. It
     /// is what films are given to nodes by, so it should say what the network carries.
     pub capacity_bps: Option<u64>,
+    /// How many other nodes take one channel from this one at once, 1 or more; whoever else asks is
+    /// sent on to one of these.
+    pub pulls_max: usize,
 }
 
 /// How much a server has to do.
@@ -127,6 +132,7 @@ pub struct ClusterMember {
     followers: Mutex<Followers>,
     traces: Mutex<Traces>,
     channels: channels::Channels,
+    feeding: feeding::Feeding,
     registry: RwLock<Result<(), String>>,
     forgets: (
         mpsc::Sender<ForgetRequest>,
@@ -152,18 +158,11 @@ pub(crate) struct ClusterStats {
     pub(crate) channels_ignored: AtomicU64,
     /// Channels that are taken from another node.
     pub(crate) channels_pulled: AtomicU64,
+    /// Nodes that take channels from here, each counted for each channel.
+    pub(crate) pulls_fed: AtomicU64,
+    /// Nodes that were sent on to others, because as many are fed here as may be.
+    pub(crate) pulls_sent_on: AtomicU64,
     pub(crate) stepped_down: AtomicU64,
-}
-
-/// A channel that is taken from another node.
-#[derive(Debug)]
-pub(crate) struct Pulled(Arc<ClusterMember>);
-
-impl Drop for Pulled {
-    fn drop(&mut self) {
-        let counted = &self.0.stats.channels_pulled;
-        counted.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// What a viewer asks, and who it is.
@@ -217,6 +216,7 @@ impl ClusterMember {
             followers: Mutex::default(),
             traces: Mutex::default(),
             channels: channels::Channels::default(),
+            feeding: feeding::Feeding::default(),
             registry: RwLock::new(Err("not yet".to_owned())),
             forgets: (forget, Mutex::new(Some(forgotten))),
             stats: ClusterStats::default(),
@@ -465,12 +465,6 @@ impl ClusterMember {
         rows.sort_by(|a, b| a.entry.node.cmp(&b.entry.node));
         let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
         (rows, ignored, registry.clone().err())
-    }
-
-    /// One more channel is taken from another node, until this is dropped.
-    pub(crate) fn count_pulled(self: &Arc<Self>) -> Pulled {
-        self.stats.channels_pulled.fetch_add(1, Ordering::Relaxed);
-        Pulled(Arc::clone(self))
     }
 
     fn view(&self) -> Option<Arc<View>> {

@@ -8,6 +8,7 @@ pub(super) fn member() -> Arc<ClusterMember> {
         node: "b".to_owned(),
         host: "b.example".to_owned(),
         capacity_bps: Some(1_000_000),
+        pulls_max: 1,
     });
     let load = || Load {
         accepts: true,
@@ -17,7 +18,7 @@ pub(super) fn member() -> Arc<ClusterMember> {
     member
 }
 
-fn other(node: &str) -> Arc<Entry> {
+pub(super) fn other(node: &str) -> Arc<Entry> {
     let address = |port: u16| Some(format!("{node}.example:{port}"));
     Arc::new(Entry {
         format: ENTRY_FORMAT,

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::entry::{NODE_NAME_BYTES_MAX, is_address, is_node_name};
+use super::hops::{TRACE, Trace};
 use super::lease::Token;
+use super::relay::Puller;
 
 /// The form of [`ChannelEntry`]. A new field leaves it as it is.
 pub const CHANNEL_FORMAT: u32 = 1;
@@ -163,11 +165,30 @@ fn json(error: serde_json::Error) -> ChannelEntryError {
 /// of NATS, and some dots are not allowed: they are written `=2E`.
 #[must_use]
 pub fn channel_key(path: &str) -> Option<String> {
+    let (path, of_standby) = match path.strip_suffix(STANDBY) {
+        Some(path) => (path, STANDBY),
+        None => (path, ""),
+    };
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
     let is_path = (1..=CHANNEL_PATH_BYTES_MAX).contains(&path.len())
         && path.bytes().all(is_plain)
         && path.split('/').all(|part| !part.is_empty());
-    is_path.then(|| path.replace('.', "=2E"))
+    is_path.then(|| path.replace('.', "=2E") + of_standby)
+}
+
+/// The end of the name under which a node has the lease of a channel's standby. No path ends so.
+const STANDBY: &str = "=standby";
+
+/// The name under which a node has the lease of a channel's standby: who comes third finds it.
+#[must_use]
+pub fn standby_of(channel: &str) -> String {
+    format!("{channel}{STANDBY}")
+}
+
+/// The channel of whose standby that is the name.
+#[must_use]
+pub fn of_standby(name: &str) -> Option<&str> {
+    name.strip_suffix(STANDBY)
 }
 
 /// The channel whose key that is.
@@ -180,16 +201,12 @@ pub fn channel_of(key: &str) -> String {
 /// has it by another lease, or not at all, is not to look for it elsewhere.
 const LEASE: &str = "lease";
 
-/// The URL by which a node takes the channel from its holder.
+/// The URL by which a node takes the channel, under that lease, from the node at `address`: its
+/// holder, or one that takes it from there. That says the number in its log, too.
 #[must_use]
-pub fn pull_url(entry: &ChannelEntry) -> String {
-    let ChannelEntry {
-        rtsp,
-        channel,
-        token,
-        ..
-    } = entry;
-    format!("rtsp://{rtsp}/{channel}?{LEASE}={token}")
+pub fn pull_url(entry: &ChannelEntry, address: &str, puller: &Puller, trace: Trace) -> String {
+    let (channel, token, asks) = (&entry.channel, entry.token, puller.query());
+    format!("rtsp://{address}/{channel}?{LEASE}={token}&{asks}&{TRACE}={trace}")
 }
 
 /// The lease that a URL names, if it does.
@@ -296,6 +313,9 @@ mod tests {
             ("a>", None),
             ("é", None),
             ("a b", None),
+            ("a.b=standby", Some("a=2Eb=standby")),
+            ("=standby", None),
+            ("a=standby=standby", None),
         ] {
             assert_eq!(channel_key(path).as_deref(), key, "{path}");
             assert!(key.is_none_or(|key| channel_of(key) == path), "{path}");
@@ -303,9 +323,23 @@ mod tests {
     }
 
     #[test]
+    fn a_standby_is_no_channel() {
+        let name = standby_of("live/cam");
+        assert_eq!(of_standby(&name), Some("live/cam"));
+        assert_eq!(of_standby("live/cam"), None);
+    }
+
+    #[test]
     fn a_url_names_the_lease_that_it_is_asked_under() {
-        let url = pull_url(&entry());
-        assert_eq!(url, "rtsp://[2001:db8::7]:8554/live/cam.1?lease=7");
+        let trace = Trace::new(0xbeef);
+        let asks = Puller {
+            node: "b".to_owned(),
+            avoided: Vec::new(),
+        };
+        let url = pull_url(&entry(), &entry().rtsp, &asks, trace);
+        let asked = "rtsp://[2001:db8::7]:8554/live/cam.1?lease=7&puller=b&trace=000000000000beef";
+        assert_eq!(Puller::of(&url), Some(asks));
+        assert_eq!((&*url, Trace::of(&url)), (asked, Some(trace)));
         for (url, token) in [
             (&*url, Some(7)),
             ("rtsp://h/a?x=y&lease=12/track1", Some(12)),
@@ -330,7 +364,8 @@ mod tests {
             let key = channel_key(&entry.channel).unwrap_or_default();
             if let Ok(read) = ChannelEntry::parse(&key, 9, &entry.to_bytes()) {
                 prop_assert!((1..=9).contains(&read.token));
-                let url = pull_url(&read);
+                let asks = Puller { node: "b".to_owned(), avoided: vec!["c".to_owned()] };
+                let url = pull_url(&read, &read.rtsp, &asks, Trace::new(7));
                 prop_assert!(url.bytes().all(|b| b.is_ascii_graphic()));
                 prop_assert_eq!(url.matches(['?', '@', '#']).count(), 1);
             }

@@ -89,6 +89,8 @@ pub struct Claim {
     held: Option<Held>,
     /// Who has it, and when to try again.
     refused: Option<(ChannelEntry, u64)>,
+    /// It was given up for another node, which has until then to take it.
+    given_up_until_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +108,7 @@ impl Claim {
             times,
             held: None,
             refused: None,
+            given_up_until_ns: 0,
         }
     }
 
@@ -189,9 +192,21 @@ impl Claim {
         self.held = None;
     }
 
+    /// Gives the lease up for a third of its time, so that a node whose standby goes on has it: the
+    /// revision that is to be removed, if it is held.
+    pub fn give_up(&mut self, registry: Registry, now_ns: u64) -> Option<Token> {
+        let revision = self.revision(registry)?;
+        self.held = None;
+        self.given_up_until_ns = now_ns.saturating_add(self.times.lasts_ns / 3);
+        Some(revision)
+    }
+
     /// What is to be done now.
     #[must_use]
     pub fn step(&self, registry: Registry, now_ns: u64) -> ClaimStep {
+        if self.refused.is_none() && now_ns < self.given_up_until_ns {
+            return ClaimStep::Wait;
+        }
         if let Some((_, again_ns)) = &self.refused {
             return match registry.is_settled && now_ns >= *again_ns {
                 true => ClaimStep::Create,
@@ -320,6 +335,23 @@ mod tests {
         claim.heard_gone(SECOND);
         assert_eq!(claim.step(REGISTRY, SECOND), ClaimStep::Create);
         assert_eq!(claim.revision(REGISTRY), None);
+    }
+
+    #[test]
+    fn a_lease_that_is_given_up_is_another_nodes_for_a_while() {
+        let mut claim = Claim::new(TIMES);
+        assert_eq!(claim.give_up(REGISTRY, 0), None, "it has none");
+        claim.created(REGISTRY, 5, 0);
+        assert_eq!(claim.give_up(REGISTRY, SECOND), Some(5));
+        assert_eq!(claim.standing(SECOND), Standing::Open);
+        assert_eq!(claim.step(REGISTRY, 4 * SECOND), ClaimStep::Wait);
+        // Nobody wanted it.
+        assert_eq!(claim.step(REGISTRY, 5 * SECOND), ClaimStep::Create);
+        claim.created(REGISTRY, 9, 5 * SECOND);
+        assert_eq!(claim.give_up(REGISTRY, 6 * SECOND), Some(9));
+        assert!(!claim.heard(REGISTRY, &entry(2, 11), 6 * SECOND));
+        claim.heard_gone(7 * SECOND);
+        assert_eq!(claim.step(REGISTRY, 7 * SECOND), ClaimStep::Create);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 const REDIRECTS: &str = "redirects";
 
 /// The one of the number.
-const TRACE: &str = "trace";
+pub(super) const TRACE: &str = "trace";
 
 /// How many digits it has.
 const TRACE_DIGITS: usize = 16;
@@ -66,22 +66,46 @@ pub fn redirects_of(uri: &str) -> u8 {
     query.split('&').rev().find_map(count_of).unwrap_or(0)
 }
 
-/// The URL, or the end of one, with so many, and with that number.
+/// The URL, or the end of one, with so many, and with that number. What a player has put behind one
+/// of them stays at the end: the name of a track.
 #[must_use]
 pub fn with_redirects(uri: &str, redirects: u8, trace: Trace) -> String {
+    with(uri, trace, Some(redirects))
+}
+
+/// The same with the number alone, and as often sent on as it says now: by a server that is no node
+/// of where it sends its viewers.
+#[must_use]
+pub fn with_trace(uri: &str, trace: Trace) -> String {
+    let redirects = redirects_of(uri);
+    with(uri, trace, (redirects > 0).then_some(redirects))
+}
+
+fn with(uri: &str, trace: Trace, redirects: Option<u8>) -> String {
     let (path, query) = match uri.split_once('?') {
         Some((path, query)) => (path, query),
         None => (uri, ""),
     };
-    let is_other = |it: &&str| {
-        let behind = it.strip_prefix(REDIRECTS);
-        let is_count = behind.is_some_and(|behind| behind.starts_with('='));
-        !it.is_empty() && !is_count && Trace::of_parameter(it).is_none()
-    };
-    let mut others: Vec<_> = query.split('&').filter(is_other).collect();
-    let ours = format!("{TRACE}={trace}&{REDIRECTS}={redirects}");
-    others.push(&ours);
-    format!("{path}?{}", others.join("&"))
+    let (mut others, mut behind) = (String::new(), "");
+    for parameter in query.split('&').filter(|it| !it.is_empty()) {
+        match behind_ours(parameter) {
+            None => others = others + parameter + "&",
+            Some("") => {}
+            Some(track) => behind = track,
+        }
+    }
+    let redirects = redirects.map(|count| format!("&{REDIRECTS}={count}"));
+    let redirects = redirects.unwrap_or_default();
+    format!("{path}?{others}{TRACE}={trace}{redirects}{behind}")
+}
+
+/// What stands behind a parameter of ours: from a slash on. Nothing if it is somebody else's.
+fn behind_ours(parameter: &str) -> Option<&str> {
+    let count = parameter.strip_prefix(REDIRECTS);
+    let is_count = count.is_some_and(|behind| behind.starts_with('='));
+    let is_ours = is_count || Trace::of_parameter(parameter).is_some();
+    let slash = parameter.find('/').unwrap_or(parameter.len());
+    is_ours.then(|| &parameter[slash..])
 }
 
 #[cfg(test)]
@@ -121,6 +145,39 @@ mod tests {
             assert_eq!(with, format!("/a.mp4?{others}{ours}"));
             assert_eq!(redirects_of(&with), 2);
             assert_eq!(Trace::of(&with), Some(trace));
+        }
+    }
+
+    #[test]
+    fn what_a_player_puts_behind_a_number_stays() {
+        let trace = Trace::new(0xbeef);
+        for uri in [
+            "/a.mp4?redirects=1/track2",
+            "/a.mp4?trace=0123456789abcdef&redirects=1/track2",
+            "/a.mp4?redirects=1&trace=0123456789abcdef/track2",
+        ] {
+            let with = with_redirects(uri, 2, trace);
+            assert_eq!(with, "/a.mp4?trace=000000000000beef&redirects=2/track2");
+            assert_eq!((redirects_of(&with), Trace::of(&with)), (2, Some(trace)));
+        }
+    }
+
+    #[test]
+    fn a_url_may_have_the_number_alone() {
+        let trace = Trace::new(0xbeef);
+        for (uri, with) in [
+            ("/a.mp4", "/a.mp4?trace=000000000000beef"),
+            ("/a.mp4?x=y", "/a.mp4?x=y&trace=000000000000beef"),
+            (
+                "/a.mp4?redirects=1/track2",
+                "/a.mp4?trace=000000000000beef&redirects=1/track2",
+            ),
+            (
+                "/a.mp4?trace=0123456789abcdef",
+                "/a.mp4?trace=000000000000beef",
+            ),
+        ] {
+            assert_eq!(with_trace(uri, trace), with);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Every node decides by itself, from what the registry told it last of the others, and all that
 //! know the same decide the same: there is no node that others have to ask. [`Key`] and its score
 //! are the hash that all agree on; [`Cluster`] stands on them and sends viewers where their film is
-//! warm, and no node gets much more than its part; [`relaying_tree`] says from whom a node takes a
+//! warm, and no node gets much more than its part; [`answer_pull`] says from whom a node takes a
 //! channel that another one receives; [`Lease`] and [`Fence`], on which a [`Claim`] stands, see to
 //! it that one node receives it. What nodes tell each other of themselves is an [`Entry`], and of a
 //! channel a [`ChannelEntry`].
@@ -15,7 +15,7 @@ pub mod entry;
 mod hops;
 mod key;
 mod lease;
-mod tree;
+pub mod relay;
 
 pub use channel::{ChannelEntry, ChannelEntryError};
 pub use claim::{
@@ -23,7 +23,7 @@ pub use claim::{
 };
 pub use cluster::{Asked, Bounds, Cluster, Decision, Film, Node, Ranking};
 pub use entry::{Addresses, Entry, EntryError, Scheme, WarmFilm, is_node_name};
-pub use hops::{Trace, redirects_of, with_redirects};
+pub use hops::{Trace, redirects_of, with_redirects, with_trace};
 pub use key::Key;
 pub use lease::{Fence, Lease, LeaseTimes, Stale, Token};
-pub use tree::{Link, relaying_tree};
+pub use relay::{FedNode, PullAnswer, Puller, answer_pull};

@@ -129,11 +129,12 @@ function told(status, by) {
     const rate = (now, then) => bits((8 * Math.max(now - then, 0)) / by.seconds);
     return [it.name, it.input, it.state, rate(it.received.bytes, last.received.bytes),
       String(it.received.missing), String(it.players), String(it.members),
-      rate(it.sent.bytes, last.sent.bytes)];
+      rate(it.sent.bytes, last.sent.bytes), it.publishers.active ?? "-",
+      standby(it.publishers)];
   }));
   status.channels.forEach((it, at) => {
     const row = of("channel-rows").rows[at];
-    const cell = row.cells[8] ?? row.insertCell();
+    const cell = row.cells[10] ?? row.insertCell();
     const name = it.input === "published" ? it.name : undefined;
     if (cell.firstChild?.dataset?.name === name) {
       return;
@@ -296,6 +297,12 @@ async function reload() {
   } finally {
     button.disabled = false;
   }
+}
+
+// Who stands by, since when, and how often it has taken over.
+function standby(of) {
+  const since = of.standby ? `${of.standby}, for ${Math.round(of.standby_ns / 1e9)} s` : "-";
+  return of.switches > 0 ? `${since}; switched ${of.switches}×` : since;
 }
 
 // A button that lets the publisher of a channel go.

@@ -44,6 +44,7 @@ export function tellNodes(said, rows, of) {
   rows(of("cluster-channel-rows"), said.channels.slice(0, ROWS).map((it) => [
     it.channel, it.is_this ? `${it.node}, this one` : it.node,
     it.lease === null ? "none: for this node's viewers alone" : String(it.lease),
+    it.standby ?? "-",
   ]));
   of("cluster-channels").hidden = said.channels.length === 0;
   const ignored = said.ignored.slice(0, ROWS).map((it) => `${it.key}: ${it.reason}`);
