@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{DEMO, LONG, ONRUSH, clip, wait_until};
+use common::{DEMO, LONG, ONRUSH, clip, gst_plays_to_the_end, wait_until};
 
 mod common;
 
@@ -112,6 +112,23 @@ fn play(server: &Server) -> InterleavedClient {
     client
 }
 
+/// Where a viewer is sent, without what it is called there; and that.
+fn traced(location: Option<String>) -> (String, String) {
+    let location = location.expect("it is sent on");
+    let (before, trace) = location.split_once("trace=").expect(&location);
+    assert!(trace.len() == 16, "{location}");
+    (before[..before.len() - 1].to_owned(), trace.to_owned())
+}
+
+fn assert_told(server: &Server, trace: &str, words: &[&str]) {
+    let is_told = || {
+        let log = server.process.log();
+        let mut lines = log.lines().filter(|line| line.contains(trace));
+        lines.any(|line| words.iter().all(|word| line.contains(word)))
+    };
+    wait_until(&format!("{trace} {words:?}"), is_told);
+}
+
 #[test]
 fn the_api_sends_clients_on() {
     let server = Server::start(&[]);
@@ -119,9 +136,20 @@ fn the_api_sends_clients_on() {
         server.drain(&["--to", "rtsp://192.0.2.8:8600/"]),
         "rtsp://192.0.2.8:8600/"
     );
-    let there = Some("rtsp://192.0.2.8:8600/clip.ts?x=y".to_owned());
-    assert_eq!(server.describe(), (302, there));
-    for target in ["/clip.ts?x=y", "/clip.ts/hls/index.m3u8", "/"] {
+    let (status, location) = server.describe();
+    assert_eq!(status, 302);
+    let (location, trace) = traced(location);
+    assert_eq!(location, "rtsp://192.0.2.8:8600/clip.ts?x=y");
+    assert_told(&server, &trace, &["\"clip.ts\"", "rtsp://192.0.2.8:8600/"]);
+    for target in ["/clip.ts?x=y", "/clip.ts/hls/index.m3u8?x=y"] {
+        let (status, location) = server.get(target);
+        assert_eq!(status, 307);
+        let there = format!("http://192.0.2.8:{}{target}", server.http.port());
+        assert_eq!(traced(location).0, there);
+    }
+    // Who has a number keeps it; what is no viewer has none.
+    let segment = "/clip.ts/hls/video/0123456789abcdef/1.ts";
+    for target in ["/clip.ts?trace=00000000000000af", segment, "/"] {
         let there = format!("http://192.0.2.8:{}{target}", server.http.port());
         assert_eq!(server.get(target), (307, Some(there)));
     }
@@ -158,8 +186,12 @@ fn a_signal_sends_clients_on_and_waits_for_them() {
         server.process.signal(Signal::TERM).unwrap();
         let request = viewer.server_request().unwrap();
         let there = "rtsp://192.0.2.8/clip.ts";
-        assert_eq!(request.header("Location"), Some(there));
-        assert_eq!(server.describe(), (302, Some(format!("{there}?x=y"))));
+        let location = request.header("Location").map(str::to_owned);
+        let (location, trace) = traced(location);
+        assert_eq!(location, there);
+        assert_told(&server, &trace, &["is sent on for \"clip.ts\""]);
+        let (status, location) = server.describe();
+        assert_eq!((status, traced(location).0), (302, format!("{there}?x=y")));
         assert!(server.process.is_running().unwrap());
         match is_impatient {
             true => server.process.signal(Signal::TERM).unwrap(),
@@ -205,8 +237,11 @@ fn players_follow_to_the_other_server() {
     gst.args(["-q", "rtspsrc", "protocols=tcp"]);
     gst.arg(format!("location={}", server.url()));
     gst.args(["!", "rtpmp2tdepay", "!", "fakesink"]);
-    let (status, log) = Process::run(&mut gst, LONG).unwrap();
-    assert!(status.success(), "{log}");
+    gst_plays_to_the_end(&mut gst);
+    let log = server.process.log();
+    let mut traces = log.lines().filter_map(|line| line.split_once(" trace "));
+    let (_, of_first) = traces.next().expect(&log);
+    assert_told(&other, &of_first[..16], &["session ", " starts: "]);
     assert_eq!((server.sessions().1, other.sessions().1), (0, 3));
 }
 
@@ -258,5 +293,6 @@ fn a_publisher_that_knows_no_redirect_goes_on() {
     assert!(publisher.is_running().unwrap(), "{}", publisher.log());
     let mut client = Client::connect(server.rtsp).unwrap();
     let answer = client.request("DESCRIBE", &url, &[]).unwrap();
-    assert_eq!(answer.header("Location"), Some("rtsp://192.0.2.8/live/cam"));
+    let location = answer.header("Location").map(str::to_owned);
+    assert_eq!(traced(location).0, "rtsp://192.0.2.8/live/cam");
 }

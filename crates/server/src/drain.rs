@@ -3,14 +3,19 @@
 //! It is begun and ended on any thread, by the API or a signal, and looked at by all services. The
 //! lock is taken only while a drain is on.
 
+use std::fmt::Display;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use onrush_wire::route::Trace;
 use onrush_wire::rtsp::RedirectTarget;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tracing::info;
+
+use crate::random::random;
 
 /// Where clients are sent on to when a server drains, and how long those may stay that do not go.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,6 +64,15 @@ impl Redirection {
     /// Whether those who have not gone have stayed for too long.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.until
+    }
+
+    /// What `peer` is called here and there, who is sent on for `path`: what it is called already,
+    /// or a new number. Says so in the log.
+    pub(crate) fn trace(&self, known: Option<Trace>, peer: IpAddr, path: impl Display) -> Trace {
+        let trace = known.unwrap_or_else(|| Trace::new(u64::from_ne_bytes(random())));
+        let to = &self.to;
+        info!("trace {trace}: {peer} is sent on for {path} to {to}");
+        trace
     }
 }
 

@@ -36,6 +36,7 @@ use super::tracks::no_range;
 use super::tunnel::Tunnel;
 use super::{Control, Escaped, log_panic};
 use crate::byte_stream::ByteStream;
+use crate::cluster::Feed;
 use crate::drain::Redirection;
 use crate::refusals::REFUSALS;
 
@@ -59,9 +60,16 @@ pub(super) struct Connection {
     /// Its client was described a film that is played here: that it is set up elsewhere is not
     /// what it has been told.
     is_described: bool,
-    /// What another node called the client, if what it was described last says that: its next URLs
-    /// are made of the description's, which has no query.
+    /// What another node has to do with the client, if what it was described last says that.
+    of_node: Option<Box<OfNode>>,
+}
+
+/// What another node has to do with a client.
+struct OfNode {
+    /// What it called the client: its next URLs are made of the description's, which has no query.
     trace: Option<Trace>,
+    /// It is the client, and takes this of a channel.
+    feed: Option<Feed>,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -103,7 +111,7 @@ impl Connection {
             granted: None,
             publisher: None,
             is_described: false,
-            trace: None,
+            of_node: None,
         })
     }
 
@@ -266,9 +274,12 @@ impl Connection {
             Intent::Options { session } => Ok(self.of_any(Reply::options(), session)),
             Intent::KeepAlive { session } => Ok(self.of_any(Reply::ok(), session)),
             Intent::Describe { path, srtp } => {
+                // The one of before first: a node comes by one way.
+                self.of_node = None;
+                self.of_node = self.of_node(request, &path)?.map(Box::new);
                 let described = self.describe(request, &path, srtp).await;
                 self.is_described |= described.is_ok();
-                self.trace = Trace::of(&request.uri);
+                self.of_node.take_if(|_| described.is_err());
                 described
             }
             Intent::Setup {
@@ -355,7 +366,7 @@ impl Connection {
         let keys = srtp.agree(&control.secret, of, (transport, request))?;
         let client = self.client(transport, keys)?.with_blocksize(blocksize);
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
-        track.set_trace(Trace::of(&request.uri).or(self.trace));
+        track.set_trace(Trace::of(&request.uri).or_else(|| self.of_node.as_ref()?.trace));
         let served = track.served();
         let mut reply = Reply::ok().with(headers::TRANSPORT, transport.answer(served));
         let answer = client.srtp.and_then(|keys| keys.answer(served.ssrc));

@@ -297,6 +297,9 @@ impl Control {
             self.balance();
             self.tell_cluster();
             self.content.pulls.want_awaited();
+            if let Some(cluster) = self.statistics.cluster.get() {
+                cluster.let_go_if_draining();
+            }
             let files: Vec<Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());

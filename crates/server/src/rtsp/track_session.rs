@@ -92,7 +92,16 @@ impl TrackSession {
         })
     }
 
-    /// Another node, which sent the client here, called it so.
+    /// What it plays, for the log.
+    pub(super) fn name(&self) -> String {
+        self.delivery.name()
+    }
+
+    /// What the client is called in logs, if it was sent here or is sent on.
+    pub(super) fn trace(&self) -> Option<Trace> {
+        self.trace.get()
+    }
+
     pub(super) fn set_trace(&self, trace: Option<Trace>) {
         self.trace.set(trace);
     }
@@ -305,7 +314,7 @@ impl TrackSession {
         let (ip, name) = (self.peer_ip(), self.delivery.name());
         let packets = self.delivery.describe();
         let path_name = self.delivery.path_name(path_name);
-        let trace = self.trace();
+        let trace = self.trace_told();
         info!("session {id} starts: {ip} plays {name} {range}, {packets}, path {path_name}{trace}");
     }
 
@@ -326,13 +335,12 @@ impl TrackSession {
             self.peer_ip(),
             self.delivery.name(),
             played.as_secs_f64(),
-            self.trace(),
+            self.trace_told(),
         );
     }
 
-    /// For the log: what another node called the viewer that it sent here.
-    fn trace(&self) -> String {
-        let trace = self.trace.get();
+    fn trace_told(&self) -> String {
+        let trace = self.trace();
         trace.map_or_else(String::new, |trace| format!(", trace {trace}"))
     }
 

@@ -1,12 +1,14 @@
 //! What a client is told of a presentation before it sets it up.
 
 use onrush_wire::route::channel::lease_of;
+use onrush_wire::route::{Puller, Trace};
 use onrush_wire::rtsp::{self, Reply, Request, SrtpParameter, StatusCode};
 
 use super::super::groups;
 use super::super::presentation::Presentation;
 use super::super::srtp::Wish;
-use super::Connection;
+use super::{Connection, OfNode};
+use crate::cluster::{Feed, NotFed};
 
 impl Connection {
     pub(super) async fn describe(
@@ -16,15 +18,6 @@ impl Connection {
         srtp: Option<SrtpParameter>,
     ) -> Result<Reply, Reply> {
         let control = self.control();
-        // A node that takes a channel from this one is not to be given what this one takes from
-        // another, or the two would wait for each other.
-        let cluster = control.statistics.cluster.get();
-        if let (Some(cluster), Some(lease)) = (cluster, lease_of(&request.uri))
-            && !cluster.has_lease(path, lease)
-        {
-            let note = format!("{path} is not received here by lease {lease}");
-            return Err(Reply::refusal(StatusCode::NotFound, &note));
-        }
         let presentation = Presentation::open(control, path).await?;
         let (local, uri) = (self.socket.local(), &request.uri);
         let secret = (&control.secret, control.config.tls.srtp);
@@ -38,6 +31,35 @@ impl Connection {
         let group = groups::described(control, &presentation, uri, local)?;
         let description = presentation.describe(local.ip(), group, &[])?;
         Ok(Reply::description(&base, description))
+    }
+
+    /// What another node has to do with who asks for that.
+    pub(super) fn of_node(&self, request: &Request, path: &str) -> Result<Option<OfNode>, Reply> {
+        let feed = self.feed(request, path)?;
+        let trace = Trace::of(&request.uri);
+        let is_one = feed.is_some() || trace.is_some();
+        Ok(is_one.then_some(OfNode { trace, feed }))
+    }
+
+    /// What another node takes of a channel from here, if it is one that asks; it may be sent on.
+    fn feed(&self, request: &Request, path: &str) -> Result<Option<Feed>, Reply> {
+        let cluster = self.control().statistics.cluster.get();
+        let (Some(cluster), Some(lease)) = (cluster, lease_of(&request.uri)) else {
+            return Ok(None);
+        };
+        let puller = Puller::of(&request.uri);
+        match cluster.feed(path, lease, puller.as_ref()) {
+            Ok(feed) => Ok(feed),
+            Err(NotFed::SentOn(location)) => Err(Reply::moved(&location)),
+            Err(NotFed::NotHere) => {
+                let note = format!("{path} is not here by lease {lease}");
+                Err(Reply::refusal(StatusCode::NotFound, &note))
+            }
+            Err(NotFed::Full) => {
+                let note = "as many nodes take it from here as may (cluster.pulls_max)";
+                Err(Reply::refusal(StatusCode::NotEnoughBandwidth, note))
+            }
+        }
     }
 
     /// Whether packets are to be encrypted, and whether the client may be told a key.

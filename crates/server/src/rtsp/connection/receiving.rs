@@ -11,23 +11,32 @@ use tokio::time::{Instant, sleep};
 
 use super::super::interleaving::PACKET_BYTES_MAX;
 use super::{Connection, Received};
+use crate::cluster::Feed;
 
 /// Why a connection that waits for a request goes on.
 enum Woken {
     Readable,
-    /// Clients are to be sent on.
+    /// Clients are to be sent on, or a node is to be let go.
     Draining,
     /// Nothing has come for so long.
     Late,
 }
 
 impl Connection {
+    /// What another node takes of a channel by this connection.
+    fn feeds(&self) -> impl Iterator<Item = &Feed> {
+        self.of_node.iter().filter_map(|it| it.feed.as_ref())
+    }
+
     /// The next request; `None` once the client has closed or has been silent for too long.
     pub(super) async fn receive(&mut self) -> io::Result<Option<Received>> {
         let mut is_begun = false;
         let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
             if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+                return Ok(None);
+            }
+            if self.feeds().any(|it| it.is_over(None)) {
                 return Ok(None);
             }
             if let Some(received) = self.next() {
@@ -51,7 +60,8 @@ impl Connection {
                 if let Poll::Ready(ready) = readiness {
                     return Poll::Ready(ready.map(|()| Woken::Readable));
                 }
-                if self.redirection_due().is_some() {
+                let mut feeds = self.feeds();
+                if self.redirection_due().is_some() || feeds.any(|it| it.is_over(Some(context))) {
                     return Poll::Ready(Ok(Woken::Draining));
                 }
                 if let Some(interleaving) = &self.interleaving {

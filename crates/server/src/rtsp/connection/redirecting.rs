@@ -11,13 +11,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::http::in_url;
-use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects};
+use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
 use onrush_wire::rtsp::{
     ClientAnswer, ELEMENTARY, Method, Redirect, RedirectTarget, Reply, Request, State, Target,
     take_srtp, track,
 };
 use tracing::debug;
 
+use super::super::Escaped;
 use super::super::session::Session;
 use super::{Connection, Received};
 use crate::cluster;
@@ -71,10 +72,23 @@ impl Connection {
             return None;
         }
         let location = match self.redirection() {
-            Some(to) => to.to.of_rtsp(&request.uri, self.is_encrypted()),
+            Some(to) => self.elsewhere(request, &to),
             None => self.home(request),
         };
         location.map(|location| Reply::moved(&location))
+    }
+
+    /// The URL at the server that takes this one's clients. Viewers have a number from here on.
+    fn elsewhere(&self, request: &Request, redirection: &Redirection) -> Option<String> {
+        let uri = match Target::parse(&request.uri) {
+            Ok(Target::Path(path)) if request.method != Method::Announce => {
+                let known = Trace::of(&request.uri);
+                let trace = redirection.trace(known, self.peer_ip(), Escaped(&path));
+                with_trace(&request.uri, trace)
+            }
+            _ => request.uri.clone(),
+        };
+        redirection.to.of_rtsp(&uri, self.is_encrypted())
     }
 
     /// The URL at the node whose film it is, if that is another than this one.
@@ -128,7 +142,9 @@ impl Connection {
             let is_stored = session.media().is_some();
             let position_ns = is_stored.then(|| session.position_ns());
             let told = (session.id(), position_ns);
-            self.send_redirect(&url, told, redirection).await?;
+            let there = with_trace(&url, trace_of(&session, redirection));
+            self.send_redirect([&url, &there], told, redirection)
+                .await?;
         }
         let Some(publisher) = &mut self.publisher else {
             return Ok(());
@@ -139,16 +155,18 @@ impl Connection {
         let (session, path) = (publisher.session, in_url(publisher.path()).to_string());
         let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
         let url = format!("{scheme}://{}/{}", self.socket.local(), path);
-        self.send_redirect(&url, (session, None), redirection).await
+        self.send_redirect([&url, &url], (session, None), redirection)
+            .await
     }
 
+    /// Sends a client on, from a URL here to that `there`, but for its server.
     async fn send_redirect(
         &mut self,
-        url: &str,
+        [url, there]: [&str; 2],
         (session, position_ns): (onrush_wire::rtsp::SessionId, Option<u64>),
         redirection: &Redirection,
     ) -> io::Result<()> {
-        let Some(location) = redirection.to.of_rtsp(url, self.is_encrypted()) else {
+        let Some(location) = redirection.to.of_rtsp(there, self.is_encrypted()) else {
             return Ok(());
         };
         let cseq = self.control().next_cseq();
@@ -178,4 +196,17 @@ impl Connection {
         let ClientAnswer { status, cseq } = answer;
         debug!("{peer}: answers {status} to {cseq:?}");
     }
+}
+
+/// What the client of a session that is sent on is called, here and there.
+fn trace_of(session: &Session, redirection: &Redirection) -> Trace {
+    let tracks = session.tracks();
+    let first = &tracks[0];
+    let name = match session.media() {
+        Some(media) => Escaped(media.name()).to_string(),
+        None => first.name(),
+    };
+    let trace = redirection.trace(first.trace(), first.peer_ip(), name);
+    tracks.iter().for_each(|it| it.set_trace(Some(trace)));
+    trace
 }
