@@ -2,18 +2,20 @@
 //! becomes of viewers when the store has a bad day.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
 use onrush_testkit::film::{Container, film};
 use onrush_testkit::http_client::{Client, Response};
-use onrush_testkit::process::Process;
-use onrush_testkit::testbed::{Mode, SND_IPV4};
+use onrush_testkit::process::{Process, Signal};
+use onrush_testkit::testbed::{Mode, SND_IPV4, Testbed};
 use onrush_testkit::{require_programs, require_root};
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
 use common::{KEEP_ALIVE, LONG, ONRUSH, Site, Viewer, clip, serve_arguments, wait_until, watch};
@@ -25,14 +27,25 @@ mod s3;
 /// A server of the films in `folder` of a bucket, each a name and a file.
 fn serve(films: &[(&str, &Path)], arguments: &[&str]) -> (Store, Site) {
     let (testbed, media) = Site::prepare(Mode::Uso);
+    let store = store_of(films, &testbed);
+    let command = command(&testbed, &store, media.path(), arguments);
+    let site = Site::serve_by(testbed, media, command);
+    (store, site)
+}
+
+fn store_of(films: &[(&str, &Path)], testbed: &Testbed) -> Store {
     let store = Store::start(&testbed.snd);
     for (name, file) in films {
         store.put(&testbed.snd, &format!("cinema/{name}"), file);
     }
+    store
+}
+
+fn command(testbed: &Testbed, store: &Store, cache: &Path, arguments: &[&str]) -> Command {
     let mut command = testbed.snd.command(ONRUSH);
     let url = format!("s3://{BUCKET}/cinema");
     command.args(serve_arguments(Path::new(&url)));
-    command.arg(format!("--object-cache={}", media.path().display()));
+    command.arg(format!("--object-cache={}", cache.display()));
     command
         .args([
             "--cache=64MiB",
@@ -40,9 +53,8 @@ fn serve(films: &[(&str, &Path)], arguments: &[&str]) -> (Store, Site) {
             "--metrics=10.77.0.1:9554",
         ])
         .args(arguments);
-    of_store(&mut command, &store);
-    let site = Site::serve_by(testbed, media, command);
-    (store, site)
+    of_store(&mut command, store);
+    command
 }
 
 /// Says where the store is, and who asks.
@@ -123,6 +135,72 @@ fn ffmpeg_gets_an_mp4_of_a_bucket_by_rtsp_and_hls() {
     }
     let bytes = fs::metadata(&mp4).unwrap().len();
     assert_once(&store, &site, "film.mp4", bytes.div_ceil(1 << 20));
+    site.stop();
+}
+
+#[test]
+fn stores_and_a_folder_are_libraries_of_one_server() {
+    require_root!();
+    require_programs!("curl", "ffmpeg");
+    let mp4 = film(Container::Mp4, 4_000_000, 12).unwrap();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    let cache = tempfile::tempdir().unwrap();
+    fs::write(media.path().join("clip.ts"), clip(2.0)).unwrap();
+    let store = store_of(&[("film.mp4", &mp4)], &testbed);
+    let mut command = testbed.snd.command(ONRUSH);
+    let folder = format!("films={}", media.path().display());
+    let [archive, again] = ["archive", "again"].map(|it| format!("{it}=s3://{BUCKET}/cinema"));
+    let arguments = serve_arguments(media.path()).into_iter().enumerate();
+    command.args(arguments.filter_map(|(n, it)| (n != 1).then_some(it)));
+    command.args([folder, archive, again].map(|it| format!("--library={it}")));
+    command.arg(format!("--object-cache={}", cache.path().display()));
+    command.args([
+        "--cache=64MiB",
+        "--http=10.77.0.1:8080",
+        "--ftp=10.77.0.1:2121",
+    ]);
+    command.arg("--metrics=10.77.0.1:9554");
+    of_store(&mut command, &store);
+    let site = Site::serve_by(testbed, media, command);
+    let wanted = pictures(Command::new("ffmpeg"), mp4.to_str().unwrap());
+    for source in [
+        site.url("archive/film.mp4"),
+        "http://10.77.0.1:8080/archive/film.mp4/hls/index.m3u8".to_owned(),
+    ] {
+        let got = pictures(site.testbed.rcv.command("ffmpeg"), &source);
+        assert!(got == wanted, "{source}");
+    }
+    let bytes = fs::metadata(&mp4).unwrap().len();
+    assert_once(&store, &site, "film.mp4", bytes.div_ceil(1 << 20));
+    // Two libraries are two, also if they lie in one folder of a store.
+    let before = counted(&site, "bytes");
+    assert!(get(&site, "/again/film.mp4", "").body == fs::read(&mp4).unwrap());
+    assert!(counted(&site, "bytes") >= before + bytes);
+    assert!(get(&site, "/films/clip.ts", "").body == clip(2.0));
+    for none in [
+        "/film.mp4",
+        "/clip.ts",
+        "/films/film.mp4",
+        "/archive/clip.ts",
+        "/other/film.mp4",
+    ] {
+        assert_eq!(get(&site, none, "").status, 404, "{none}");
+    }
+    let list = |path: &str| {
+        let mut curl = site.testbed.rcv.command("curl");
+        let url = format!("ftp://10.77.0.1:2121/{path}");
+        let output = curl.args(["-s", "--list-only", &url]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(list(""), "again\narchive\nfilms\n");
+    assert_eq!(
+        (list("archive/"), list("films/")),
+        ("film.mp4\n".into(), "clip.ts\n".into())
+    );
+    for blocks in ["onrush-blocks-archive", "onrush-blocks-again"] {
+        let files = fs::read_dir(cache.path().join(blocks)).unwrap();
+        assert!(files.count() > 0, "{blocks}");
+    }
     site.stop();
 }
 
@@ -384,5 +462,215 @@ fn a_download_ends_early_when_the_store_goes_and_nothing_else() {
     let rest = get(&site, "/large.mp4", &more);
     assert_eq!(rest.status, 206, "{}", rest.status);
     assert!(rest.body == bytes[part.len()..]);
+    site.stop();
+}
+
+/// Another server with the cache of one that was killed, or was told to end.
+fn again(site: Site, store: &Store, is_killed: bool, arguments: &[&str]) -> Site {
+    let Site {
+        mut server,
+        testbed,
+        media,
+    } = site;
+    match is_killed {
+        true => server.signal(Signal::KILL).unwrap(),
+        false => server.signal(Signal::INT).unwrap(),
+    }
+    server.wait(LONG).unwrap();
+    let command = command(&testbed, store, media.path(), arguments);
+    Site::serve_by(testbed, media, command)
+}
+
+/// The only file of blocks in a cache.
+fn file_of_blocks(cache: &Path) -> PathBuf {
+    let files = fs::read_dir(cache.join("onrush-blocks")).unwrap();
+    let files = files.map(|it| it.unwrap().path());
+    let mut files = files.filter(|it| it.extension().is_some_and(|it| it == "blocks"));
+    let file = files.next().unwrap();
+    assert!(files.next().is_none());
+    file
+}
+
+// SPECIFICATION.md: 73
+#[test]
+fn blocks_outlive_the_server_and_damaged_ones_never_leave() {
+    require_root!();
+    require_programs!("curl");
+    let (clip, ts) = clip_file(20.0);
+    let sandbox = ["--sandbox=require"];
+    let (store, site) = serve(&[("clip.ts", clip.path())], &sandbox);
+    assert!(get(&site, "/clip.ts", "").body == *ts);
+    let (asked, blocks) = (store.asked("clip.ts"), ts.len().div_ceil(1 << 20) as u64);
+    assert!(asked.len() as u64 >= blocks, "{asked:?}");
+    // Told to end, and killed: nothing is asked for again, by whatever protocol.
+    let site = again(site, &store, false, &sandbox);
+    assert_eq!(counted(&site, "cached_bytes"), blocks << 20);
+    assert!(get(&site, "/clip.ts", "").body == *ts);
+    assert_eq!(counted(&site, "kept"), blocks);
+    let site = again(site, &store, true, &sandbox);
+    watch(&site.testbed, "clip.ts", &ts, None);
+    assert!(get(&site, "/clip.ts", "").body == *ts);
+    assert_eq!(counted(&site, "kept"), blocks);
+    assert_eq!(store.asked("clip.ts"), asked);
+    // One bit of the second block.
+    let file = file_of_blocks(site.media.path());
+    let file = File::options().read(true).write(true).open(file).unwrap();
+    let (mut byte, place) = ([0], (1 << 20) + 4_321);
+    file.read_exact_at(&mut byte, place).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], place).unwrap();
+    let site = again(site, &store, true, &sandbox);
+    watch(&site.testbed, "clip.ts", &ts, None);
+    assert!(get(&site, "/clip.ts", "").body == *ts);
+    let asked_again = &store.asked("clip.ts")[asked.len()..];
+    let is_second = |range: &String| range == "bytes=1048576-2097151";
+    assert!(!asked_again.is_empty() && asked_again.iter().all(is_second));
+    assert_eq!(counted(&site, "damaged"), 1);
+    assert_eq!(counted(&site, "kept"), blocks - 1);
+    let said = site.server.log();
+    assert!(said.contains("block 1 is damaged on the disk"), "{said}");
+    file.read_exact_at(&mut byte, place).unwrap();
+    assert_eq!(byte[0], ts[usize::try_from(place).unwrap()]);
+    let said = site.stop();
+    assert!(!said.contains("was refused (EPERM)"), "{said}");
+}
+
+#[test]
+fn a_cache_of_another_server_is_refused_with_its_process() {
+    require_root!();
+    let (store, site) = serve(&[], &[]);
+    let mut second = site.testbed.snd.command(ONRUSH);
+    second.args(["serve", "s3://films", "--state=off", "--rtsp=127.0.0.1:0"]);
+    second.arg(format!("--object-cache={}", site.media.path().display()));
+    of_store(&mut second, &store);
+    let (status, said) = Process::run(&mut second, LONG).unwrap();
+    assert_eq!(status.code(), Some(2), "{said}");
+    let process = format!("process {} keeps its blocks here", site.server.id());
+    assert!(
+        said.contains(&process) && said.contains("name another"),
+        "{said}"
+    );
+    site.stop();
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told_at_the_start() {
+    require_root!();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    let store = store_of(&[], &testbed);
+    let file = media.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut server = command(&testbed, &store, &file, &[]);
+    let (status, said) = Process::run(&mut server, LONG).unwrap();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("name a folder of a local disk with --object-cache"),
+        "{said}"
+    );
+}
+
+/// A disk of its own, as large as told.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mounted(at: &Path, size: &str) -> Self {
+        fs::create_dir(at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args([
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("size={size},mode=700"),
+            "none",
+        ]);
+        assert!(mount.arg(at).status().unwrap().success());
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("--lazy").arg(&self.0).status());
+    }
+}
+
+/// The cache may have 64 MiB and its disk has 6: each byte comes all the same.
+#[test]
+fn a_full_disk_makes_the_cache_smaller_and_nothing_else() {
+    require_root!();
+    require_programs!("curl", "ffmpeg", "mount");
+    let mp4 = film(Container::Mp4, 8_000_000, 20).unwrap();
+    let bytes = fs::read(&mp4).unwrap();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    let store = store_of(&[("film.mp4", &mp4)], &testbed);
+    let disk = Disk::mounted(&media.path().join("disk"), "6m");
+    assert!(bytes.len() > 12 << 20, "{} bytes", bytes.len());
+    let of = command(&testbed, &store, &disk.0, &[]);
+    let site = Site::serve_by(testbed, media, of);
+    for _ in 0..2 {
+        let whole = get(&site, "/film.mp4", "");
+        assert!(whole.body == bytes, "{} bytes", whole.body.len());
+    }
+    assert!(counted(&site, "cached_bytes") <= 6 << 20);
+    let said = site.stop();
+    let lines = said.matches("blocks go before there are as many").count();
+    assert_eq!(lines, 1, "{said}");
+}
+
+/// Ends the process that took over.
+struct Successor(Pid);
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::KILL).unwrap_or_default();
+        let stat = format!("/proc/{}/stat", self.0.as_raw_nonzero());
+        // Whoever has to wait for it may never do so.
+        let is_over = || !fs::read_to_string(&stat).is_ok_and(|it| !it.contains(") Z "));
+        let tries = std::iter::repeat_with(|| thread::sleep(KEEP_ALIVE)).take(60);
+        tries.take_while(|()| !is_over()).for_each(drop);
+    }
+}
+
+/// While the one before serves somebody, a successor has what that one has, and its own beside it;
+/// then it has the folder, and whoever comes behind both has all of it.
+#[test]
+fn a_successor_has_the_blocks_of_the_server_before_it() {
+    require_root!();
+    require_programs!("curl");
+    let (clip, ts) = clip_file(20.0);
+    let films = [("clip.ts", clip.path()), ("new.ts", clip.path())];
+    let sandbox = ["--sandbox=require"];
+    let (store, site) = serve(&films, &sandbox);
+    assert!(get(&site, "/clip.ts", "").body == *ts);
+    let asked = store.asked("clip.ts");
+    let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
+    viewer.play(None);
+    site.server.signal(Signal::USR2).unwrap();
+    let line = site.server.wait_for_line("serves from now on", LONG);
+    let line = line.unwrap_or_else(|| panic!("{}", site.server.log_tail()));
+    let words: Vec<_> = line.split(' ').collect();
+    let at = words.iter().position(|it| *it == "process").unwrap();
+    let number = words[at + 1].parse().unwrap();
+    let successor = Successor(Pid::from_raw(number).unwrap());
+    for name in ["/clip.ts", "/new.ts"] {
+        assert!(get(&site, name, "").body == *ts);
+    }
+    // The one before may accept a connection in the moment in which it ceases to.
+    wait_until("the successor has blocks of the one before", || {
+        assert!(get(&site, "/clip.ts", "").body == *ts);
+        counted(&site, "kept") > 0
+    });
+    assert_eq!(store.asked("clip.ts"), asked);
+    // Its viewer gets the rest from the one before, which ends then.
+    let came = viewer.finish();
+    assert!(came.rtp.len() > 1_000, "{}", came.rtp.len());
+    let told = site.server.wait_for_line("is this process's now", LONG);
+    assert!(told.is_some(), "{}", site.server.log_tail());
+    drop(successor);
+    let asked = (asked, store.asked("new.ts"));
+    let site = again(site, &store, true, &sandbox);
+    for name in ["/clip.ts", "/new.ts"] {
+        assert!(get(&site, name, "").body == *ts);
+    }
+    assert_eq!((store.asked("clip.ts"), store.asked("new.ts")), asked);
     site.stop();
 }

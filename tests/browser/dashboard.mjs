@@ -72,6 +72,7 @@ function status(count, second) {
   const channel = (number) => ({
     name: `channel ${number}`, input: number === 2 ? "published" : `rtp://239.1.1.${number}:5004`,
     state: number === 3 ? "silent" : "live", players: count, members: number,
+    publishers: { active: "10.0.0.9:5004", standby: null, standbys: 0, standby_ns: 0, switches: 0 },
     received: { bytes: second * 500_000, missing: number * 3 }, sent: { bytes: second * 9e6 },
   });
   return {
@@ -169,8 +170,9 @@ async function ofCluster(page, count) {
   ].join("\n"), rows.join("\n"));
   const channels = await page.$$eval("#cluster-channel-rows td", (all) =>
     all.map((it) => it.textContent));
-  assert(channels.join(" | ") === "live/cam | node-1, this one | 7 | live/eye | node-1, this one | " +
-    "none: for this node's viewers alone | live/news | node-3 | 9", channels.join(" | "));
+  assert(channels.join(" | ") === "live/cam | node-1, this one | 7 | - | " +
+    "live/eye | node-1, this one | none: for this node's viewers alone | - | " +
+    "live/news | node-3 | 9 | -", channels.join(" | "));
   assert(ignored === "", ignored);
 }
 

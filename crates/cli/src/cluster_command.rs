@@ -116,8 +116,19 @@ fn table(said: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             (true, None) => ", this one, for its own viewers: no lease".to_owned(),
             (false, lease) => format!(", lease {}", lease.unwrap_or(0)),
         };
+        let standby = channel["standby"].as_str();
+        let standby = standby.map(|node| format!(", standby at node {node}"));
+        let from = channel["pulled_from"].as_str();
+        let from = from.map(|node| format!(", taken from node {node}"));
+        let by = channel["pulled_by"].as_u64().filter(|count| *count > 0);
+        let by = by.map(|count| format!(", nodes fed from here: {count}"));
+        let (from, by) = (from.unwrap_or_default(), by.unwrap_or_default());
         let (channel, node) = (text(&channel["channel"]), text(&channel["node"]));
-        writeln!(out, "channel    {channel}: node {node}{note}")?;
+        let standby = standby.unwrap_or_default();
+        writeln!(
+            out,
+            "channel    {channel}: node {node}{note}{standby}{from}{by}"
+        )?;
     }
     for entry in said["ignored"].as_array().unwrap_or(&none) {
         let (key, reason) = (text(&entry["key"]), text(&entry["reason"]));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_server::config::ClusterConfig;
-use onrush_wire::route::is_node_name;
+use onrush_wire::route::{is_node_name, relay};
 use url::Url;
 
 use onrush_cli::units::{Rate, Time, within};
@@ -72,6 +72,15 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_name = "RATE", hide_short_help = true, requires = "cluster",
           value_parser = within(Rate(CAPACITY_MIN), Rate(CAPACITY_MAX)))]
     cluster_capacity: Option<Rate>,
+
+    /// How many nodes may take one channel from this node at once
+    ///
+    /// Whoever else asks is sent on to one of these, so that a channel reaches many nodes by a
+    /// tree. More make it flatter and cost this node as much more of its network.
+    #[arg(long, value_name = "N", hide_short_help = true, requires = "cluster",
+          default_value_t = relay::PULLS_MAX,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(relay::PULLS_LIMIT)))]
+    cluster_pulls_max: u16,
 }
 
 /// How a node finds its cluster.
@@ -112,6 +121,7 @@ impl ClusterOptions {
             node,
             host: host.clone(),
             capacity_bps: self.cluster_capacity.map(|rate| rate.0),
+            pulls_max: self.cluster_pulls_max.into(),
         }))
     }
 

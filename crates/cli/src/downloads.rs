@@ -168,6 +168,11 @@ pub(crate) struct DownloadSchedule {
 }
 
 impl DownloadOptions {
+    /// Whether files are taken.
+    pub(crate) const fn takes_files(&self) -> bool {
+        self.uploads.uploads
+    }
+
     /// The settings; `is_default` says that nobody told where RTSP listens either.
     ///
     /// # Errors

@@ -14,7 +14,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::configuration::{self, CONFIG_BYTES_MAX};
-use crate::objects;
 
 /// The settings that `text` makes, which is TOML as docs/configuration.md describes it.
 ///
@@ -28,14 +27,14 @@ pub fn config_of(text: &str) -> anyhow::Result<Config> {
         bail!("{bytes} bytes are no configuration: at most {CONFIG_BYTES_MAX}; leave some out");
     }
     let serve = configuration::serve_of(text)?;
-    let media_root = serve.media_dir.clone().context(
+    let served = serve.library.served().context(
         "library.folder: nothing says what is to be served; write folder = \"FOLDER\" under \
          [library]",
     )?;
-    if objects::is_remote(&media_root) {
+    if !served.stores().is_empty() {
         bail!("library.folder: only the command serves object stores; name a folder");
     }
-    let config = serve.config(media_root)?;
+    let config = serve.config(serve.library.media_dir.clone().unwrap_or_default())?;
     if config.cluster.is_some() {
         bail!("cluster.name: a server in a program is of no cluster; leave [cluster] out");
     }

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
-#[cfg(feature = "objects")]
-use onrush_objects as objects;
 use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
@@ -28,7 +26,7 @@ use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments, text};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{auth, ftp, http, rtsp, sdp, srtp, tls as records};
+use onrush_wire::{auth, ftp, http, live, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -338,6 +336,7 @@ macro_rules! fixed {
 
 // Behind the macro that it uses.
 mod clusters;
+mod stores;
 mod uploads;
 
 /// All of them.
@@ -347,37 +346,17 @@ fn fixed() -> Vec<Limit> {
     limits.extend(beside());
     limits.extend(of_users());
     limits.extend(clusters::of_clusters());
-    limits.extend(of_objects());
+    limits.extend(stores::of_objects());
     limits
-}
-
-/// Those of object stores, where they are built in.
-#[cfg(feature = "objects")]
-fn of_objects() -> Vec<Limit> {
-    fixed! {
-        objects::REQUESTS_MAX as count, "requests to an object store at once";
-        objects::HEDGES_MAX as count, "of them asked twice because slow";
-        objects::LISTS_MAX as count, "lists of a bucket's folders at once";
-        objects::AHEAD_MAX as count, "blocks of a film asked for ahead";
-        objects::RETRY_TIME_MAX as time, "asking again for a block";
-        objects::REQUEST_TIME_MAX as time, "one request to an object store";
-        objects::OPEN_TIME_MAX as time, "looking for a film; more: 503";
-        objects::NAMES_MAX as count, "films of an object store known at once";
-        objects::LISTED_MAX as count, "objects looked at for a list";
-    }
-}
-
-#[cfg(not(feature = "objects"))]
-fn of_objects() -> Vec<Limit> {
-    Vec::new()
 }
 
 /// From the file to the wire.
 fn to_the_wire() -> Vec<Limit> {
     fixed! {
+        library::LIBRARIES_MAX as count, "libraries of a server";
         library::NAME_BYTES_MAX as bytes, "a file's name";
         library::DEPTH_MAX as count, "folders in folders listed";
-        library::ENTRIES_MAX as count, "files looked at for a list";
+        library::ENTRIES_MAX as count, "files of a library looked at for a list";
         library::INDEXING_MAX as count, "files indexed at once";
         library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
         library::SAVED_INDEX_BYTES_MAX as bytes, "a saved index";
@@ -462,6 +441,9 @@ fn of_channels() -> Vec<Limit> {
         published::PUBLISHER_SILENCE_MAX as time, "a publisher may send nothing";
         published::PUBLISHER_AWAITED_MAX as time, "viewers wait for a publisher";
         published::SYNC_AWAITED_MAX as time, "a viewer waits for a sync sample";
+        live::INGESTS_MAX as count, "publishers of a channel, with its standby";
+        published::LEAD_MAX as time, "viewers get a standby later than it came";
+        published::CATCHING_UP_BYTES_MAX as bytes, "what a channel goes on with of a standby";
         published::PULL_PAUSE_MAX as time, "between two attempts to pull a channel";
         published::UNWATCHED_TIME_MAX as time, "a channel on demand that nobody watches";
         rtsp::RESPONSE_BYTES_MAX as bytes, "an answer of what is pulled, and its head";

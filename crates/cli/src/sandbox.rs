@@ -101,7 +101,7 @@ impl OwnFiles {
         let status = arguments.status_at_exit.as_ref();
         Self {
             read: read.cloned().collect(),
-            objects: arguments.objects.files(arguments.media_dir.as_deref()),
+            objects: arguments.objects.files(arguments.library.served().as_ref()),
             status_at_exit: status.filter(|file| file.as_os_str() != "-").cloned(),
         }
     }
@@ -168,7 +168,7 @@ fn needs(config: &Config, own: &OwnFiles) -> Needs {
             .iter()
             .filter_map(|it| Some(std::env::var_os(it)?.into())),
     );
-    read.insert(config.media_root.clone());
+    read.extend(config.folders().map(Path::to_owned));
     for file in files_read(config).chain(&own.read) {
         // They are replaced as a whole; a link leads elsewhere then, in the folder where it led.
         read.extend([folder_of(file), folder_of(&real(file))]);
@@ -183,7 +183,7 @@ fn needs(config: &Config, own: &OwnFiles) -> Needs {
     write.extend(own.objects.write.clone());
     write.extend(config.state.clone());
     if config.downloads.uploads.is_some() {
-        write.insert(config.media_root.clone());
+        write.extend(config.folders().map(Path::to_owned));
     }
     write.extend(config.downloads.hls.hls_store.clone());
     write.extend(access_log(config).map(Into::into));
@@ -324,6 +324,7 @@ const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onrush_server::config::{LibraryConfig, LibraryPlace};
     use onrush_server::tls::CertificateFiles;
 
     fn config() -> Config {
@@ -349,6 +350,23 @@ mod tests {
         assert!(needs.write.is_empty(), "{needs:?}");
         assert!(!needs.read.iter().any(|path| path == Path::new("/etc")));
         assert_eq!(needs.capabilities, ALWAYS_KEPT);
+    }
+
+    #[test]
+    fn each_library_is_read_and_no_folder_else() {
+        let library = |name: &str| LibraryConfig {
+            name: name.to_owned(),
+            place: LibraryPlace::Folder(Path::new("/srv").join(name)),
+        };
+        let several = Config {
+            libraries: vec![library("a"), library("b")],
+            ..config()
+        };
+        let needs = needs(&several, &OwnFiles::default());
+        for (path, is_read) in [("/srv/a", true), ("/srv/b", true), ("/srv/films", false)] {
+            assert_eq!(needs.read.contains(&path.into()), is_read, "{path}");
+        }
+        assert!(needs.write.is_empty(), "{needs:?}");
     }
 
     #[test]

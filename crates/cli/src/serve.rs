@@ -25,6 +25,7 @@ use crate::channels;
 use crate::cluster;
 use crate::configuration::Reloads;
 use crate::downloads;
+use crate::libraries::Served;
 use crate::remedy::with_remedy;
 use crate::sandbox::{self, OwnFiles, Sandbox};
 use crate::serve_options::Serve;
@@ -42,12 +43,14 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format)?;
-    let folder = match &arguments.media_dir {
-        Some(folder) => folder.clone(),
-        None => demo_folder(Path::new(""), &env::current_exe().unwrap_or_default()).context(
-            "no demo clip (media/demo.ts) here or above the program; say what to serve: \
-             onrush serve MEDIA_DIR",
-        )?,
+    let served = match arguments.library.served() {
+        Some(served) => served,
+        None => Served::One(
+            demo_folder(Path::new(""), &env::current_exe().unwrap_or_default()).context(
+                "no demo clip (media/demo.ts) here or above the program; say what to serve: \
+                 onrush serve MEDIA_DIR",
+            )?,
+        ),
     };
     let predecessor = Predecessor::of_this_process()?;
     let inherited = service_manager::inherited()?;
@@ -57,7 +60,7 @@ pub(crate) fn run(
     let mut signals =
         Signals::listen(arguments.config.is_some()).context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
-    let media_root = arguments.objects.media_root(folder.clone())?;
+    let media_root = arguments.objects.prepare(&served)?;
     let mut config = arguments.config(media_root)?;
     if arguments.state.is_none() {
         config.state = usable_default();
@@ -69,7 +72,8 @@ pub(crate) fn run(
     let registry = cluster::prepare(config.cluster.as_ref(), arguments.cluster.discovery())?;
     // There is one thread: those to come have no more than it.
     let given_up = sandbox::enter(arguments.sandbox.sandbox, &config, &OwnFiles::of(arguments))?;
-    arguments.objects.connect(&folder, &mut config)?;
+    let objects = &arguments.objects;
+    objects.connect(&served, predecessor.is_some(), &mut config)?;
     let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
     let registry = cluster::join(&server, registry)?;
     // The clients matter more than whoever read the first line and closed the pipe.
@@ -197,10 +201,7 @@ fn welcome(
     let http = http.map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
     watch_line(http, out)?;
-    let root = match &config.remote {
-        Some(remote) => format!("{remote:?}"),
-        None => config.media_root.display().to_string(),
-    };
+    let root = shown_root(config);
     // To look for names: another has its indexes.
     let looked_through = Config {
         state: None,
@@ -235,6 +236,18 @@ fn welcome(
         _ => {}
     }
     last_lines(server, config, sandbox, &host, out)
+}
+
+/// Where the files are, for people.
+fn shown_root(config: &Config) -> String {
+    match (&config.libraries[..], &config.remote) {
+        ([], Some(remote)) => format!("{remote:?}"),
+        ([], None) => config.media_root.display().to_string(),
+        (several, _) => {
+            let names = several.iter().map(|it| it.name.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        }
+    }
 }
 
 /// What it sends with, what it keeps, and how it is watched and stopped.

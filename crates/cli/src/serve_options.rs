@@ -19,9 +19,11 @@ use crate::cluster_options::ClusterOptions;
 use crate::cores::{Cores, cores};
 use crate::downloads::DownloadOptions;
 use crate::drain_options::DrainOptions;
+use crate::libraries::LibraryOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::multicast_options::MulticastOptions;
 use crate::objects::ObjectOptions;
+use crate::published_options::PublishedOptions;
 use crate::sandbox_options::SandboxOptions;
 use crate::state::StateOption;
 use crate::tls_options::TlsOptions;
@@ -31,7 +33,6 @@ use crate::values::{
     METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
 };
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
-use onrush_server::channels::ChannelsConfig;
 
 /// Serve a directory of media files by RTSP and HTTP
 ///
@@ -52,12 +53,8 @@ use onrush_server::channels::ChannelsConfig;
     mut_group("ChannelOptions", |options| options.requires("channels"))
 )]
 pub(crate) struct Serve {
-    /// Where the files are [default: the demo clips' directory]
-    ///
-    /// A folder, or s3://BUCKET/FOLDER (docs/objects.md). The demo clips are looked for in ./media,
-    /// and in the media directory of every folder above the program.
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) media_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) library: LibraryOptions,
 
     /// What is said here and by ONRUSH_... variables, in a TOML file
     ///
@@ -246,12 +243,8 @@ pub(crate) struct Serve {
     #[arg(long, requires = "channels", help_heading = CHANNELS_HEADING)]
     pub(crate) on_demand: bool,
 
-    /// Who joins a published or pulled channel waits for the next sync sample
-    ///
-    /// Without it a player gets what has come since the last one, at once: it shows a picture
-    /// sooner, and each that much later than it was taken.
-    #[arg(long, help_heading = CHANNELS_HEADING)]
-    pub(crate) next_sync: bool,
+    #[command(flatten, next_help_heading = CHANNELS_HEADING)]
+    pub(crate) published: PublishedOptions,
 
     #[command(flatten, next_help_heading = CHANNELS_HEADING)]
     pub(crate) of_channels: ChannelOptions,
@@ -278,12 +271,15 @@ impl Serve {
     /// Where options that are fine by themselves do not fit together.
     pub(crate) fn config(&self, media_root: PathBuf) -> anyhow::Result<Config> {
         let default = Config::default();
+        self.library.check(self.downloads.takes_files())?;
+        self.objects.check(self.library.served().as_ref())?;
         let (tls, rtsps_addresses, https_addresses) = self.tls.settings()?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone());
         let state = self.state.as_ref().and_then(StateOption::directory);
         Ok(Config {
             media_root,
             remote: None,
+            libraries: self.library.folders(),
             rtsps_addresses,
             tls,
             rtsp_addresses: match self.rtsp.is_empty() {
@@ -308,12 +304,10 @@ impl Serve {
                 https_addresses,
                 ..self.downloads.settings(self.rtsp.is_empty(), &self.users)?
             },
-            channels: ChannelsConfig {
-                is_next_sync_awaited: self.next_sync,
-                ..self
-                    .of_channels
-                    .with_pulls(&self.channels, self.on_demand)?
-            },
+            channels: self.published.settings(
+                self.of_channels
+                    .with_pulls(&self.channels, self.on_demand)?,
+            ),
             multicast: self.multicast.settings(),
             metrics_address: match self.metrics {
                 None => self.rtsp.is_empty().then_some(METRICS_ADDRESS),

@@ -1,7 +1,7 @@
 //! The server's settings, each with its default and its limit.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +29,12 @@ pub struct Config {
     /// [`Config::users`].
     pub media_root: PathBuf,
     /// Where the films lie instead, if they lie in an object store: by default nowhere. Then
-    /// [`Config::media_root`] is an empty directory.
+    /// [`Config::media_root`] is not looked at, and no files are taken.
     pub remote: Option<Arc<dyn RemoteFiles>>,
+    /// Several libraries in place of both, at most
+    /// [`LIBRARIES_MAX`](crate::library::LIBRARIES_MAX), each below its name: by default none. No
+    /// files are taken then, since nothing says into which.
+    pub libraries: Vec<LibraryConfig>,
     /// Where RTSP listens: by default at port 8554 of every address, IPv4 and IPv6. Port 0 takes
     /// any free port; see [`Server::addresses`](crate::server::Server::addresses). Name single
     /// addresses where not every network of the machine is to be served. Without any, a server
@@ -104,6 +108,25 @@ pub struct Config {
     /// What only experiments ask for: nothing, and there is nothing to ask for without the feature
     /// `experiments`.
     pub experiments: Experiments,
+}
+
+/// One of several libraries.
+#[derive(Clone, Debug)]
+pub struct LibraryConfig {
+    /// The first part of the names in it; see
+    /// [`check_library_name`](crate::library::check_library_name). No two have the same.
+    pub name: String,
+    /// Where its files are.
+    pub place: LibraryPlace,
+}
+
+/// Where the files of a library are.
+#[derive(Clone, Debug)]
+pub enum LibraryPlace {
+    /// In a directory, as [`Config::media_root`] has it.
+    Folder(PathBuf),
+    /// In an object store, as [`Config::remote`] has it.
+    Remote(Arc<dyn RemoteFiles>),
 }
 
 /// Where RTP and RTCP go out if nothing else is said.
@@ -191,6 +214,28 @@ impl Limits {
     }
 }
 
+impl Config {
+    /// The directories whose files are served.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        let is_only = self.libraries.is_empty() && self.remote.is_none();
+        let only = is_only.then_some(&*self.media_root);
+        let others = self.libraries.iter().filter_map(|it| match &it.place {
+            LibraryPlace::Folder(path) => Some(&**path),
+            LibraryPlace::Remote(_) => None,
+        });
+        only.into_iter().chain(others)
+    }
+
+    /// The stores whose files are served.
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<dyn RemoteFiles>> {
+        let only = self.remote.iter().filter(|_| self.libraries.is_empty());
+        only.chain(self.libraries.iter().filter_map(|it| match &it.place {
+            LibraryPlace::Folder(_) => None,
+            LibraryPlace::Remote(remote) => Some(remote),
+        }))
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         const CONNECTIONS_MAX: usize = 16_384;
@@ -218,6 +263,7 @@ impl Default for Config {
         Self {
             media_root: PathBuf::from("media"),
             remote: None,
+            libraries: Vec::new(),
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
             rtsps_addresses: Vec::new(),
             tls: TlsConfig::default(),

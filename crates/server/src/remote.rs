@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
@@ -85,8 +85,53 @@ pub struct RemoteStats {
     pub hedges_won: AtomicU64,
     /// Blocks that could not be had.
     pub failures: AtomicU64,
+    /// Blocks of the process before this one that were whole.
+    pub kept: AtomicU64,
+    /// Those that were not, and were asked for again.
+    pub damaged: AtomicU64,
     /// Bytes of films that are on this machine.
     pub cached_bytes: AtomicU64,
+}
+
+impl RemoteStats {
+    /// What has been asked of all of these.
+    pub(crate) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let sum = Self::default();
+        for one in all {
+            for (counter, more) in sum.counters().into_iter().zip(one.counters()) {
+                counter.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        sum
+    }
+
+    fn counters(&self) -> [&AtomicU64; 10] {
+        // In full, so that none is forgotten.
+        let Self {
+            requests,
+            in_flight,
+            bytes,
+            retries,
+            hedges,
+            hedges_won,
+            failures,
+            kept,
+            damaged,
+            cached_bytes,
+        } = self;
+        [
+            requests,
+            in_flight,
+            bytes,
+            retries,
+            hedges,
+            hedges_won,
+            failures,
+            kept,
+            damaged,
+            cached_bytes,
+        ]
+    }
 }
 
 /// The bytes of one film, which never change: another film under its name is another of these.

@@ -163,7 +163,7 @@ impl Server {
     }
 
     fn listen_and_serve(config: Config, mut sockets: ListeningSockets) -> Result<Self, StartError> {
-        let statistics = Arc::new(Statistics::new(config.remote.as_ref()));
+        let statistics = Arc::new(Statistics::new(config.remotes()));
         let tls = open_tls(&config, &statistics)?;
         let (tunnels, tunnelled) = tunnels();
         let (drain, draining) = Draining::new();

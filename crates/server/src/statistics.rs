@@ -42,8 +42,8 @@ pub(crate) struct Statistics {
     pub(crate) drain: Drain,
     /// Its part in a cluster, if it is in one. Set once, at the start.
     pub(crate) cluster: OnceLock<Arc<ClusterMember>>,
-    /// Where its films are, if not in a folder. Set once, at the start.
-    pub(crate) remote: OnceLock<Arc<dyn RemoteFiles>>,
+    /// Where its films are, as far as not in folders.
+    pub(crate) remotes: Vec<Arc<dyn RemoteFiles>>,
 }
 
 /// Limits that may change while the server runs, by the names that they have in [`Limits`].
@@ -71,13 +71,12 @@ impl Bounds {
 }
 
 impl Statistics {
-    /// Of a server whose films are in `remote`, if not in a folder.
-    pub(crate) fn new(remote: Option<&Arc<dyn RemoteFiles>>) -> Self {
-        let statistics = Self::default();
-        if let Some(remote) = remote {
-            drop(statistics.remote.set(Arc::clone(remote)));
+    /// Of a server with films in these stores.
+    pub(crate) fn new<'a>(remotes: impl Iterator<Item = &'a Arc<dyn RemoteFiles>>) -> Self {
+        Self {
+            remotes: remotes.cloned().collect(),
+            ..Self::default()
         }
-        statistics
     }
 
     /// The server's part in a cluster, if it is in one with others.

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 // Never the controlling terminal; and never waiting for the other end of a FIFO.
@@ -45,6 +45,13 @@ impl Root {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// When what is in it was last added, renamed or removed, in seconds since 1970; 0 if the
+    /// system does not tell.
+    #[must_use]
+    pub fn modified_s(&self) -> i64 {
+        self.directory.metadata().map_or(0, |it| it.mtime())
     }
 
     /// Opens `relative` for reading. Symbolic links are followed as long as they stay under the

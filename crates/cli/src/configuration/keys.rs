@@ -14,6 +14,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Command};
 use onrush_cli::units::{Percent, Rate, Size, Time};
 
+use super::repeated::{CHANNELS, LIBRARY, REPEATED, Repeated};
 use crate::serve_options::Serve;
 use crate::values::Listen;
 
@@ -157,18 +158,17 @@ const RENAMED: &[(&str, &str)] = &[
     ("access_log", "access"),
     ("access_log_format", "access_format"),
     ("channels", "input"),
+    ("libraries", "path"),
 ];
 
-/// The section of all channels, and that of each.
-pub(crate) const CHANNELS: &str = "channels";
-pub(crate) const CHANNEL: &str = "channel";
-const CHANNEL_ABOUT: &str = "A live channel: one section [[channel]] for each.";
+/// The section of what several libraries have in common: that of one, without its folder.
+const LIBRARIES: &str = "libraries";
 
-/// The key that names a channel; no option has it alone.
+/// What stands in the section of one library alone.
+const FOLDER: &str = "media_dir";
+
+/// The key that names a channel or a library; no option has it alone.
 pub(crate) const NAME: &str = "name";
-
-/// Options of one channel, whose values begin with its name.
-const OF_CHANNEL: &[&str] = &["channels", "to", "members", "sdp"];
 
 /// What stands in the file for an option that names the file.
 const APART: &[&str] = &["config", "help"];
@@ -196,6 +196,8 @@ pub(crate) struct Key {
     pub(crate) kind: Kind,
     /// Whether it may have several values.
     pub(crate) is_list: bool,
+    /// The section, if there may be several of it.
+    pub(crate) repeated: Option<&'static Repeated>,
     arg: Arg,
 }
 
@@ -212,12 +214,21 @@ pub(crate) struct Section {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) keys: Vec<Key>,
+    /// If there may be several of it: what these are.
+    pub(crate) repeated: Option<&'static Repeated>,
+    /// Whether its keys say what those of another section say.
+    pub(crate) is_alias: bool,
 }
 
 impl Section {
-    /// Whether there may be several of it.
-    pub(crate) fn is_repeated(&self) -> bool {
-        self.name == CHANNEL
+    fn new(name: &'static str, about: &'static str) -> Self {
+        Self {
+            name,
+            about,
+            keys: Vec::new(),
+            repeated: None,
+            is_alias: false,
+        }
     }
 
     pub(crate) fn key(&self, name: &str) -> Option<&Key> {
@@ -280,26 +291,27 @@ impl Keys {
     /// All there are.
     pub(crate) fn new() -> Self {
         let command = Serve::augment_args(Command::new("onrush serve"));
-        let mut sections: Vec<_> = RULES
+        let sections = RULES.iter().map(|it| Section::new(it.section, it.about));
+        let mut sections: Vec<_> = sections.collect();
+        let mut several: Vec<_> = REPEATED
             .iter()
-            .map(|rule| Section {
-                name: rule.section,
-                about: rule.about,
-                keys: Vec::new(),
+            .map(|of| Section {
+                repeated: Some(of),
+                ..Section::new(of.section, of.about)
             })
             .collect();
-        let mut channel = Section {
-            name: CHANNEL,
-            about: CHANNEL_ABOUT,
-            keys: Vec::new(),
-        };
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
             let id = arg.get_id().as_str();
             if APART.contains(&id) {
                 continue;
             }
-            if OF_CHANNEL.contains(&id) {
-                channel.keys.push(key(CHANNEL, "", arg));
+            if let Some(number) = REPEATED.iter().position(|of| of.options.contains(&id)) {
+                let of = &REPEATED[number];
+                several[number].keys.push(Key {
+                    is_list: of.lists.contains(&id),
+                    repeated: Some(of),
+                    ..key(of.section, "", arg)
+                });
                 continue;
             }
             let rule = rule_of(arg);
@@ -309,12 +321,12 @@ impl Keys {
             let found = key(RULES[rule].section, RULES[rule].prefix, arg);
             section.expect("made of the rules").keys.push(found);
         }
-        // One channel has one source, and its members in one file.
-        for key in &mut channel.keys {
-            key.is_list = key.id() == "to";
+        several.insert(1, common(&sections));
+        for section in several {
+            let before = section.repeated.map_or("listen", |of| of.before);
+            let place = sections.iter().position(|it| it.name == before);
+            sections.insert(place.unwrap_or(0), section);
         }
-        let all = sections.iter().position(|section| section.name == CHANNELS);
-        sections.insert(all.unwrap_or(0), channel);
         Self { sections, command }
     }
 
@@ -322,12 +334,18 @@ impl Keys {
         &self.sections
     }
 
-    pub(crate) fn section(&self, name: &str) -> Option<&Section> {
-        self.sections.iter().find(|section| section.name == name)
+    /// The section of this name, and where there are both, the one that is written `[[...]]` if it
+    /// `is_repeated`.
+    pub(crate) fn section(&self, name: &str, is_repeated: bool) -> Option<&Section> {
+        let all = || self.sections.iter().filter(|it| it.name == name);
+        let meant = all().find(|it| it.repeated.is_some() == is_repeated);
+        meant.or_else(|| all().next())
     }
 
+    /// The keys of all options, each once.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Key> {
-        self.sections.iter().flat_map(|section| &section.keys)
+        let sections = self.sections.iter().filter(|section| !section.is_alias);
+        sections.flat_map(|section| &section.keys)
     }
 
     /// The key of an option, by its long name.
@@ -388,6 +406,24 @@ impl Keys {
     }
 }
 
+/// What several libraries have in common, by what one has.
+fn common(sections: &[Section]) -> Section {
+    let one = sections.iter().filter(|section| section.name == LIBRARY);
+    let keys = one.flat_map(|section| &section.keys);
+    let keys = keys.filter(|key| key.id() != FOLDER).map(|key| Key {
+        section: LIBRARIES,
+        ..key.clone()
+    });
+    Section {
+        keys: keys.collect(),
+        is_alias: true,
+        ..Section::new(
+            LIBRARIES,
+            "What several libraries have in common: the keys of [library] without folder.",
+        )
+    }
+}
+
 /// No value of any option but of those that take all.
 const NOTHING: &str = "?";
 
@@ -434,6 +470,7 @@ fn key(section: &'static str, prefix: &str, arg: &Arg) -> Key {
         name,
         kind: kind(arg),
         is_list: matches!(arg.get_action(), ArgAction::Append),
+        repeated: None,
         arg: arg.clone(),
     }
 }
@@ -494,6 +531,7 @@ mod tests {
         assert_eq!(path("access-log"), "log.access");
         assert_eq!(path("sessions-max"), "limits.sessions_max");
         assert_eq!(path("to"), "channel.to");
+        assert_eq!(path("library"), "library.path");
         assert_eq!(path("delay"), "channels.delay");
         assert_eq!(path("cache"), "server.cache");
     }

@@ -12,8 +12,9 @@ use anyhow::{Context, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
-use super::keys::{CHANNEL, Key, Keys, Kind};
+use super::keys::{Key, Keys, Kind};
 use super::read::{Mistake, Said, Value, position, read, text_of};
+use super::repeated::{CHANNEL, LIBRARY};
 
 /// The option that names the file, and its environment variable.
 pub(super) const CONFIG: &str = "config";
@@ -99,12 +100,21 @@ fn of_file(
     let is_said = |key: &Key| {
         is_typed(typed, key) || variable(&key.variable()).is_some_and(|value| !value.is_empty())
     };
-    // Members of channels that are not those of the file are none.
-    let has_other_channels = keys.of_option(CHANNEL).is_some_and(is_said);
-    let is_of_others = |key: &Key| has_other_channels && key.section == CHANNEL;
-    let counts = |key: &Key| !is_said(key) && !is_of_others(key);
+    let said_before: Vec<_> = keys.all().filter(|key| is_said(key)).collect();
+    let counts = |key: &Key| !said_before.iter().any(|it| replaces(it, key));
     let values = said.values.iter().filter(|value| counts(value.key));
     Ok(values.map(|it| it.key.word(&it.value).into()).collect())
+}
+
+/// Whether what is said by `one`, which wins, leaves out what is said by `other`.
+fn replaces(one: &Key, other: &Key) -> bool {
+    // Of other channels the members count as little as the inputs; and a folder is served, or
+    // several libraries are.
+    let is_one_of =
+        |key: &Key| key.section == LIBRARY && matches!(key.id(), "media_dir" | "libraries");
+    one.id() == other.id()
+        || one.option() == Some(CHANNEL) && other.section == CHANNEL
+        || is_one_of(one) && is_one_of(other)
 }
 
 /// Has what a file says be as `onrush serve` would take it in this environment: what a variable
@@ -118,12 +128,7 @@ pub(super) fn with_variables<'k>(
         let Some(value) = variable(&key.variable()).filter(|value| !value.is_empty()) else {
             continue;
         };
-        let is_channels = key.option() == Some(CHANNEL);
-        // Of other channels the file's members count as little as its inputs.
-        let is_replaced = |it: &Value<'_>| match it.is_of_variable {
-            true => false,
-            false => it.key.id() == key.id() || is_channels && it.key.section == CHANNEL,
-        };
+        let is_replaced = |it: &Value<'_>| !it.is_of_variable && replaces(key, it.key);
         said.values.retain(|it| !is_replaced(it));
         match of_variable(keys, key, &value) {
             Ok(values) => {
@@ -161,8 +166,8 @@ fn of_variable(keys: &Keys, key: &Key, value: &OsStr) -> Result<Vec<String>, Str
             _ => Err(format!("is {text:?}: write true or false")),
         };
     }
-    // Members of several channels are a list, too.
-    let is_list = key.is_list || key.section == CHANNEL;
+    // Those of several channels or libraries are a list, too.
+    let is_list = key.is_list || key.repeated.is_some();
     let values: Vec<_> = match is_list {
         true => text.split(',').map(str::trim).collect(),
         false => vec![text],
@@ -230,6 +235,21 @@ mod tests {
             ["--channel=tv=5004", "--to=tv=10.0.0.7:1"]
         );
         assert_eq!(told("--channel=a=1", &[], file).unwrap(), ["--channel=a=1"]);
+    }
+
+    #[test]
+    fn a_folder_and_libraries_leave_each_other_out() {
+        let file = "[[library]]\nname = \"a\"\npath = \"/a\"\n";
+        assert_eq!(told("", &[], file).unwrap(), ["--library=a=/a"]);
+        assert_eq!(told("/srv", &[], file).unwrap(), ["/srv"]);
+        let both = [("ONRUSH_LIBRARY", "b=/b, c=s3://c")];
+        let expected = ["--library=b=/b", "--library=c=s3://c"];
+        assert_eq!(told("", &both, file).unwrap(), expected);
+        let one = "[library]\nfolder = \"/srv\"\nstate = \"off\"\n";
+        assert_eq!(
+            told("--library=d=/d", &[], one).unwrap(),
+            ["--library=d=/d", "--state=off"]
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod nearest;
 mod pages;
 mod read;
 mod reload;
+mod repeated;
 #[cfg(test)]
 mod tests;
 mod whole;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{CHANNEL, Key, Keys, Kind, NAME, Section};
+use super::keys::{Key, Keys, Kind, NAME, Section};
 
 /// The file that says what holds without one: every key behind a `#`, with its help.
 pub(crate) fn default_file(keys: &Keys) -> Result<String, fmt::Error> {
@@ -13,9 +13,14 @@ pub(crate) fn default_file(keys: &Keys) -> Result<String, fmt::Error> {
     for section in keys.sections() {
         writeln!(page)?;
         comment(&mut page, section.about)?;
-        if section.is_repeated() {
+        if section.is_alias {
+            // Its keys are told of where they stand for one library.
+            writeln!(page, "[{}]", section.name)?;
+            continue;
+        } else if let Some(of) = section.repeated {
             // A section without a comment would be a channel.
-            write!(page, "\n#[[{CHANNEL}]]\n#{NAME} = \"tv\"\n")?;
+            let (name, example) = (section.name, of.example);
+            write!(page, "\n#[[{name}]]\n#{NAME} = \"{example}\"\n")?;
         } else {
             writeln!(page, "[{}]", section.name)?;
         }
@@ -31,20 +36,26 @@ pub(crate) fn default_file(keys: &Keys) -> Result<String, fmt::Error> {
 
 /// The JSON schema of the file.
 pub(crate) fn schema(keys: &Keys) -> Json {
-    let sections = keys.sections().iter().map(|section| {
+    let mut sections = Map::new();
+    for section in keys.sections() {
         let one = section_schema(keys, section);
-        let schema = match section.is_repeated() {
-            true => json!({ "type": "array", "description": section.about, "items": one }),
-            false => one,
+        let schema = match section.repeated {
+            Some(_) => json!({ "type": "array", "description": section.about, "items": one }),
+            None => one,
         };
-        (section.name.to_owned(), schema)
-    });
+        let name = section.name.to_owned();
+        let schema = match sections.remove(&name) {
+            Some(other) => json!({ "anyOf": [other, schema] }),
+            None => schema,
+        };
+        sections.insert(name, schema);
+    }
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of onrush serve",
         "type": "object",
         "additionalProperties": false,
-        "properties": sections.collect::<Map<_, _>>(),
+        "properties": sections,
     })
 }
 
@@ -59,10 +70,10 @@ fn section_schema(keys: &Keys, section: &Section) -> Json {
         "description": section.about,
         "additionalProperties": false,
     });
-    if section.is_repeated() {
+    if let Some(of) = section.repeated {
         let name = json!({ "type": "string", "description": "Its name, in URLs and everywhere." });
         properties.insert(NAME.to_owned(), name);
-        schema["required"] = json!([NAME, "input"]);
+        schema["required"] = json!([NAME, of.needed]);
     }
     schema["properties"] = Json::Object(properties);
     schema
@@ -75,7 +86,9 @@ fn key_schema(keys: &Keys, key: &Key) -> Json {
         Kind::Percent => json!({ "type": "number", "minimum": 0, "maximum": 100 }),
         Kind::Address => json!({ "type": ["integer", "string"] }),
         // A port.
-        Kind::Text if key.section == CHANNEL => json!({ "type": ["integer", "string"] }),
+        Kind::Text if key.repeated.is_some_and(|of| of.has_ports) => {
+            json!({ "type": ["integer", "string"] })
+        }
         Kind::Text => json!({ "type": "string" }),
     };
     let mut schema = match key.is_list {
@@ -95,10 +108,10 @@ fn key_schema(keys: &Keys, key: &Key) -> Json {
 
 /// What may be written, and who else says it.
 fn about(keys: &Keys, key: &Key) -> String {
-    let bounds = match (keys.bounds(key), key.section) {
-        (_, CHANNEL) => String::new(),
-        (bounds, _) if bounds.is_empty() => bounds,
-        (bounds, _) => format!("{}. ", capital(&bounds)),
+    let bounds = match (keys.bounds(key), key.repeated) {
+        (_, Some(_)) => String::new(),
+        (bounds, None) if bounds.is_empty() => bounds,
+        (bounds, None) => format!("{}. ", capital(&bounds)),
     };
     let option = match key.option() {
         Some(option) if key.kind == Kind::Flag => format!("--{option}"),
@@ -171,13 +184,15 @@ mod tests {
     use super::*;
     use crate::serve_options::Serve;
 
-    /// The page without the `#` in front of keys, but without a channel.
+    /// The page without the `#` in front of keys, but without a channel or a library.
     fn uncommented(page: &str) -> String {
-        let (before, channel) = page.split_once("#[[channel]]").unwrap();
-        let (_, after) = channel.split_once("\n[").unwrap();
+        let mut page = page.to_owned();
+        while let Some((before, one)) = page.split_once("#[[") {
+            let (_, after) = one.split_once("\n[").unwrap();
+            page = format!("{before}\n[{after}");
+        }
         let is_key = |line: &str| line.starts_with('#') && !line.starts_with("# ") && line != "#";
-        let lines = format!("{before}\n[{after}");
-        let lines = lines.lines().map(|line| match is_key(line) {
+        let lines = page.lines().map(|line| match is_key(line) {
             true => &line[1..],
             false => line,
         });
@@ -207,7 +222,7 @@ mod tests {
         let page = uncommented(&page);
         let said = read(&keys, &page);
         assert_eq!(said.mistakes, [], "{page}");
-        for key in keys.all().filter(|key| key.section != CHANNEL) {
+        for key in keys.all().filter(|key| key.repeated.is_none()) {
             assert!(
                 page.contains(&format!("\n{} = ", key.name)),
                 "{}",

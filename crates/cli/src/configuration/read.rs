@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use onrush_server::channels::config::{SOURCES_MAX, is_source_name};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{CHANNEL, Key, Keys, Kind, NAME, Section, one_of};
+use super::keys::{Key, Keys, Kind, NAME, Section, one_of};
 use super::nearest::nearest;
+use super::repeated::{CHANNEL, Repeated};
 
 /// A longer file is refused.
 pub(crate) const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -119,11 +119,12 @@ pub(crate) fn read<'k>(keys: &'k Keys, text: &str) -> Said<'k> {
     let is_toml = errors.is_empty();
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
-        said.mistake(at, "", format!("not TOML: {}", one_line(error.message())));
+        said.mistake(at, "", not_toml(text, &one_line(error.message())));
     }
     for (name, value) in document.get_ref() {
         let (at, name) = (name.span().start, name.get_ref());
-        match keys.section(name) {
+        let is_repeated = matches!(value.get_ref(), DeValue::Array(_));
+        match keys.section(name, is_repeated) {
             Some(section) => read_section(keys, section, (at, value), &mut said),
             // Behind a broken heading there may be keys without their section.
             None if !is_toml => {}
@@ -137,6 +138,20 @@ pub(crate) fn read<'k>(keys: &'k Keys, text: &str) -> Said<'k> {
     said
 }
 
+/// What to say of what is no TOML.
+fn not_toml(text: &str, message: &str) -> String {
+    let is_both = ["[library]", "[[library]]"].iter().all(|heading| {
+        let mut lines = text.lines();
+        lines.any(|line| line.trim_start().starts_with(heading))
+    });
+    match is_both && message.contains("duplicate key") {
+        true => "not TOML: [library] and [[library]] in one file; write [libraries] for what all \
+                 of several libraries have in common"
+            .to_owned(),
+        false => format!("not TOML: {message}"),
+    }
+}
+
 fn read_section<'k>(
     keys: &'k Keys,
     section: &'k Section,
@@ -144,28 +159,29 @@ fn read_section<'k>(
     said: &mut Said<'k>,
 ) {
     let name = section.name;
-    match (value.get_ref(), section.is_repeated()) {
-        (DeValue::Table(table), false) => read_keys(keys, section, table, said),
-        (DeValue::Array(all), true) => {
-            if let Some(beyond) = all.get(SOURCES_MAX) {
-                let reason = format!("{SOURCES_MAX} channels are the most; leave the others out");
+    match (value.get_ref(), section.repeated) {
+        (DeValue::Table(table), None) => read_keys(keys, section, table, said),
+        (DeValue::Array(all), Some(of)) => {
+            let (count_max, of_many) = (of.count_max, of.of_many);
+            if let Some(beyond) = all.get(count_max) {
+                let reason = format!("{count_max} {of_many} are the most; leave the others out");
                 said.mistake(beyond.span().start, name, reason);
             }
-            for (number, one) in all.iter().take(SOURCES_MAX).enumerate() {
+            for (number, one) in all.iter().take(count_max).enumerate() {
                 match one.get_ref() {
                     DeValue::Table(table) => {
                         let at = one.span().start;
-                        read_channel(keys, section, (at, number, table), said);
+                        read_repeated(keys, (section, of), (at, number, table), said);
                     }
-                    _ => said.mistake(one.span().start, name, "write [[channel]]"),
+                    _ => said.mistake(one.span().start, name, format!("write [[{name}]]")),
                 }
             }
         }
-        (DeValue::Table(_), true) => {
+        (DeValue::Table(_), Some(_)) => {
             let reason = format!("there may be several: write [[{name}]]");
             said.mistake(at, name, reason);
         }
-        (DeValue::Array(_), false) => {
+        (DeValue::Array(_), None) => {
             let reason = format!("there is one such section: write [{name}], once");
             said.mistake(at, name, reason);
         }
@@ -203,34 +219,25 @@ fn read_keys<'k>(keys: &'k Keys, section: &'k Section, table: &DeTable<'_>, said
     }
 }
 
-/// Reads a section `[[channel]]`: its values go to options behind its name.
-fn read_channel<'k>(
+/// Reads a section that there may be several of: its values go to options behind its name.
+fn read_repeated<'k>(
     keys: &'k Keys,
-    section: &'k Section,
+    (section, of): (&'k Section, &Repeated),
     (at, number, table): (usize, usize, &DeTable<'_>),
     said: &mut Said<'k>,
 ) {
-    let path = |name: &str| format!("{CHANNEL}[{number}].{name}");
+    let path = |name: &str| format!("{}[{number}].{name}", section.name);
     let name = table.get(NAME);
     let name = name.and_then(|value| Some((value.span().start, value.get_ref().as_str()?)));
-    let name = match name {
-        Some((_, name)) if is_source_name(name) => name,
-        Some((at, name)) => {
-            let reason = format!(
-                "{name:?} is no name; write up to 64 letters, digits, '.', '-' and '_', \
-                 as in \"tv\""
-            );
-            return said.mistake(at, path(NAME), reason);
-        }
-        None => {
-            let reason = "a channel has a name: write name = \"tv\"";
-            return said.mistake(at, path(NAME), reason);
-        }
+    let Some((name_at, name)) = name else {
+        return said.mistake(at, path(NAME), of.unnamed);
     };
-    if !table.contains_key("input") {
-        let reason = "a channel comes from somewhere: write input = 5004, or \
-                      input = \"rtsp://HOST/PATH\"";
-        said.mistake(at, path("input"), reason);
+    if let Err(reason) = (of.check_name)(name) {
+        return said.mistake(name_at, path(NAME), reason);
+    }
+    let needed = table.get(of.needed).map(|it| it.get_ref());
+    if needed.is_none_or(|it| it.as_str() == Some("")) {
+        said.mistake(at, path(of.needed), of.without_needed);
     }
     for (key_name, value) in table {
         let key_name = &**key_name.get_ref();
@@ -297,7 +304,7 @@ fn scalar(key: &Key, value: &DeValue<'_>) -> Result<Option<String>, String> {
         (Kind::Percent, DeValue::Float(number)) => Ok(Some(number.as_str().to_owned())),
         // A port, of an address; a channel's input is one, too.
         (Kind::Count | Kind::Percent | Kind::Address, DeValue::Integer(number)) => decimal(number),
-        (Kind::Text, DeValue::Integer(number)) if key.section == CHANNEL => decimal(number),
+        (Kind::Text, DeValue::Integer(number)) if has_ports(key) => decimal(number),
         (Kind::Text | Kind::Address, DeValue::Array(_)) if !key.is_list => {
             Err("it has one value: leave the brackets out".to_owned())
         }
@@ -309,6 +316,10 @@ fn scalar(key: &Key, value: &DeValue<'_>) -> Result<Option<String>, String> {
         (Kind::Text, DeValue::Float(number)) => Err(in_quotes(key, number.as_str())),
         (Kind::Text, _) => Err(in_quotes(key, "")),
     }
+}
+
+fn has_ports(key: &Key) -> bool {
+    key.repeated.is_some_and(|of| of.has_ports)
 }
 
 fn decimal(number: &toml::de::DeInteger<'_>) -> Result<Option<String>, String> {
@@ -373,7 +384,7 @@ fn no_key(keys: &Keys, section: &Section, name: &str) -> String {
     if section.key(&plain).is_some() {
         return format!("write {plain}");
     }
-    let is_channel = section.is_repeated();
+    let is_named = section.repeated.is_some();
     let elsewhere = meant(keys, &plain);
     if let Some(key) = elsewhere {
         return match key.section == section.name {
@@ -387,7 +398,7 @@ fn no_key(keys: &Keys, section: &Section, name: &str) -> String {
     let names: Vec<_> = section.keys.iter().map(|key| key.name.clone()).collect();
     let names: Vec<_> = names
         .into_iter()
-        .chain(is_channel.then(|| NAME.to_owned()))
+        .chain(is_named.then(|| NAME.to_owned()))
         .collect();
     match nearest(&plain, names.iter().map(String::as_str)) {
         Some(name) => format!("there is no such key; did you mean {name}?"),
@@ -400,14 +411,14 @@ fn meant<'k>(keys: &'k Keys, name: &str) -> Option<&'k Key> {
     let plain = name.to_lowercase().replace('_', "-");
     let by_name = || {
         keys.all()
-            .find(|key| key.name == name && key.section != CHANNEL)
+            .find(|key| key.name == name && key.repeated.is_none())
     };
     keys.of_option(&plain).or_else(by_name)
 }
 
 fn path_of(key: &Key, number: usize) -> String {
-    match (key.section, key.is_list, number) {
-        (CHANNEL, ..) => format!("{CHANNEL}[{number}].{}", key.name),
+    match (key.repeated, key.is_list, number) {
+        (Some(_), ..) => format!("{}[{number}].{}", key.section, key.name),
         (_, true, 1..) => format!("{}[{number}]", key.path()),
         _ => key.path(),
     }
@@ -415,6 +426,8 @@ fn path_of(key: &Key, number: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use onrush_server::library::LIBRARIES_MAX;
+
     use super::*;
 
     fn mistakes(text: &str) -> Vec<(usize, String, String)> {
@@ -455,6 +468,82 @@ mod tests {
             "/srv",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn several_libraries_are_values_behind_their_names() {
+        let text = "[[library]]\nname = \"films\"\npath = \"/srv/films\"\n[[library]]\n\
+            name = \"archive\"\npath = \"s3://bucket/old\"\n[libraries]\nstate = \"off\"\n";
+        let mut found = values(text);
+        found.sort();
+        let expected = [
+            "--library=archive=s3://bucket/old",
+            "--library=films=/srv/films",
+            "--state=off",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn mistakes_of_libraries_have_their_place() {
+        for (text, path, reason) in [
+            ("name = \"a\"", "library[0].path", "write path ="),
+            (
+                "name = \"a\"\npath = \"\"",
+                "library[0].path",
+                "write path =",
+            ),
+            ("path = \"/a\"", "library[0].name", "write name ="),
+            (
+                "name = \"a/b\"\npath = \"/a\"",
+                "library[0].name",
+                "no name of a library",
+            ),
+            (
+                "name = \"live\"\npath = \"/a\"",
+                "library[0].name",
+                "live channels",
+            ),
+            (
+                "name = \"a\"\npath = 5",
+                "library[0].path",
+                "write a string",
+            ),
+            (
+                "name = \"a\"\npath = \"/a\"\nx = 1",
+                "library[0].x",
+                "path or name",
+            ),
+        ] {
+            let text = format!("[[library]]\n{text}\n");
+            let found = mistakes(&text);
+            let (_, found_path, found_reason) = &found[0];
+            assert_eq!(
+                found_path.replace("library.path", "library[0].path"),
+                path,
+                "{text}"
+            );
+            assert!(found_reason.contains(reason), "{text}: {found_reason}");
+        }
+        let folder = mistakes("[libraries]\nfolder = \"/a\"\n");
+        assert!(folder[0].2.contains("write [library]"), "{folder:?}");
+        let both = mistakes("[library]\nstate = \"off\"\n[[library]]\nname = \"a\"\n");
+        assert!(both[0].2.contains("write [libraries]"), "{both:?}");
+    }
+
+    #[test]
+    fn so_many_libraries_and_no_more() {
+        let file = |count: usize| -> String {
+            let one = |n| format!("[[library]]\nname = \"l{n}\"\npath = \"/srv\"\n");
+            (0..count).map(one).collect()
+        };
+        assert_eq!(mistakes(&file(LIBRARIES_MAX)), []);
+        let found = mistakes(&file(LIBRARIES_MAX + 1));
+        assert!(
+            found[0].2.contains("32 libraries are the most"),
+            "{found:?}"
+        );
+        assert_eq!(found.len(), 1);
     }
 
     #[test]

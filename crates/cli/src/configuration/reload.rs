@@ -176,6 +176,7 @@ impl Told {
         let mut new = serve.config(config.media_root.clone())?;
         new.state.clone_from(&config.state);
         new.remote.clone_from(&config.remote);
+        new.libraries.clone_from(&config.libraries);
         if received(&new) != received(config) {
             bail!("nothing is changed: this needs a restart: channel.input of what comes by UDP");
         }
@@ -236,6 +237,11 @@ mod tests {
             changed("a --rtsp 1", "b --rtsp 1 --rtsp 2"),
             ["library.folder", "listen.rtsp"]
         );
+        assert_eq!(
+            changed("--library a=/a", "--library a=/b"),
+            ["library.path"]
+        );
+        assert!(!TAKEN.contains(&"libraries"));
         let certificate = "--tls-certificate a --tls-key b";
         assert_eq!(
             changed(certificate, &format!("{certificate} --tls-udp")),

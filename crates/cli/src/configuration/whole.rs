@@ -1,6 +1,7 @@
 //! What is wrong between keys, and between a file and this machine: as `onrush serve` would find it
 //! at its start, but all of it, each with its place, and without listening anywhere.
 
+use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use onrush_sys::thread::allowed_cores;
 
 use super::keys::{Key, Keys, one_of};
 use super::read::{Mistake, Said, Value};
+use crate::libraries::is_remote;
 use crate::objects;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
@@ -46,7 +48,7 @@ pub(crate) fn check(keys: &Keys, said: &Said<'_>) -> Vec<Mistake> {
     let Ok(serve) = Serve::from_arg_matches(&matches) else {
         return sorted(found);
     };
-    match serve.config(serve.media_dir.clone().unwrap_or_default()) {
+    match serve.config(serve.library.media_dir.clone().unwrap_or_default()) {
         Ok(config) => {
             found.extend(listeners(said, &config));
             found.extend(of_files(said, &config));
@@ -77,21 +79,22 @@ fn mistake(value: &Value<'_>, reason: impl Into<String>) -> Mistake {
     }
 }
 
-/// Channels that have the name of another.
+/// Channels and libraries that have the name of another.
 fn names(said: &Said<'_>) -> Vec<Mistake> {
-    let name = |value: &Value<'_>| Some(value.value.split_once('=')?.0.to_owned());
-    let channels: Vec<_> = said.of("channels").collect();
     let mut found = Vec::new();
-    for (number, channel) in channels.iter().enumerate() {
-        let earlier = channels[..number]
-            .iter()
-            .find(|it| name(it) == name(channel));
-        if let (Some(earlier), Some(name)) = (earlier, name(channel)) {
-            let reason = format!(
-                "{} is named {name}, too: give this one another name",
-                earlier.path().replace(".input", ""),
-            );
-            found.push(mistake(channel, reason));
+    for option in ["channels", "libraries"] {
+        let all: Vec<_> = said.of(option).collect();
+        let mut known = HashMap::new();
+        for value in all {
+            let Some((name, _)) = value.value.split_once('=') else {
+                continue;
+            };
+            if let Some(earlier) = known.insert(name, value) {
+                let path = earlier.path();
+                let section = path.rsplit_once('.').map_or(&*path, |(section, _)| section);
+                let reason = format!("{section} is named {name}, too: give this one another name");
+                found.push(mistake(value, reason));
+            }
         }
     }
     found
@@ -282,23 +285,13 @@ fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
 /// Folders and files that are not there, or not what they should be.
 fn of_files(said: &Said<'_>, config: &Config) -> Vec<Mistake> {
     let mut found = Vec::new();
-    let library = said.of("media_dir").next().and_then(|value| {
-        let folder = Path::new(&value.value);
-        if objects::is_remote(folder) {
-            let error = objects::check(folder).err()?;
-            return Some(mistake(value, format!("{error:#}")));
-        }
-        let config = Config {
-            state: None,
-            ..config.clone()
-        };
-        let error = Library::new(&config).err()?;
-        Some(mistake(
-            value,
-            format!("{:#}", with_remedy(StartError::from(error))),
-        ))
-    });
-    found.extend(library);
+    for value in said.of("media_dir") {
+        found.extend(of_library(value, &value.value, config));
+    }
+    for value in said.of("libraries") {
+        let folder = value.value.split_once('=').map_or("", |(_, folder)| folder);
+        found.extend(of_library(value, folder, config));
+    }
     for value in said.of("state").filter(|value| value.value != "off") {
         if fs::metadata(&value.value).is_ok_and(|there| !there.is_dir()) {
             found.push(mistake(
@@ -329,6 +322,23 @@ fn of_files(said: &Said<'_>, config: &Config) -> Vec<Mistake> {
         }
     }
     found
+}
+
+/// A library that could not be served.
+fn of_library(value: &Value<'_>, folder: &str, config: &Config) -> Option<Mistake> {
+    let folder = Path::new(folder);
+    if is_remote(folder) {
+        let error = objects::check(folder).err()?;
+        return Some(mistake(value, format!("{error:#}")));
+    }
+    let alone = Config {
+        media_root: folder.to_owned(),
+        libraries: Vec::new(),
+        state: None,
+        ..config.clone()
+    };
+    let error = with_remedy(StartError::from(Library::new(&alone).err()?));
+    Some(mistake(value, format!("{error:#}")))
 }
 
 /// Certificates that no client could be shown.

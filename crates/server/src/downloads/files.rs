@@ -1,10 +1,10 @@
-//! Names to open files, and nothing outside the root.
+//! Names to open files, and nothing outside the libraries.
 //!
 //! What was opened stays open for a moment, so that a file that many ask for is not looked up for
 //! each. Each use asks the open file itself whether it is still what it was (`fstat`), so that a
 //! tag never stands beside other bytes than its own; what is behind a name is looked up again after
 //! [`OPEN_TIME_MAX`]. A name that the kernel has in its cache is opened at once, any other on a
-//! thread that may wait for a disk. Where the library lies elsewhere, its store is asked instead.
+//! thread that may wait for a disk. Where a library lies elsewhere, its store is asked instead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,12 +15,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onrush_sys::fs::Root;
 use onrush_wire::calendar::clamped;
 use onrush_wire::http::{Coding, Codings, Resource, Validators, media_type};
 
 use super::clock::http_date;
-use crate::library::{Identity, blocking, names_nothing, safe};
+use crate::library::{Identity, Named, Places, blocking, names_nothing};
 use crate::remote::{FilmFile, RemoteFile, RemoteFiles, asked};
 
 /// How long a name means what it meant when it was looked up last.
@@ -29,9 +28,7 @@ pub const OPEN_TIME_MAX: Duration = Duration::from_secs(1);
 /// The files that are open.
 #[derive(Debug)]
 pub(crate) struct Files {
-    root: Arc<Root>,
-    /// Where files are, if not under the root.
-    remote: Option<Arc<dyn RemoteFiles>>,
+    places: Arc<Places>,
     files_max: usize,
     known: RefCell<HashMap<String, Known>>,
     /// Look-ups so far, for a test to see that there are few.
@@ -71,23 +68,16 @@ struct Known {
 }
 
 impl Files {
-    pub(crate) fn new(root: Arc<Root>, files_max: usize) -> Self {
+    pub(crate) fn new(places: Arc<Places>, files_max: usize) -> Self {
         Self {
-            root,
-            remote: None,
+            places,
             files_max,
             known: RefCell::default(),
             lookups: Cell::new(0),
         }
     }
 
-    /// The same of a store that lies elsewhere, if there is one.
-    pub(crate) fn or_remote(mut self, remote: Option<Arc<dyn RemoteFiles>>) -> Self {
-        self.remote = remote;
-        self
-    }
-
-    /// What is at `name`: decoded, relative to the root, `/` between folders.
+    /// What is at `name`: decoded, `/` between folders.
     ///
     /// # Errors
     ///
@@ -97,17 +87,20 @@ impl Files {
             return Ok(found);
         }
         self.lookups.set(self.lookups.get() + 1);
-        let Some(relative) = safe(name) else {
+        let Some(named) = self.places.named(name) else {
             return Ok(Found::Nothing);
         };
-        let found = match (&self.remote, self.root.open_cached(&relative)) {
-            (Some(remote), _) => elsewhere(&**remote, name).await,
-            (None, Some(file)) => look_at(file),
-            (None, None) => {
-                let root = Arc::clone(&self.root);
-                let opened = blocking(move || root.open_beneath(&relative)).await;
-                opened.and_then(look_at)
-            }
+        let found = match named {
+            Named::Libraries(_) => Ok(Found::Folder { modified_s: 0 }),
+            Named::Object(remote, name) => elsewhere(&**remote, name).await,
+            Named::Path(root, relative) => match root.open_cached(&relative) {
+                Some(file) => look_at(file),
+                None => {
+                    let root = Arc::clone(root);
+                    let opened = blocking(move || root.open_beneath(&relative)).await;
+                    opened.and_then(look_at)
+                }
+            },
         };
         let found = match found {
             Ok(found) => found,
@@ -126,7 +119,7 @@ impl Files {
         codings: Codings,
     ) -> Option<(Coding, Rc<OpenFile>)> {
         // In a store each name that is looked for is a request.
-        if self.remote.is_some() {
+        if file.file.remote.is_some() {
             return None;
         }
         for coding in codings.wanted() {
@@ -273,7 +266,6 @@ fn look_at(file: File) -> io::Result<Found> {
 
 /// What is at `name` of a store: a file, or a folder, which is there while something is in it.
 async fn elsewhere(remote: &dyn RemoteFiles, name: &str) -> io::Result<Found> {
-    let name = name.trim_matches('/');
     if !name.is_empty() {
         match asked(|then| remote.open(name, then)).await {
             Ok(file) => return Ok(Found::File(Rc::new(OpenFile::remote(file)))),
@@ -312,7 +304,7 @@ mod tests {
         symlink("../secret", root.join("out")).unwrap();
         symlink("in", root.join("link")).unwrap();
         fs::write(root.join(".hidden"), "x").unwrap();
-        let files = Files::new(Arc::new(Root::open(&root).unwrap()), files_max);
+        let files = Files::new(Arc::new(Places::of_folder(&root)), files_max);
         (folder, files)
     }
 
@@ -339,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn names_under_the_root_are_found_and_others_are_not() {
-        let (_folder, files) = fixture(9);
+        let (folder, files) = fixture(9);
         for name in ["in/a b#%ü.ts", "link/a b#%ü.ts"] {
             assert_eq!(file(&files, name).await.identity.file_bytes, 4);
         }
@@ -349,7 +341,7 @@ mod tests {
                 "{name}"
             );
         }
-        let absolute = files.root.path().join("in");
+        let absolute = folder.path().join("root/in");
         for name in [
             "out",
             "../secret",

@@ -12,29 +12,67 @@ use onrush_sys::fs::Root;
 use onrush_wire::http::Entry;
 use onrush_wire::name::from_bytes;
 
-use crate::downloads::Site;
-use crate::library::{blocking, is_hidden, safe};
+use crate::library::{Named, Place, Places, blocking, is_hidden};
 use crate::remote::{RemoteEntry, asked};
 
 /// Entries of a folder that are looked at for a listing.
 pub const FOLDER_ENTRIES_MAX: usize = 10_000;
 
-/// As [`list`], of the library wherever it lies. What is in a folder of a store comes in the
-/// store's order, so that of a folder with more entries than are looked at, the first are shown.
+/// The files and folders in the folder `name`, wherever it lies, sorted, and whether there are more
+/// than were looked at. Hidden ones and what links lead out to are left out. What is in a folder of
+/// a store comes in the store's order, so that of a folder with more entries than are looked at,
+/// the first are shown. Several libraries are the folders at the top.
 ///
 /// # Errors
 ///
-/// As [`list`]; [`io::ErrorKind::HostUnreachable`] if a store does not tell now.
-pub(crate) async fn list_of(site: &Site, name: &str) -> io::Result<(Vec<Entry>, bool)> {
-    let Some(remote) = site.library.remote() else {
-        return list(&site.root, name).await;
+/// What the system says; [`io::ErrorKind::NotFound`] for a name that cannot be one, and
+/// [`io::ErrorKind::HostUnreachable`] if a store does not tell now.
+pub(crate) async fn list(places: &Places, name: &str) -> io::Result<(Vec<Entry>, bool)> {
+    match places.named(name).ok_or(io::ErrorKind::NotFound)? {
+        Named::Libraries(all) => {
+            let mut entries: Vec<_> = all.iter().map(library).collect();
+            Entry::sort(&mut entries);
+            Ok((entries, false))
+        }
+        Named::Path(root, relative) => {
+            let root = Arc::clone(root);
+            blocking(move || read(&root, &relative, FOLDER_ENTRIES_MAX)).await
+        }
+        Named::Object(remote, name) => {
+            let listed = asked(|then| remote.list(name, FOLDER_ENTRIES_MAX, then)).await;
+            let (found, is_cut) = listed?;
+            let mut entries: Vec<_> = found.into_iter().filter_map(told).collect();
+            Entry::sort(&mut entries);
+            Ok((entries, is_cut))
+        }
+    }
+}
+
+/// The same of a folder of this machine, and of no other: where each list would be a request.
+///
+/// # Errors
+///
+/// As [`list`].
+pub(crate) async fn list_here(places: &Places, name: &str) -> io::Result<(Vec<Entry>, bool)> {
+    match places.named(name) {
+        Some(Named::Path(..)) => list(places, name).await,
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+/// A library as a folder.
+fn library((name, place): (&String, &Place)) -> Entry {
+    let modified_s = match place {
+        // The root is open: asking it takes no disk.
+        Place::Folder(root) => root.modified_s(),
+        Place::Store(_) => 0,
     };
-    safe(name).ok_or(io::ErrorKind::NotFound)?;
-    let name = name.trim_matches('/');
-    let (found, is_cut) = asked(|then| remote.list(name, FOLDER_ENTRIES_MAX, then)).await?;
-    let mut entries: Vec<_> = found.into_iter().filter_map(told).collect();
-    Entry::sort(&mut entries);
-    Ok((entries, is_cut))
+    Entry {
+        name: name.clone(),
+        is_folder: true,
+        file_bytes: 0,
+        modified_s,
+    }
 }
 
 fn told(entry: RemoteEntry) -> Option<Entry> {
@@ -52,26 +90,14 @@ fn told(entry: RemoteEntry) -> Option<Entry> {
     })
 }
 
-/// The files and folders in the folder `name`, sorted, and whether there are more than were looked
-/// at. Hidden ones and what links lead out to are left out.
-///
-/// # Errors
-///
-/// What the system says; `NotFound` for a name that cannot be one.
-pub(crate) async fn list(root: &Arc<Root>, name: &str) -> io::Result<(Vec<Entry>, bool)> {
-    let (root, name) = (Arc::clone(root), name.to_owned());
-    blocking(move || read(&root, &name, FOLDER_ENTRIES_MAX)).await
-}
-
-fn read(root: &Root, name: &str, entries_max: usize) -> io::Result<(Vec<Entry>, bool)> {
-    let relative = safe(name).ok_or(io::ErrorKind::NotFound)?;
-    let folder = root.open_beneath(&relative)?;
+fn read(root: &Root, relative: &Path, entries_max: usize) -> io::Result<(Vec<Entry>, bool)> {
+    let folder = root.open_beneath(relative)?;
     // By its descriptor: its name may lead elsewhere by now.
     let mut found = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
     let mut entries = Vec::new();
     for entry in found.by_ref().take(entries_max) {
         // An entry that has gone meanwhile is not there.
-        entries.extend(entry.ok().and_then(|entry| listed(root, &relative, &entry)));
+        entries.extend(entry.ok().and_then(|entry| listed(root, relative, &entry)));
     }
     Entry::sort(&mut entries);
     Ok((entries, found.next().is_some()))
@@ -118,7 +144,7 @@ mod tests {
         symlink("none", path.join("dangling")).unwrap();
         let root = Root::open(&directory.path().join("root")).unwrap();
         let names = |entries_max| {
-            let (entries, is_cut) = read(&root, "in", entries_max).unwrap();
+            let (entries, is_cut) = read(&root, Path::new("in"), entries_max).unwrap();
             let names: Vec<_> = entries
                 .into_iter()
                 .map(|e| (e.name, e.is_folder, e.file_bytes))
@@ -139,8 +165,8 @@ mod tests {
         );
         assert!(!is_cut);
         assert!(names(6).1, "there are seven");
-        for none in ["none", "..", "in/../..", ".hidden", "in/B.ts", "in/out"] {
-            assert!(read(&root, none, 7).is_err(), "{none}");
+        for none in ["none", "..", "in/../..", "in/B.ts", "in/out"] {
+            assert!(read(&root, Path::new(none), 7).is_err(), "{none}");
         }
     }
 }

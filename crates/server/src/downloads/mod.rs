@@ -3,7 +3,7 @@
 //! That thread is the transfer engine: connections are tasks on it, bodies go by
 //! [`crate::transfer`], and no request crosses to another thread unless a disk must be waited for.
 //! RTSP's control has its own thread, so that a flood of downloads delays no PLAY. Files come from
-//! `files`, which opens nothing outside the root.
+//! `files`, which opens nothing outside the libraries.
 //!
 //! [`http`] and [`ftp`] stand on all other files here; those know neither.
 
@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onrush_sys::fs::Root;
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_wire::pace::schedule::Rate;
 use tokio::runtime::{Builder, Runtime};
@@ -50,7 +49,7 @@ use self::log::Log;
 use self::uploads::Uploads;
 use crate::engine::shared::bump;
 use crate::hls_live::LiveHls;
-use crate::library::Library;
+use crate::library::{Library, Places};
 use crate::listening::Draining;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
@@ -63,7 +62,8 @@ use crate::users::Authorizer;
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) settings: Downloads,
-    pub(crate) root: Arc<Root>,
+    /// Where files lie.
+    pub(crate) places: Arc<Places>,
     pub(crate) files: Files,
     /// What is played of the same files.
     pub(crate) library: Arc<Library>,
@@ -245,12 +245,13 @@ impl Site {
         // What is sent of channels now is little, and soon goes.
         let live_max = segments_max / 8;
         let segment_files = http::SegmentFiles::new(segments_max, Arc::clone(&stats.segments));
-        let root = library.root_shared();
-        let uploads = settings.uploads.filter(|_| library.remote().is_none());
-        let uploads = uploads.map(|it| Rc::new(Uploads::new(Arc::clone(&root), it)));
+        let places = library.places();
+        // Nothing says into which of several libraries.
+        let uploads = settings.uploads.zip(places.only_folder());
+        let uploads = uploads.map(|(it, root)| Rc::new(Uploads::new(Arc::clone(root), it)));
         Rc::new(Self {
-            files: Files::new(Arc::clone(&root), kept_max).or_remote(library.remote().cloned()),
-            root,
+            files: Files::new(Arc::clone(&places), kept_max),
+            places,
             library,
             transfers,
             segments: http::SegmentCache::default(),

@@ -1,4 +1,4 @@
-//! The files that are served: names to media, and nothing outside the root.
+//! The files that are served: names to media, and nothing outside the libraries.
 //!
 //! A file is read through once, on a blocking thread, to index it; all that ask for it meanwhile
 //! wait for that one reading, and so does the next one who asks, should they all hang up. Each who
@@ -7,16 +7,13 @@
 //! place is another: it gets a new entry, and those who play the old one keep what they have
 //! opened.
 
-use std::collections::{BinaryHeap, HashMap};
-use std::fs::{self, FileType};
+use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
-use onrush_sys::fs::Root;
-use onrush_wire::media::{ScanOptions, has_media_ending};
+use onrush_wire::media::ScanOptions;
 use onrush_wire::name::shown;
 #[cfg(doc)]
 use onrush_wire::rtsp::ELEMENTARY;
@@ -25,17 +22,19 @@ use tokio::sync::{OnceCell, Semaphore};
 use tracing::{error, warn};
 
 use crate::config::Config;
-use crate::remote::{FilmFile, RemoteFiles, asked};
+use crate::remote::{FilmFile, asked};
 
 mod film_keys;
 mod identity;
 mod known;
 mod media;
 mod names;
+mod places;
 mod saved;
 mod scan;
 mod settings;
 mod tricks;
+mod walk;
 
 pub use film_keys::FilmKeys;
 pub(crate) use film_keys::{is_marked, marked};
@@ -47,6 +46,8 @@ pub(crate) use media::segments::of_identity as version_of;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 pub use names::NAME_BYTES_MAX;
 pub(crate) use names::{is_hidden, safe};
+pub use places::{LIBRARIES_MAX, check_library_name, check_library_names};
+pub(crate) use places::{Named, Place, Places};
 use saved::SavedIndexes;
 pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
 pub use scan::read_whole;
@@ -54,6 +55,8 @@ use scan::{restored, scan};
 pub use settings::Counters;
 use settings::{Reading, Settings};
 pub use tricks::TRICKS_MAX;
+use walk::walk;
+pub use walk::{DEPTH_MAX, ENTRIES_MAX};
 
 /// Files that are being indexed at once; others wait. More would only make the disk seek.
 pub const INDEXING_MAX: usize = 2;
@@ -64,18 +67,10 @@ const READING_BEHIND_MAX: usize = 1;
 /// What is read of such a file in one turn.
 const BEHIND_BYTES: u64 = 32 << 20;
 
-/// How deep [`Library::names`] looks into folders.
-pub const DEPTH_MAX: usize = 16;
-
-/// How many entries of folders [`Library::names`] looks at.
-pub const ENTRIES_MAX: usize = 100_000;
-
-/// The directory that is served.
+/// The files that are served, of one library or of several.
 #[derive(Debug)]
 pub struct Library {
-    root: Arc<Root>,
-    /// Where the films are, if not under the root.
-    remote: Option<Arc<dyn RemoteFiles>>,
+    places: Arc<Places>,
     files_max: usize,
     settings: Settings,
     indexing: Semaphore,
@@ -95,6 +90,12 @@ pub enum LibraryError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// Several libraries whose names cannot be told apart, or that are too many.
+    #[error("libraries: {reason}")]
+    Names {
+        /// What is wrong, and what to write instead.
+        reason: String,
     },
     /// Nothing can be written to the state directory.
     #[error("state directory {}: {source}", path.display())]
@@ -165,21 +166,21 @@ struct Entry {
 type Slot = OnceCell<Result<Arc<Media>, String>>;
 
 impl Library {
-    /// The library of `config.media_root`.
+    /// The library, or all libraries, of these settings.
     ///
     /// # Errors
     ///
-    /// If that is not a directory that can be read, or the state directory none that can be written
-    /// to.
+    /// If a folder is no directory that can be read, the state directory none that can be written
+    /// to, or the names of several libraries are not what they may be.
     pub fn new(config: &Config) -> Result<Self, LibraryError> {
-        let path = &config.media_root;
-        let root = Root::open(path).map_err(|source| LibraryError::Root {
-            path: path.clone(),
-            source,
-        })?;
+        let places = Places::open(config)?;
         let reading = Reading::default();
         // What a state directory has of a film it knows by its file.
-        let state = config.state.as_ref().filter(|_| config.remote.is_none());
+        let has_folders = places
+            .all()
+            .iter()
+            .any(|it| matches!(it.1, Place::Folder(_)));
+        let state = config.state.as_ref().filter(|_| has_folders);
         let saved = state.map(|path| {
             let (bytes_max, bitrate) = (config.limits.state_bytes_max, config.fallback_bitrate);
             let counters = Arc::clone(&reading.counters.saved);
@@ -189,8 +190,7 @@ impl Library {
             })
         });
         Ok(Self {
-            root: Arc::new(root),
-            remote: config.remote.clone(),
+            places: Arc::new(places),
             files_max: config.limits.files_max,
             settings: Settings {
                 options: ScanOptions {
@@ -200,11 +200,7 @@ impl Library {
                 burst_ns: u64::try_from(config.burst.as_nanos())
                     .unwrap_or(u64::MAX)
                     .max(1),
-                growth_time_max: match config.remote {
-                    None => config.limits.growth_time_max,
-                    // An object is whole from the moment that there is one.
-                    Some(_) => Duration::ZERO,
-                },
+                growth_time_max: config.limits.growth_time_max,
                 reading: Arc::new(reading),
                 saved: saved.transpose()?.map(Arc::new),
             },
@@ -220,23 +216,13 @@ impl Library {
         Arc::clone(&self.settings.reading.counters)
     }
 
-    /// The directory served, without symbolic links.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        self.root.path()
+    /// Where its files lie, for others who open files in it.
+    pub(crate) fn places(&self) -> Arc<Places> {
+        Arc::clone(&self.places)
     }
 
-    /// Where the files are instead, if they lie elsewhere.
-    pub(crate) fn remote(&self) -> Option<&Arc<dyn RemoteFiles>> {
-        self.remote.as_ref()
-    }
-
-    /// The same, for others who open files in it.
-    pub(crate) fn root_shared(&self) -> Arc<Root> {
-        Arc::clone(&self.root)
-    }
-
-    /// The media at `name`: decoded, relative to the root, `/` between folders, and with
+    /// The media at `name`: decoded, `/` between folders, of several libraries with
+    /// that one's name as the first part, and with
     /// [`ELEMENTARY`] behind it the same as tracks of its elementary streams. Indexes the file
     /// the first time (which reads all of it, on a blocking thread). Call it within a tokio
     /// runtime. Dropping the future does not stop an indexing that has begun; its result serves the
@@ -265,21 +251,25 @@ impl Library {
             name: shown(name).into_owned(),
         };
         let (_, file_name) = self.settings.of(name);
-        let relative = safe(file_name).ok_or_else(not_found)?;
-        let opened = match &self.remote {
-            Some(remote) => {
-                let name = file_name.trim_matches('/');
+        let named = self.places.named(file_name).ok_or_else(not_found)?;
+        let (path, opened) = match named {
+            Named::Libraries(_) => (PathBuf::new(), Err(io::ErrorKind::IsADirectory.into())),
+            Named::Object(remote, name) => {
                 let asked = asked(|then| remote.open(name, then));
                 // Apart, so that whoever asks for a file keeps no room for it.
-                Box::pin(asked).await.map(identified)
+                (name.into(), Box::pin(asked).await.map(identified))
             }
-            None => match self.root.open_cached(&relative) {
-                Some(file) => identify(file),
-                None => {
-                    let (root, path) = (Arc::clone(&self.root), relative.clone());
-                    blocking(move || root.open_beneath(&path).and_then(identify)).await
-                }
-            },
+            Named::Path(root, relative) => {
+                let path = root.path().join(&relative);
+                let opened = match root.open_cached(&relative) {
+                    Some(file) => identify(file),
+                    None => {
+                        let root = Arc::clone(root);
+                        blocking(move || root.open_beneath(&relative).and_then(identify)).await
+                    }
+                };
+                (path, opened)
+            }
         };
         let (file, identity) = opened.map_err(|source| open_error(name, source))?;
         let slot = self.slot(name, identity)?;
@@ -289,7 +279,7 @@ impl Library {
             // A task of its own, so that clients that hang up cannot start one reading after
             // another.
             let fill = tokio::spawn(async move {
-                let fill = || library.load(name_owned, relative, file, identity);
+                let fill = || library.load(name_owned, path, file, identity);
                 slot.get_or_try_init(fill).await.map(|_| ())
             });
             let filled = fill
@@ -345,63 +335,26 @@ impl Library {
     }
 
     /// The first names, at most `names_max` and sorted, of the regular files with the ending of one
-    /// that is played, relative to the root, and how many there are. Hidden files, folders deeper
-    /// than [`DEPTH_MAX`] and what links lead out to are left out. Reads the folders, so it may
-    /// block.
+    /// that is played, as clients ask for them, and how many there are. Hidden files, folders
+    /// deeper than [`DEPTH_MAX`] and what links lead out to are left out. Reads the folders, so it
+    /// may block.
     ///
     /// # Errors
     ///
-    /// If the root cannot be read; folders in it that cannot are left out.
+    /// If a library cannot be read; folders in it that cannot are left out.
     pub fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
-        if let Some(remote) = &self.remote {
-            return remote.names(names_max);
-        }
-        self.walk(names_max, ENTRIES_MAX)
-    }
-
-    fn walk(&self, names_max: usize, entries_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
-        let root = self.root.path();
-        // Only the first are kept: sorting a hundred thousand paths takes longer than finding them.
-        let (mut first, mut all) = (BinaryHeap::new(), 0);
-        let mut folders = vec![(fs::read_dir(root)?, 0)];
-        let mut entries_left = entries_max;
-        while let Some((mut entries, depth)) = folders.pop() {
-            let Some(entry) = entries.next() else {
-                continue;
+        let (mut first, mut all) = (Vec::new(), 0);
+        for (begin, place) in self.places.all() {
+            let (names, found) = match place {
+                Place::Store(remote) => remote.names(names_max)?,
+                Place::Folder(root) => walk(root, names_max, ENTRIES_MAX)?,
             };
-            folders.push((entries, depth));
-            if entries_left == 0 {
-                break;
-            }
-            entries_left -= 1;
-            let Ok(entry) = entry else { continue };
-            let Ok(kind) = entry.file_type() else {
-                continue;
-            };
-            let name = entry.file_name();
-            if is_hidden(&name) {
-                continue;
-            }
-            if kind.is_dir() && depth < DEPTH_MAX {
-                let folder = fs::read_dir(entry.path()).ok();
-                folders.extend(folder.map(|entries| (entries, depth + 1)));
-            } else if has_media_ending(&name.to_string_lossy()) {
-                let path = entry.path();
-                if !is_servable(root, &path, kind) {
-                    continue;
-                }
-                all += 1;
-                let name = path.strip_prefix(root).unwrap_or(&path);
-                let is_full = first.len() >= names_max;
-                if !is_full || first.peek().is_some_and(|last: &PathBuf| name < last) {
-                    first.push(name.to_owned());
-                }
-                if first.len() > names_max {
-                    first.pop();
-                }
-            }
+            first.extend(names.iter().map(|name| begin.join(name)));
+            all += found;
         }
-        Ok((first.into_sorted_vec(), all))
+        first.sort();
+        first.truncate(names_max);
+        Ok((first, all))
     }
 
     /// The slot of this file, made anew if the file under that name was another before, or failed.
@@ -439,12 +392,15 @@ impl Library {
     async fn load(
         &self,
         name: String,
-        relative: PathBuf,
+        path: PathBuf,
         file: FilmFile,
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
-        let (settings, _) = self.settings.of(&name);
+        let (mut settings, _) = self.settings.of(&name);
+        if file.remote.is_some() {
+            settings = settings.of_remote();
+        }
         let of = name.clone();
         let read = move || {
             if let Some(index) = restored(&shown(&of), &file.file, identity, &settings) {
@@ -462,7 +418,6 @@ impl Library {
             let name = shown(&name);
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
-        let path = self.root.path().join(relative);
         let opened = Opened { path, file };
         let media = Media::new(name, opened, scanned, settings)?;
         let media = Arc::new(media);
@@ -574,16 +529,6 @@ pub(crate) fn names_nothing(error: &io::Error) -> bool {
             Some(libc::ELOOP | libc::ENXIO | libc::ENODEV)
         ),
     }
-}
-
-/// Whether there is a regular file, under the root if a link leads to it. Only of links the file
-/// system is asked: of a hundred thousand files it would take seconds.
-fn is_servable(root: &Path, path: &Path, kind: FileType) -> bool {
-    if !kind.is_symlink() {
-        return kind.is_file();
-    }
-    fs::canonicalize(path).is_ok_and(|target| target.starts_with(root))
-        && fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
 }
 
 /// Runs what may wait for a disk where waiting is allowed.

@@ -33,6 +33,16 @@ impl Settings {
             None => (settings, name),
         }
     }
+
+    /// The same for a film that lies elsewhere: it is whole from the moment that there is one, and
+    /// what is saved is known by a file of this machine.
+    pub(super) fn of_remote(self) -> Self {
+        Self {
+            growth_time_max: Duration::ZERO,
+            saved: None,
+            ..self
+        }
+    }
 }
 
 /// What those have in common who read files to index them.

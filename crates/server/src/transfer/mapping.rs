@@ -4,9 +4,10 @@
 //! Of pieces that fill most of the pages that they touch these pages themselves are sent, through a
 //! pipe, as `sendfile` does. Of shorter ones, and for a connection that the kernel seals, bytes are
 //! copied: TCP has a fragment for each page, however little of it is sent, and some work with it.
-//! And for a connection that spaces out what it sends (BBR): the kernel gives TCP sixteen pages of
-//! a pipe at a time (`splice_to_socket`), parts of pages are less than a packet of loopback holds,
-//! and each time that TCP is not to send yet it starts a timer, which costs more than the copy.
+//! And for a connection that spaces out what it sends (BBR) in packets as large as loopback's: the
+//! kernel gives TCP sixteen pages of a pipe at a time (`splice_to_socket`), parts of pages are less
+//! than such a packet holds, and each time that TCP is not to send yet it starts a timer, which may
+//! cost more than the copy. A packet of a network holds less.
 //!
 //! What is mapped are windows of files, which are kept for whoever comes next: a page that was
 //! mapped costs nothing more. Pages of a window count as the process's, as long as it is kept, and
@@ -26,6 +27,7 @@ use onrush_sys::path::cue::mapped::{MAPPED_PIECES_MAX, MappedRange};
 use onrush_sys::path::cue::pipe::Pipe;
 use onrush_sys::path::cue::{self, Step, StepEnd};
 use rustix::net::sockopt;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -47,6 +49,9 @@ pub(crate) const PIECE_BYTES_MAX: u64 = 64 << 10;
 /// Pieces that have as a mean at least so many bytes of each page that they touch are not copied:
 /// with fewer, a fragment of TCP's for each page is taken to cost more than the copy of its bytes.
 const LENT_BYTES_MIN: u64 = 2560;
+
+/// Pages that the kernel gives TCP at once, of a pipe (`splice_to_socket`).
+const SPLICED_PAGES: u64 = 16;
 
 /// Pieces that are longer go alone by `sendfile`, also where pages are sent.
 const LENT_BYTES_MAX: u64 = 1 << 20;
@@ -84,7 +89,7 @@ pub(super) struct Destination<'a> {
 
 impl<'a> Destination<'a> {
     pub(super) fn plain(socket: &'a TcpStream) -> Self {
-        let takes_pages = !is_paced(socket.as_fd());
+        let takes_pages = !is_paced(socket.as_fd()) || !has_large_packets(socket);
         Self {
             socket,
             takes_pages,
@@ -103,6 +108,12 @@ impl<'a> Destination<'a> {
 /// Whether the connection's congestion control spaces out what it sends.
 fn is_paced(socket: BorrowedFd<'_>) -> bool {
     sockopt::tcp_congestion(socket).is_ok_and(|it| it.starts_with("bbr"))
+}
+
+/// Whether a packet of the connection's holds more than the kernel gives TCP of a pipe at once.
+fn has_large_packets(socket: &TcpStream) -> bool {
+    let segment_bytes = SockRef::from(socket).tcp_mss();
+    segment_bytes.is_ok_and(|it| u64::from(it) > SPLICED_PAGES * LENT_BYTES_MIN)
 }
 
 #[derive(Debug)]

@@ -259,7 +259,7 @@ impl Connection<'_> {
         let is_folder = matches!(self.find(&name).await?, Found::Folder { .. });
         let entries = match style {
             _ if is_folder => {
-                let listed = folder::list_of(self.site, &name).await;
+                let listed = folder::list(&self.site.places, &name).await;
                 listed.map_err(|_| no_such(&name, "folder"))?.0
             }
             Style::Machine(_) => return Err(Reply::new(501, "that is no folder; use MLST")),

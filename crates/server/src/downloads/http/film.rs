@@ -83,7 +83,7 @@ async fn found(
     if matches!(asked, Asked::Part { .. } | Asked::Time) {
         return None;
     }
-    let files = match several::files(&site.root, name).await {
+    let files = match several::files(&site.places, name).await {
         Some(Ok(files)) => files,
         Some(Err(note)) => return Some(Err((Status::NotFound, note))),
         None => vec![name.to_owned()],

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use onrush_wire::auth::Action;
 use onrush_wire::hls::{self, Resource};
 use onrush_wire::http::{Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url};
-use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects};
+use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
@@ -161,7 +161,15 @@ impl Responder {
             ""
         };
         let query = request.query.map(|query| format!("?{query}"));
-        let path = format!("/{}{slash}{}", in_url(name), query.unwrap_or_default());
+        let mut path = format!("/{}{slash}{}", in_url(name), query.unwrap_or_default());
+        // What a playlist names is asked for where that was found, and a page is no viewer.
+        if !is_folder
+            && assets::find(name).is_none()
+            && let None | Some((_, Resource::Main | Resource::Manifest)) = hls::parse(name)
+        {
+            let trace = redirection.trace(Trace::of(&path), self.peer, format_args!("{name:?}"));
+            path = with_trace(&path, trace);
+        }
         let to = &redirection.to;
         let location = to.of_http(&path, request.host, self.is_encrypted);
         let answer = |c: &Context<'_>| match &location {
@@ -306,7 +314,7 @@ impl Responder {
             let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
             return self.with_context(request, keeps_alive, answer);
         }
-        match folder::list_of(&self.site, name).await {
+        match folder::list(&self.site.places, name).await {
             Ok((entries, is_cut)) => {
                 let rtsp_host = self.rtsp_host(request.host);
                 let channels = live::listed(&self.site, name);

@@ -8,14 +8,13 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use onrush_sys::fs::Root;
 use onrush_wire::hls::is_of_several;
 use onrush_wire::media::has_media_ending;
 use onrush_wire::name::shown;
 use serde::Deserialize;
 
 use crate::downloads::folder;
-use crate::library::{blocking, safe};
+use crate::library::{Named, Places, blocking, safe};
 
 /// Files of one film at the most: a playlist of it opens them all.
 pub const RENDITION_FILES_MAX: usize = 16;
@@ -31,13 +30,13 @@ struct Renditions {
 
 /// The files of the film `name`, as names of their own, or why it has none; `None` if it is a film
 /// of one file.
-pub(super) async fn files(root: &Arc<Root>, name: &str) -> Option<Result<Vec<String>, String>> {
+pub(super) async fn files(places: &Places, name: &str) -> Option<Result<Vec<String>, String>> {
     if !is_of_several(name) {
         return None;
     }
     let found = match name.ends_with(".json") {
-        true => named(root, name).await,
-        false => inside(root, name).await,
+        true => named(places, name).await,
+        false => inside(places, name).await,
     };
     match found {
         Ok(found) => Some(bounded(name, found)),
@@ -58,15 +57,17 @@ fn bounded(name: &str, files: Vec<String>) -> Result<Vec<String>, String> {
     }
 }
 
-async fn inside(root: &Arc<Root>, name: &str) -> io::Result<Vec<String>> {
-    let (entries, _) = folder::list(root, name).await?;
+async fn inside(places: &Places, name: &str) -> io::Result<Vec<String>> {
+    let (entries, _) = folder::list_here(places, name).await?;
     let films = entries.into_iter();
     let films = films.filter(|it| !it.is_folder && has_media_ending(&it.name));
     Ok(films.map(|it| format!("{name}/{}", it.name)).collect())
 }
 
-async fn named(root: &Arc<Root>, name: &str) -> io::Result<Vec<String>> {
-    let relative = safe(name).ok_or(io::ErrorKind::NotFound)?;
+async fn named(places: &Places, name: &str) -> io::Result<Vec<String>> {
+    let Some(Named::Path(root, relative)) = places.named(name) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
     let root = Arc::clone(root);
     let read = move || {
         let file = root.open_beneath(&relative)?;
@@ -153,8 +154,8 @@ mod tests {
         std::fs::write(root.join("d.film.json"), "{").unwrap();
         let long = " ".repeat(usize::try_from(RENDITIONS_BYTES_MAX).unwrap() + 1);
         std::fs::write(root.join("e.film.json"), long).unwrap();
-        let root = Arc::new(Root::open(root).unwrap());
-        let of = async |name: &str| files(&root, name).await;
+        let places = Places::of_folder(root);
+        let of = async |name: &str| files(&places, name).await;
         let expected = ["a.film/x.mp4", "a.film/y.mkv"].map(str::to_owned).to_vec();
         assert_eq!(of("a.film").await, Some(Ok(expected)));
         assert_eq!(

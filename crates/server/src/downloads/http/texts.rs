@@ -130,7 +130,7 @@ async fn cues(site: &Site, source: Source, stretch_ms: Range<u64>) -> io::Result
 /// Files of subtitles that lie beside the film `name`, in the order of their names.
 async fn beside(site: &Site, name: &str) -> Vec<(Text, Source)> {
     let (folder, film) = name.rsplit_once('/').unwrap_or(("", name));
-    let Ok((entries, _)) = folder::list(&site.root, folder).await else {
+    let Ok((entries, _)) = folder::list_here(&site.places, folder).await else {
         return Vec::new();
     };
     let mut found = Vec::new();
