@@ -70,15 +70,17 @@ pub(crate) enum Command {
         arguments: Vec<std::ffi::OsString>,
     },
     /// Print a shell's completion script
-    ///
-    /// Load it in the running shell, or put it where the shell looks for completions:
-    ///
-    ///     source <(onrush completions bash)
-    ///
-    ///     onrush completions zsh > "${fpath[1]}/_onrush"
-    ///
-    ///     onrush completions fish > ~/.config/fish/completions/onrush.fish
-    #[command(verbatim_doc_comment)]
+    // No documentation comment: rustdoc takes what is indented for Rust.
+    #[command(long_about = "\
+Print a shell's completion script
+
+Load it in the running shell, or put it where the shell looks for completions:
+
+    source <(onrush completions bash)
+
+    onrush completions zsh > \"${fpath[1]}/_onrush\"
+
+    onrush completions fish > ~/.config/fish/completions/onrush.fish")]
     Completions {
         /// The shell
         shell: Shell,

@@ -78,8 +78,8 @@ pub(crate) struct ClusterOptions {
     /// Whoever else asks is sent on to one of these, so that a channel reaches many nodes by a
     /// tree. More make it flatter and cost this node as much more of its network.
     #[arg(long, value_name = "N", hide_short_help = true, requires = "cluster",
-          default_value_t = relay::PULLS_MAX,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(relay::PULLS_LIMIT)))]
+          default_value_t = relay::PULLS_DEFAULT,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(relay::PULLS_MAX)))]
     cluster_pulls_max: u16,
 }
 

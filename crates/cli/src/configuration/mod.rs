@@ -49,12 +49,14 @@ pub(crate) struct Check {
 }
 
 /// Print what a configuration file can say
-///
-/// To begin with one:
-///
-///     onrush config --default > onrush.toml
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+// No documentation comment: rustdoc takes what is indented for Rust.
+#[command(long_about = "\
+Print what a configuration file can say
+
+To begin with one:
+
+    onrush config --default > onrush.toml")]
 pub(crate) struct Config {
     #[command(flatten)]
     page: Page,

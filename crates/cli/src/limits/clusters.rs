@@ -19,9 +19,9 @@ pub(super) fn of_clusters() -> Vec<Limit> {
         cluster::CLAIMS_MAX as count, "channels of it that come to one node";
         cluster::CLAIM_TIME_MAX as time, "a publisher waits for the registry";
         published::NODE_PULLS_MAX as count, "channels taken from other nodes";
-        relay::PULLS_LIMIT as count, "nodes that --cluster-pulls-max lets take a channel";
-        relay::PULL_STEPS_MAX as count, "nodes that a node asks for a channel in a row";
-        relay::AVOIDED_MAX as count, "nodes that a node does not ask for it again";
+        relay::PULLS_MAX as count, "nodes that may take a channel from one";
+        relay::PULL_STEPS_MAX as count, "nodes asked for a channel in a row";
+        relay::AVOIDED_MAX as count, "nodes not asked for it again";
         cluster::SENT_ON_MAX as count, "viewers remembered who were sent on";
         cluster::TRACES_MAX as count, "traces of viewers remembered";
         cluster::ORIGIN_NODES_MAX as count, "nodes that a film's page may have it from";

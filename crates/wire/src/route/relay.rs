@@ -14,10 +14,10 @@ use super::Key;
 use super::entry::{is_address, is_node_name};
 
 /// Nodes that one node feeds of one channel, where nothing else is said.
-pub const PULLS_MAX: u16 = 8;
+pub const PULLS_DEFAULT: u16 = 8;
 
 /// The most that it can be told to feed.
-pub const PULLS_LIMIT: u16 = 256;
+pub const PULLS_MAX: u16 = 256;
 
 /// Nodes that a node asks for a channel, one after the other: by then it has come too far down.
 pub const PULL_STEPS_MAX: usize = 16;
