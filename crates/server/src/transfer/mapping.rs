@@ -59,6 +59,9 @@ const LENT_BYTES_MAX: u64 = 1 << 20;
 /// What is put into the pipe at once: each full socket has as much as that put there for nothing.
 const PIPE_BYTES: usize = 1 << 20;
 
+/// How long all pieces are copied after the kernel lent no pages.
+const REFUSED_NS: u64 = 60_000_000_000;
+
 /// Windows of files, those that were used last behind the others.
 #[derive(Debug, Default)]
 pub(super) struct Mappings(RefCell<Windows>);
@@ -75,8 +78,8 @@ struct Windows {
 #[derive(Debug, Default)]
 struct Lender {
     pipe: Option<Pipe>,
-    /// The kernel, or who watches over this process, lends no pages.
-    is_refused: bool,
+    /// When the kernel, or who watches over this process, lent no pages.
+    refused_ns: Option<u64>,
 }
 
 /// Where pieces go.
@@ -138,7 +141,7 @@ impl Mappings {
         to: Destination<'_>,
     ) -> io::Result<(Step, u64)> {
         let windows = &mut *self.0.borrow_mut();
-        let lends = to.takes_pages && !windows.lender.is_refused;
+        let lends = to.takes_pages && !windows.lender.is_refused();
         let bytes_max = if lends {
             LENT_BYTES_MAX
         } else {
@@ -286,7 +289,7 @@ fn send(
     let (mut left, mut sent_bytes) = (group, 0);
     let step = |sent_bytes, end| Ok(Some(Step { sent_bytes, end }));
     while !left.is_empty() {
-        let lender = lender.as_mut().filter(|it| !it.is_refused);
+        let lender = lender.as_mut().filter(|it| !it.is_refused());
         let sent = match lender {
             Some(lender) => lender.send(mapped, left, socket),
             None => mapped.send(left, socket).map(Given::of),
@@ -330,13 +333,20 @@ impl Given {
 }
 
 impl Lender {
+    /// Whether it is not to be tried now. It is again later: descriptors or memory may have been
+    /// short.
+    fn is_refused(&self) -> bool {
+        let is_lately = |at| monotonic_ns().saturating_sub(at) < REFUSED_NS;
+        self.refused_ns.is_some_and(is_lately)
+    }
+
     /// Whether the pages of these pieces cost less than a copy of their bytes.
     fn is_worth(&self, pieces: &[Range<u64>]) -> bool {
         let page_bytes = rustix::param::page_size() as u64;
         let pages = |it: &Range<u64>| it.end.div_ceil(page_bytes) - it.start / page_bytes;
         let pages: u64 = pieces.iter().map(pages).sum();
         let bytes: u64 = pieces.iter().map(|it| it.end - it.start).sum();
-        !self.is_refused && bytes >= pages * LENT_BYTES_MIN
+        !self.is_refused() && bytes >= pages * LENT_BYTES_MIN
     }
 
     /// Gives a socket pages of the first of these pieces.
@@ -359,8 +369,8 @@ impl Lender {
             Ok((lent, pipe)) => (lent as u64, pipe),
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Err(error),
             Err(error) => {
-                debug!("short pieces are copied from now on: vmsplice: {error}");
-                self.is_refused = true;
+                debug!("short pieces are copied for a while: vmsplice: {error}");
+                self.refused_ns = Some(monotonic_ns());
                 return Ok(Given::default());
             }
         };
@@ -490,11 +500,16 @@ mod tests {
         // As much of two pages.
         let alone = |piece: Range<u64>| worth(&[piece]);
         assert!(!alone(page - 1..page - 1 + least));
-        let refused = Lender {
-            is_refused: true,
+        let refused_before = |ns| Lender {
+            refused_ns: Some(monotonic_ns() - ns),
             ..Lender::default()
         };
-        assert!(!refused.is_worth(&[0..page, page..2 * page]));
+        let whole = [0..page, page..2 * page];
+        assert!(!refused_before(REFUSED_NS / 2).is_worth(&whole));
+        assert!(
+            refused_before(REFUSED_NS).is_worth(&whole),
+            "it is for good"
+        );
     }
 
     fn pair() -> (Peer, Peer) {
@@ -533,7 +548,7 @@ mod tests {
         let mut lender = Lender::default();
         assert!(lender.is_worth(&pieces));
         let mut give = |near: &Peer, group: &mut [Range<u64>], is_refused: bool| {
-            lender.is_refused = is_refused;
+            lender.refused_ns = is_refused.then(monotonic_ns);
             let step = send(&mapped, group, Some(&mut lender), near.as_fd());
             step.unwrap().unwrap()
         };
