@@ -43,6 +43,11 @@ impl Audience {
         self.random.usize(..count)
     }
 
+    /// Any number.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.random.u64(..)
+    }
+
     /// For how many seconds somebody stays who comes now: 1 at least.
     pub(crate) fn stay_s(&mut self) -> usize {
         self.exponential(self.stay_s)

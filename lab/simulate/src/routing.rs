@@ -103,7 +103,7 @@ impl Routing {
         audience: &mut Audience,
     ) -> Sent {
         match self {
-            Self::Route(route) => route.send(asked, film, seen),
+            Self::Route(route) => route.send(asked, film, seen, audience),
             Self::Ring(ring) => ring.send(asked, film, seen),
             Self::Random { node_viewers } => {
                 let has_room = |&node: &usize| seen.viewers[node] < *node_viewers;
@@ -174,7 +174,7 @@ impl ByRoute {
         self.rankings.fill(None);
     }
 
-    fn send(&mut self, asked: usize, film: u32, seen: &Seen<'_>) -> Sent {
+    fn send(&mut self, asked: usize, film: u32, seen: &Seen<'_>, audience: &mut Audience) -> Sent {
         let place = film as usize;
         let film = Film {
             key: self.films[place],
@@ -191,6 +191,7 @@ impl ByRoute {
                 node: Some(here),
                 load_bps: u64::from(seen.viewers[here]) * self.rate_bps,
                 redirects,
+                draw: audience.number(),
             };
             match self.cluster.decide(of, film, &ranking) {
                 Decision::Here => break Some(here),

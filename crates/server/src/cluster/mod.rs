@@ -393,6 +393,7 @@ impl ClusterMember {
             node: Some(view.own),
             load_bps: used_bps(load, capacity_bps),
             redirects: request.redirects,
+            draw: u64::from_ne_bytes(random()),
         };
         let ranking = view.cluster.ranking(key, view.cluster.homes(film));
         let Decision::Redirect(home) = view.cluster.decide(asked, film, &ranking) else {

@@ -30,8 +30,8 @@ pub struct Film {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// A film that is in demand has as many homes as it takes for it to be no more than this part
-    /// of what a node plays on average, from above 0 to 1. They share its viewers by who has the
-    /// least to do, and so even out what all the other films, which have one home each, leave
+    /// of what a node plays on average, from above 0 to 1. They share its viewers by the room that
+    /// they have, and so even out what all the other films, which have one home each, leave
     /// uneven. A node keeps 1 / `film_part` films more for it at the most.
     pub film_part: f64,
     /// A node that is used by so many times the mean takes no new viewers while others take them;
@@ -69,6 +69,9 @@ pub struct Asked {
     pub load_bps: u64,
     /// How often the viewer has been sent on before.
     pub redirects: u8,
+    /// Drawn for this request alone, any number as likely as any other. Who all send viewers to the
+    /// one that had the least to do when it was told last send them there together.
+    pub draw: u64,
 }
 
 /// The nodes that want a film most, in order.
@@ -195,8 +198,8 @@ impl Cluster {
         homes.clamp(1, self.nodes.len().max(1))
     }
 
-    /// Of the film's homes the one that was asked, or that with the least to do; if none has room,
-    /// the node with room that wants it most.
+    /// Of the film's homes the one that was asked, or one that is drawn, each as likely as it has
+    /// room; if none has room, the node with room that wants it most.
     fn home(&self, asked: Asked, film: Film, ranking: &Ranking) -> Option<usize> {
         let used = |node: usize| {
             let told = self.nodes[node].load_bps;
@@ -216,10 +219,9 @@ impl Cluster {
         if let Some(here) = asked.node.filter(stays) {
             return Some(here);
         }
-        let at_home = places(homes)
-            .into_iter()
-            .filter(has_room)
-            .min_by(|&a, &b| used(a).total_cmp(&used(b)));
+        let rooms = places(homes).into_iter().filter(has_room);
+        let room = |node| (self.room_below - used(node)) * self.capacity(node);
+        let at_home = drawn(rooms.map(|node| (node, room(node))).collect(), asked.draw);
         let next = || places(next).into_iter().find(has_room);
         let any = || {
             let all = self.ranking(film.key, self.nodes.len());
@@ -231,7 +233,12 @@ impl Cluster {
     /// What part of a node is used.
     #[allow(clippy::cast_precision_loss, reason = "a part")]
     fn used(&self, node: usize, load_bps: u64) -> f64 {
-        load_bps as f64 / self.nodes[node].capacity_bps.max(1) as f64
+        load_bps as f64 / self.capacity(node)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a weight")]
+    fn capacity(&self, node: usize) -> f64 {
+        self.nodes[node].capacity_bps.max(1) as f64
     }
 
     #[allow(clippy::cast_precision_loss, reason = "rates")]
@@ -254,6 +261,21 @@ impl Cluster {
     }
 }
 
+/// One of these nodes, each as likely as its weight, which is more than 0.
+#[allow(clippy::cast_precision_loss, reason = "a part")]
+fn drawn(weighted: Vec<(usize, f64)>, draw: u64) -> Option<usize> {
+    let all: f64 = weighted.iter().map(|(_, weight)| weight).sum();
+    let mut left = all * (draw as f64 / u64::MAX as f64);
+    let last = weighted.last().map(|(node, _)| *node);
+    let mut nodes = weighted.into_iter();
+    let found = nodes.find(|(_, weight)| {
+        left -= weight;
+        left <= 0.0
+    });
+    // Sums round.
+    found.map(|(node, _)| node).or(last)
+}
+
 #[allow(clippy::cast_precision_loss, reason = "a weight")]
 fn score(node: &Node, what: Key) -> f64 {
     node.key.score(node.capacity_bps as f64, what)
@@ -261,6 +283,8 @@ fn score(node: &Node, what: Key) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -283,6 +307,13 @@ mod tests {
         }
     }
 
+    /// Numbers that are the same in each run, and evenly spread.
+    fn draw() -> u64 {
+        thread_local!(static DRAWN: Cell<u64> = const { Cell::new(0) });
+        let step = 0x9e37_79b9_7f4a_7c15;
+        DRAWN.replace(DRAWN.get().wrapping_add(step))
+    }
+
     fn idle(nodes: usize) -> Cluster {
         Cluster::new(
             (0..nodes).map(|i| node(i, 1000, 0)).collect(),
@@ -301,6 +332,7 @@ mod tests {
             node: Some(node),
             load_bps,
             redirects,
+            draw: draw(),
         };
         cluster.decide(asked, film, &cluster.ranking(film.key, cluster.homes(film)))
     }
@@ -368,18 +400,36 @@ mod tests {
         assert_eq!([0, 1, 5, 6, 50, 10_000].map(wanted), [1, 1, 1, 2, 10, 10]);
     }
 
+    /// Nodes that all believe the same do not send all of a moment's viewers to one of them.
     #[test]
-    fn of_several_homes_the_idlest_takes_him() {
-        let nodes = (0..10)
-            .map(|i| node(i, 1000, if i == 4 { 99 } else { 100 }))
-            .collect();
-        let cluster = Cluster::new(nodes, Bounds::default());
+    fn of_several_homes_each_takes_as_many_as_it_has_room() {
+        // Up to 220 or so; and one that is above that, which takes nobody.
+        let loads = [100, 160, 210, 300, 230];
+        let nodes = (0..).zip(loads).map(|(i, load)| node(i, 1000, load));
+        let cluster = Cluster::new(nodes.collect(), Bounds::default());
         let hot = Film {
             demand_bps: 10_000 * STREAM,
             ..film(1)
         };
-        assert_eq!(cluster.homes(hot), 10);
-        assert_eq!(served_by(&cluster, 0, hot), (Some(4), 1));
+        assert_eq!(cluster.homes(hot), loads.len());
+        let mut sent = [0; 5];
+        for _ in 0..10_000 {
+            let (there, redirects) = served_by(&cluster, 3, hot);
+            assert_eq!(redirects, 1);
+            sent[there.unwrap()] += 1;
+        }
+        let rooms = [120, 60, 10].map(|room| room * 10_000 / 190);
+        assert_eq!(sent[3..], [0, 0]);
+        for (sent, room) in sent.into_iter().zip(rooms) {
+            assert!(i32::abs_diff(sent, room) < 300, "{sent} of {room}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_what_is_drawn_are_nodes() {
+        let of = |draw| drawn(vec![(3, 0.1), (4, 0.2), (5, 0.7)], draw);
+        assert_eq!([0, u64::MAX / 5, u64::MAX].map(of), [3, 4, 5].map(Some));
+        assert_eq!(drawn(Vec::new(), 7), None);
     }
 
     #[test]
@@ -433,6 +483,7 @@ mod tests {
             node: None,
             load_bps: 0,
             redirects: 0,
+            draw: 0,
         };
         let ranking = alone.ranking(film(1).key, 1);
         assert_eq!(alone.decide(asked, film(1), &ranking), Decision::Here);
@@ -465,6 +516,7 @@ mod tests {
                 node: None,
                 load_bps: 0,
                 redirects: 0,
+                draw: draw(),
             };
             let by = |depth| cluster.decide(asked, film, &cluster.ranking(film.key, depth));
             let decision = by(cluster.homes(film));
