@@ -121,7 +121,7 @@ fn viewers_go_on_with_the_standby_of_a_killed_publisher() {
     require_root!();
     require_programs!("ffmpeg", "gst-launch-1.0", "curl");
     for transports in [["tcp", "tcp"], ["tcp", "udp"]] {
-        let site = serve(&[STANDBY[0], STANDBY[1], "--http=10.77.0.1:8080"]);
+        let site = serve(&[STANDBY[0], "--standby-after=10s", "--http=10.77.0.1:8080"]);
         let [mut first, mut second] = publish_twice(&site, transports);
         let before = publishers(&site);
         let viewers = [
