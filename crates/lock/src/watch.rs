@@ -18,13 +18,25 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+use announcements::Announcements;
 
 use super::intervals::{Intervals, Residency};
 use super::process::KeptFd;
 use super::{Kind, addresses, page_numbers};
+
+mod announcements;
+#[cfg(test)]
+mod model_tests;
+
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+    pub(super) use std::thread::yield_now;
+}
 
 /// Events that can be logged and not yet taken in by a cache. One that lags further forgets
 /// everything.
@@ -35,10 +47,8 @@ pub(super) struct Watch {
     fd: KeptFd,
     /// Registration does not nest either: how many watch each page.
     watched: Mutex<Intervals>,
-    /// Grows before events are read, by any amount.
-    announced: AtomicU64,
-    /// What `announced` was when the last events had been logged.
-    settled: AtomicU64,
+    /// Made before events are read, and settled when these have been logged.
+    announcements: Announcements,
     log: Mutex<Log>,
 }
 
@@ -95,8 +105,7 @@ impl Watch {
         let watch: &'static Self = Box::leak(Box::new(Self {
             fd,
             watched: Mutex::default(),
-            announced: AtomicU64::new(0),
-            settled: AtomicU64::new(0),
+            announcements: Announcements::new(),
             log: Mutex::new(Log {
                 events: 0,
                 ranges: [Change::default(); EVENTS_MAX],
@@ -156,7 +165,7 @@ impl Watch {
     pub(super) fn position(&self) -> Position {
         let log = lock(&self.log);
         Position {
-            settled: self.settled.load(Ordering::Acquire),
+            settled: self.announcements.settled(),
             events: log.events,
         }
     }
@@ -164,26 +173,18 @@ impl Watch {
     /// Whether nothing has happened since `position`. One load.
     #[inline]
     pub(super) fn is_quiet(&self, position: Position) -> bool {
-        self.announced.load(Ordering::Acquire) == position.settled
+        self.announcements.are_none_since(position.settled)
     }
 
     /// What has happened since `position`, which moves on.
     pub(super) fn news(&self, position: &mut Position) -> News {
-        let announced = self.announced.load(Ordering::Acquire);
-        while self.settled.load(Ordering::Acquire) < announced {
-            // The watcher has read, or is just reading, and will have logged in a moment.
-            thread::yield_now();
-        }
+        self.announcements.wait_until_settled();
         let mut missed = [Change::default(); EVENTS_MAX];
         let (before, settled, now) = {
             // No allocation while the watcher may want the log.
             let log = lock(&self.log);
             missed.copy_from_slice(&log.ranges);
-            (
-                position.events,
-                self.settled.load(Ordering::Acquire),
-                log.events,
-            )
+            (position.events, self.announcements.settled(), log.events)
         };
         *position = Position {
             settled,
@@ -224,21 +225,21 @@ impl Watch {
                 }
                 // Within the log's lock, so that a reader that sees it sees the events too, and
                 // only these.
-                self.settled.store(announced, Ordering::Release);
+                self.announcements.settle(announced);
             }
         }
     }
 
     #[cfg(not(test))]
     fn announce(&self) -> u64 {
-        self.announced.fetch_add(1, Ordering::AcqRel) + 1
+        self.announcements.announce(1)
     }
 
     /// In a test that asks for it the watcher reads and tells nobody: the sends must notice.
     #[cfg(test)]
     fn announce(&self) -> u64 {
         let deaf = super::tests::WATCHER_IS_DEAF.load(Ordering::Relaxed);
-        self.announced.fetch_add(u64::from(!deaf), Ordering::AcqRel) + u64::from(!deaf)
+        self.announcements.announce(u64::from(!deaf))
     }
 }
 
@@ -283,7 +284,7 @@ impl Log {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
-            .field("announced", &self.announced)
+            .field("announcements", &self.announcements)
             .finish_non_exhaustive()
     }
 }

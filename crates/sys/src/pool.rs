@@ -9,24 +9,27 @@
 //! share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use chunk::Chunk;
+pub use chunk::PINS_MAX;
 use growth::Growth;
 pub use growth::{PoolUser, Taken};
 use onrush_lock::memory::Area;
 pub use packets::{PACKETS_BYTES, PacketSlab, PacketSlot};
 pub use slab::{HeaderSlab, HeaderSlot, SLOT_BYTES, SLOTS_MAX};
+use sync::{AtomicU32, AtomicUsize, Ordering};
 
+mod chunk;
 mod growth;
+#[cfg(test)]
+mod model_tests;
 mod packets;
 mod slab;
 
-/// Set in a chunk's state while it is claimed, or has never been published.
-const CLAIMED: u32 = 1 << 31;
-
-/// Pins of one chunk that may exist at once. One more is refused; far above every in-flight limit.
-pub const PINS_MAX: u32 = 1 << 24;
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
 
 /// Chunks of equal size, shared between threads.
 pub struct Pool {
@@ -37,8 +40,7 @@ pub struct Pool {
     /// Those that there are to be; the first ones are ready.
     chunks: Box<[Chunk]>,
     growth: Growth,
-    /// Chunks whose state is not 0. Written when a state leaves 0 or comes back to it, a few times
-    /// a second for each reader.
+    /// Chunks that are claimed or pinned.
     in_use: AtomicUsize,
     /// Where the search for a chunk to claim goes on: the hand of the clock algorithm.
     hand: Mutex<usize>,
@@ -47,16 +49,6 @@ pub struct Pool {
     /// What is set aside for headers at the front of each registered buffer.
     layout: slab::Layout,
     slabs_taken: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    /// [`CLAIMED`], or the number of pins.
-    state: AtomicU32,
-    /// Whether it was pinned since the hand passed.
-    recent: AtomicBool,
-    /// What the chunk holds; meaningful while it is not claimed.
-    key: AtomicU64,
 }
 
 /// The right to read one chunk. It must be given back with [`Pool::unpin`]; a pin that is forgotten
@@ -102,13 +94,7 @@ impl Pool {
         assert!(chunk_bytes > 0, "chunks have a size");
         let count = chunks_in(&area, area.bytes_total(), chunk_bytes, layout);
         assert!(count < 1 << 31, "chunk numbers are 31 bits");
-        let chunks = (0..count)
-            .map(|_| Chunk {
-                state: AtomicU32::new(0),
-                recent: AtomicBool::new(false),
-                key: AtomicU64::new(u64::MAX),
-            })
-            .collect();
+        let chunks = (0..count).map(|_| Chunk::new()).collect();
         let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
         let ready = chunks_in(&area, area.ready_bytes(), chunk_bytes, layout);
         assert!(area.buffer_bytes().is_power_of_two());
@@ -136,19 +122,7 @@ impl Pool {
         for _ in 0..ready * 2 {
             let at = *hand;
             *hand = (at + 1) % ready;
-            let chunk = &self.chunks[at];
-            if chunk.state.load(Ordering::Relaxed) != 0
-                || chunk.recent.swap(false, Ordering::Relaxed)
-            {
-                continue;
-            }
-            // Acquire: the reads of those who unpinned it come before the writes of the claimant.
-            if chunk
-                .state
-                .compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                self.in_use.fetch_add(1, Ordering::Relaxed);
+            if self.chunks[at].claim(&self.in_use) {
                 let chunk = u32::try_from(at).expect("a pool has fewer than 2^31 chunks");
                 return Some(Claim { pool: self, chunk });
             }
@@ -160,27 +134,11 @@ impl Pool {
     /// being written, does not exist, or has [`PINS_MAX`] pins.
     #[must_use]
     pub fn pin(&self, chunk: u32, key: u64) -> Option<Pin> {
-        let state = self.chunks.get(chunk as usize)?;
-        // Acquire: pairs with the release in `publish`, so that the claimant's writes are seen.
-        let pinned = state
-            .state
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |pins| {
-                (pins < PINS_MAX).then_some(pins + 1)
-            });
-        if pinned.ok()? == 0 {
-            self.in_use.fetch_add(1, Ordering::Relaxed);
-        }
-        let pin = Pin {
+        let is_pinned = self.chunks.get(chunk as usize)?.pin(key, &self.in_use);
+        is_pinned.then_some(Pin {
             chunk,
             tag: self.tag,
-        };
-        // Only now is the key stable: a pinned chunk is not claimed, and only claimants write keys.
-        if state.key.load(Ordering::Relaxed) != key {
-            self.unpin(pin);
-            return None;
-        }
-        state.recent.store(true, Ordering::Relaxed);
-        Some(pin)
+        })
     }
 
     /// One more pin of the same chunk.
@@ -188,11 +146,7 @@ impl Pool {
     /// # Panics
     /// If the pin is another pool's, or the chunk has [`PINS_MAX`] pins.
     pub fn pin_again(&self, pin: &Pin) -> Pin {
-        let before = self.chunk(pin).state.fetch_add(1, Ordering::Relaxed);
-        assert!(
-            (1..PINS_MAX).contains(&before),
-            "a pinned chunk has 1 to PINS_MAX pins"
-        );
+        self.chunk(pin).pin_again();
         Pin {
             chunk: pin.chunk,
             tag: pin.tag,
@@ -208,15 +162,7 @@ impl Pool {
         reason = "taking the pin away is what it is for"
     )]
     pub fn unpin(&self, pin: Pin) {
-        // Release: what was read through the pin was read before a claimant may write.
-        let before = self.chunk(&pin).state.fetch_sub(1, Ordering::Release);
-        assert!(
-            (1..=PINS_MAX).contains(&before),
-            "an unpinned chunk was pinned"
-        );
-        if before == 1 {
-            self.in_use.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.chunk(&pin).unpin(&self.in_use);
     }
 
     /// The pinned chunk's bytes.
@@ -298,11 +244,7 @@ impl Pool {
     /// nobody is stopped for it.
     pub fn contents(&self) -> impl Iterator<Item = (u64, u32)> {
         let ready = self.chunks[..self.chunks()].iter();
-        ready.filter_map(|chunk| {
-            let pins = chunk.state.load(Ordering::Relaxed);
-            let key = chunk.key.load(Ordering::Relaxed);
-            (pins <= PINS_MAX && key != u64::MAX).then_some((key, pins))
-        })
+        ready.filter_map(Chunk::content)
     }
 
     fn chunk(&self, pin: &Pin) -> &Chunk {
@@ -341,16 +283,11 @@ impl Claim<'_> {
 
     /// Lets all see the chunk as `key`, and pins it for the caller.
     pub fn publish(self, key: u64) -> Pin {
-        let chunk = &self.pool.chunks[self.chunk as usize];
-        chunk.key.store(key, Ordering::Relaxed);
-        chunk.recent.store(true, Ordering::Relaxed);
+        self.pool.chunks[self.chunk as usize].publish(key);
         let pin = Pin {
             chunk: self.chunk,
             tag: self.pool.tag,
         };
-        // Release: the bytes and the key are seen by whoever pins it from now on.
-        let before = chunk.state.swap(1, Ordering::Release);
-        assert_eq!(before, CLAIMED, "a claimed chunk is nobody else's");
         std::mem::forget(self);
         pin
     }
@@ -359,10 +296,7 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let chunk = &self.pool.chunks[self.chunk as usize];
-        // What it held is half overwritten: no key finds it any more.
-        chunk.key.store(u64::MAX, Ordering::Relaxed);
-        chunk.state.store(0, Ordering::Release);
-        self.pool.in_use.fetch_sub(1, Ordering::Relaxed);
+        chunk.give_up(&self.pool.in_use);
     }
 }
 
@@ -439,7 +373,7 @@ mod tests {
         let pool = pool(1);
         let first = pool.claim().expect("empty").publish(1);
         // Not one by one: there are too many.
-        pool.chunks[0].state.store(PINS_MAX - 1, Ordering::Relaxed);
+        pool.chunks[0].set_pins(PINS_MAX - 1);
         let last = pool.pin(0, 1).expect("one more may be");
         assert_eq!(pool.pin(0, 1), None);
         pool.unpin(last);
@@ -447,7 +381,7 @@ mod tests {
         let more =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.pin_again(&first)));
         assert!(more.is_err(), "our own bug");
-        pool.chunks[0].state.store(2, Ordering::Relaxed);
+        pool.chunks[0].set_pins(2);
         pool.unpin(last);
         pool.unpin(first);
         assert!(pool.claim().is_some());

@@ -59,6 +59,10 @@ mod tests {
         // SAFETY: the header is that of `control`, whose data are behind it.
         let data = unsafe { libc::CMSG_DATA(header) };
         assert_eq!(data.cast_const(), (&raw const control.segment_bytes).cast());
-        assert_eq!(control.header.cmsg_len, LENGTH as _);
+        let whole = libc::cmsghdr {
+            cmsg_len: LENGTH as _,
+            ..control.header
+        };
+        assert_eq!(control.header.cmsg_len, whole.cmsg_len);
     }
 }
