@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use onrush_measure::counters;
 use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::{AnyRecord, Environment, Record};
 use onrush_measure::plot::Drawing;
@@ -41,6 +42,36 @@ pub(crate) struct Output {
     /// Write a page with tables and pictures to this file
     #[arg(long, hide_short_help = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
+}
+
+/// Whether processors' counters are read.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Counters {
+    /// Also count instructions, cycles and misses
+    ///
+    /// What the processor counts of those who send (perf_event_open), in user and in kernel mode,
+    /// for each packet and each send. Such counts hold on a busy host, where times do not; many
+    /// virtual machines show none. Times are a little longer meanwhile: compare them without.
+    #[arg(long, conflicts_with = "from")]
+    counters: bool,
+}
+
+impl Counters {
+    /// Whether they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// If they are, and are not to be had here.
+    pub(crate) fn are_asked(self) -> anyhow::Result<bool> {
+        if self.counters {
+            counters::available().context(
+                "this machine shows no counters of instructions, cycles and misses \
+                 (perf_event_open): run as root, on a machine that has them, or leave --counters \
+                 out",
+            )?;
+        }
+        Ok(self.counters)
+    }
 }
 
 /// Who cuts trains.
@@ -129,6 +160,13 @@ impl Output {
         head(environment, out)?;
         write!(out, "{report}")?;
         Ok(report)
+    }
+
+    /// The file that samples go to, with a number in its name; `None` if they go to none.
+    pub(crate) fn json_numbered(&self, number: u32) -> Option<PathBuf> {
+        let file = self.json.as_ref()?;
+        let stem = file.file_stem()?.to_string_lossy();
+        Some(file.with_file_name(format!("{stem}-{number}.json")))
     }
 
     /// Which experiment is read, if one is.

@@ -13,6 +13,7 @@
 pub mod capacity;
 pub mod cluster;
 pub mod compare;
+pub mod counters;
 pub mod cue;
 pub mod error;
 pub mod experiment;

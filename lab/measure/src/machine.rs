@@ -213,6 +213,16 @@ pub fn threads_named(prefix: &str) -> Vec<u32> {
         .collect()
 }
 
+/// The threads of a process; none of one that is gone.
+#[must_use]
+pub fn threads_of(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter();
+    let numbers = tasks.flatten().flatten();
+    numbers
+        .filter_map(|task| task.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// Processor time of these threads together, in ns; threads that are gone count nothing.
 #[must_use]
 pub fn cpu_ns_of_all(threads: &[u32]) -> u64 {

@@ -12,7 +12,7 @@ use onrush_measure::load::{self, Transport};
 use onrush_server::engine::phase::Phase;
 use onrush_sys::path::PathName;
 
-use crate::frame::{Modes, Output, VERSION, bar};
+use crate::frame::{Counters, Modes, Output, VERSION, bar};
 use crate::server_program::server_program;
 use onrush_cli::units::{Rate, Size, Time, within};
 
@@ -32,6 +32,9 @@ pub(crate) struct Capacity {
 
     #[command(flatten)]
     output: Output,
+
+    #[command(flatten)]
+    counters: Counters,
 
     /// Rate of each stream
     #[arg(long, value_name = "RATE", default_value_t = Rate(Settings::default().rate_bps))]
@@ -190,7 +193,8 @@ pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<E
     let measure = |command: &str| -> anyhow::Result<CapacityRecord> {
         let bar = bar("{spinner} {msg}");
         let progress = |next: &str| bar.set_message(next.to_owned());
-        let (settings, onrush) = (arguments.settings()?, server_program()?);
+        let (mut settings, onrush) = (arguments.settings()?, server_program()?);
+        settings.counters = arguments.counters.are_asked()?;
         Ok(capacity::run(
             &settings, &onrush, VERSION, command, progress,
         )?)

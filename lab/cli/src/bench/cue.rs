@@ -8,7 +8,7 @@ use onrush_measure::cue::{self, CueRecord, Settings, scan};
 use onrush_measure::model::beside;
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_part, settings};
+use crate::frame::{Counters, Output, VERSION, bar_of_part, settings};
 use crate::server_program::server_program;
 
 /// What moving files to sockets costs, and what it leaves to others
@@ -38,6 +38,9 @@ pub(crate) struct Cue {
     #[command(flatten)]
     output: Output,
 
+    #[command(flatten)]
+    counters: Counters,
+
     /// How often everything has its turn [default: 3]
     #[arg(long, value_name = "N", conflicts_with = "from")]
     repeats: Option<u32>,
@@ -46,7 +49,7 @@ pub(crate) struct Cue {
     predicted: Predicted,
 
     /// The paper's sets and all schedules instead
-    #[arg(long, conflicts_with = "predict")]
+    #[arg(long, conflicts_with_all = ["predict", "counters"])]
     scan: bool,
 }
 
@@ -63,6 +66,7 @@ pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCo
     };
     let mut settings = settings(arguments.quick, Settings::quick, Settings::full);
     settings.repeats = arguments.repeats.unwrap_or(settings.repeats);
+    settings.counters = arguments.counters.are_asked()?;
     let measure = |command: &str| cue::run(&settings, VERSION, command, bar_of_part());
     arguments.output.of(cue::NAME, measure, report, out)
 }

@@ -10,7 +10,7 @@ use onrush_measure::model::beside;
 use onrush_testkit::testbed::Mode;
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_part, settings};
+use crate::frame::{Counters, Output, VERSION, bar_of_part, settings};
 
 /// What a group send costs as the group grows, by each way
 ///
@@ -31,6 +31,9 @@ pub(crate) struct Group {
 
     #[command(flatten)]
     output: Output,
+
+    #[command(flatten)]
+    counters: Counters,
 
     /// Members of the groups, one size after the other
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -89,7 +92,8 @@ pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<Exit
         report.add(predicted.told(|model| beside::groups(record, model)));
         report
     };
-    let settings = arguments.settings();
+    let mut settings = arguments.settings();
+    settings.counters = arguments.counters.are_asked()?;
     let measure = |command: &str| group::run(&settings, VERSION, command, bar_of_part());
     arguments.output.of(group::NAME, measure, report, out)
 }
@@ -125,6 +129,7 @@ impl Group {
                 base.sliced_bytes
             },
             packets_max: base.packets_max,
+            counters: false,
         }
     }
 }

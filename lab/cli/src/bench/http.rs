@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use onrush_measure::http::{self, HttpRecord, Serving, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_part, settings};
+use crate::frame::{Counters, Output, VERSION, bar_of_part, settings};
 use crate::server_program::server_program;
 
 /// CPU per gigabyte of downloads, and requests a second
@@ -48,6 +48,9 @@ pub(crate) struct Http {
 
     #[command(flatten)]
     output: Output,
+
+    #[command(flatten)]
+    counters: Counters,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -69,6 +72,7 @@ fn measure(arguments: &Http, command: &str) -> anyhow::Result<HttpRecord> {
     }
     settings.computed = arguments.computed;
     settings.tls = arguments.tls;
+    settings.counters = arguments.counters.are_asked()?;
     if arguments.peer.is_some() {
         let version = http::peer_version();
         settings.peer = Some(version.context(

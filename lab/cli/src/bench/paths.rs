@@ -8,7 +8,7 @@ use onrush_measure::model::beside;
 use onrush_measure::paths::{self, PathsRecord, Settings, Transport};
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_parts, settings};
+use crate::frame::{Counters, Output, VERSION, bar_of_parts, settings};
 use onrush_cli::units::Size;
 
 /// CPU to move a file by each data path
@@ -27,6 +27,9 @@ pub(crate) struct Paths {
 
     #[command(flatten)]
     output: Output,
+
+    #[command(flatten)]
+    counters: Counters,
 
     /// Only this path; may be given several times
     #[arg(long = "path", value_name = "NAME")]
@@ -88,7 +91,8 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
         report.add(predicted.told(|model| beside::paths(record, model)));
         report
     };
-    let settings = arguments.settings();
+    let mut settings = arguments.settings();
+    settings.counters = arguments.counters.are_asked()?;
     let measure = |command: &str| paths::run(&settings, VERSION, command, bar_of_parts());
     arguments.output.of(paths::NAME, measure, report, out)
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use onrush_group::Way;
 use onrush_measure::relay::{self, BUDGET_NS, Case, IN_KERNEL, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_part, settings};
+use crate::frame::{Counters, Output, VERSION, bar_of_part, settings};
 use onrush_cli::units::Time;
 
 /// How many receivers of a live stream one processor holds on time
@@ -31,6 +31,9 @@ pub(crate) struct RelayBench {
 
     #[command(flatten)]
     output: Output,
+
+    #[command(flatten)]
+    counters: Counters,
 
     /// Try so many receivers instead; repeatable
     #[arg(long, value_name = "N")]
@@ -58,7 +61,8 @@ const MEASURED: &[&str] = &["quick", "receivers", "delay", "way", "changes", "re
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &RelayBench, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let settings = arguments.settings();
+    let mut settings = arguments.settings();
+    settings.counters = arguments.counters.are_asked()?;
     let measure = |command: &str| relay::run(&settings, VERSION, command, bar_of_part());
     let output = &arguments.output;
     output.of(relay::NAME, measure, relay::report, out)

@@ -9,7 +9,7 @@ use onrush_measure::film_kind::FilmKind;
 use onrush_measure::serve::{self, Contestant, Settings, Transport};
 
 use super::mechanisms::contestant;
-use crate::frame::{Modes, Output, VERSION, bar_of_parts};
+use crate::frame::{Counters, Modes, Output, VERSION, bar_of_parts};
 use onrush_cli::units::{Rate, Time};
 
 /// CPU per packet of stored streams sent on time
@@ -30,6 +30,9 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     output: Output,
+
+    #[command(flatten)]
+    counters: Counters,
 
     /// Sessions at once
     #[arg(long, value_name = "N", default_value_t = Settings::default().sessions)]
@@ -132,7 +135,8 @@ const MEASURED: &[&str] = &[
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let settings = arguments.settings();
+    let mut settings = arguments.settings();
+    settings.counters = arguments.counters.are_asked()?;
     let measure = |command: &str| serve::run(&settings, VERSION, command, bar_of_parts());
     let output = &arguments.output;
     output.of(serve::NAME, measure, serve::report, out)

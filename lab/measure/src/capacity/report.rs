@@ -4,6 +4,7 @@ use onrush_server::engine::phase::Phase;
 use onrush_testkit::playout::PART_IN_TIME;
 
 use super::record::{CapacityRecord, Run};
+use crate::counters::{self, Did};
 use crate::film_kind::FilmKind;
 use crate::load::report::Figures;
 use crate::plot::{Chart, Drawing, Unit};
@@ -83,6 +84,7 @@ pub fn report(record: &CapacityRecord) -> Report {
     report.add((record.settings.rounds > 1).then(|| record.turns_told()));
     report.add(record.curves_told());
     report.add([record.runs_told()]);
+    report.add(record.counted());
     report.add(record.verdicts());
     report
 }
@@ -353,6 +355,21 @@ impl CapacityRecord {
              {JUMPING_PART_MIN:.2}{cost}"
         );
         Verdict::new(name, found, part >= JUMPING_PART_MIN)
+    }
+
+    /// What processors counted of the server while all watched, for each packet.
+    fn counted(&self) -> Vec<Table> {
+        let did = self.runs.iter().filter_map(|run| {
+            let (load, account) = (&run.load, &run.account);
+            let of_all = u128::from(load.packets_of_all()) * u128::from(account.wall_ns);
+            let packets = of_all.checked_div(u128::from(load.wall_ns))?;
+            Some(Did {
+                name: format!("{}, {} viewers", run.name(), run.clients),
+                counted: account.counted?,
+                units: vec![u64::try_from(packets).ok()?],
+            })
+        });
+        counters::tables(&["a packet"], did)
     }
 
     fn cost(&self, run: &Run) -> Cost {

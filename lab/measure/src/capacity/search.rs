@@ -20,6 +20,7 @@ use super::files::{FileSet, Films};
 use super::record::Run;
 use super::settings::{PASSWORD, Peer, Settings, USER};
 use super::status;
+use crate::counters::Counting;
 use crate::error::ExperimentError;
 use crate::film_kind::FilmKind;
 use crate::load::account::{Account, Moment};
@@ -314,8 +315,10 @@ impl<P: FnMut(&str)> Search<'_, P> {
     fn watch(&self, server: &Process, load: &load::Settings) -> Result<Watched, ExperimentError> {
         let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
         let (kept, process) = (Rc::clone(&moments), server.id());
+        let counting = Counting::of_process(self.settings.counters, process);
         let look = move |progress: load::Progress| {
-            let moment = (progress.elapsed_ns, Moment::now(process));
+            let moment = Moment::now(process).counted(&counting);
+            let moment = (progress.elapsed_ns, moment);
             kept.borrow_mut().push(moment);
         };
         let yardstick = Measuring::start(self.core).map_err(system("start a thread"))?;

@@ -84,6 +84,9 @@ pub struct Settings {
     /// Whether our server asks each viewer who it is (Digest).
     #[serde(default)]
     pub has_users: bool,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`](crate::counters::Counted).
+    #[serde(default)]
+    pub counters: bool,
     /// What is watched.
     pub files: FileSet,
     /// What films are kept in; each is tried.
@@ -360,6 +363,7 @@ impl Default for Settings {
             transport: Transport::default(),
             inspected: inspected(),
             has_users: false,
+            counters: false,
             files: FileSet::One,
             media: transport_stream_alone(),
             cache_bytes: None,

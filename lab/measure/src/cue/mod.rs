@@ -18,6 +18,7 @@ use std::fmt;
 use onrush_primitives::named;
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counted;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 pub use report::report;
@@ -50,6 +51,9 @@ pub struct Settings {
     pub repeats: u32,
     /// How long each is measured, once it runs.
     pub measured_ns: u64,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`].
+    #[serde(default)]
+    pub counters: bool,
     /// The part of the processor that the adaptive schedule leaves to others.
     pub left_to_others: f64,
     /// The file that is in memory; 12 MB in the paper.
@@ -165,6 +169,9 @@ pub struct Run {
     pub wall_ns: u64,
     /// Processor time of the senders' threads.
     pub cpu_ns: u64,
+    /// What the processor counted of the senders' threads meanwhile, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// How often they gave the processor up.
     pub voluntary: u64,
     /// How often it was taken from them.
@@ -186,6 +193,7 @@ impl Settings {
         Self {
             repeats: 3,
             measured_ns: 700_000_000,
+            counters: false,
             left_to_others: onrush_server::transfer::Settings::default().left_to_others,
             small_bytes: 12 << 20,
             large_bytes: 1 << 30,

@@ -3,6 +3,7 @@
 use onrush_wire::pace::schedule::jain;
 
 use super::{Cell, Contestant, CueRecord, Run, Set, TRANSFERS_JUDGED};
+use crate::counters::{self, Did};
 use crate::plot::{self, Chart, Drawing, Unit};
 use crate::stats::{Summary, median, ratio};
 use crate::table::{Column, Report, Table, Verdict, ratios, table};
@@ -47,6 +48,7 @@ pub fn report(record: &CueRecord) -> Report {
             report.add([table(record, set, &of_set, alone)]);
         }
     }
+    report.add(counted(record));
     report.text(
         "Medians. MB is 1e6 bytes; gave up, was taken: voluntary and involuntary switches a MB; \
          left: calls of the metering thread, of those it makes alone; even: Jain's index of the \
@@ -104,6 +106,26 @@ fn table(record: &CueRecord, set: Set, cells: &[&Cell], alone: Option<f64>) -> T
         table.note(set.paper());
     }
     table
+}
+
+/// What the processor counted of the senders, for each MB.
+fn counted(record: &CueRecord) -> Vec<Table> {
+    let did = record.runs.iter().filter_map(|run| {
+        let Cell {
+            set,
+            contestant,
+            transfers,
+            metered,
+        } = run.cell;
+        let beside = if metered { "" } else { ", alone" };
+        let bytes: u64 = run.received_bytes.iter().sum();
+        Some(Did {
+            name: format!("{}, {transfers}, {contestant}{beside}", set.title()),
+            counted: run.counted.filter(|_| run.void.is_none())?,
+            units: vec![bytes / 1_000_000],
+        })
+    });
+    counters::tables(&["a MB"], did)
 }
 
 fn charts(record: &CueRecord, alone: Option<f64>) -> [Drawing; 3] {
@@ -297,6 +319,7 @@ mod tests {
             },
             repeat: 0,
             wall_ns: 1_000_000_000,
+            counted: None,
             cpu_ns: 500_000_000,
             voluntary: 1000,
             involuntary: 0,

@@ -15,6 +15,7 @@ use onrush_sys::thread::{keep_off, raise_open_files_limit};
 use super::senders::{self, Progress, Task, Work};
 use super::watch::{Metering, Receivers, Taking, switches};
 use super::{Cell, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
+use crate::counters::{Counted, Counting};
 use crate::error::ExperimentError;
 use crate::machine::{SenderClock, cpu_ns_of_all, threads_named};
 use crate::setup::{system, two_cores};
@@ -86,8 +87,13 @@ impl Stage {
             thread::sleep(WARM_UP);
             begin = Reading::take(&receivers, metering.as_ref(), &clock);
         }
+        // Of a file that is sent once they have sent some of it.
+        let is_asked = self.settings.counters && task.work.files_each.is_none();
+        let counting = Counting::of_threads(is_asked, &threads_named(senders::THREAD_NAME));
+        let begun = counting.now();
         self.wait(&task, begin.at_ns);
         let end = Reading::take(&receivers, metering.as_ref(), &clock);
+        let counted = Counted::between(begun, counting.now());
         task.progress.stopping.store(true, Ordering::Relaxed);
         receivers.take();
         let mut void = None;
@@ -113,6 +119,7 @@ impl Stage {
             repeat,
             wall_ns: end.at_ns - begin.at_ns,
             cpu_ns: end.cpu_ns - begin.cpu_ns,
+            counted,
             voluntary: end.switches.0 - begin.switches.0,
             involuntary: end.switches.1 - begin.switches.1,
             calls: end.calls - begin.calls,

@@ -17,6 +17,7 @@ use onrush_primitives::named;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counted;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use many::{ForeignRun, Many, ManyRun};
@@ -58,6 +59,9 @@ pub struct Settings {
     /// Many groups at once; records of before have none.
     #[serde(default)]
     pub many: Vec<Many>,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`].
+    #[serde(default)]
+    pub counters: bool,
 }
 
 named! {
@@ -155,6 +159,9 @@ pub struct GroupRun {
     pub send_ns: f64,
     /// Time that the sending thread's processor was charged for a send, in ns.
     pub cpu_ns: f64,
+    /// What the processor counted of the sending thread meanwhile, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// Entries into the kernel for a send.
     pub crossings: f64,
     /// Packets that arrived, trains counted by their packets.
@@ -234,6 +241,7 @@ impl Default for Settings {
                 0, 100, 250, 500, 750, 1000, 1250, 1472, 2000, 4000, 6000, 9000,
             ],
             many: Many::ALL.to_vec(),
+            counters: false,
         }
     }
 }

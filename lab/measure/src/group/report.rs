@@ -4,7 +4,8 @@ use onrush_testkit::testbed::Mode;
 
 use super::many;
 use super::slicing::{ClonePoint, Point};
-use super::{Change, GroupRecord, Load, PLAIN, Run};
+use super::{Change, GroupRecord, GroupRun, Load, PLAIN, Run};
+use crate::counters::{self, Did};
 use crate::plot::{Chart, Drawing, Unit, Value};
 use crate::stats::to_f64;
 use crate::table::{Column, Mean, Report, Table, Verdict, gather, table};
@@ -59,6 +60,7 @@ pub fn report(record: &GroupRecord) -> Report {
     report.add(slices_chart(&slices));
     report.add([slices_told(&slices), normalised_told(&slices)]);
     report.add([counted_told(record)]);
+    report.add(processors_told(record));
     report.add([clones_told(record, &slices), players_told(&sends)]);
     report.add([many::groups_told(record), many::foreign_told(record)]);
     report.void_runs(void, record.runs.len());
@@ -67,6 +69,28 @@ pub fn report(record: &GroupRecord) -> Report {
     }
     report.add(many::verdicts(record));
     report
+}
+
+/// What the processor counted of the sending thread, for each send and each packet.
+fn processors_told(record: &GroupRecord) -> Vec<Table> {
+    let did = record.runs.iter().filter_map(|run| {
+        let Run::Group(run) = run else { return None };
+        let GroupRun {
+            mode,
+            load,
+            members,
+            change,
+            way,
+            ..
+        } = run;
+        let (mode, load, change) = (mode.name(), load.told(), change.name());
+        Some(Did {
+            name: format!("{mode}, {load}, {members}, {change}, {way}"),
+            counted: run.counted.filter(|_| run.void.is_empty())?,
+            units: vec![run.sends.into(), run.arrived],
+        })
+    });
+    counters::tables(&["a send", "a packet"], did)
 }
 
 fn sends_told(sends: &Sends) -> Table {

@@ -15,6 +15,7 @@ use onrush_testkit::testbed::{
 
 use super::sendgrp::{self, Served};
 use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, SENDGRP, Settings};
+use crate::counters::{Counted, Counting};
 use crate::error::{ExperimentError, what_is};
 use crate::machine::SenderClock;
 use crate::setup::{network, system, until_valid};
@@ -311,9 +312,13 @@ impl<'a> Bench<'a> {
     ) -> Result<(GroupRun, Counts), ExperimentError> {
         self.sink.reset()?;
         let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
+        let this_thread = 0;
+        let counting = Counting::of_threads(self.settings.counters, &[this_thread]);
+        let begun = counting.now();
         for _ in 0..sends {
             send()?;
         }
+        let counted = Counted::between(begun, counting.now());
         let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
         let arrived = settle(&self.sink)?;
         let run = GroupRun {
@@ -326,6 +331,7 @@ impl<'a> Bench<'a> {
             sends,
             send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
             cpu_ns: ratio(cpu_ns, sends.into()),
+            counted,
             crossings: 1.0,
             arrived: arrived.packets,
             arrived_skbs: arrived.skbs,

@@ -16,9 +16,13 @@ use rustix::param::clock_ticks_per_second;
 
 use super::tls::Identity;
 use super::{Contestant, Serving};
+use crate::counters::Counting;
 use crate::error::ExperimentError;
-use crate::machine::Background;
+use crate::machine::{Background, threads_named};
 use crate::setup::system;
+
+/// The kernel keeps 15 bytes of it.
+const LOOP_THREAD: &str = "sendfile-loop";
 
 /// A server that runs, and ends when it is dropped.
 #[derive(Debug)]
@@ -116,13 +120,21 @@ impl Running {
         }
     }
 
+    /// Counts what its threads do from now on, if that `is_asked` for.
+    pub(super) fn counting(&self, is_asked: bool) -> Counting {
+        match &self.server {
+            Server::Program { process, .. } => Counting::of_process(is_asked, process.id()),
+            Server::Loop { .. } => Counting::of_threads(is_asked, &threads_named(LOOP_THREAD)),
+        }
+    }
+
     fn start_loop(files: &Path) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let cpu_ns = Arc::new(AtomicU64::new(0));
         let (counted, files) = (Arc::clone(&cpu_ns), files.to_owned());
         // Inherits the processor that its maker is pinned to.
-        let thread = Background::start("sendfile-loop", move |is_over| {
+        let thread = Background::start(LOOP_THREAD, move |is_over| {
             serve_plainly(&listener, &files, &counted, is_over);
         })?;
         let server = Server::Loop { cpu_ns, thread };

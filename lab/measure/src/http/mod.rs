@@ -30,6 +30,7 @@ use self::asking::Part;
 use self::client::{Loaded, Target};
 use self::contestant::Running;
 use self::tls::Identity;
+use crate::counters::Counted;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
@@ -77,6 +78,9 @@ pub struct Settings {
     /// The same is asked for over TLS as well.
     #[serde(default)]
     pub tls: bool,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`].
+    #[serde(default)]
+    pub counters: bool,
 }
 
 /// Which segments are asked for, and how.
@@ -161,6 +165,9 @@ pub struct Run {
     /// apart.
     #[serde(default)]
     pub user_and_system_ns: Option<[u64; 2]>,
+    /// What the processor counted of the server meanwhile, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// Time that the server's processor was not idle, but for the thread that keeps it awake.
     pub core_busy_ns: u64,
     /// Bytes of bodies that arrived.
@@ -189,6 +196,7 @@ impl Settings {
             hls: None,
             computed: false,
             tls: false,
+            counters: false,
         }
     }
 
@@ -349,11 +357,14 @@ fn measure(
     let rested_before_ns = rested_ns();
     let parts = files.parts_of(load);
     let target = files.target(running, &parts);
+    let counting = running.counting(settings.counters);
+    let begun = counting.now();
     let (before, begin) = (running.processor_time(), Instant::now());
     let loaded = client::load(settings, load, target)
         .map_err(system("download from a server that is measured"))?;
     let wall_ns = nanos(begin.elapsed());
     let after = running.processor_time();
+    let counted = Counted::between(begun, counting.now());
     let rested_ns = rested_ns() - rested_before_ns;
     let Loaded {
         bytes,
@@ -371,6 +382,7 @@ fn measure(
             .user_and_system_ns
             .zip(before.user_and_system_ns)
             .map(|([user, system], before)| [user - before[0], system - before[1]]),
+        counted,
         core_busy_ns: wall_ns.saturating_sub(rested_ns),
         bytes,
         requests,

@@ -1,6 +1,7 @@
 //! What the samples say, and whether the bounds were kept.
 
 use super::{Contestant, HttpRecord, Load, Run};
+use crate::counters::{self, Did};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
 use crate::table::{Column, Outcome, Report, Table, Verdict, ratios, table};
@@ -35,6 +36,7 @@ pub fn report(record: &HttpRecord) -> Report {
         bars(record, "requests.svg", requests, &of_requests),
     ]);
     report.add([table(record), modes(record)]);
+    report.add(counted(record));
     let runs = record.runs.iter();
     if let Some(yardstick) = Summary::of(runs.map(|run| ratio(run.yardstick_ns, 1_000_000))) {
         let told = yardstick.told(1);
@@ -84,6 +86,18 @@ fn modes(record: &HttpRecord) -> Table {
         Column::ms("user", 1).less() => of(&|run| of_mode(run, 0)),
         Column::ms("system", 1).less() => of(&|run| of_mode(run, 1)),
     }
+}
+
+/// What the processor counted of the server, for each MB and each request.
+fn counted(record: &HttpRecord) -> Vec<Table> {
+    let did = record.runs.iter().filter_map(|run| {
+        Some(Did {
+            name: format!("{}, {}", run.load.name(), run.contestant.name()),
+            counted: run.counted?,
+            units: vec![run.bytes / 1_000_000, run.requests],
+        })
+    });
+    counters::tables(&["a MB", "a request"], did)
 }
 
 /// Each load with each contestant of which there are such runs.
@@ -205,6 +219,7 @@ mod tests {
         };
         let mut record = Record::new(NAME, Environment::here("1", "c"), settings);
         let run = |contestant, load, cpu_ns, requests| Run {
+            counted: None,
             contestant,
             load,
             repeat: 0,

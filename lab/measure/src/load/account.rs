@@ -7,6 +7,7 @@ use std::fs;
 use onrush_sys::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
+use crate::counters::{Counted, Counting};
 use crate::machine::{self, CoreTimes};
 use crate::stats::ratio;
 
@@ -42,6 +43,9 @@ pub struct Account {
     /// Bytes that the server had read from disks, past or into the page cache.
     #[serde(default)]
     pub disk_bytes: u64,
+    /// What processors counted of the server, all its threads, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
 }
 
 /// What there was to be read at a moment.
@@ -51,6 +55,7 @@ pub(crate) struct Moment {
     cores: Vec<CoreTimes>,
     threads: BTreeMap<String, u64>,
     disk_bytes: u64,
+    counted: Option<Counted>,
 }
 
 impl Moment {
@@ -61,6 +66,15 @@ impl Moment {
             cores: machine::core_times(),
             threads: threads_of(server),
             disk_bytes: disk_bytes_of(server),
+            counted: None,
+        }
+    }
+
+    /// The same, and what was counted so far.
+    pub(crate) fn counted(self, counting: &Counting) -> Self {
+        Self {
+            counted: counting.now(),
+            ..self
         }
     }
 }
@@ -90,6 +104,7 @@ impl Account {
             other_cores_stolen_ns: Some(others().map(stolen).sum()),
             threads: to.threads.iter().map(spent).collect(),
             disk_bytes: to.disk_bytes.saturating_sub(from.disk_bytes),
+            counted: Counted::between(from.counted, to.counted),
         }
     }
 
@@ -233,6 +248,7 @@ mod tests {
                 .to_vec(),
             threads: BTreeMap::new(),
             disk_bytes: 0,
+            counted: None,
         };
         let from = moment(500, [(7, 3), (100, 40), (0, 0)]);
         let account = |stolen_ms: u64| {

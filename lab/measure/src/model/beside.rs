@@ -165,6 +165,7 @@ mod tests {
         let mut record = Record::new(crate::group::NAME, here, settings);
         let run = |members, change, void: &str| {
             AnyGroupRun::Group(GroupRun {
+                counted: None,
                 mode: Mode::Uso,
                 way: "kernel".to_owned(),
                 load: GroupLoad::new(1, 100),

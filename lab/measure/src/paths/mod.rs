@@ -25,6 +25,7 @@ use onrush_wire::media::{self, RtpOrigin, TS_PACKET_BYTES};
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counted;
 use crate::error::{ExperimentError, refuse};
 use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, two_cores};
@@ -62,6 +63,9 @@ pub struct Settings {
     pub touches: Vec<String>,
     /// Whether to measure with the file out of memory, too.
     pub cold: bool,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`].
+    #[serde(default)]
+    pub counters: bool,
     /// Makes the device unable to send without copying, behind the paths' backs: no run of one that
     /// says it does not copy may count then.
     #[serde(default)]
@@ -139,6 +143,9 @@ pub struct Run {
     /// others work for it.
     #[serde(default)]
     pub softirq_ns: u64,
+    /// What the processor counted of the sender meanwhile, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// Its time in the program, as getrusage tells it: in steps of the kernel's tick.
     pub user_ns: u64,
     /// Its time in the kernel, likewise.
@@ -259,6 +266,7 @@ impl Settings {
             paths: Name::ALL.map(|name| name.as_str().to_owned()).to_vec(),
             touches: Vec::new(),
             cold: true,
+            counters: false,
             planted_copies: false,
             planted_byte: false,
         }

@@ -4,6 +4,7 @@
 use onrush_paths::{Family, Name, Touch};
 
 use super::{MTU_PACKET_BYTES, PathsRecord, Run, Sample, Transport};
+use crate::counters::{self, Did};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::setup::REPEATS_OF_VOID_MAX;
 use crate::stats::{median, ratio, to_f64};
@@ -80,9 +81,31 @@ pub fn report(record: &PathsRecord) -> Report {
         let many = format!("{} have no valid run", void.len());
         report.add([Verdict::void("turns of a path", many)]);
     }
+    report.add(counted(&runs));
     let every = vec![every_size(record).into(), yardsticks(record).into()];
     report.add([Block::Folded("Packets of every size".to_owned(), every)]);
     report
+}
+
+/// What the processor counted of the sender, for each packet that fills a frame and each send.
+fn counted(runs: &[&Run]) -> Vec<Table> {
+    let frames = runs
+        .iter()
+        .filter(|run| run.packet_bytes == MTU_PACKET_BYTES);
+    let valid = frames.filter(|run| run.void.is_empty());
+    let did = valid.filter_map(|run| {
+        Some(Did {
+            name: format!(
+                "{}, {}{}",
+                run.transport.name(),
+                run.path,
+                run.kind().told()
+            ),
+            counted: run.counted?,
+            units: vec![run.packets, run.sends],
+        })
+    });
+    counters::tables(&["a packet", "a send"], did)
 }
 
 /// The paper's table 1 with our columns: packets that fill a frame.

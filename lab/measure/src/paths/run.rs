@@ -20,6 +20,7 @@ use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::verify::Verify;
 use super::{Run, Sample, Settings, Transport};
+use crate::counters::{Counted, Counting};
 use crate::error::{ExperimentError, what_is};
 use crate::machine::{self, Awake, SenderClock};
 use crate::page_cache::make_cold;
@@ -211,8 +212,12 @@ impl<'a> Bench<'a> {
         }
         let counters = mover.counters();
         let clock = self.clock(name);
+        let this_thread = 0;
+        let counting = Counting::of_threads(self.settings.counters, &[this_thread]);
         let before = Moment::before(&clock);
+        let begun = counting.now();
         let sent = mover.send(&socket, 0..packets);
+        run.counted = Counted::between(begun, counting.now());
         let after = Moment::after(&clock);
         drop(socket);
         (run.arrived_packets, run.arrived_bytes) = self.arrived(receiving)?;
@@ -368,6 +373,7 @@ impl Turn {
             void: Vec::new(),
             sender_ns: 0,
             softirq_ns: 0,
+            counted: None,
             user_ns: 0,
             system_ns: 0,
             helper_ns: 0,

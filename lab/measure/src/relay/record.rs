@@ -4,6 +4,7 @@ use onrush_server::channels::Stats;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counted;
 use crate::error::{ExperimentError, bounds, refuse, what_is};
 use crate::experiment::Record;
 use crate::histogram::Histogram;
@@ -42,6 +43,9 @@ pub struct Settings {
     /// Whether the relay's processor is kept from resting, but where the kernel relays; see
     /// [`Awake`](crate::machine::Awake).
     pub keep_awake: bool,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`].
+    #[serde(default)]
+    pub counters: bool,
 }
 
 /// One way to relay to so many.
@@ -92,6 +96,9 @@ pub struct Run {
     pub wall_ns: u64,
     /// Processor time of the relay's thread in it.
     pub cpu_ns: u64,
+    /// What the processor counted of the relay's thread and of the kernel's that takes in meanwhile, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// How long its processor was busy in it, for whomever.
     pub core_busy_ns: u64,
     /// Packets that arrived in it.
@@ -117,6 +124,7 @@ impl Run {
             sequence_repeated: 0,
             wall_ns: 0,
             cpu_ns: 0,
+            counted: None,
             core_busy_ns: 0,
             measured_packets: 0,
             lateness: Histogram::default(),
@@ -189,6 +197,7 @@ impl Settings {
             mode: Mode::Uso,
             cases,
             keep_awake: true,
+            counters: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a record says: what each case cost, how late it was, and whether it held its receivers.
 
 use super::record::{Case, IN_KERNEL, RelayRecord, Run};
+use crate::counters::{self, Did};
 use crate::plot::Unit;
 use crate::stats::{median, ratio, to_f64};
 use crate::table::{Column, Report, Table, Verdict, table};
@@ -18,6 +19,7 @@ pub fn report(record: &RelayRecord) -> Report {
         settings.mode.name()
     ));
     report.add([cases(record)]);
+    report.add(counted(record));
     let judged = (0..)
         .zip(&settings.cases)
         .filter(|(_, case)| case.is_judged);
@@ -71,6 +73,20 @@ fn cases(record: &RelayRecord) -> Table {
         Column::ms("late, all", 1) => late(1.0);
         notes faults
     }
+}
+
+/// What the processor counted, for each packet that arrived and each send to the whole group.
+fn counted(record: &RelayRecord) -> Vec<Table> {
+    let did = record.runs.iter().filter_map(|run| {
+        // Sends are told of the whole run, and what was counted of a part of it.
+        let sends = run.trains * run.measured_packets / run.arrived_packets.max(1);
+        Some(Did {
+            name: record.settings.cases[run.case].told(),
+            counted: run.counted?,
+            units: vec![run.measured_packets, sends],
+        })
+    });
+    counters::tables(&["a packet", "a send"], did)
 }
 
 /// Whether replicating in the kernel costs less than in a process without a delay, where both were

@@ -20,6 +20,7 @@ use onrush_testkit::testbed::{
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T, ticks};
 
 use super::record::{Case, Run, Settings};
+use crate::counters::{Counted, Counting};
 use crate::error::ExperimentError;
 use crate::histogram::Histogram;
 use crate::machine::{Awake, core_times, cpu_ns_of_all, threads_named};
@@ -52,7 +53,7 @@ pub(super) fn run(
     let last = u32::from(PORT_FIRST) + case.receivers - 1;
     let last = u16::try_from(last).expect("checked against RECEIVERS_MAX");
     let sink = Sink::attach_by_clock(&testbed.rcv, RCV_DEVICE, PORT_FIRST..=last, LOOK_EVERY)?;
-    take_in_on(&testbed, core)?;
+    let taking_in = take_in_on(&testbed, core)?;
     gather_arrivals(&testbed, case)?;
     let relay = testbed.snd.run(|| start(case, core))?;
     let channel = &relay.channels()[0];
@@ -71,17 +72,24 @@ pub(super) fn run(
     let guest = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
     let guest = guest.map_err(system("open a receiver's socket"))?;
     let is_over = AtomicBool::new(false);
-    let (before, after) = thread::scope(|scope| {
+    let (before, after, counted) = thread::scope(|scope| {
         let source = scope.spawn(|| feed(&source, packets, gap_ns));
         let changes = scope.spawn(|| change(channel, &guest, case.changes_per_s, &is_over));
         thread::sleep(Duration::from_nanos(settings.warm_up_ns));
+        let threads: Vec<_> = threads_named(THREAD_NAME)
+            .into_iter()
+            .chain(taking_in)
+            .collect();
+        let counting = Counting::of_threads(settings.counters, &threads);
+        let begun = counting.now();
         let before = Snapshot::take(&sink, core, awake);
         let sent = source.join().expect("the source does not panic");
         let after = Snapshot::take(&sink, core, awake);
+        let counted = Counted::between(begun, counting.now());
         is_over.store(true, Ordering::Relaxed);
         changes.join().expect("joining does not panic")?;
         sent.map_err(system("send as the source"))?;
-        Ok::<_, ExperimentError>((before?, after?))
+        Ok::<_, ExperimentError>((before?, after?, counted))
     })?;
     let all = packets * u64::from(case.receivers);
     wait_until(|| sink.totals().is_ok_and(|totals| totals.packets >= all));
@@ -101,6 +109,7 @@ pub(super) fn run(
         sequence_repeated: totals.sequence_repeated,
         wall_ns: after.at_ns - before.at_ns,
         cpu_ns: after.cpu_ns - before.cpu_ns,
+        counted,
         core_busy_ns: (after.at_ns - before.at_ns).saturating_sub(after.idle_ns - before.idle_ns),
         measured_packets: after.packets - before.packets,
         lateness,
@@ -217,8 +226,8 @@ impl Snapshot {
 
 /// Has packets arrive on this processor, as from a network card whose interrupts go there: a veth
 /// pair delivers them on the sender's. The thread of the kernel that does so joins packets to
-/// trains where it has fallen behind (GRO).
-fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), ExperimentError> {
+/// trains where it has fallen behind (GRO); which is told.
+fn take_in_on(testbed: &Testbed, core: usize) -> Result<Vec<u32>, ExperimentError> {
     let tool = |program, arguments: &[&str]| {
         let done = testbed.snd.tool(program, arguments);
         done.map_err(TestbedError::from)
@@ -228,12 +237,15 @@ fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), ExperimentError> {
     let command =
         format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{SND_DEVICE}/threaded");
     tool("unshare", &["--mount", "sh", "-c", &command])?;
-    for thread in kernel_threads(NAPI_NAME) {
-        if !before.contains(&thread) {
-            tool("taskset", &["-pc", &core.to_string(), &thread])?;
-        }
+    let now = kernel_threads(NAPI_NAME).into_iter();
+    let started: Vec<_> = now.filter(|thread| !before.contains(thread)).collect();
+    for thread in &started {
+        tool("taskset", &["-pc", &core.to_string(), thread])?;
     }
-    Ok(())
+    Ok(started
+        .iter()
+        .filter_map(|thread| thread.parse().ok())
+        .collect())
 }
 
 /// Has the device keep what arrives for half of the delay at a time, where the kernel relays: what

@@ -9,6 +9,7 @@ use onrush_testkit::testbed::Mode;
 use onrush_wire::srtp::Suite;
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counted;
 use crate::error::{ExperimentError, bounds, refuse};
 use crate::experiment::Record;
 use crate::film_kind::{FilmKind, transport_stream_alone};
@@ -58,6 +59,9 @@ pub struct Settings {
     /// Whether it is looked at where the sender's time goes; see [`Profile`].
     #[serde(default)]
     pub account: bool,
+    /// Whether instructions, cycles and misses are counted; see [`Counted`].
+    #[serde(default)]
+    pub counters: bool,
     /// What the sessions' places and phases are drawn from.
     pub seed: u64,
 }
@@ -191,6 +195,9 @@ pub struct Interval {
     pub wall_ns: u64,
     /// Processor time of the sending thread.
     pub cpu_ns: u64,
+    /// What the processor counted of the sending thread meanwhile, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// How long the sending thread waited for its processor, because others had it.
     pub waited_ns: u64,
     /// How long the sender's processor was busy, for whomever.
@@ -336,6 +343,7 @@ impl Default for Settings {
             has_own_films: false,
             keep_awake: true,
             account: false,
+            counters: false,
             seed: 1,
         }
     }
@@ -552,6 +560,7 @@ pub(crate) mod tests {
             void: Vec::new(),
             yardstick_ns: 20_000_000,
             interval: Interval {
+                counted: None,
                 wall_ns: 1_000_000_000,
                 cpu_ns,
                 waited_ns: 0,

@@ -4,6 +4,7 @@ use onrush_testkit::testbed::Mode;
 use onrush_wire::srtp::Suite;
 
 use super::record::{Contestant, Counts, Entrant, Run, ServeRecord, SrtpParts, Transport};
+use crate::counters::{self, Did};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
@@ -78,6 +79,7 @@ pub fn report(record: &ServeRecord) -> Report {
     report.add((record.settings.media.len() > 1).then(|| seconds(record)));
     report.add(encryption(record));
     report.add(accounts(record));
+    report.add(counted(record));
     report.text(EXPECTED);
     report.text(noise(&record.runs));
     report.warn(warnings(record));
@@ -239,6 +241,22 @@ fn encryption(record: &ServeRecord) -> Option<Table> {
         );
         table
     })
+}
+
+/// What the processor counted of the sending thread, for each packet and each train.
+fn counted(record: &ServeRecord) -> Vec<Table> {
+    let did = |(mode, who): (Mode, Entrant)| {
+        valid(record, (mode, who))
+            .into_iter()
+            .filter_map(move |run| {
+                Some(Did {
+                    name: format!("{}, {who}", mode.name()),
+                    counted: run.interval.counted?,
+                    units: vec![run.interval.counts.packets, run.interval.counts.sends()],
+                })
+            })
+    };
+    counters::tables(&["a packet", "a train"], rows(record).flat_map(did))
 }
 
 /// How late packets arrived, against their RTP timestamps, and how late bursts were handed over.

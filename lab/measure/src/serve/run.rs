@@ -19,6 +19,7 @@ use super::record::{
 };
 use super::sender::{LEAD_NS, Sender, Task};
 use super::{engine, file_ways, framed, pairs, parts, plain};
+use crate::counters::{Counted, Counting};
 use crate::error::{ExperimentError, what_is};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
@@ -143,6 +144,8 @@ impl Bench {
         let (sender, receiver) = self.start(task, contestant, sockets)?;
         let settings = &self.settings;
         thread::sleep(Duration::from_nanos(LEAD_NS + settings.warm_up_ns));
+        let counting = self.counting(contestant);
+        let begun = counting.now();
         let before = self.snapshot(&*sender, receiver.as_ref(), contestant)?;
         let profiling = self.profiling(contestant)?;
         thread::sleep(Duration::from_nanos(settings.measured_ns));
@@ -151,8 +154,10 @@ impl Bench {
             .zip(symbols)
             .map(|(it, symbols)| it.finish(symbols));
         let after = self.snapshot(&*sender, receiver.as_ref(), contestant)?;
+        let counted = Counted::between(begun, counting.now());
         let finished = sender.stop()?;
         let mut interval = after.since(&before, self.core);
+        interval.counted = counted;
         interval.packets_due = task.film.packets_due(settings.sessions, interval.wall_ns);
         let playouts = match &receiver {
             None => Some(Self::playouts(
@@ -277,6 +282,12 @@ impl Bench {
         }
     }
 
+    /// Counts what the sender does from now on, if that is asked for.
+    fn counting(&self, contestant: Contestant) -> Counting {
+        let threads = machine::threads_named(&self.thread_name(contestant));
+        Counting::of_threads(self.settings.counters, &threads)
+    }
+
     /// Begins to look where the sender's time goes, if that is asked for.
     fn profiling(&self, contestant: Contestant) -> Result<Option<Profiling>, ExperimentError> {
         let threads = machine::threads_named(&self.thread_name(contestant));
@@ -352,6 +363,7 @@ impl Snapshot {
         Interval {
             wall_ns,
             cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            counted: None,
             waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
             core_busy_ns,
             other_cores_busy_ns,
