@@ -4,11 +4,15 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use onrush_cli::units::Time;
+use onrush_measure::experiment::Record;
 use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Settings};
 use onrush_measure::report::primitives::report;
@@ -40,6 +44,24 @@ pub(crate) struct Measure {
     #[command(flatten)]
     output: Output,
 
+    /// Do all of it N times, each by a process of its own
+    ///
+    /// What differs from process to process is then in the intervals, and with --every what differs
+    /// from hour to hour. Each is a round of the table. With --json FILE the record of each is kept
+    /// as well, as FILE-1.json, FILE-2.json and so on.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100),
+          conflicts_with = "from")]
+    times: Option<u32>,
+
+    /// Begin one of them so often [default: when the one before has ended]
+    #[arg(long, value_name = "TIME", requires = "times")]
+    every: Option<Time>,
+
+    /// Make one record of several that were taken, measure nothing
+    #[arg(long, value_name = "FILE", num_args = 2.., value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["quick", "only", "from", "times"])]
+    join: Vec<PathBuf>,
+
     /// Make and read files here
     ///
     /// On the file system that is to be measured; up to 1 GiB is written and removed again.
@@ -64,7 +86,7 @@ pub(crate) struct Measure {
     /// Listens at ADDRESS:PORT for connections and datagrams until it is interrupted: it echoes,
     /// swallows, and reads a file of its own making to whoever asks, 16 connections at once.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PEER_ADDRESS,
-          conflicts_with_all = ["quick", "only", "json", "from", "remote", "mounted"])]
+          conflicts_with_all = ["quick", "only", "json", "from", "join", "times", "remote", "mounted"])]
     peer: Option<SocketAddr>,
 
     /// Tell the time by CLOCK_MONOTONIC_RAW
@@ -77,7 +99,7 @@ pub(crate) struct Measure {
     ///
     /// With the nanoseconds of a tick, if they are known.
     #[arg(long, value_name = "NS", num_args = 0..=1, default_missing_value = "0", hide = true,
-          conflicts_with_all = ["only", "json", "from", "remote", "mounted", "peer"])]
+          conflicts_with_all = ["only", "json", "from", "join", "times", "remote", "mounted", "peer"])]
     null_calls: Option<f64>,
 }
 
@@ -109,10 +131,24 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         report(record)
     };
     let settings = arguments.settings();
-    let measure = |command: &str| primitives::run(&settings, VERSION, command, bar_of_parts());
-    let ended = arguments
-        .output
-        .of(primitives::NAME, measure, report, out)?;
+    let measure = |command: &str| -> anyhow::Result<MeasureRecord> {
+        if !arguments.join.is_empty() {
+            let read = |file: &PathBuf| Record::read(file, primitives::NAME);
+            let records: Result<Vec<_>, _> = arguments.join.iter().map(read).collect();
+            return Ok(primitives::join(&records?, command)?);
+        }
+        match arguments.times {
+            Some(times) => arguments.several(times, command),
+            None => Ok(primitives::run(
+                &settings,
+                VERSION,
+                command,
+                bar_of_parts(),
+            )?),
+        }
+    };
+    let output = &arguments.output;
+    let ended = output.of(primitives::NAME, measure, report, out)?;
     if is_empty.get() {
         out.flush()?;
         bail!("nothing could be measured; what is missing above says what would help");
@@ -121,6 +157,56 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
 }
 
 impl Measure {
+    /// Has this program measure so often, and joins what it found.
+    fn several(&self, times: u32, command: &str) -> anyhow::Result<MeasureRecord> {
+        let folder = tempfile::tempdir().context("cannot make a folder for records")?;
+        let bar = bar_of_parts();
+        let begin = Instant::now();
+        let every = self.every.map_or(Duration::ZERO, |every| every.0);
+        let mut records = Vec::new();
+        for number in 1..=times {
+            let part = f64::from(number - 1) / f64::from(times);
+            let wait = (every * (number - 1)).saturating_sub(begin.elapsed());
+            bar(part, &format!("run {number} of {times}"));
+            thread::sleep(wait);
+            let numbered = self.output.json_numbered(number);
+            let file = numbered.unwrap_or_else(|| folder.path().join(format!("{number}.json")));
+            self.one_of_several(&file)
+                .with_context(|| format!("run {number} of {times} did not come to its end"))?;
+            records.push(Record::read(&file, primitives::NAME)?);
+        }
+        Ok(primitives::join(&records, command)?)
+    }
+
+    /// Measures by a process of its own, into this file.
+    fn one_of_several(&self, file: &Path) -> anyhow::Result<()> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("measure").arg("--json").arg(file);
+        command.args(self.quick.then_some("--quick"));
+        command.args(self.system_clock.then_some("--system-clock"));
+        command.arg("--dir").arg(&self.dir);
+        let groups = self.only.iter().map(|group| group.name());
+        command.args(groups.flat_map(|group| ["--only", group]));
+        for (option, value) in [
+            ("--remote", self.remote.as_ref().map(OsString::from)),
+            ("--mounted", self.mounted.as_ref().map(OsString::from)),
+        ] {
+            command.args(
+                value
+                    .map(|value| [OsString::from(option), value])
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        let ended = command.stdout(Stdio::null()).status();
+        let ended = ended.context("cannot start this program again")?;
+        // 1: a figure is impossible, which its record tells.
+        match ended.code() {
+            Some(0 | 1) => Ok(()),
+            _ => bail!("it ended with {ended}; what it said is above"),
+        }
+    }
+
     fn settings(&self) -> Settings {
         let settings = settings(self.quick, Settings::quick, Settings::full);
         let is_wanted = |group: &Group| self.only.is_empty() || self.only.contains(group);

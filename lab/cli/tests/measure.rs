@@ -184,6 +184,48 @@ fn every_row_has_all_that_the_papers_table_has() {
 }
 
 #[test]
+fn several_processes_are_rounds_of_one_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let name = |name: &str| file(name).to_str().expect("a name").to_owned();
+    let whole = name("hours.json");
+    let said = measure(&["--quick", "--only", "cpu", "--times", "2", "--json", &whole]);
+    assert!(
+        said.status.code().is_some_and(|code| code <= 1),
+        "{}",
+        text(&said.stderr)
+    );
+    let record = read(&file("hours.json"));
+    for row in rows(&record) {
+        assert_eq!(row.measured.rounds.len(), 2, "{row:?}");
+        // Of each process the medians of its rounds.
+        assert_eq!(row.measured.rounds[0].len(), 5, "{row:?}");
+    }
+    assert!(text(&said.stdout).contains("2 runs, each by a process of its own"));
+    // Each has a record of its own, and these make the same.
+    let (first, second) = (name("hours-1.json"), name("hours-2.json"));
+    let again = name("again.json");
+    let joined = measure(&["--join", &first, &second, "--json", &again]);
+    assert!(
+        joined.status.code().is_some_and(|code| code <= 1),
+        "{}",
+        text(&joined.stderr)
+    );
+    assert_eq!(read(&file("again.json")).runs, record.runs);
+    // One that is of something else is refused, with what to do instead.
+    let mut other = read(&file("hours-2.json"));
+    other.settings.quick = false;
+    other.write(&file("other.json")).expect("it is written");
+    let refused = measure(&["--join", &first, &name("other.json")]);
+    assert_eq!(refused.status.code(), Some(2));
+    let why = text(&refused.stderr);
+    assert!(
+        why.contains("onrush-lab compare tells what changed"),
+        "{why}"
+    );
+}
+
+#[test]
 fn nothing_written_is_no_success_and_the_reason_is_named() {
     let said = measure(&["--quick", "--only", "file", "--dir", "/proc"]);
     assert_eq!(said.status.code(), Some(2));

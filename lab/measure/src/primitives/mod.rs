@@ -14,7 +14,7 @@
 //! The files stand on each other in this order: `record` on none, `method` on it, `scratch` and
 //! `peer` on none; `null_calls`, `staircase` and `blocks` on `method`, `fault` and `cache` on
 //! `scratch`, `http` on `blocks`; then the groups `cpu`, `memory`, `network` and `file`; `rows`
-//! and `notes` on what all of these have found.
+//! and `notes` on what all of these have found. `join` makes one record of several.
 
 mod blocks;
 mod cache;
@@ -22,6 +22,7 @@ mod cpu;
 mod fault;
 mod file;
 mod http;
+mod join;
 mod memory;
 mod method;
 mod network;
@@ -44,6 +45,7 @@ use crate::experiment::{Environment, Record};
 use crate::stats::to_f64;
 
 pub use crate::table::Better;
+pub use join::join;
 use method::Found;
 pub use null_calls::{Again, null_calls};
 pub use record::{
@@ -82,6 +84,21 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether the same is measured, wherever it is.
+    fn same_as(&self, other: &Self) -> bool {
+        let of = |settings: &Self| {
+            let Self {
+                groups,
+                quick,
+                rounds,
+                system_clock,
+                ..
+            } = settings.clone();
+            (groups, quick, rounds, system_clock)
+        };
+        of(self) == of(other)
+    }
+
     /// All groups, ten minutes at most.
     #[must_use]
     pub fn full() -> Self {

@@ -272,7 +272,8 @@ fn verdict(predicted: Option<f64>, measured: f64) -> String {
     }
 }
 
-fn warnings(measured: &Measured) -> Vec<String> {
+/// Noise and doubt, of the rounds.
+pub(super) fn warnings(measured: &Measured) -> Vec<String> {
     let Some(summary) = Summary::of(measured.medians()) else {
         return Vec::new();
     };
