@@ -25,6 +25,8 @@
 #define MARK 0x5b /* the upper seven bits of a packet's that comes back; then its number, and the next member */
 #define LOST_NS 1000000000ll /* as in ingress.rs */
 #define ALL 0xffffffff
+#define IN_ORDER 1 /* as in ingress.rs */
+#define AT_ONCE 2
 #define FRESH (-4096) /* as the error of a member whom no packet has found yet; no errno is that */
 
 // Set by the loader before the program is verified.
@@ -64,7 +66,7 @@ struct control {
 	__u32 active; /* half */
 	__u32 lanes[2];
 	__u32 members[2];
-	__u32 pad;
+	__u32 leaving; /* what comes is the next program's: IN_ORDER, once nothing is on its way here; AT_ONCE */
 };
 
 // Mirrored by `Running`. Written here alone.
@@ -463,6 +465,14 @@ static __always_inline void leave(volatile struct running *running)
 	}
 }
 
+// Whether a packet that has come is the next program's, if there is one: this one goes, and its process with it. What
+// is on its way here stays until all members have it, and what comes meanwhile waits behind it.
+static __always_inline _Bool is_next_ones(volatile struct control *control, volatile struct running *running)
+{
+	__u32 leaving = control->leaving;
+	return leaving == AT_ONCE || (leaving == IN_ORDER && running->head == running->tail);
+}
+
 // Puts the packet, or what is left of its way, at the end of this processor's queue of arrivals; whether it fitted.
 static __always_inline _Bool again(struct __sk_buff *skb, __u32 number, __u32 position)
 {
@@ -545,6 +555,8 @@ int relay(struct __sk_buff *skb)
 	__be32 from[4] = {};
 	__be16 port = 0;
 	if (!is_ours(skb, from, &port, &is_ipv6))
+		return TC_ACT_UNSPEC;
+	if (is_new && is_next_ones(control, running))
 		return TC_ACT_UNSPEC;
 	if (is_new) {
 		if (!hear(heard, skb, from, port, is_ipv6, now_ns))

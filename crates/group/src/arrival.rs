@@ -95,7 +95,7 @@ pub(super) struct Control {
     pub(super) active: u32,
     pub(super) lanes: [u32; 2],
     pub(super) members: [u32; 2],
-    pub(super) pad: u32,
+    pub(super) leaving: u32,
 }
 
 /// `struct running`.

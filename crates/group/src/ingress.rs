@@ -22,6 +22,8 @@ use std::io;
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aya::Ebpf;
 
@@ -146,9 +148,38 @@ impl Ingress {
         }
     }
 
-    /// Takes no packet more. What was counted can still be read, and all of it.
+    /// Takes no packet more. Those that are on their way go to all members first, and what comes
+    /// meanwhile waits for its turn; once there are none what comes is for the next program at the
+    /// device, if another process has attached one behind this. Where packets come so fast that
+    /// there are always some, the next program gets them after a tenth of a second, and may be
+    /// ahead with them. What was counted can still be read, and all of it.
     pub fn detach(&mut self) {
+        if self.ebpf.is_some() {
+            let is_empty = self.let_go(IN_ORDER, LEAVE_TIME_MAX);
+            if !is_empty {
+                // One that its device has lost is never seen again.
+                self.let_go(AT_ONCE, LEAVE_TIME_MAX);
+            }
+        }
         self.ebpf = None;
+    }
+
+    /// Leaves packets to the next program in that way; whether none is on its way any more.
+    fn let_go(&mut self, leaving: u32, time: Duration) -> bool {
+        let at = offset_of!(Control, leaving);
+        self.tables.controls.write_word(0, at, leaving);
+        fence(Ordering::SeqCst);
+        let give_up = Instant::now() + time;
+        loop {
+            let running = self.tables.runnings.read(0);
+            if running.head == running.tail {
+                return true;
+            }
+            if Instant::now() > give_up {
+                return false;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// How often all members were placed anew, since it was opened.
@@ -484,6 +515,14 @@ impl fmt::Debug for Ingress {
             .finish_non_exhaustive()
     }
 }
+
+/// How long an [`Ingress`] that is detached waits for packets that are on their way.
+const LEAVE_TIME_MAX: Duration = Duration::from_millis(100);
+/// Between two looks at whether some are.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// What is left to the next program, as in bpf/relay.bpf.c.
+const IN_ORDER: u32 = 1;
+const AT_ONCE: u32 = 2;
 
 const KNOCK_NS: u64 = 1_000_000_000;
 /// When a packet on its way counts as lost, as in bpf/relay.bpf.c.

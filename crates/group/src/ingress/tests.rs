@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use onrush_testkit::netns::Netns;
 use onrush_testkit::require_root;
+use onrush_testkit::sink::{Look, Sink};
 use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
 
 use super::*;
@@ -132,6 +133,103 @@ fn a_lane_of_which_most_have_left_is_written_anew() {
     assert_eq!(ingress.placings(), 2);
     let lane = ingress.tables.lanes.read(ingress.half * LANES_MAX);
     assert_eq!((lane.count, lane.members), (99, 99));
+}
+
+/// One program after the other takes a stream to more members than one slice has, while packets
+/// are on their way: each member gets each packet, once.
+#[test]
+fn programs_follow_upon_each_other_in_the_middle_of_packets() {
+    const MEMBERS: u16 = 1000;
+    const PACKETS: u32 = 2000;
+    const PROGRAMS: usize = 12;
+    const GAP: Duration = Duration::from_millis(2);
+    require_root!();
+    let testbed = Testbed::new(testbed::Options::default()).unwrap();
+    let first_port = 10_000;
+    let ports = first_port..=first_port + (MEMBERS - 1);
+    let sink = Sink::attach_looking(&testbed.rcv, RCV_DEVICE, ports, Look::default()).unwrap();
+    let taken = Taken {
+        address: (SND_IPV4, 5004).into(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let open = || {
+        let mut ingress = Ingress::open(&taken, Some(SND_DEVICE), MEMBERS.into()).unwrap();
+        let socket = UdpSocket::bind((SND_IPV4, 0)).unwrap();
+        let outlet = ingress.outlet(socket).unwrap();
+        let members = (0..MEMBERS).map(|i| SocketAddr::from((RCV_IPV4, first_port + i)));
+        ingress.set_members(outlet, members);
+        let give_up = Instant::now() + Duration::from_secs(60);
+        loop {
+            ingress.poll();
+            if ingress.is_settled() && ingress.placed[ingress.half].unplaced.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < give_up, "the way to members is found");
+            thread::sleep(Duration::from_millis(1));
+        }
+        ingress
+    };
+    // Each is attached behind the one before, and gets nothing until that one goes.
+    let mut programs: Vec<_> = (0..PROGRAMS).map(|_| testbed.snd.run(open)).collect();
+    let source = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0))).unwrap();
+    source.connect((SND_IPV4, 5004)).unwrap();
+    thread::scope(|scope| {
+        let sent = scope.spawn(move || {
+            // What two processors send across veth may pass each other.
+            testbed::stay_on_one_processor();
+            let mut packet = [0x47; 1200];
+            for number in 0..PACKETS {
+                packet[..2].copy_from_slice(&[0x80, 33]);
+                packet[2..4].copy_from_slice(&number.to_be_bytes()[2..]);
+                packet[4..12].copy_from_slice(&[0, 0, 0, 1, 0, 0, 0, 7]);
+                source.send(&packet).unwrap();
+                thread::sleep(GAP);
+            }
+        });
+        for program in &mut programs[..PROGRAMS - 1] {
+            thread::sleep(Duration::from_millis(150));
+            program.detach();
+        }
+        sent.join().unwrap();
+    });
+    let heard: Vec<_> = programs.iter().map(|it| it.heard().unwrap()).collect();
+    let datagrams: u64 = heard.iter().map(|it| it.datagrams).sum();
+    assert_eq!(datagrams, u64::from(PACKETS), "{heard:?}");
+    let have_part = heard.iter().all(|it| it.datagrams > 0 && it.refused == 0);
+    assert!(have_part, "{heard:?}");
+    let all = u64::from(PACKETS) * u64::from(MEMBERS);
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while sink.totals().unwrap().packets < all && Instant::now() < give_up {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let arrived = sink.totals().unwrap();
+    let numbers = (arrived.sequence_missing, arrived.sequence_repeated);
+    assert_eq!((arrived.packets, numbers), (all, (0, 0)));
+}
+
+/// What is lost with its device is not waited for.
+#[test]
+fn a_program_goes_though_a_packet_is_lost() {
+    require_root!();
+    let netns = Netns::new().unwrap();
+    netns.tool("ip", ["link", "set", "lo", "up"]).unwrap();
+    let mut ingress = netns.run(|| open_at_loopback(16));
+    let mut running = ingress.tables.runnings.read(0);
+    (running.head, running.tail) = (0, 1);
+    ingress.tables.runnings.write(0, running);
+    let begin = Instant::now();
+    ingress.detach();
+    assert!(begin.elapsed() >= 2 * LEAVE_TIME_MAX, "it waits");
+    assert!(
+        begin.elapsed() < Duration::from_secs(30),
+        "and not for ever"
+    );
+    assert_eq!(ingress.tables.controls.read(0).leaving, AT_ONCE);
+    // Once is enough.
+    let begin = Instant::now();
+    ingress.detach();
+    assert!(begin.elapsed() < LEAVE_TIME_MAX);
 }
 
 fn open_at_loopback(members_max: usize) -> Ingress {
