@@ -4,8 +4,8 @@
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -313,22 +313,37 @@ fn ask_api(site: &Site, method: &str, body: &str) -> String {
     text
 }
 
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// Each member gets each datagram once and in order, while a successor fails and two follow each
 /// other. In this process's own way, somebody else who sends to the port stays refused.
-fn channels_go_on(how: &str) {
+fn channels_go_on(command: &str, how: &str) {
+    // Each takes all that two processors have.
+    let _turn = ONE_AT_A_TIME.lock();
     let (testbed, media) = Site::prepare(Mode::Uso);
-    let folder = media.path().to_owned();
     let apart = tempfile::tempdir().unwrap();
     let token = apart.path().join("token");
     fs::write(&token, TOKEN).unwrap();
     let listed = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0))).unwrap();
     let to = format!("--to=tv={}", listed.local_addr().unwrap());
     drop(listed);
-    let token = format!("--token-file={}", token.display());
-    let arguments = ["--channel=tv=5004", &to, "--api=8555", &token, how];
-    let site = Site::serve(testbed, media, &arguments);
+    let token_file = format!("--token-file={}", token.display());
+    let arguments = [&to, "--api=8555", &token_file, how];
+    let site = match command {
+        "serve" => {
+            let arguments = [&["--channel=tv=5004"], &arguments[..]].concat();
+            Site::serve(testbed, media, &arguments)
+        }
+        _ => {
+            let mut relay = testbed.snd.command(ONRUSH);
+            relay
+                .args(["relay", "tv=5004", "--rtsp=10.77.0.1:8554"])
+                .args(arguments);
+            Site::serve_by(testbed, media, relay)
+        }
+    };
     let of_list = site
         .testbed
         .rcv
@@ -362,12 +377,12 @@ fn channels_go_on(how: &str) {
         if how != "--in-kernel" {
             scope.spawn(|| intrude(&site, &is_over));
         }
-        let elsewhere = folder.with_extension("elsewhere");
-        fs::rename(&folder, &elsewhere).unwrap();
+        let elsewhere = token.with_extension("elsewhere");
+        fs::rename(&token, &elsewhere).unwrap();
         site.server.signal(Signal::USR2).unwrap();
         let failed = site.server.wait_for_line("goes on serving", LONG);
         assert!(failed.is_some(), "{}", site.server.log_tail());
-        fs::rename(&elsewhere, &folder).unwrap();
+        fs::rename(&elsewhere, &token).unwrap();
         await_more();
         site.server.signal(Signal::USR2).unwrap();
         let second = Successor::of(&site);
@@ -414,14 +429,21 @@ fn channels_go_on(how: &str) {
 #[test]
 fn a_successor_takes_channels_over_without_a_gap() {
     require_root!();
-    channels_go_on("--delay=0ms");
+    channels_go_on("serve", "--delay=0ms");
 }
 
 // SPECIFICATION.md: 70
 #[test]
 fn a_successor_takes_channels_of_the_kernel_over_without_a_gap() {
     require_root!();
-    channels_go_on("--in-kernel");
+    channels_go_on("serve", "--in-kernel");
+}
+
+// SPECIFICATION.md: 70
+#[test]
+fn a_relays_successor_takes_its_channels_over_without_a_gap() {
+    require_root!();
+    channels_go_on("relay", "--delay=0ms");
 }
 
 /// systemd's own program listens, and starts the server with the socket when somebody comes.

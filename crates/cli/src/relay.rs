@@ -17,8 +17,9 @@ use onrush_sys::probe;
 use crate::addresses::{metrics_lines, reached_at};
 use crate::channels::{self, ChannelOptions, source};
 use crate::remedy::with_remedy;
-use crate::signals::{Signals, log_to_stderr};
+use crate::signals::{SignalName, Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
+use crate::successor::{Launcher, Predecessor};
 use crate::user_options::UserOptions;
 use crate::values::{
     DAY, Listen, LogFormat, Named, Ports, count, metrics_address, or_off, ports, rtsp_address,
@@ -42,7 +43,9 @@ use onrush_cli::units::{Time, within};
 /// source. What tells how to feed and to play each is printed on stdout, the log on stderr.
 ///
 /// SIGINT (Ctrl-C) or SIGTERM says goodbye to every player and ends with 0; a second one ends at
-/// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
+/// once. SIGUSR2 starts the program as it lies on the disk now in this one's place, with the same
+/// arguments: members get each datagram once and in order, players come again. RUST_LOG sets what
+/// is logged: error, warn, info (default), debug, trace.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = EXAMPLES,
@@ -117,21 +120,48 @@ pub(crate) struct RelayCommand {
 
 pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format)?;
+    let predecessor = Predecessor::of_this_process()?;
+    // Behind it: what it got is not for another process.
+    let launcher = Launcher::start()?;
     // Before the relay: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen(false).context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config()?;
     let token = config.channels.token.clone();
-    let relay = Relay::start(config).map_err(with_remedy)?;
+    let (predecessor, sockets) = predecessor.unzip();
+    let sockets = sockets.unwrap_or_default();
+    let mut relay = Relay::start_with(config, sockets).map_err(with_remedy)?;
     // The members matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&relay, arguments, &token, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
-    let name = signals.next_end();
-    tracing::info!("{name}: saying goodbye to all players; once more ends at once");
+    if let Some(predecessor) = predecessor {
+        predecessor.tell_ready();
+    }
+    match until_the_end(&mut relay, &mut signals, &launcher) {
+        Some(name) => {
+            tracing::info!("{name}: saying goodbye to all players; once more ends at once");
+        }
+        None => relay.hand_over(),
+    }
     thread::spawn(move || signals.exit_at_next());
     at_exit.write(&relay.shutdown(), out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Relays until a signal, which it is, or until another process has the relay's place.
+fn until_the_end(
+    relay: &mut Relay,
+    signals: &mut Signals,
+    launcher: &Launcher,
+) -> Option<SignalName> {
+    loop {
+        match signals.next() {
+            SignalName::HandOver if launcher.replace(relay.offer_sockets()) => return None,
+            SignalName::HandOver => {}
+            name => return Some(name),
+        }
+    }
 }
 
 impl RelayCommand {

@@ -127,15 +127,8 @@ fn until_the_end(
                 return Some(name);
             }
         }
-        tracing::info!("SIGUSR2: starting a successor");
-        let offered = server.offer_sockets().map_err(anyhow::Error::from);
-        match offered.and_then(|sockets| launcher.start_successor(sockets)) {
-            Ok(pid) => {
-                service_manager::tell_successor(pid);
-                tracing::info!("process {pid} serves from now on; this one serves those it has");
-                break;
-            }
-            Err(error) => tracing::warn!("this process goes on serving: {error:#}"),
+        if launcher.replace(server.offer_sockets()) {
+            break;
         }
     }
     leave();

@@ -34,6 +34,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use crate::service_manager;
 use crate::signals::Signals;
 
 /// So long a successor may take until it is ready: it reads folders, and reserves memory.
@@ -88,12 +89,30 @@ impl Launcher {
         Ok(Self { socket: ours })
     }
 
+    /// Has a successor take the place of this process, with the sockets that it `offered`; whether
+    /// one has it. It is in the log, and the service manager hears of it.
+    pub(crate) fn replace(&self, offered: io::Result<&ListeningSockets>) -> bool {
+        tracing::info!("SIGUSR2: starting a successor");
+        let offered = offered.map_err(anyhow::Error::from);
+        match offered.and_then(|sockets| self.start_successor(sockets)) {
+            Ok(pid) => {
+                service_manager::tell_successor(pid);
+                tracing::info!("process {pid} serves from now on; this one serves those it has");
+                true
+            }
+            Err(error) => {
+                tracing::warn!("this process goes on serving: {error:#}");
+                false
+            }
+        }
+    }
+
     /// Has the successor started with those sockets, and waits until it is ready; its process then.
     ///
     /// # Errors
     ///
     /// When it cannot be started, ends before it is ready, or takes too long. Then there is none.
-    pub(crate) fn start_successor(&self, sockets: &ListeningSockets) -> anyhow::Result<u32> {
+    fn start_successor(&self, sockets: &ListeningSockets) -> anyhow::Result<u32> {
         let (names, sockets): (Vec<_>, Vec<_>) = sockets.open().unzip();
         send(self.socket.as_fd(), &names.join(":"), &sockets)
             .context("the process that starts successors is gone; restart this server")?;
@@ -122,7 +141,7 @@ pub(crate) fn launch(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     fcntl_setfd(&server, FdFlags::CLOEXEC)?;
     loop {
         let (names, sockets) = receive(server.as_fd())
-            .with_context(|| format!("{LAUNCH} is for `onrush serve`, which starts it itself"))?;
+            .with_context(|| format!("{LAUNCH} is for a server, which starts it itself"))?;
         if names.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }

@@ -1,5 +1,7 @@
 //! The live relay: a server that has channels and no files.
 
+use std::io;
+use std::mem;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use onrush_sys::thread::raise_open_files_limit;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::admin::status::{self, Watched};
@@ -36,6 +38,9 @@ pub struct Relay {
     admin: Option<Admin>,
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
+    drain: watch::Sender<bool>,
+    /// Those of this relay, for another process to have.
+    sockets: ListeningSockets,
 }
 
 /// The settings of `onrush relay`.
@@ -90,30 +95,41 @@ impl Relay {
     ///
     /// See [`ChannelError`]; then nothing is left of it.
     pub fn start(config: RelayConfig) -> Result<Self, ChannelError> {
+        Self::start_with(config, ListeningSockets::default())
+    }
+
+    /// Starts relaying, with the sockets of the relay before this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with(
+        config: RelayConfig,
+        mut sockets: ListeningSockets,
+    ) -> Result<Self, ChannelError> {
         raise_open_files_limit();
         if config.channels.sources.is_empty() {
             let text = format!("no source; a relay takes 1 to {SOURCES_MAX}");
             return Err(ChannelError::Setting(text));
         }
         check(&config.channels)?;
-        let sockets = &mut ListeningSockets::default();
         let rtsp = config.rtsp_addresses.iter();
-        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp, sockets));
+        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp, &mut sockets));
         let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
         let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
         let rtsp_addresses = rtsp_addresses.collect::<Result<_, _>>();
         let rtsp_addresses = rtsp_addresses.map_err(start_error("listening"))?;
         let metrics = config.metrics_address;
-        let metrics = metrics.map(|address| listen(address, Service::Metrics, sockets));
+        let metrics = metrics.map(|address| listen(address, Service::Metrics, &mut sockets));
         let metrics = metrics.transpose()?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(start_error("the control thread"))?;
-        let api = ChannelApi::open(&config.channels, sockets)?;
+        let api = ChannelApi::open(&config.channels, &mut sockets)?;
         let api_address = api.address();
         let settings = (&config.channels, &config.limits);
-        let (channels, upkeep) = Channels::start(settings, sockets, &runtime)?;
+        let (channels, upkeep) = Channels::start(settings, &mut sockets, &runtime)?;
         let statistics = Arc::new(Statistics::default());
         let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users));
         let authorizer = authorizer.map_err(|error| ChannelError::Setting(error.to_string()))?;
@@ -134,9 +150,9 @@ impl Relay {
         let (office, wished, _) = Office::new(&authorizer);
         let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
-        let (stop, stopped) = oneshot::channel();
+        let ((stop, stopped), (drain, draining)) = (oneshot::channel(), Draining::new());
         let shared = (statistics, authorizer, published);
-        let ends = (stopped, wished);
+        let ends = (stopped, wished, draining);
         let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, ends);
         let control = thread::Builder::new()
             .name("onrush-control".to_owned())
@@ -149,7 +165,33 @@ impl Relay {
             admin,
             stop: Some(stop),
             control: Some(control),
+            drain,
+            sockets,
         })
+    }
+
+    /// The sockets that it listens with, and at which streams arrive, to be handed to a relay that
+    /// takes its place. Once that one relays, this one is to [hand over](Self::hand_over).
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors left.
+    pub fn offer_sockets(&mut self) -> io::Result<&ListeningSockets> {
+        self.sockets.offer()?;
+        Ok(&self.sockets)
+    }
+
+    /// Takes nobody more, and lets its streams go to the relay that was
+    /// [offered](Self::offer_sockets) its sockets: they are that one's when this returns, and none
+    /// of their packets is lost or passed on twice. Then it is to be shut down: players come again,
+    /// to the other one.
+    pub fn hand_over(&mut self) {
+        drop(self.admin.take());
+        self.drain.send_replace(true);
+        let sockets = mem::take(&mut self.sockets);
+        if let Some(successor) = sockets.into_successor() {
+            self.channels.hand_over(successor);
+        }
     }
 
     /// Stops: every player gets its farewell, then everything that was started is ended and
@@ -170,6 +212,7 @@ impl Relay {
     /// Ends and waits for everything that runs; a second time there is nothing to do.
     fn stop(&mut self) {
         drop(self.admin.take());
+        self.sockets = ListeningSockets::default();
         drop(self.stop.take());
         // Control first: players leave while their stream still runs.
         let control = self.control.take().map(JoinHandle::join);
@@ -217,7 +260,7 @@ fn serve(
     (mut upkeep, api): (Upkeep, ChannelApi),
     (statistics, authorizer, published): (Arc<Statistics>, Arc<Authorizer>, Arc<PublishedChannels>),
     rtsp: Vec<TcpListener>,
-    (stopped, wished): (oneshot::Receiver<()>, WishQueue),
+    (stopped, wished, draining): (oneshot::Receiver<()>, WishQueue, Draining),
 ) {
     let config = Config {
         rtp_ports: config.rtp_ports,
@@ -239,8 +282,6 @@ fn serve(
             pulls: Arc::clone(&pulls),
             authorizer,
         };
-        // Nobody takes a relay's place.
-        let (_never, draining) = Draining::new();
         let channels = (upkeep.channels(), upkeep.members_told());
         api.spawn(channels, draining.clone(), &mut beside);
         upkeep.spawn(&mut beside);
