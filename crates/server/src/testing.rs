@@ -1,5 +1,7 @@
 //! What the tests of store and engine share: small files, sources and stores.
 
+pub(crate) mod seeds_tests;
+
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex};

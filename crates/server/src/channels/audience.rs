@@ -532,3 +532,6 @@ fn send_backlog(
 
 /// How long the thread waits while a viewer catches up.
 const STEP_NS: u64 = 2_000_000;
+
+#[cfg(test)]
+mod simulation_tests;

@@ -339,6 +339,12 @@ impl Watched {
         [&head[..], packet.get(HEADER_BYTES..).unwrap_or_default()].concat()
     }
 
+    /// Bytes that have not been sent yet.
+    #[cfg(test)]
+    pub(super) fn backlog_bytes(&self) -> usize {
+        self.backlog_bytes
+    }
+
     /// Whether something waits to be sent, or it may become a member.
     pub(super) fn is_due(&self) -> bool {
         let waits = !self.backlog.is_empty() || !self.unsent.is_empty();

@@ -17,12 +17,10 @@ mod device_tests;
 mod viewer_tests;
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker as TaskWaker};
-use std::time::{Duration, Instant};
 
 use onrush_lock::memory::Area;
 use onrush_sys::path::{Path, PathName};
@@ -36,6 +34,7 @@ use super::super::{Engine, EngineConfig, Engines, Remote};
 use super::{Worker, signed};
 use crate::experiments::Faults;
 use crate::store::testing::{ManualBuilder, Reading};
+use crate::testing::seeds_tests::{Random, run_seed, run_seeds, tell};
 use crate::testing::{CHUNK_BYTES, TestSource};
 use device_tests::{Device, EngineSleep, FilmImages, World, locked};
 use viewer_tests::Viewer;
@@ -66,32 +65,6 @@ const READS: usize = crate::store::BUILDERS;
 
 /// Steps at one moment: more, and it does not come to rest.
 const STEPS_AT_ONCE_MAX: u32 = 2000;
-
-/// Random numbers from a seed (SplitMix64).
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn index(&mut self, end: usize) -> usize {
-        usize::try_from(self.below(end as u64)).expect("small")
-    }
-
-    fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-}
 
 /// How a film is made anew for each seed, and what its packets are.
 struct Kind {
@@ -588,57 +561,23 @@ fn open_engines(
     (engines, workers)
 }
 
-/// Runs a seed; if it fails, says how to repeat it.
-fn run_seed(seed: u64, kinds: &[Kind]) -> Outcome {
-    let ran = catch_unwind(AssertUnwindSafe(|| Simulation::new(seed, kinds).run()));
-    ran.unwrap_or_else(|panic| {
-        eprintln_seed(seed);
-        resume_unwind(panic)
-    })
-}
-
-#[allow(
-    clippy::print_stderr,
-    reason = "it is what a developer is to type next"
-)]
-fn eprintln_seed(seed: u64) {
-    eprintln!(
-        "to repeat it: ONRUSH_SIMULATION_SEED={seed} cargo test -p onrush-server --lib simulation"
-    );
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| {
-        let number = text.parse();
-        number.unwrap_or_else(|_| panic!("{name}={text} is no number"))
-    })
-}
-
 /// One seed if it is named, else as many as fit the time.
 #[test]
 fn simulation_keeps_all_that_is_promised() {
-    let kinds = kinds();
-    if let Some(seed) = setting("ONRUSH_SIMULATION_SEED") {
-        run_seed(seed, &kinds);
-        return;
-    }
-    let lasts = Duration::from_secs(setting("ONRUSH_SIMULATION_SECONDS").unwrap_or(0));
-    let first = setting("ONRUSH_SIMULATION_FIRST_SEED").unwrap_or(1);
-    let (begin, mut sum) = (Instant::now(), Outcome::default());
-    let mut seed = first;
-    while seed < first + 8 || begin.elapsed() < lasts {
-        let outcome = run_seed(seed, &kinds);
-        seed += 1;
-        sum = sum.with(outcome);
-    }
-    sum.say(seed - first);
-    assert!(sum.packets > 10_000 && sum.opened > 50, "{sum:?}");
+    let (kinds, mut sum) = (kinds(), Outcome::default());
+    let seeds = run_seeds(|seed| sum = sum.with(Simulation::new(seed, &kinds).run()));
+    tell(seeds, sum.virtual_ns, &sum);
+    assert!(
+        seeds == 1 || sum.packets > 10_000 && sum.opened > 50,
+        "{sum:?}"
+    );
 }
 
 #[test]
 fn a_simulation_is_the_same_again() {
     let kinds = kinds();
-    let [first, again, other] = [3, 3, 4].map(|seed| run_seed(seed, &kinds));
+    let [first, again, other] =
+        [3, 3, 4].map(|seed| run_seed(seed, |seed| Simulation::new(seed, &kinds).run()));
     assert_eq!(first, again);
     assert_ne!(first.trace, other.trace);
 }
@@ -656,14 +595,5 @@ impl Outcome {
             shed: self.shed + other.shed,
             trace: self.trace ^ other.trace,
         }
-    }
-
-    #[allow(
-        clippy::print_stderr,
-        reason = "what ran is to be seen where it runs for hours"
-    )]
-    fn say(&self, seeds: u64) {
-        let hours = Duration::from_nanos(self.virtual_ns).as_secs_f64() / 3600.0;
-        eprintln!("{seeds} seeds, {hours:.2} virtual hours: {self:?}");
     }
 }

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use onrush_wire::pace::Speed;
 
+use super::Simulation;
 use super::device_tests::{Ledger, inode, locked};
-use super::{Random, Simulation};
 use crate::engine::shared::StreamShared;
 use crate::engine::{EndReason, EngineError, Stream, StreamSpec};
 use crate::store::Acquired;
+use crate::testing::seeds_tests::Random;
 
 const MS: u64 = 1_000_000;
 
