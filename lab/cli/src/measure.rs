@@ -86,7 +86,9 @@ pub(crate) struct Measure {
     /// Listens at ADDRESS:PORT for connections and datagrams until it is interrupted: it echoes,
     /// swallows, and reads a file of its own making to whoever asks, 16 connections at once.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PEER_ADDRESS,
-          conflicts_with_all = ["quick", "only", "json", "from", "join", "times", "remote", "mounted"])]
+          conflicts_with_all = [
+              "quick", "only", "json", "from", "join", "times", "remote", "mounted",
+          ])]
     peer: Option<SocketAddr>,
 
     /// Tell the time by CLOCK_MONOTONIC_RAW
@@ -99,7 +101,9 @@ pub(crate) struct Measure {
     ///
     /// With the nanoseconds of a tick, if they are known.
     #[arg(long, value_name = "NS", num_args = 0..=1, default_missing_value = "0", hide = true,
-          conflicts_with_all = ["only", "json", "from", "join", "times", "remote", "mounted", "peer"])]
+          conflicts_with_all = [
+              "only", "json", "from", "join", "times", "remote", "mounted", "peer",
+          ])]
     null_calls: Option<f64>,
 }
 

@@ -13,7 +13,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 const PAYLOAD_BYTES: usize = 1316;
 const HEADER_BYTES: usize = 12;
 /// Far slower than any path, on a machine that is busy.
-const SHAPER: &str = "rate 200mbit burst 128kb limit 64mb";
+const SHAPER: &str = "rate 100mbit burst 128kb limit 64mb";
 
 /// Nothing may be lost, repeated or out of order, and each path has to have waited for room.
 #[test]

@@ -104,8 +104,8 @@ impl ThreadCounters {
         })
     }
 
-    /// What was counted so far, in user and in kernel mode. Where more is counted than the processor
-    /// has counters for, they take turns, and each count is what it would have been.
+    /// What was counted so far, in user and in kernel mode. Where more is counted than the
+    /// processor has counters for, they take turns, and each count is what it would have been.
     ///
     /// # Errors
     ///

@@ -84,7 +84,8 @@ pub struct Settings {
     /// Whether our server asks each viewer who it is (Digest).
     #[serde(default)]
     pub has_users: bool,
-    /// Whether instructions, cycles and misses are counted; see [`Counted`](crate::counters::Counted).
+    /// Whether instructions, cycles and misses are counted; see
+    /// [`Counted`](crate::counters::Counted).
     #[serde(default)]
     pub counters: bool,
     /// What is watched.

@@ -96,7 +96,8 @@ pub struct Run {
     pub wall_ns: u64,
     /// Processor time of the relay's thread in it.
     pub cpu_ns: u64,
-    /// What the processor counted of the relay's thread and of the kernel's that takes in meanwhile, if that was asked for.
+    /// What the processor counted meanwhile of the relay's thread, and of the kernel's that takes
+    /// in, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<Counted>,
     /// How long its processor was busy in it, for whomever.

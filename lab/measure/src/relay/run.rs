@@ -76,11 +76,7 @@ pub(super) fn run(
         let source = scope.spawn(|| feed(&source, packets, gap_ns));
         let changes = scope.spawn(|| change(channel, &guest, case.changes_per_s, &is_over));
         thread::sleep(Duration::from_nanos(settings.warm_up_ns));
-        let threads: Vec<_> = threads_named(THREAD_NAME)
-            .into_iter()
-            .chain(taking_in)
-            .collect();
-        let counting = Counting::of_threads(settings.counters, &threads);
+        let counting = counting(settings, taking_in);
         let begun = counting.now();
         let before = Snapshot::take(&sink, core, awake);
         let sent = source.join().expect("the source does not panic");
@@ -115,6 +111,14 @@ pub(super) fn run(
         lateness,
         ..Run::of(&stats)
     })
+}
+
+/// Counts what the relay's thread does from now on, and those of the kernel that take in, if that is
+/// asked for.
+fn counting(settings: &Settings, taking_in: Vec<u32>) -> Counting {
+    let relaying = threads_named(THREAD_NAME).into_iter();
+    let threads: Vec<_> = relaying.chain(taking_in).collect();
+    Counting::of_threads(settings.counters, &threads)
 }
 
 /// A socket on the far side that sends to the relay.
