@@ -91,7 +91,7 @@ impl Modelled {
 }
 
 #[test]
-fn who_reads_by_a_key_reads_its_bytes_while_they_are_written_anew() {
+fn who_reads_by_a_key_reads_the_bytes_of_that() {
     model(|| {
         let chunk = Modelled::holding(7);
         let (writer, reader) = (Arc::clone(&chunk), Arc::clone(&chunk));
