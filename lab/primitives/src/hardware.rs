@@ -236,10 +236,8 @@ mod tests {
             let memory = unsafe { libc::mmap(at, bytes, protection, flags, -1, 0) };
             assert_ne!(memory, libc::MAP_FAILED);
             // SAFETY: it is what was mapped.
-            assert_eq!(
-                unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) },
-                0
-            );
+            let advised = unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
+            assert_eq!(advised, 0);
             Self(memory.cast(), bytes)
         }
 
