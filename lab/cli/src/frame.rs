@@ -52,7 +52,7 @@ pub(crate) struct Counters {
     /// What the processor counts of those who send (perf_event_open), in user and in kernel mode,
     /// for each packet and each send. Such counts hold on a busy host, where times do not; many
     /// virtual machines show none. Times are a little longer meanwhile: compare them without.
-    #[arg(long, conflicts_with = "from")]
+    #[arg(long, hide_short_help = true, conflicts_with = "from")]
     counters: bool,
 }
 

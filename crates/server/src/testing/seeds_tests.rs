@@ -58,7 +58,8 @@ pub(crate) fn run_seeds(mut run: impl FnMut(u64)) -> u64 {
 pub(crate) fn run_seed<T>(seed: u64, run: impl FnOnce(u64) -> T) -> T {
     catch_unwind(AssertUnwindSafe(|| run(seed))).unwrap_or_else(|panic| {
         eprintln!(
-            "to repeat it: ONRUSH_SIMULATION_SEED={seed} cargo test -p onrush-server --lib simulation"
+            "to repeat it: ONRUSH_SIMULATION_SEED={seed} cargo test -p onrush-server --lib \
+             simulation"
         );
         resume_unwind(panic)
     })

@@ -68,24 +68,20 @@ pub(super) fn run(
     let packets = warm_up_packets + settings.measured_ns / gap_ns;
     wait_until(|| channel.stats().members == receivers.len());
     let source = source(&testbed)?;
-    // At a port that the sink does not count; nobody reads what it gets.
-    let guest = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
-    let guest = guest.map_err(system("open a receiver's socket"))?;
+    let guest = guest(&testbed)?;
     let is_over = AtomicBool::new(false);
-    let (before, after, counted) = thread::scope(|scope| {
+    let (before, after) = thread::scope(|scope| {
         let source = scope.spawn(|| feed(&source, packets, gap_ns));
         let changes = scope.spawn(|| change(channel, &guest, case.changes_per_s, &is_over));
         thread::sleep(Duration::from_nanos(settings.warm_up_ns));
         let counting = counting(settings, taking_in);
-        let begun = counting.now();
-        let before = Snapshot::take(&sink, core, awake);
+        let before = Snapshot::take(&sink, core, awake, &counting);
         let sent = source.join().expect("the source does not panic");
-        let after = Snapshot::take(&sink, core, awake);
-        let counted = Counted::between(begun, counting.now());
+        let after = Snapshot::take(&sink, core, awake, &counting);
         is_over.store(true, Ordering::Relaxed);
         changes.join().expect("joining does not panic")?;
         sent.map_err(system("send as the source"))?;
-        Ok::<_, ExperimentError>((before?, after?, counted))
+        Ok::<_, ExperimentError>((before?, after?))
     })?;
     let all = packets * u64::from(case.receivers);
     wait_until(|| sink.totals().is_ok_and(|totals| totals.packets >= all));
@@ -105,7 +101,7 @@ pub(super) fn run(
         sequence_repeated: totals.sequence_repeated,
         wall_ns: after.at_ns - before.at_ns,
         cpu_ns: after.cpu_ns - before.cpu_ns,
-        counted,
+        counted: Counted::between(before.counted, after.counted),
         core_busy_ns: (after.at_ns - before.at_ns).saturating_sub(after.idle_ns - before.idle_ns),
         measured_packets: after.packets - before.packets,
         lateness,
@@ -113,8 +109,14 @@ pub(super) fn run(
     })
 }
 
-/// Counts what the relay's thread does from now on, and those of the kernel that take in, if that is
-/// asked for.
+/// Somebody who comes and goes, at a port that the sink does not count; nobody reads what it gets.
+fn guest(testbed: &Testbed) -> Result<UdpSocket, ExperimentError> {
+    let guest = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
+    Ok(guest.map_err(system("open a receiver's socket"))?)
+}
+
+/// Counts what the relay's thread does from now on, and those of the kernel that take in, if that
+/// is asked for.
 fn counting(settings: &Settings, taking_in: Vec<u32>) -> Counting {
     let relaying = threads_named(THREAD_NAME).into_iter();
     let threads: Vec<_> = relaying.chain(taking_in).collect();
@@ -211,11 +213,17 @@ struct Snapshot {
     cpu_ns: u64,
     idle_ns: u64,
     packets: u64,
+    counted: Option<Counted>,
     lateness: Histogram,
 }
 
 impl Snapshot {
-    fn take(sink: &Sink, core: usize, awake: Option<&Awake>) -> Result<Self, SinkError> {
+    fn take(
+        sink: &Sink,
+        core: usize,
+        awake: Option<&Awake>,
+        counting: &Counting,
+    ) -> Result<Self, SinkError> {
         let idle_ns = core_times().get(core).map_or(0, |times| times.idle_ns);
         Ok(Self {
             at_ns: monotonic_ns(),
@@ -223,6 +231,7 @@ impl Snapshot {
             // What keeps a processor awake is rest all the same.
             idle_ns: idle_ns + awake.map_or(0, Awake::cpu_ns),
             packets: sink.totals()?.packets,
+            counted: counting.now(),
             lateness: Histogram::from(&sink.lateness()?),
         })
     }
