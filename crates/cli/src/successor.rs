@@ -97,7 +97,7 @@ impl Launcher {
         match offered.and_then(|sockets| self.start_successor(sockets)) {
             Ok(pid) => {
                 service_manager::tell_successor(pid);
-                tracing::info!("process {pid} serves from now on; this one serves those it has");
+                tracing::info!("process {pid} serves from now on, in place of this one");
                 true
             }
             Err(error) => {
