@@ -294,8 +294,13 @@ impl Audience {
             if let (false, Some(outlet)) = (is_shared, lane.outlets.get_mut(local)) {
                 outlet.remove(*to);
             }
-            watched.viewing.part(&track.given);
-            watched.remember(track.newest);
+            // A member to whom nothing came yet has what it was sent alone, if anything.
+            let has_more = watched.viewing.part(&track.given);
+            watched.remember(if has_more {
+                track.newest
+            } else {
+                watched.newest
+            });
         } else {
             watched.remember(watched.newest);
         }

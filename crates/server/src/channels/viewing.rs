@@ -165,11 +165,12 @@ impl Viewing {
         *lock(&self.member_since) = Some(group.played());
     }
 
-    /// For the thread: it is no longer.
-    pub(super) fn part(&self, group: &Given) {
-        let sent = self.sent(group);
+    /// For the thread: it is no longer. Whether it was sent something as a member.
+    pub(super) fn part(&self, group: &Given) -> bool {
+        let (alone, sent) = (self.alone.played(), self.sent(group));
         *lock(&self.member_since) = None;
         self.alone.set(sent);
+        sent.packets > alone.packets
     }
 
     /// Why it gets nothing any more, if so.

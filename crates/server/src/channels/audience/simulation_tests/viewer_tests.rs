@@ -60,7 +60,6 @@ struct Listening {
     viewing: Arc<Viewing>,
     srtp: Option<(Arc<ViewerSrtp>, MasterKey)>,
     decrypting: BTreeMap<u32, RtpReceiver>,
-    has_paused: bool,
     /// Packets that came of this session.
     received: u64,
     /// What came last, before a pause as well.
@@ -227,9 +226,6 @@ impl Simulation {
         self.outcome.paused += 1;
         self.leave(at);
         self.viewers[at].state = State::Paused;
-        for listening in &mut self.viewers[at].tracks {
-            listening.has_paused = true;
-        }
     }
 
     fn vanish(&mut self, at: usize) {
@@ -390,7 +386,6 @@ impl Listening {
             viewing: Arc::default(),
             srtp: None,
             decrypting: BTreeMap::new(),
-            has_paused: false,
             received: 0,
             last: None,
             play: Play::default(),
@@ -491,9 +486,6 @@ impl Listening {
                 assert!(ticks < 1 << 31, "time goes on: {own:?}, after {last:?}");
             }
             _ if is_encrypted => {}
-            // A member of a group to whom nothing came before its pause goes on from what the group
-            // had been given.
-            None if self.has_paused && self.last.is_none() => {}
             _ => assert_eq!(offset, Position::default(), "the publisher's own numbers"),
         }
     }
