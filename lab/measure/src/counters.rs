@@ -9,6 +9,7 @@
 use std::io;
 
 use onrush_primitives::hardware::{self, ThreadCounters};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::ratio;
@@ -61,8 +62,13 @@ pub fn available() -> io::Result<()> {
 impl Counting {
     /// Counts what threads do from now on, if that `is_asked` for.
     pub(crate) fn of_threads(is_asked: bool, threads: &[u32]) -> Self {
+        // One that has ended since it was seen has nothing to count.
+        let is_there = |opened: &io::Result<_>| {
+            let refused = opened.as_ref().err().and_then(io::Error::raw_os_error);
+            refused != Some(Errno::SRCH.raw_os_error())
+        };
         let open = || threads.iter().map(|&thread| ThreadCounters::open(thread));
-        let opened = is_asked.then(|| open().collect::<Result<_, _>>());
+        let opened = is_asked.then(|| open().filter(is_there).collect::<Result<_, _>>());
         Self(opened.and_then(Result::ok).unwrap_or_default())
     }
 
