@@ -5,20 +5,23 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use onrush_measure::counters;
 use onrush_measure::error::ExperimentError;
-use onrush_measure::experiment::{AnyRecord, Environment, Record};
+use onrush_measure::experiment::{AnyRecord, Environment, Keep, Record};
 use onrush_measure::plot::Drawing;
 use onrush_measure::report::of_record;
 use onrush_measure::table::{Outcome, Report};
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// How often what was measured so far is written, at the most.
+const KEPT_EVERY: Duration = Duration::from_secs(10);
 
 /// What goes into each record as the program's version.
 pub(crate) const VERSION: &str = env!("ONRUSH_VERSION");
@@ -118,6 +121,38 @@ impl Output {
     {
         let report = self.report_of(experiment, measure, report, out)?;
         Ok(ExitCode::from(judged(&report)))
+    }
+
+    /// As [`Self::of`], of an experiment that may take hours: what it has so far is in the file
+    /// meanwhile.
+    pub(crate) fn of_long<S, R, E>(
+        &self,
+        experiment: &str,
+        measure: impl FnOnce(&str, Keep<'_, S, R>) -> Result<Record<S, R>, E>,
+        report: impl FnOnce(&Record<S, R>) -> Report,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode>
+    where
+        S: DeserializeOwned + Serialize,
+        R: DeserializeOwned + Serialize,
+        E: Into<anyhow::Error>,
+    {
+        let mut kept: Option<Instant> = None;
+        let mut keep = |record: &Record<S, R>| {
+            let is_due = kept.is_none_or(|kept| kept.elapsed() >= KEPT_EVERY);
+            if let Some(file) = self.json.as_ref().filter(|_| is_due) {
+                // Where it cannot be written, the end tells why.
+                if record.write(file).is_ok() {
+                    kept = Some(Instant::now());
+                }
+            }
+        };
+        self.of(
+            experiment,
+            |command| measure(command, &mut keep),
+            report,
+            out,
+        )
     }
 
     /// The report of an experiment that is carried out, or was; printed and drawn.

@@ -175,8 +175,17 @@ impl Measure {
             thread::sleep(wait);
             let numbered = self.output.json_numbered(number);
             let file = numbered.unwrap_or_else(|| folder.path().join(format!("{number}.json")));
-            self.one_of_several(&file)
-                .with_context(|| format!("run {number} of {times} did not come to its end"))?;
+            self.one_of_several(&file).with_context(|| match records.len() {
+                0 => format!("run {number} of {times} did not come to its end"),
+                kept if self.output.json_numbered(number).is_some() => format!(
+                    "run {number} of {times} did not come to its end; --join makes one record of \
+                     the {kept} before it, which are in the files of --json"
+                ),
+                _ => format!(
+                    "run {number} of {times} did not come to its end, and those before it are \
+                     gone; --json keeps each"
+                ),
+            })?;
             records.push(Record::read(&file, primitives::NAME)?);
         }
         Ok(primitives::join(&records, command)?)

@@ -24,6 +24,10 @@ pub const RECORD_BYTES_MAX: u64 = 256 << 20;
 /// A record of any experiment, for those who only want what all have.
 pub type AnyRecord = Record<serde_json::Value, serde_json::Value>;
 
+/// Is given the record whenever a run has been added, so that what took hours is not lost with the
+/// last of them.
+pub type Keep<'a, S, R> = &'a mut (dyn FnMut(&Record<S, R>) + Send);
+
 /// An experiment that was carried out. `S` are its settings, `R` is one run of it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Record<S, R> {
@@ -150,7 +154,7 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
         })
     }
 
-    /// Writes it to a file, in place of what is there.
+    /// Writes it to a file, in place of what is there: all of it, or nothing.
     ///
     /// # Errors
     ///
@@ -160,7 +164,7 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
             path: path.to_owned(),
             source,
         })?;
-        fs::write(path, json).map_err(|source| RecordError::File {
+        replace(path, &json).map_err(|source| RecordError::File {
             path: path.to_owned(),
             source,
         })
@@ -187,6 +191,20 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
         let runs: Result<Vec<_>, _> = self.runs.iter().map(serde_json::to_string).collect();
         Ok(json + "\"runs\": [\n" + &runs?.join(",\n") + "\n]\n}\n")
     }
+}
+
+/// Gives a file another content, so that nobody ever finds half of it. What is no file, as a
+/// terminal or a pipe, is written to.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // Through links, which are to stay.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+        return fs::write(path, text);
+    }
+    let mut new = path.clone().into_os_string();
+    new.push(".new");
+    fs::write(&new, text)?;
+    fs::rename(new, path)
 }
 
 impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
@@ -363,6 +381,23 @@ mod tests {
         assert!(!back.environment.cores.is_empty());
         assert!(back.environment.memory_bytes > 0);
         assert!(back.environment.date.ends_with('Z'));
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_through_links_and_a_device_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("r.json"), folder.path().join("link"));
+        fs::write(&path, "what was there").unwrap();
+        let whoever_reads_it = fs::File::open(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        record().write(&link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(Record::<u8, u64>::read(&path, "nothing").is_ok());
+        let old = io::read_to_string(whoever_reads_it).unwrap();
+        assert_eq!(old, "what was there");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+        record().write(Path::new("/dev/null")).unwrap();
+        assert!(!Path::new("/dev/null.new").exists());
     }
 
     #[test]

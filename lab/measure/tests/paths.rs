@@ -19,12 +19,21 @@ fn settings() -> Settings {
 }
 
 fn run(settings: &Settings) -> Option<paths::PathsRecord> {
-    match paths::run(settings, "test", "onrush-lab bench paths", |_, _| {}) {
+    let mut kept = None;
+    let mut keep = |record: &paths::PathsRecord| kept = Some(record.clone());
+    let command = "onrush-lab bench paths";
+    let record = paths::run(settings, "test", command, |_, _| {}, &mut keep);
+    match record {
         Err(ExperimentError::Cores(_)) => {
             skip::record("needs two processors");
             None
         }
-        record => Some(record.unwrap()),
+        record => {
+            let record = record.unwrap();
+            // What ends early loses none of its runs.
+            assert_eq!(kept.as_ref(), Some(&record));
+            Some(record)
+        }
     }
 }
 

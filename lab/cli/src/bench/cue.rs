@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use onrush_measure::cue::{self, CueRecord, Settings, scan};
+use onrush_measure::experiment::Keep;
 use onrush_measure::model::beside;
 
 use crate::beside::Predicted;
@@ -27,8 +28,9 @@ use crate::server_program::server_program;
 /// sixty files of 12 MB each time, ten times over. Each of the paper's claims is judged by its
 /// schedule in the proportions of a machine of today, and so is the schedule that yields only when
 /// somebody waits: it is to cost nothing where nobody does, and else to leave what the same
-/// schedule leaves that always pauses. Takes about two hours, --quick a few minutes; needs the
-/// program onrush beside this one, and vsftpd and root for a part of table 8.
+/// schedule leaves that always pauses. Takes about two hours, --quick a few minutes; what was
+/// measured so far is in the file of --json meanwhile. Needs the program onrush beside this one, and
+/// vsftpd and root for a part of table 8.
 #[derive(Args, Debug)]
 pub(crate) struct Cue {
     /// Only what is judged, shorter
@@ -75,10 +77,11 @@ fn scan(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let (quick, full) = (scan::Settings::quick, scan::Settings::full);
     let mut settings = settings(arguments.quick, quick, full);
     settings.repeats = arguments.repeats.unwrap_or(settings.repeats);
-    let measure = |command: &str| {
+    let measure = |command: &str, keep: Keep<'_, _, _>| {
         let program = server_program()?;
-        let record = scan::run(&settings, &program, (VERSION, command), bar_of_part());
+        let record = scan::run(&settings, &program, (VERSION, command), bar_of_part(), keep);
         anyhow::Ok(record?)
     };
-    arguments.output.of(scan::NAME, measure, scan::report, out)
+    let output = &arguments.output;
+    output.of_long(scan::NAME, measure, scan::report, out)
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use onrush_measure::experiment::Keep;
 use onrush_measure::mechanisms::{self, Films, Settings};
 use onrush_measure::serve::Contestant;
 
@@ -16,8 +17,8 @@ use onrush_cli::units::{Rate, Time};
 /// server's data paths. The number of sessions doubles until one viewer in 1000 would have had to
 /// buffer more than two bursts and 20 ms for 999 of 1000 packets, or not all was sent that was due,
 /// and is bisected; all ways take turns at each step. Of three rates, of one film and of a film
-/// each, which takes about two hours; --quick, of 4 Mbit/s and one film, about two minutes. Needs
-/// root and two processors.
+/// each, which takes about two hours; --quick, of 4 Mbit/s and one film, about two minutes. What
+/// was measured so far is in the file of --json meanwhile. Needs root and two processors.
 #[derive(Args, Debug)]
 pub(crate) struct Mechanisms {
     /// One rate, one film, one mode, shorter
@@ -56,9 +57,11 @@ pub(crate) struct Mechanisms {
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Mechanisms, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = arguments.settings();
-    let measure = |command: &str| mechanisms::run(&settings, VERSION, command, bar_of_parts());
+    let measure = |command: &str, keep: Keep<'_, _, _>| {
+        mechanisms::run(&settings, VERSION, command, bar_of_parts(), keep)
+    };
     let output = &arguments.output;
-    output.of(mechanisms::NAME, measure, mechanisms::report, out)
+    output.of_long(mechanisms::NAME, measure, mechanisms::report, out)
 }
 
 impl Mechanisms {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use onrush_measure::experiment::Keep;
 use onrush_measure::model::beside;
 use onrush_measure::paths::{self, PathsRecord, Settings, Transport};
 
@@ -93,8 +94,11 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     let mut settings = arguments.settings();
     settings.counters = arguments.counters.are_asked()?;
-    let measure = |command: &str| paths::run(&settings, VERSION, command, bar_of_parts());
-    arguments.output.of(paths::NAME, measure, report, out)
+    let measure = |command: &str, keep: Keep<'_, _, _>| {
+        paths::run(&settings, VERSION, command, bar_of_parts(), keep)
+    };
+    let output = &arguments.output;
+    output.of_long(paths::NAME, measure, report, out)
 }
 
 impl Paths {

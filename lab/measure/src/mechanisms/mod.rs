@@ -15,13 +15,13 @@ mod report;
 mod search;
 
 use crate::error::ExperimentError;
-use crate::experiment::{Environment, Record};
+use crate::experiment::{Environment, Keep, Record};
 use crate::setup::{on_core, two_cores};
 pub use record::{Films, MechanismsRecord, NAME, Run, Settings};
 pub use report::report;
 
 /// Carries the experiment out. `progress` hears before every run which part is done at the least,
-/// and what comes next.
+/// and what comes next; `keep` has the record after each.
 ///
 /// # Errors
 ///
@@ -31,11 +31,12 @@ pub fn run(
     version: &str,
     command: &str,
     progress: impl FnMut(f64, &str) + Send,
+    keep: Keep<'_, Settings, Run>,
 ) -> Result<MechanismsRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the sender")?;
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
-    on_core(rest, || search::all(&mut record, core, progress))?;
+    on_core(rest, || search::all(&mut record, core, progress, keep))?;
     Ok(record)
 }

@@ -5,7 +5,7 @@ use onrush_testkit::testbed::Mode;
 
 use super::record::{Films, MechanismsRecord, Run, Settings};
 use crate::error::{ExperimentError, what_is};
-use crate::experiment::Record;
+use crate::experiment::Keep;
 use crate::film_kind::FilmKind;
 use crate::serve::{self, Bench, Contestant, Entrant, Turn};
 use crate::stats::{ratio, to_f64};
@@ -25,6 +25,7 @@ pub(super) fn all(
     record: &mut MechanismsRecord,
     core: usize,
     mut progress: impl FnMut(f64, &str),
+    keep: Keep<'_, Settings, Run>,
 ) -> Result<(), ExperimentError> {
     let settings = record.settings.clone();
     let mut parts = Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn all(
         for &mode in &settings.modes {
             let which = (mode, rate_bps, films);
             let told = |next: &str| progress(done / count, next);
-            turns(record, &mut bench, which, of_rate.sessions, told)?;
+            turns(record, &mut bench, (which, of_rate.sessions), told, keep)?;
             done += 1.0;
         }
     }
@@ -51,11 +52,11 @@ pub(super) fn all(
 fn turns(
     record: &mut MechanismsRecord,
     bench: &mut Bench,
-    (mode, rate_bps, films): (Mode, u64, Films),
-    sessions_max: u32,
+    ((mode, rate_bps, films), sessions_max): ((Mode, u64, Films), u32),
     mut progress: impl FnMut(&str),
+    keep: Keep<'_, Settings, Run>,
 ) -> Result<(), ExperimentError> {
-    let Record { settings, runs, .. } = record;
+    let settings = record.settings.clone();
     let each = settings.mechanisms.iter().map(|&mechanism| Between {
         mechanism,
         held: 0,
@@ -90,12 +91,13 @@ fn turns(
                 repeat: 0,
             };
             let seen = bench.run(turn, 0)?;
-            let run = Run::of(settings, &seen, (rate_bps, films), sessions);
+            let run = Run::of(&settings, &seen, (rate_bps, films), sessions);
             match run.missed.is_empty() {
                 true => search.held = sessions,
                 false => search.missed = Some(sessions),
             }
-            runs.push(run);
+            record.runs.push(run);
+            keep(record);
         }
         if is_over {
             return Ok(());

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Counted;
 use crate::error::{ExperimentError, refuse};
-use crate::experiment::{Environment, Record};
+use crate::experiment::{Environment, Keep, Record};
 use crate::setup::{on_core, two_cores};
 pub use report::report;
 use run::Bench;
@@ -194,6 +194,7 @@ pub fn run(
     version: &str,
     command: &str,
     progress: impl FnMut(f64, &str) + Send,
+    keep: Keep<'_, Settings, Sample>,
 ) -> Result<PathsRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the sender")?;
@@ -202,7 +203,7 @@ pub fn run(
         let mut bench = Bench::set_up(settings, (core, rest))?;
         environment.network = bench.network();
         let mut record = Record::new(NAME, environment, settings.clone());
-        bench.run_all(&mut record.runs, progress)?;
+        bench.run_all(&mut record, progress, keep)?;
         Ok(record)
     })
 }

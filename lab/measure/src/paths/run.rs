@@ -19,9 +19,10 @@ use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::verify::Verify;
-use super::{Run, Sample, Settings, Transport};
+use super::{PathsRecord, Run, Sample, Settings, Transport};
 use crate::counters::{Counted, Counting};
 use crate::error::{ExperimentError, what_is};
+use crate::experiment::Keep;
 use crate::machine::{self, Awake, SenderClock};
 use crate::page_cache::make_cold;
 use crate::random::film;
@@ -120,10 +121,11 @@ impl<'a> Bench<'a> {
 
     pub(super) fn run_all(
         &mut self,
-        samples: &mut Vec<Sample>,
+        record: &mut PathsRecord,
         mut progress: impl FnMut(f64, &str),
+        keep: Keep<'_, Settings, Sample>,
     ) -> Result<(), ExperimentError> {
-        samples.extend(copies_and_crossings());
+        record.runs.extend(copies_and_crossings());
         let names = self.settings.paths.iter();
         let paths: Vec<Name> = names.filter_map(|name| name.parse().ok()).collect();
         let repeats = 0..self.settings.repeats;
@@ -143,11 +145,12 @@ impl<'a> Bench<'a> {
                 Sample::Path(run) => run.void.is_empty(),
                 _ => true,
             };
-            until_valid(samples, is_valid, |attempt| {
+            until_valid(&mut record.runs, is_valid, |attempt| {
                 let mut run = self.run(turn)?;
                 run.attempt = attempt;
                 Ok::<_, ExperimentError>(Sample::Path(run))
             })?;
+            keep(record);
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contestant;
 use crate::error::ExperimentError;
-use crate::experiment::{Environment, Record};
+use crate::experiment::{Environment, Keep, Record};
 use crate::setup::in_turn;
 use crate::stats::to_f64;
 pub use report::report;
@@ -237,7 +237,7 @@ impl Run {
 }
 
 /// Measures all of it. `program` is the server `onrush`, for FTP. `progress` hears how much of the
-/// whole is done.
+/// whole is done, `keep` has the record after each set.
 ///
 /// # Errors
 ///
@@ -247,6 +247,7 @@ pub fn run(
     program: &Path,
     (version, command): (&str, &str),
     mut progress: impl FnMut(f64),
+    keep: Keep<'_, Settings, Run>,
 ) -> Result<ScanRecord, ExperimentError> {
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
@@ -261,12 +262,14 @@ pub fn run(
     // Each repeat begins with another, so that nobody is always first.
     for (repeat, cell) in turns(settings, &others) {
         record.runs.push(stage.run(cell, repeat)?);
+        keep(&record);
         progress.advance();
     }
     // Servers are not there while anybody else is measured.
     let servers = ftp::Servers::start(program, &stage, &of_ftp)?;
     for (repeat, cell) in turns(settings, &of_ftp) {
         record.runs.extend(servers.run(&stage, cell, repeat)?);
+        keep(&record);
         progress.advance();
     }
     Ok(record)
