@@ -295,6 +295,10 @@ impl Area {
 
     /// Advice may be refused (a kernel without the feature); the area is right without it.
     fn advise(&self, advice: libc::c_int) {
+        if cfg!(miri) {
+            // It knows no madvise.
+            return;
+        }
         // SAFETY: the range is our own mapping; none of the advice used here discards its contents.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes_total, advice) };
     }
@@ -302,6 +306,9 @@ impl Area {
     /// Touches every page of these bytes. MADV_POPULATE_WRITE (5.14) reports a lack of memory where
     /// a touch would kill.
     fn populate(&self, bytes: Range<usize>) -> io::Result<()> {
+        if cfg!(miri) {
+            return Ok(());
+        }
         let (start, length) = (self.base.as_ptr().wrapping_add(bytes.start), bytes.len());
         // SAFETY: the range is our own mapping; populating it does not change its contents.
         let r = unsafe { libc::madvise(start.cast(), length, libc::MADV_POPULATE_WRITE) };
