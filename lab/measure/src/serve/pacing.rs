@@ -26,6 +26,10 @@ pub(super) const TICKS_PER_BURST: u64 = 4;
 /// As in the engine.
 const WHEEL_SLOTS: u32 = 512;
 
+/// How long a tick may send. Who has more to send than goes comes later to each tick, and would send
+/// for longer in each, until nobody could end it.
+const TICK_NS_MAX: u64 = 50_000_000;
+
 /// How a loop sends what is due.
 pub(super) trait Way: Send + 'static {
     /// Sends these packets of a session, which are due together, and counts them.
@@ -46,6 +50,8 @@ pub(super) struct Loop<W> {
     sessions: Vec<Session>,
     wheel: Wheel,
     tick_ns: u64,
+    /// [`TICK_NS_MAX`].
+    pub(super) tick_ns_max: u64,
 }
 
 struct Session {
@@ -156,14 +162,22 @@ impl<W: Way> Loop<W> {
             sessions,
             wheel,
             tick_ns,
+            tick_ns_max: TICK_NS_MAX,
         }
     }
 
-    /// Sends all that is due in the tick that begins now; when to come again.
+    /// Sends what is due in the tick that begins now; when to come again. Who was left in `due` by
+    /// the tick before has his turn first.
     pub(super) fn tick(&mut self, now_ns: u64, due: &mut Vec<u32>, counts: &mut Counts) -> u64 {
         self.wheel.take_due(now_ns, due);
         let tick_end_ns = (now_ns / self.tick_ns + 1) * self.tick_ns;
-        for number in due.drain(..) {
+        let give_up_ns = monotonic_ns().saturating_add(self.tick_ns_max);
+        let mut served = 0;
+        for &number in &*due {
+            if served > 0 && monotonic_ns() > give_up_ns {
+                break;
+            }
+            served += 1;
             let place = number as usize;
             while let Some(&burst) = self.bursts.get(self.sessions[place].burst) {
                 let session = &mut self.sessions[place];
@@ -179,8 +193,64 @@ impl<W: Way> Loop<W> {
                 self.way.send(place, packets, counts);
             }
         }
+        due.drain(..served);
         counts.ticks += 1;
         counts.crossings += 1;
-        self.wheel.next_ns().unwrap_or(tick_end_ns)
+        match due.is_empty() {
+            true => self.wheel.next_ns().unwrap_or(tick_end_ns),
+            false => now_ns + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::film_kind::FilmKind;
+    use crate::serve::Settings;
+    use crate::serve::film::Film;
+
+    /// Keeps whose packets they were.
+    struct Noting(Vec<usize>);
+
+    impl Way for Noting {
+        fn send(&mut self, session: usize, packets: Range<u64>, counts: &mut Counts) {
+            self.0.push(session);
+            counts.packets += packets.end - packets.start;
+        }
+    }
+
+    #[test]
+    fn a_tick_has_an_end_and_who_was_left_out_has_the_next_turn() {
+        let settings = Settings {
+            sessions: 5,
+            measured_ns: 100_000_000,
+            rate_bps: 4_000_000,
+            ..Settings::default()
+        };
+        let film = Film::make(&settings, FilmKind::Ts).unwrap();
+        let config = Config {
+            media_root: film.folder().to_owned(),
+            ..Config::default()
+        };
+        let runtime = super::super::engine::runtime().unwrap();
+        let media = film.open(&config, &runtime).unwrap();
+        let plans = film.plans(&media).unwrap();
+        let cues = film.cues(&plans, &settings);
+        let begin_ns = monotonic_ns();
+        let mut sending = Loop::new(Noting(Vec::new()), &plans[0], &cues, begin_ns);
+        sending.tick_ns_max = 0;
+        let (mut counts, mut due) = (Counts::default(), Vec::new());
+        // All are due by then, and time stands still.
+        let now_ns = begin_ns + 2 * settings.burst_ns;
+        for left in (0..5).rev() {
+            let next_ns = sending.tick(now_ns, &mut due, &mut counts);
+            assert_eq!(due.len(), left);
+            assert_eq!(next_ns == now_ns + 1, left > 0);
+        }
+        let mut turns = sending.way.0;
+        turns.dedup();
+        turns.sort_unstable();
+        assert_eq!(turns, [0, 1, 2, 3, 4]);
     }
 }

@@ -169,6 +169,7 @@ mod tests {
         let file = film.file().unwrap();
         let way = ReadSend::new(file, plan, media.origin(0), sockets.collect()).unwrap();
         let mut sending = Loop::new(way, plan, &cues, begin_ns);
+        sending.tick_ns_max = u64::MAX;
         // A clock of its own: five bursts of each, at once.
         let (mut counts, mut due, mut now_ns) = (Counts::default(), Vec::new(), begin_ns);
         while now_ns < begin_ns + 5 * settings.burst_ns {
