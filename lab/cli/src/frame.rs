@@ -29,7 +29,7 @@ pub(crate) const VERSION: &str = env!("ONRUSH_VERSION");
 /// Where samples go and may come from, and where pictures go.
 #[derive(Args, Debug)]
 pub(crate) struct Output {
-    /// Write every sample to this file
+    /// Write every sample to this file, compressed if its name ends with .gz
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
 
@@ -200,8 +200,13 @@ impl Output {
     /// The file that samples go to, with a number in its name; `None` if they go to none.
     pub(crate) fn json_numbered(&self, number: u32) -> Option<PathBuf> {
         let file = self.json.as_ref()?;
-        let stem = file.file_stem()?.to_string_lossy();
-        Some(file.with_file_name(format!("{stem}-{number}.json")))
+        let name = file.file_name()?.to_string_lossy();
+        let (name, packed) = match name.strip_suffix(".gz") {
+            Some(name) => (name, ".gz"),
+            None => (&*name, ""),
+        };
+        let stem = Path::new(name).file_stem()?.to_string_lossy();
+        Some(file.with_file_name(format!("{stem}-{number}.json{packed}")))
     }
 
     /// Which experiment is read, if one is.
@@ -338,6 +343,22 @@ mod tests {
     use onrush_measure::table::Verdict;
 
     use super::*;
+
+    #[test]
+    fn numbers_go_before_what_a_name_ends_with() {
+        let numbered = |file: &str| {
+            let output = Output {
+                json: Some(file.into()),
+                from: None,
+                plots: None,
+                html: None,
+            };
+            output.json_numbered(7).unwrap().display().to_string()
+        };
+        assert_eq!(numbered("folder/full.json"), "folder/full-7.json");
+        assert_eq!(numbered("full.json.gz"), "full-7.json.gz");
+        assert_eq!(numbered("full"), "full-7.json");
+    }
 
     #[test]
     fn a_miss_is_1_and_what_cannot_be_judged_is_2() {

@@ -1,10 +1,13 @@
 //! What every experiment keeps: where it ran, how, and each raw sample, in one JSON file.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use onrush_sys::thread::allowed_cores;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -154,7 +157,8 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
         })
     }
 
-    /// Writes it to a file, in place of what is there: all of it, or nothing.
+    /// Writes it to a file, in place of what is there: all of it, or nothing. Compressed if the
+    /// file's name ends with `.gz`.
     ///
     /// # Errors
     ///
@@ -164,7 +168,12 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
             path: path.to_owned(),
             source,
         })?;
-        replace(path, &json).map_err(|source| RecordError::File {
+        let bytes = match is_compressed(path) {
+            true => compressed(&json),
+            false => Ok(json.into_bytes()),
+        };
+        let written = bytes.and_then(|bytes| replace(path, &bytes));
+        written.map_err(|source| RecordError::File {
             path: path.to_owned(),
             source,
         })
@@ -195,15 +204,15 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
 
 /// Gives a file another content, so that nobody ever finds half of it. What is no file, as a
 /// terminal or a pipe, is written to.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Through links, which are to stay.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-        return fs::write(path, text);
+        return fs::write(path, bytes);
     }
     let mut new = path.clone().into_os_string();
     new.push(".new");
-    fs::write(&new, text)?;
+    fs::write(&new, bytes)?;
     fs::rename(new, path)
 }
 
@@ -313,14 +322,34 @@ fn text_of(path: &Path) -> Result<String, RecordError> {
         path: path.to_owned(),
         source,
     };
-    let bytes = fs::metadata(path).map_err(refused)?.len();
+    let large = |bytes| RecordError::Large {
+        path: path.to_owned(),
+        bytes,
+    };
+    let file = File::open(path).map_err(refused)?;
+    let bytes = file.metadata().map_err(refused)?.len();
     if bytes > RECORD_BYTES_MAX {
-        return Err(RecordError::Large {
-            path: path.to_owned(),
-            bytes,
-        });
+        return Err(large(bytes));
     }
-    fs::read_to_string(path).map_err(refused)
+    let text = match is_compressed(path) {
+        true => io::read_to_string(GzDecoder::new(file).take(RECORD_BYTES_MAX + 1)),
+        false => io::read_to_string(file.take(RECORD_BYTES_MAX + 1)),
+    };
+    let text = text.map_err(refused)?;
+    match text.len() as u64 {
+        bytes if bytes > RECORD_BYTES_MAX => Err(large(bytes)),
+        _ => Ok(text),
+    }
+}
+
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
+fn compressed(text: &str) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes())?;
+    encoder.finish()
 }
 
 fn virtual_machine(cpuinfo: &str) -> Option<String> {
@@ -381,6 +410,22 @@ mod tests {
         assert!(!back.environment.cores.is_empty());
         assert!(back.environment.memory_bytes > 0);
         assert!(back.environment.date.ends_with('Z'));
+    }
+
+    #[test]
+    fn a_compressed_record_is_read_and_has_the_same_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json.gz");
+        record().write(&path).unwrap();
+        assert!(fs::read(&path).unwrap().starts_with(&[0x1f, 0x8b]));
+        assert_eq!(Record::read(&path, "nothing").unwrap(), record());
+        let said = |path: &Path| AnyRecord::read_any(path).unwrap_err().to_string();
+        let mut bomb = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
+        io::copy(&mut io::repeat(b' ').take(RECORD_BYTES_MAX + 1), &mut bomb).unwrap();
+        bomb.finish().unwrap();
+        assert!(said(&path).contains("at most"), "{}", said(&path));
+        fs::write(&path, "{}").unwrap();
+        assert!(said(&path).contains("gzip"), "{}", said(&path));
     }
 
     #[test]
