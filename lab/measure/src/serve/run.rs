@@ -419,7 +419,8 @@ impl Run {
         }
         let is_whole = match (self.mode, self.contestant.segments()) {
             (Mode::Uso, true) if is_engine => arrived == trains - singles,
-            (Mode::Uso, true) => arrived > 0,
+            // Of a low rate a burst may be one packet.
+            (Mode::Uso, true) => arrived > 0 || counts.packets <= trains,
             _ => arrived == 0,
         };
         what_is! {
@@ -532,6 +533,14 @@ mod tests {
                 faults.len() == 1 && faults[0].contains(expected),
                 "{expected}: {faults:?}"
             );
+        }
+        // So many sends as packets have no train among them, and else they have some.
+        for (trains, is_fault) in [(1000, false), (999, true)] {
+            let mut few = run(Mode::Uso, GSO, 0, 1);
+            few.arrived.trains = 0;
+            let mut counts = few.interval.counts.clone();
+            counts.trains = trains;
+            assert_eq!(!few.faults(&counts, 0).is_empty(), is_fault);
         }
         // Single packets are copied, and are no trains.
         let mut some_single = run(Mode::Uso, Contestant::ENGINE, 0, 1);
