@@ -29,7 +29,7 @@ pub(crate) const VERSION: &str = env!("ONRUSH_VERSION");
 /// Where samples go and may come from, and where pictures go.
 #[derive(Args, Debug)]
 pub(crate) struct Output {
-    /// Write every sample to this file, compressed if its name ends with .gz
+    /// Write every sample to this file (packed if *.gz)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
 

@@ -86,6 +86,14 @@ pub enum RecordError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file's name says that it is compressed, and it is not, or not whole.
+    #[error("{}: {source}; what --json wrote under a name with .gz is gzip's", path.display())]
+    Gzip {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
     /// The file is no record.
     #[error("{}: {source}; it takes a file that was written by --json", path.display())]
     Json {
@@ -331,11 +339,15 @@ fn text_of(path: &Path) -> Result<String, RecordError> {
     if bytes > RECORD_BYTES_MAX {
         return Err(large(bytes));
     }
-    let text = match is_compressed(path) {
-        true => io::read_to_string(GzDecoder::new(file).take(RECORD_BYTES_MAX + 1)),
-        false => io::read_to_string(file.take(RECORD_BYTES_MAX + 1)),
+    let text = if is_compressed(path) {
+        let text = io::read_to_string(GzDecoder::new(file).take(RECORD_BYTES_MAX + 1));
+        text.map_err(|source| RecordError::Gzip {
+            path: path.to_owned(),
+            source,
+        })?
+    } else {
+        io::read_to_string(file.take(RECORD_BYTES_MAX + 1)).map_err(refused)?
     };
-    let text = text.map_err(refused)?;
     match text.len() as u64 {
         bytes if bytes > RECORD_BYTES_MAX => Err(large(bytes)),
         _ => Ok(text),
@@ -429,11 +441,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_through_links_and_a_device_is_written_to() {
+    fn a_file_is_replaced_whole_and_a_device_is_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("r.json"), folder.path().join("link"));
         fs::write(&path, "what was there").unwrap();
-        let whoever_reads_it = fs::File::open(&path).unwrap();
+        let whoever_reads_it = File::open(&path).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
         record().write(&link).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -469,7 +481,7 @@ mod tests {
         fs::write(&path, "{}").unwrap();
         assert!(said(&path).contains("written by --json"), "{}", said(&path));
         assert!(AnyRecord::read_any(&path).is_err());
-        let file = fs::File::create(&path).unwrap();
+        let file = File::create(&path).unwrap();
         file.set_len(RECORD_BYTES_MAX + 1).unwrap();
         assert!(said(&path).contains("at most"), "{}", said(&path));
         file.set_len(RECORD_BYTES_MAX).unwrap();

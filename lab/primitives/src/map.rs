@@ -323,7 +323,7 @@ mod tests {
             Faults::of_thread().minor - before
         };
         assert!(touch(&mut memory) >= pages);
-        // Where another test forks this process, each page that is written to then faults once more.
+        // Where another test forks this process, each page that is written to faults once more.
         assert!((0..20).any(|_| touch(&mut memory) < pages / 2));
         memory.release().unwrap();
         assert!(memory.words().iter().all(|&word| word == 0));

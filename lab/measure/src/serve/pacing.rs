@@ -26,8 +26,8 @@ pub(super) const TICKS_PER_BURST: u64 = 4;
 /// As in the engine.
 const WHEEL_SLOTS: u32 = 512;
 
-/// How long a tick may send. Who has more to send than goes comes later to each tick, and would send
-/// for longer in each, until nobody could end it.
+/// How long a tick may send. Who has more to send than goes comes later to each tick, and would
+/// send for longer in each, until nobody could end it.
 const TICK_NS_MAX: u64 = 50_000_000;
 
 /// How a loop sends what is due.
