@@ -86,9 +86,12 @@ fn has_tsc() -> bool {
     // Leaf 0x80000007 says whether the pace is constant in every state of the processor (Intel SDM,
     // volume 3, "Invariant TSC"); a hypervisor may hide it, but passes the counter on evenly when
     // Linux believes it.
-    let highest = __cpuid(EXTENDED).eax;
-    let has_rdtscp = highest > EXTENDED && __cpuid(EXTENDED + 1).edx & RDTSCP != 0;
-    let is_invariant = highest >= EXTENDED + 7 && __cpuid(EXTENDED + 7).edx & INVARIANT != 0;
+    #[allow(unused_unsafe, reason = "the oldest compilers we take call it unsafe")]
+    // SAFETY: every x86-64 has the instruction, which changes nothing but registers.
+    let leaf = |leaf| unsafe { __cpuid(leaf) };
+    let highest = leaf(EXTENDED).eax;
+    let has_rdtscp = highest > EXTENDED && leaf(EXTENDED + 1).edx & RDTSCP != 0;
+    let is_invariant = highest >= EXTENDED + 7 && leaf(EXTENDED + 7).edx & INVARIANT != 0;
     let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let source = std::fs::read_to_string(source).unwrap_or_default();
     has_rdtscp && (is_invariant || matches!(source.trim(), "tsc" | "kvm-clock"))
