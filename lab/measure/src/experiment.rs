@@ -211,7 +211,7 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
 }
 
 /// Gives a file another content, so that nobody ever finds half of it. What is no file, as a
-/// terminal or a pipe, is written to.
+/// terminal or a pipe, is written to; so is one in a folder that takes no other.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Through links, which are to stay.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -220,8 +220,15 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let mut new = path.clone().into_os_string();
     new.push(".new");
-    fs::write(&new, bytes)?;
-    fs::rename(new, path)
+    match fs::write(&new, bytes) {
+        Ok(()) => fs::rename(new, path),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => fs::write(path, bytes),
+        Err(error) => {
+            // A full disk: the record before this one stays.
+            drop(fs::remove_file(new));
+            Err(error)
+        }
+    }
 }
 
 impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
