@@ -28,7 +28,7 @@ use crate::server_program::server_program;
 /// sixty files of 12 MB each time, ten times over. Each of the paper's claims is judged by its
 /// schedule in the proportions of a machine of today, and so is the schedule that yields only when
 /// somebody waits: it is to cost nothing where nobody does, and else to leave what the same
-/// schedule leaves that always pauses. Takes about two hours, --quick a few minutes; what was
+/// schedule leaves that always pauses. Takes about three hours, --quick a few minutes; what was
 /// measured so far is in the file of --json meanwhile. Needs the program onrush beside this one,
 /// and vsftpd and root for a part of table 8.
 #[derive(Args, Debug)]

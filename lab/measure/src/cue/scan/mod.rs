@@ -156,7 +156,7 @@ pub struct Run {
 }
 
 impl Settings {
-    /// The whole experiment: about two hours.
+    /// The whole experiment: about three hours.
     #[must_use]
     pub fn full() -> Self {
         Self {
