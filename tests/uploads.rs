@@ -437,6 +437,44 @@ fn ftp_stores_goes_on_and_changes() {
     }
 }
 
+/// Programs show it, and grey out what they would be refused.
+#[test]
+fn ftp_tells_who_may_change_what() {
+    let site = uploads(&[]);
+    let told = |user: &str| {
+        let mut raw = site.log_in(user);
+        raw.send("MLST film.ts\r\n");
+        let (code, facts) = raw.reply();
+        assert_eq!(code, 250, "{facts}");
+        let listed = ["MLSD", "LIST"].map(|command| {
+            let mut data = passive(&mut raw);
+            assert_eq!(raw.command(command), 150);
+            let listed = std::io::read_to_string(&mut data).unwrap();
+            assert_eq!(raw.reply().0, 226);
+            listed
+        });
+        facts + &listed.concat()
+    };
+    for (user, file, folder, mode) in [
+        ("anna", ";Perm=r; ", ";Perm=el; folder", "-r--r--r-- 1 ftp"),
+        (
+            "ulla",
+            ";Perm=adfrw; ",
+            ";Perm=cdeflmp; folder",
+            "-rw-r--r-- 1 ftp",
+        ),
+    ] {
+        let told = told(user);
+        assert_eq!(told.matches(&format!("{file}film.ts")).count(), 1, "{told}");
+        assert_eq!(
+            told.matches(&format!("{file}/film.ts")).count(),
+            1,
+            "{told}"
+        );
+        assert!(told.contains(folder) && told.contains(mode), "{told}");
+    }
+}
+
 #[test]
 fn uploads_have_their_bounds() {
     let options = [

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use onrush_wire::ftp::{Act, COMMAND_BYTES_MAX, Change, Command, Lines, Reply, Session};
+use onrush_wire::ftp::{Act, COMMAND_BYTES_MAX, Change, Command, Lines, Reply, Rights, Session};
 use onrush_wire::http::Entry;
 use onrush_wire::name::{from_bytes, to_bytes};
 
@@ -85,7 +85,7 @@ fn check_act(session: &mut Session, act: Act) {
         }
         Act::List { name, style } => {
             assert_name(&name);
-            let listed = style.write(&[entry], 0);
+            let listed = style.write(&[entry], 0, Rights::Change);
             assert!(listed.ends_with("\r\n") && listed.lines().count() == 1);
         }
         Act::ChangeFolder { name } => {
@@ -104,7 +104,7 @@ fn check_act(session: &mut Session, act: Act) {
         }
         Act::Facts { name } => {
             assert_name(&name);
-            check_reply(&session.facts(&name, &entry));
+            check_reply(&session.facts(&name, &entry, Rights::Read));
         }
         Act::Listen { .. } | Act::Abort | Act::Status => {}
     }

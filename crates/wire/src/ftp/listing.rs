@@ -16,6 +16,16 @@ pub enum Style {
     Machine(Facts),
 }
 
+/// What whoever asks may do with what is listed. It is told, and each command is judged all the
+/// same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rights {
+    /// Read it.
+    Read,
+    /// Also store, remove and rename files and folders.
+    Change,
+}
+
 /// Which facts a client wants to hear (OPTS MLST).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(
@@ -79,7 +89,7 @@ impl Facts {
 
     /// An entry's facts, each with its semicolon.
     #[must_use]
-    pub fn of(self, entry: &Entry) -> String {
+    pub fn of(self, entry: &Entry, rights: Rights) -> String {
         let mut facts = String::new();
         if self.file_type {
             facts += if entry.is_folder {
@@ -95,10 +105,12 @@ impl Facts {
             facts += &format!("Modify={};", time_val(entry.modified_s));
         }
         if self.perm {
-            facts += if entry.is_folder {
-                "Perm=el;"
-            } else {
-                "Perm=r;"
+            // RFC 3659, section 7.5.5.
+            facts += match (entry.is_folder, rights) {
+                (true, Rights::Read) => "Perm=el;",
+                (true, Rights::Change) => "Perm=cdeflmp;",
+                (false, Rights::Read) => "Perm=r;",
+                (false, Rights::Change) => "Perm=adfrw;",
             };
         }
         facts
@@ -108,7 +120,7 @@ impl Facts {
 impl Style {
     /// The lines of a folder's listing, each with its end. `now_s` decides which dates have a year.
     #[must_use]
-    pub fn write(self, entries: &[Entry], now_s: i64) -> String {
+    pub fn write(self, entries: &[Entry], now_s: i64, rights: Rights) -> String {
         let mut text = String::with_capacity(entries.len() * 80);
         // No name makes two lines of one.
         let single_line = entries
@@ -118,8 +130,10 @@ impl Style {
             let name = &entry.name;
             let written = match self {
                 Self::Names => write!(text, "{name}\r\n"),
-                Self::Machine(facts) => write!(text, "{} {name}\r\n", facts.of(entry)),
-                Self::Long => write!(text, "{}\r\n", long(entry, now_s)),
+                Self::Machine(facts) => {
+                    write!(text, "{} {name}\r\n", facts.of(entry, rights))
+                }
+                Self::Long => write!(text, "{}\r\n", long(entry, now_s, rights)),
             };
             written.expect("memory takes all");
         }
@@ -141,7 +155,7 @@ pub(super) fn time_val(modified_s: i64) -> String {
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
 }
 
-fn long(entry: &Entry, now_s: i64) -> String {
+fn long(entry: &Entry, now_s: i64, rights: Rights) -> String {
     let at = Utc::at(entry.modified_s);
     let Utc {
         year,
@@ -150,9 +164,15 @@ fn long(entry: &Entry, now_s: i64) -> String {
         minute,
         ..
     } = at;
-    let (mode, bytes) = match entry.is_folder {
-        true => ("dr-xr-xr-x", 4096),
-        false => ("-r--r--r--", entry.file_bytes),
+    let mode = match (entry.is_folder, rights) {
+        (true, Rights::Read) => "dr-xr-xr-x",
+        (true, Rights::Change) => "drwxr-xr-x",
+        (false, Rights::Read) => "-r--r--r--",
+        (false, Rights::Change) => "-rw-r--r--",
+    };
+    let bytes = match entry.is_folder {
+        true => 4096,
+        false => entry.file_bytes,
     };
     // As ls has it: half a year back or in the future, the year says more than the hour.
     let is_recent = (now_s - HALF_A_YEAR_S..=now_s).contains(&entry.modified_s);
@@ -187,25 +207,32 @@ mod tests {
     #[test]
     fn each_style_has_a_line_for_each() {
         let now_s = 784_111_777 + 60;
-        let long = Style::Long.write(&entries(), now_s);
+        let write = |style: Style, now_s| style.write(&entries(), now_s, Rights::Read);
+        let long = write(Style::Long, now_s);
         let expected = "dr-xr-xr-x 1 ftp ftp          4096 Nov 06 08:49 a folder\r\n\
             -r--r--r-- 1 ftp ftp    5000000000 Nov 06 08:49 ü.ts\r\n";
         assert_eq!(long, expected);
-        assert!(
-            Style::Long
-                .write(&entries(), now_s + HALF_A_YEAR_S)
-                .contains("Nov 06  1994 ü.ts")
-        );
-        assert!(
-            Style::Long
-                .write(&entries(), now_s - 120)
-                .contains("Nov 06  1994 ü.ts")
-        );
-        assert_eq!(Style::Names.write(&entries(), 0), "a folder\r\nü.ts\r\n");
-        let machine = Style::Machine(Facts::ALL).write(&entries(), 0);
+        for not_recent_s in [now_s + HALF_A_YEAR_S, now_s - 120] {
+            assert!(write(Style::Long, not_recent_s).contains("Nov 06  1994 ü.ts"));
+        }
+        assert_eq!(write(Style::Names, 0), "a folder\r\nü.ts\r\n");
+        let machine = write(Style::Machine(Facts::ALL), 0);
         let expected = "Type=dir;Modify=19941106084937;Perm=el; a folder\r\n\
             Type=file;Size=5000000000;Modify=19941106084937;Perm=r; ü.ts\r\n";
         assert_eq!(machine, expected);
+    }
+
+    #[test]
+    fn who_may_change_is_told_so() {
+        let write = |style: Style| style.write(&entries(), 0, Rights::Change);
+        let long = write(Style::Long);
+        assert!(
+            long.starts_with("drwxr-xr-x 1 ") && long.contains("\n-rw-r--r-- 1 "),
+            "{long}"
+        );
+        let machine = write(Style::Machine(Facts::ALL));
+        assert!(machine.contains(";Perm=cdeflmp; a folder\r\n"), "{machine}");
+        assert!(machine.contains(";Perm=adfrw; ü.ts\r\n"), "{machine}");
     }
 
     #[test]
@@ -213,7 +240,8 @@ mod tests {
         let facts = Facts::chosen("size;TYPE;unix.mode;");
         assert_eq!(facts.names(), "Type;Size;");
         assert_eq!(facts.to_feature(), "MLST Type*;Size*;Modify;Perm;");
-        assert_eq!(facts.of(&entries()[1]), "Type=file;Size=5000000000;");
+        let told = facts.of(&entries()[1], Rights::Read);
+        assert_eq!(told, "Type=file;Size=5000000000;");
         assert_eq!(Facts::chosen("").names(), "");
     }
 }

@@ -15,6 +15,6 @@ mod reply;
 mod session;
 
 pub use self::command::{COMMAND_BYTES_MAX, Command, Lines};
-pub use self::listing::{Facts, Style};
+pub use self::listing::{Facts, Rights, Style};
 pub use self::reply::{Reply, passive, quoted};
 pub use self::session::{Act, Change, Session, Store};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use zeroize::Zeroizing;
 
-use super::listing::{Facts, Style, time_val};
+use super::listing::{Facts, Rights, Style, time_val};
 use super::reply::quoted;
 use super::{Command, Reply};
 use crate::http::Entry;
@@ -261,8 +261,9 @@ impl Session {
 
     /// After [`Act::Facts`]. `name` is the entry's below the root.
     #[must_use]
-    pub fn facts(&self, name: &str, entry: &Entry) -> Reply {
-        Reply::new(250, format!("begin\n{} /{name}\nend", self.facts.of(entry)))
+    pub fn facts(&self, name: &str, entry: &Entry, rights: Rights) -> Reply {
+        let facts = self.facts.of(entry, rights);
+        Reply::new(250, format!("begin\n{facts} /{name}\nend"))
     }
 
     /// The session's folder, as a client writes it.

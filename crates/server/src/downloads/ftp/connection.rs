@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use onrush_wire::auth::{Action, Grant};
-use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
+use onrush_wire::ftp::{Act, Command, Lines, Reply, Rights, Session, Style, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::{shown, to_bytes};
 use tokio::net::TcpStream;
@@ -195,7 +195,10 @@ impl Connection<'_> {
                 Err(reply) => reply,
             },
             Act::Facts { name } => match self.entry(&name).await {
-                Ok(entry) => self.session.facts(&name, &entry),
+                Ok(entry) => {
+                    let rights = self.rights(&name).await;
+                    self.session.facts(&name, &entry, rights)
+                }
                 Err(reply) => reply,
             },
             Act::Abort => {
@@ -266,9 +269,18 @@ impl Connection<'_> {
             _ => vec![self.entry(&name).await?],
         };
         let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
+        // Asked of one of them: who answers may be another server.
+        let rights = match (&entries[..], style) {
+            ([], _) | (_, Style::Names) => Rights::Read,
+            ([first, ..], _) if is_folder && !name.is_empty() => {
+                self.rights(&format!("{name}/{}", first.name)).await
+            }
+            ([first, ..], _) if is_folder => self.rights(&first.name).await,
+            _ => self.rights(&name).await,
+        };
         Ok(Body::Text {
             name,
-            text: to_bytes(&style.write(&entries, now_s)).into_owned(),
+            text: to_bytes(&style.write(&entries, now_s, rights)).into_owned(),
         })
     }
 

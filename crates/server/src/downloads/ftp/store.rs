@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use onrush_wire::auth::Action;
-use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Store, quoted};
+use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Rights, Store, quoted};
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::shown;
 use tokio::time::{Instant, timeout_at};
@@ -36,6 +36,14 @@ impl Connection<'_> {
             };
             Reply::new(code, format!("{}: {}", quoted(name), refusal.note()))
         })
+    }
+
+    /// What this client may do with what is at a name.
+    pub(super) async fn rights(&self, name: &str) -> Rights {
+        match self.site.uploads.is_some() && self.may_change(name).await.is_ok() {
+            true => Rights::Change,
+            false => Rights::Read,
+        }
     }
 
     /// How much there is of what this user was sending, if it was broken off.
