@@ -67,8 +67,10 @@ pub(super) fn cells(settings: &Settings) -> Vec<Cell> {
         });
     };
     use Contestant::{Adaptive, Fair, Nobody, UserDriven};
-    for &meterings in &[1, 2] {
-        add(Set::Schedules, Nobody, (0, meterings), State::Warm);
+    if settings.sets || !settings.transfers.is_empty() {
+        for meterings in [1, 2] {
+            add(Set::Schedules, Nobody, (0, meterings), State::Warm);
+        }
     }
     for (set, schedules, transfers, meterings) in SETS.iter().filter(|_| settings.sets) {
         let beside = (*transfers, *meterings);
@@ -135,6 +137,9 @@ fn scanned(settings: &Settings) -> impl Iterator<Item = (u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use super::super::Part;
     use super::*;
 
     #[test]
@@ -153,6 +158,32 @@ mod tests {
                 .all(|it| (it.transfers, it.meterings) == (2, 2))
         );
         assert_eq!(of_five.count(), 7);
+    }
+
+    #[test]
+    fn all_parts_are_the_whole_and_each_has_its_own() {
+        let full = Settings::full();
+        let of = |part| cells(&full.clone().only(part));
+        let parts = [Part::Sets, Part::Schedules, Part::Ftp].map(of);
+        for cell in cells(&full) {
+            let count = parts.iter().filter(|part| part.contains(&cell)).count();
+            // What metering processes do alone is measured beside sets and beside schedules.
+            let is_alone = cell.contestant == Contestant::Nobody;
+            assert_eq!(count, if is_alone { 2 } else { 1 }, "{cell:?}");
+        }
+        let [sets, schedules, ftp] = parts;
+        let kinds = |cells: Vec<Cell>| {
+            cells
+                .into_iter()
+                .map(|cell| cell.set)
+                .collect::<HashSet<_>>()
+        };
+        assert_eq!(kinds(ftp), HashSet::from([Set::Ftp]));
+        assert_eq!(
+            kinds(schedules),
+            HashSet::from([Set::Schedules, Set::Random])
+        );
+        assert_eq!(kinds(sets).len(), Set::ALL.len() - 2);
     }
 
     #[test]

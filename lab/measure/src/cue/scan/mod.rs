@@ -58,12 +58,23 @@ pub struct Settings {
     pub sets: bool,
     /// k and t, in ms, of the schedules that are scanned, with blocks of 256 KiB.
     pub schedules: (Vec<u32>, Vec<u32>),
-    /// Transfers at once, where schedules are scanned.
+    /// Transfers at once, where schedules are scanned; none, if they are not.
     pub transfers: Vec<u32>,
     /// Metering processes, where schedules are scanned.
     pub meterings: Vec<u32>,
     /// FTP clients at once; none, if there are to be none.
     pub ftp_clients: Vec<u32>,
+}
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// The paper's sets.
+    Sets,
+    /// Every schedule, and files that are sent block by block in no order.
+    Schedules,
+    /// The paper's table 8.
+    Ftp,
 }
 
 named! {
@@ -187,6 +198,19 @@ impl Settings {
             ftp_clients: vec![1, 4],
             ..Self::full()
         }
+    }
+
+    /// The same, of this part alone.
+    #[must_use]
+    pub fn only(mut self, part: Part) -> Self {
+        self.sets &= part == Part::Sets;
+        if part != Part::Schedules {
+            self.transfers.clear();
+        }
+        if part != Part::Ftp {
+            self.ftp_clients.clear();
+        }
+        self
     }
 
     /// Files that a set of this contestant has for each of its transfers, and bytes of each.

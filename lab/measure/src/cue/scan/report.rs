@@ -151,23 +151,27 @@ fn charts(record: &ScanRecord) -> Vec<Drawing> {
         };
         ftp = ftp.series(&contestant.to_string(), clients.filter_map(point));
     }
-    vec![
-        over_k(
+    let mut drawings = Vec::new();
+    if !record.settings.transfers.is_empty() {
+        drawings.push(over_k(
             "scan-throughput.svg",
             "What one transfer moves beside a metering process",
             rate,
             bytes_a_second,
             1.0,
-        ),
-        over_k(
+        ));
+        drawings.push(over_k(
             "scan-left.svg",
             "What is left to the metering process",
             part,
             calls_a_second,
             percent,
-        ),
-        Drawing::new("scan-ftp.svg", ftp),
-    ]
+        ));
+    }
+    if !record.settings.ftp_clients.is_empty() {
+        drawings.push(Drawing::new("scan-ftp.svg", ftp));
+    }
+    drawings
 }
 
 /// (4,16) of the FTP server in the proportions of today.
@@ -236,7 +240,7 @@ const _: () = assert!(BLOCK_BYTES < BLOCK_BYTES_TODAY);
 #[cfg(test)]
 mod tests {
     use super::super::cells::in_proportion;
-    use super::super::{NAME, Run, Settings, cells};
+    use super::super::{NAME, Part, Run, Settings, cells};
     use super::*;
     use crate::experiment::{Environment, Record};
     use crate::table::Outcome;
@@ -339,6 +343,25 @@ mod tests {
             }
         };
         assert_eq!(missed(fewer).len(), 2);
+    }
+
+    #[test]
+    fn a_part_alone_is_told_and_judged_alone() {
+        let of = |part| {
+            let mut record = record();
+            record.settings = record.settings.clone().only(part);
+            let cells = cells::cells(&record.settings);
+            record.runs.retain(|run| cells.contains(&run.cell));
+            let report = report(&record);
+            assert!(
+                report.verdicts().all(|it| it.outcome == Outcome::Kept),
+                "{part:?}"
+            );
+            (report.verdicts().count(), report.drawings().count())
+        };
+        assert_eq!(of(Part::Sets), (11, 0));
+        assert_eq!(of(Part::Schedules), (4, 2));
+        assert_eq!(of(Part::Ftp), (3, 1));
     }
 
     #[test]
