@@ -171,8 +171,11 @@ impl Output {
         let record = match &self.from {
             Some(file) => Record::read(file, experiment)?,
             None => {
-                self.check()?;
-                measure(&command()).map_err(|error| with_advice(error.into()))?
+                let is_new = self.check()?;
+                measure(&command()).map_err(|error| {
+                    self.forget(is_new);
+                    with_advice(error.into())
+                })?
             }
         };
         if let Some(file) = &self.json {
@@ -215,16 +218,29 @@ impl Output {
         Ok(record.map(|record| record.experiment))
     }
 
-    /// Whether the file can be written: found out before, rather than after an hour.
-    fn check(&self) -> anyhow::Result<()> {
-        if let Some(file) = &self.json {
-            let opened = File::options().create(true).append(true).open(file);
-            opened.with_context(|| {
-                let file = file.display();
-                format!("cannot write {file}; name another file with --json")
-            })?;
+    /// Finds out that the file can be written before, rather than after an hour; whether it is new.
+    fn check(&self) -> anyhow::Result<bool> {
+        let Some(file) = &self.json else {
+            return Ok(false);
+        };
+        let is_new = !file.exists();
+        let opened = File::options().create(true).append(true).open(file);
+        opened.with_context(|| {
+            let file = file.display();
+            format!("cannot write {file}; name another file with --json")
+        })?;
+        Ok(is_new)
+    }
+
+    /// Takes a file away again that is new, and that nothing has come into.
+    fn forget(&self, is_new: bool) {
+        if let Some(file) = self.json.as_ref().filter(|_| is_new) {
+            let is_empty = |found: fs::Metadata| found.is_file() && found.len() == 0;
+            if fs::metadata(file).is_ok_and(is_empty) {
+                // Who cannot is told of the failure that is the reason.
+                drop(fs::remove_file(file));
+            }
         }
-        Ok(())
     }
 }
 
@@ -347,17 +363,55 @@ mod tests {
     #[test]
     fn numbers_go_before_what_a_name_ends_with() {
         let numbered = |file: &str| {
-            let output = Output {
-                json: Some(file.into()),
-                from: None,
-                plots: None,
-                html: None,
-            };
-            output.json_numbered(7).unwrap().display().to_string()
+            let file = to(Path::new(file)).json_numbered(7).unwrap();
+            file.display().to_string()
         };
         assert_eq!(numbered("folder/full.json"), "folder/full-7.json");
         assert_eq!(numbered("full.json.gz"), "full-7.json.gz");
         assert_eq!(numbered("full"), "full-7.json");
+    }
+
+    fn to(file: &Path) -> Output {
+        Output {
+            json: Some(file.to_owned()),
+            from: None,
+            plots: None,
+            html: None,
+        }
+    }
+
+    #[test]
+    fn what_fails_at_its_start_leaves_no_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+        fs::write(&old, "").unwrap();
+        for file in [&new, &old] {
+            let fails = |_: &str, _: Keep<'_, u8, u8>| -> Result<Record<u8, u8>, _> {
+                assert!(file.exists());
+                Err(anyhow!("no sockets"))
+            };
+            let report = |_: &Record<u8, u8>| Report::new("");
+            let ended = to(file).of_long("nothing", fails, report, &mut Vec::new());
+            assert_eq!(ended.unwrap_err().to_string(), "no sockets");
+        }
+        assert!(!new.exists() && old.exists());
+    }
+
+    #[test]
+    fn what_was_measured_until_it_failed_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("part.json");
+        let fails = |command: &str, keep: Keep<'_, u8, u8>| {
+            let mut record = Record::new("nothing", Environment::here("1", command), 0);
+            record.runs.push(7);
+            keep(&record);
+            Err(anyhow!("no sockets"))
+        };
+        let report = |_: &Record<u8, u8>| Report::new("");
+        let ended = to(&file).of_long("nothing", fails, report, &mut Vec::new());
+        assert!(ended.is_err());
+        let kept: Record<u8, u8> = Record::read(&file, "nothing").unwrap();
+        assert_eq!(kept.runs, [7]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What every experiment keeps: where it ran, how, and each raw sample, in one JSON file.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -220,15 +220,18 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let mut new = path.clone().into_os_string();
     new.push(".new");
-    match fs::write(&new, bytes) {
-        Ok(()) => fs::rename(new, path),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => fs::write(path, bytes),
-        Err(error) => {
-            // A full disk: the record before this one stays.
-            drop(fs::remove_file(new));
-            Err(error)
+    let replaced = fs::write(&new, bytes).and_then(|()| fs::rename(&new, &path));
+    replaced.or_else(|error| {
+        drop(fs::remove_file(new));
+        match error.kind() {
+            // The last is what a file says that is mounted by itself, as into a container.
+            ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::ResourceBusy => fs::write(path, bytes),
+            // A full disk, say: the record before this one stays.
+            _ => Err(error),
         }
-    }
+    })
 }
 
 impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
@@ -404,6 +407,10 @@ fn unknown() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use onrush_testkit::{require_programs, require_root};
+
     use super::*;
 
     fn record() -> Record<u8, u64> {
@@ -462,6 +469,60 @@ mod tests {
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
         record().write(Path::new("/dev/null")).unwrap();
         assert!(!Path::new("/dev/null.new").exists());
+    }
+
+    /// What was mounted there, until this is dropped.
+    struct Mount<'a>(&'a Path);
+
+    impl<'a> Mount<'a> {
+        fn of(options: &[&str], what: &Path, at: &'a Path) -> Self {
+            let mounted = Command::new("mount")
+                .args(options)
+                .args([what, at])
+                .status();
+            assert!(mounted.unwrap().success());
+            Self(at)
+        }
+    }
+
+    impl Drop for Mount<'_> {
+        fn drop(&mut self) {
+            drop(Command::new("umount").arg("--lazy").arg(self.0).status());
+        }
+    }
+
+    /// As into a container.
+    #[test]
+    fn a_file_that_is_mounted_by_itself_is_written_to() {
+        require_root!();
+        require_programs!("mount");
+        let folder = tempfile::tempdir().unwrap();
+        let [path, outside] = ["r.json", "outside"].map(|name| folder.path().join(name));
+        for file in [&path, &outside] {
+            fs::write(file, "").unwrap();
+        }
+        let mount = Mount::of(&["--bind"], &outside, &path);
+        record().write(&path).unwrap();
+        drop(mount);
+        assert_eq!(Record::read(&outside, "nothing").unwrap(), record());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn on_a_full_disk_the_record_before_stays() {
+        require_root!();
+        require_programs!("mount");
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=64k"];
+        let disk = Mount::of(&options, Path::new("none"), folder.path());
+        let path = disk.0.join("r.json");
+        record().write(&path).unwrap();
+        let mut large = record();
+        large.runs = vec![u64::MAX; 4096];
+        let refused = large.write(&path).unwrap_err().to_string();
+        assert!(refused.contains("the room on that disk"), "{refused}");
+        assert_eq!(Record::read(&path, "nothing").unwrap(), record());
+        assert_eq!(fs::read_dir(disk.0).unwrap().count(), 1);
     }
 
     #[test]

@@ -488,7 +488,7 @@ impl Moment {
                 wall_ns.saturating_sub(idle + stolen)
             })
             .sum();
-        busy_ns.saturating_sub(self.awake_ns - before.awake_ns)
+        busy_ns.saturating_sub(self.awake_ns.saturating_sub(before.awake_ns))
     }
 }
 
