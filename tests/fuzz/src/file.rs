@@ -155,11 +155,16 @@ fn go_on(
     }
 }
 
-fn check_index(index: &Index, film: &[u8], random: &mut Random) {
-    let tracks = index.tracks();
-    assert!((1..=TRACKS_MAX).contains(&tracks.len()));
+/// What an index tells of its tracks, wherever it is from.
+pub(crate) fn check_tracks(index: &Index) {
+    assert!((1..=TRACKS_MAX).contains(&index.tracks().len()));
     assert!(index.known_ns() <= index.duration_ns());
     check_description(index);
+}
+
+fn check_index(index: &Index, film: &[u8], random: &mut Random) {
+    let tracks = index.tracks();
+    check_tracks(index);
     for probe in index.probes(1 + random.index(16)) {
         let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
         let part = film.get(at(probe.part.start)..at(probe.part.end));

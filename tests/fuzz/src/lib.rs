@@ -12,14 +12,19 @@ pub mod mutate;
 pub mod random;
 
 mod auth;
+mod cluster;
+mod config;
 mod datagrams;
 mod file;
 mod ftp;
+mod group;
 mod http;
 mod incoming;
+mod lock;
 mod mikey;
 mod plan;
 mod rtsp;
+mod saved;
 mod sdp;
 mod tls;
 
@@ -35,7 +40,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 20] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -104,6 +109,36 @@ pub const TARGETS: [Target; 14] = [
     Target {
         name: "tls",
         run: tls::check,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "saved",
+        run: saved::check,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "cluster",
+        run: cluster::check,
+        mutate: mutate::text,
+    },
+    Target {
+        name: "config",
+        run: config::check,
+        mutate: mutate::text,
+    },
+    Target {
+        name: "store",
+        run: onrush_server::store::sequence::check,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "lock",
+        run: lock::check,
+        mutate: mutate::bytes,
+    },
+    Target {
+        name: "group",
+        run: group::check,
         mutate: mutate::bytes,
     },
 ];

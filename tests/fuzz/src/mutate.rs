@@ -372,8 +372,8 @@ pub fn ts(data: &mut Vec<u8>, random: &mut Random) {
     data.truncate(INPUT_BYTES_MAX);
 }
 
-/// What requests are made of.
-const WORDS: [&str; 73] = [
+/// What requests are made of, configurations, and what nodes of a cluster say.
+const WORDS: [&str; 99] = [
     "OPTIONS ",
     "DESCRIBE ",
     "SETUP ",
@@ -447,6 +447,32 @@ const WORDS: [&str; 73] = [
     "m=video 0 RTP/AVP 96\r\n",
     "a=control:",
     "\u{e9}",
+    "[library]\n",
+    "[[library]]\n",
+    "[listen]\n",
+    "[[channel]]\n",
+    "[channels]\n",
+    "[tls]\n",
+    "[users]\n",
+    "[limits]\n",
+    "folder = \".\"\n",
+    "name = \"tv\"\n",
+    "input = 5004\n",
+    "rtsp = [\"127.0.0.1:0\"]\n",
+    "cache = \"64MiB\"\n",
+    "[\"a\", \"b\"]",
+    "true",
+    "\"1h\"",
+    "\"4,16ms\"",
+    "\"node\":\"node-1\"",
+    "\"format\":1",
+    "\"token\":0",
+    "?redirects=1",
+    "&trace=0123456789abcdef",
+    "&puller=node-1",
+    "&avoid=node-2",
+    "&lease=7",
+    "&node=node-3",
 ];
 
 /// Requests: lines, words and numbers.

@@ -11,6 +11,10 @@ use onrush_fuzz_targets::{TARGETS, Target, depacketizers, target};
 /// Changed inputs of each target, unless `ONRUSH_FUZZ_RUNS` says how many.
 const RUNS: u64 = 1500;
 
+/// Of groups only one in so many is changed and run: the kernel takes a group's programs and rings
+/// apart in milliseconds, in which nothing is computed.
+const GROUP_RUNS_EACH: u64 = 10;
+
 /// Changes of one input, at the most.
 const CHANGES_MAX: u64 = 6;
 
@@ -56,7 +60,8 @@ fn replay(name: &str) {
     }
     let runs = std::env::var("ONRUSH_FUZZ_RUNS").ok();
     let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
-    for number in 0..runs {
+    let each = if name == "group" { GROUP_RUNS_EACH } else { 1 };
+    for number in 0..runs / each {
         let mut random = Random::new(number);
         let mut input = random.pick(&seeds).1.clone();
         for _ in 0..=random.below(CHANGES_MAX) {
@@ -147,6 +152,36 @@ fn sdp_keeps_its_promises() {
 #[test]
 fn tls_keeps_its_promises() {
     replay("tls");
+}
+
+#[test]
+fn saved_indexes_keep_their_promises() {
+    replay("saved");
+}
+
+#[test]
+fn nodes_of_a_cluster_keep_their_promises() {
+    replay("cluster");
+}
+
+#[test]
+fn configurations_keep_their_promises() {
+    replay("config");
+}
+
+#[test]
+fn a_store_keeps_its_promises() {
+    replay("store");
+}
+
+#[test]
+fn locks_keep_their_promises() {
+    replay("lock");
+}
+
+#[test]
+fn groups_keep_their_promises() {
+    replay("group");
 }
 
 #[test]

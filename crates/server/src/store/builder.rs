@@ -80,7 +80,7 @@ pub(super) fn run(shared: &Arc<Shared>, read: Buffer) {
 }
 
 /// Serves one request without a rest, and gives the buffer back.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn serve_once(shared: &Arc<Shared>, request: Request, read: Buffer) -> Buffer {
     let mut builder = Builder {
         shared,

@@ -439,7 +439,9 @@ impl Shared {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
+pub mod sequence;
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use onrush_lock::memory::Buffer;
 use onrush_sys::pool::Pool;
 
+#[cfg(test)]
+use super::Store;
 use super::{Request, Shared, builder};
 use crate::experiments::Faults;
 
@@ -45,5 +47,16 @@ impl ManualBuilder {
         let buffer = self.buffer.take().expect("one chunk at a time");
         let buffer = builder::serve_once(&self.shared, reading.0, buffer);
         self.buffer = Some(buffer);
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// A store whose chunks somebody builds by hand.
+    pub(crate) fn without_builders(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            builders: Vec::new(),
+        }
     }
 }

@@ -1,0 +1,5 @@
+//! Fuzzes the target `cluster`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("cluster");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `config`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("config");

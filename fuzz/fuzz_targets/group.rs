@@ -1,0 +1,5 @@
+//! Fuzzes the target `group`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("group");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `lock`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("lock");

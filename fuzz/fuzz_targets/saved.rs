@@ -1,0 +1,5 @@
+//! Fuzzes the target `saved`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("saved");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `store`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("store");
