@@ -131,6 +131,17 @@ impl Data {
         })
     }
 
+    /// One whose engines and store somebody moves by hand.
+    #[cfg(test)]
+    pub(crate) fn by_hand(engines: Engines, store: Store) -> Self {
+        Self {
+            _filling: None,
+            engines,
+            store,
+            cores: Vec::new(),
+        }
+    }
+
     /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP
     /// headers, for the client at `to`.
     ///

@@ -457,6 +457,9 @@ impl Default for EngineConfig {
 }
 
 #[cfg(test)]
+pub(crate) use worker::testing;
+
+#[cfg(test)]
 mod counting_tests;
 #[cfg(test)]
 mod numbering_tests;

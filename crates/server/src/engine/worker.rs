@@ -387,3 +387,5 @@ pub(super) fn unsigned(ns: i64) -> u64 {
 
 #[cfg(test)]
 mod simulation_tests;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -578,4 +578,6 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
 }
 
 #[cfg(test)]
+mod simulation_tests;
+#[cfg(test)]
 mod tests;
