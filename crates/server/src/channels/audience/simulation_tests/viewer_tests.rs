@@ -424,7 +424,10 @@ impl Listening {
             Some(next) if may_skip => assert!(number >= next, "{number} again, after {next}"),
             Some(next) => assert_eq!(number, next, "the next packet"),
         }
-        self.play.dropped = dropped;
+        // Somebody's were dropped: if its own, the rest of what was begun comes before the gap.
+        if self.play.next.is_none_or(|next| number != next) {
+            self.play.dropped = dropped;
+        }
         self.is_numbered_on(&own, entry);
         self.play.next = Some(number + 1);
         let publisher = entry.header.ssrc;
