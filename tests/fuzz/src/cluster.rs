@@ -166,90 +166,111 @@ impl Model {
     }
 }
 
+/// Two nodes that want a channel.
+struct Race {
+    model: Model,
+    claims: [Claim; 2],
+    /// Which registry each knows, and from when on leases can be taken there.
+    known: [(u64, u64); 2],
+    now_ns: u64,
+    tokens: HashSet<(u64, Token)>,
+}
+
 /// Two nodes that want a channel never both hold it, and tokens grow: whatever is asked when, late,
 /// unanswered, given up, or lost with the registry.
 fn two_holders(input: &[u8]) {
-    let mut model = Model {
-        id: 1,
-        revision: 0,
-        entry: None,
+    let mut race = Race {
+        model: Model {
+            id: 1,
+            revision: 0,
+            entry: None,
+        },
+        claims: [Claim::new(TIMES), Claim::new(TIMES)],
+        known: [(1, 0); 2],
+        now_ns: TIMES.lasts_ns,
+        tokens: HashSet::new(),
     };
-    let mut claims = [Claim::new(TIMES), Claim::new(TIMES)];
-    // Which registry each knows, and from when on leases can be taken there.
-    let mut known = [(1, 0_u64); 2];
-    let mut now_ns = TIMES.lasts_ns;
-    let mut tokens = HashSet::new();
     for event in input.chunks_exact(2).take(STEPS_MAX) {
         let (what, much) = (event[0], u64::from(event[1]));
         let node = usize::from(what & 1);
         match what >> 1 & 7 {
-            0 => now_ns += much * 50_000_000,
+            0 => race.now_ns += much * 50_000_000,
             1 if much == 0 => {
-                model = Model {
-                    id: model.id + 1,
+                race.model = Model {
+                    id: race.model.id + 1,
                     revision: 0,
                     entry: None,
                 };
             }
-            2 if much < 16 => {
-                let registry = settled(&model, &mut known[node], now_ns);
-                if let Some(revision) = claims[node].give_up(registry, now_ns) {
-                    let removed = model.entry.take_if(|(_, found, _)| *found == revision);
-                    assert!(removed.is_none_or(|(entry, ..)| entry.instance == node as u64));
-                }
-            }
-            3 => {
-                let registry = settled(&model, &mut known[node], now_ns);
-                match model.found(now_ns) {
-                    Some((entry, _)) if entry.instance != node as u64 => {
-                        claims[node].heard(registry, &entry, now_ns);
-                    }
-                    Some(_) => {}
-                    None => claims[node].heard_gone(now_ns),
-                }
-            }
-            _ => {
-                let is_answered = much & 1 == 0;
-                let late_ns = (much >> 1) * 5_000_000;
-                let asked_ns = now_ns;
-                let registry = settled(&model, &mut known[node], now_ns);
-                let step = claims[node].step(registry, asked_ns);
-                now_ns += late_ns;
-                let own = entry_of(node, 0);
-                let found = model.found(now_ns);
-                let done = match (&step, &found) {
-                    (ClaimStep::Create, None) => Some(model.write(own.clone(), now_ns)),
-                    (ClaimStep::Renew { token, revision }, Some((_, there)))
-                        if there == revision =>
-                    {
-                        Some(model.write(entry_of(node, *token), now_ns))
-                    }
-                    _ => None,
-                };
-                now_ns += late_ns;
-                let claim = &mut claims[node];
-                match (step, done) {
-                    (ClaimStep::Wait, _) => {}
-                    _ if !is_answered => {}
-                    (ClaimStep::Create, Some(revision)) => {
-                        assert!(
-                            tokens.insert((model.id, revision)),
-                            "a token is given twice"
-                        );
-                        claim.created(registry, revision, asked_ns);
-                    }
-                    (ClaimStep::Renew { .. }, Some(revision)) => claim.renewed(revision, asked_ns),
-                    (_, None) => {
-                        claim.conflicted(registry, (found, &own), now_ns);
-                    }
-                }
-            }
+            2 if much < 16 => race.give_up(node),
+            3 => race.hear(node),
+            _ => race.ask(node, much & 1 == 0, (much >> 1) * 5_000_000),
         }
-        let hold = |claim: &Claim| matches!(claim.standing(now_ns), Standing::Holds(_));
+        let hold = |claim: &Claim| matches!(claim.standing(race.now_ns), Standing::Holds(_));
+        let (claims, model) = (&race.claims, &race.model);
         assert!(
             !claims.iter().all(hold),
             "both hold the channel: {claims:?} in {model:?}"
         );
+    }
+}
+
+impl Race {
+    fn registry(&mut self, node: usize) -> Registry {
+        settled(&self.model, &mut self.known[node], self.now_ns)
+    }
+
+    fn give_up(&mut self, node: usize) {
+        let registry = self.registry(node);
+        if let Some(revision) = self.claims[node].give_up(registry, self.now_ns) {
+            let entry = &mut self.model.entry;
+            let removed = entry.take_if(|(_, found, _)| *found == revision);
+            assert!(removed.is_none_or(|(entry, ..)| entry.instance == node as u64));
+        }
+    }
+
+    fn hear(&mut self, node: usize) {
+        let (registry, now_ns) = (self.registry(node), self.now_ns);
+        let claim = &mut self.claims[node];
+        match self.model.found(now_ns) {
+            Some((entry, _)) if entry.instance != node as u64 => {
+                claim.heard(registry, &entry, now_ns);
+            }
+            Some(_) => {}
+            None => claim.heard_gone(now_ns),
+        }
+    }
+
+    /// Asks what its claim says, which takes as long to come as the answer does.
+    fn ask(&mut self, node: usize, is_answered: bool, late_ns: u64) {
+        let asked_ns = self.now_ns;
+        let registry = self.registry(node);
+        let step = self.claims[node].step(registry, asked_ns);
+        self.now_ns += late_ns;
+        let own = entry_of(node, 0);
+        let found = self.model.found(self.now_ns);
+        let done = match (&step, &found) {
+            (ClaimStep::Create, None) => Some(self.model.write(own.clone(), self.now_ns)),
+            (ClaimStep::Renew { token, revision }, Some((_, there))) if there == revision => {
+                Some(self.model.write(entry_of(node, *token), self.now_ns))
+            }
+            _ => None,
+        };
+        self.now_ns += late_ns;
+        let claim = &mut self.claims[node];
+        match (step, done) {
+            (ClaimStep::Wait, _) => {}
+            _ if !is_answered => {}
+            (ClaimStep::Create, Some(revision)) => {
+                let is_new = self.tokens.insert((self.model.id, revision));
+                assert!(is_new, "a token is given twice");
+                claim.created(registry, revision, asked_ns);
+            }
+            (ClaimStep::Renew { .. }, Some(revision)) => claim.renewed(revision, asked_ns),
+            (_, None) => {
+                claim.conflicted(registry, (found, &own), self.now_ns);
+            }
+        }
     }
 }
 

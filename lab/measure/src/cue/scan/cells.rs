@@ -83,20 +83,7 @@ pub(super) fn cells(settings: &Settings) -> Vec<Cell> {
         }
     }
     for &clients in &settings.ftp_clients {
-        let fixed = OF_FTP.map(|(k, t)| Contestant::fixed(k, t));
-        let (blocks, pause_ms) = OF_FTP[4];
-        let others = [
-            Contestant::Vsftpd { sendfile: false },
-            Contestant::Vsftpd { sendfile: true },
-            Fair,
-            Adaptive,
-            Contestant::Yielding {
-                block_bytes: BLOCK_BYTES,
-                blocks,
-                pause_ms,
-            },
-        ];
-        for contestant in others.into_iter().chain(fixed) {
+        for contestant in of_ftp() {
             add(Set::Ftp, contestant, (clients, 0), State::Warm);
         }
     }
@@ -126,6 +113,24 @@ pub(super) fn cells(settings: &Settings) -> Vec<Cell> {
         }
     }
     cells
+}
+
+/// Who serves the clients of table 8.
+fn of_ftp() -> impl Iterator<Item = Contestant> {
+    let (blocks, pause_ms) = OF_FTP[4];
+    let others = [
+        Contestant::Vsftpd { sendfile: false },
+        Contestant::Vsftpd { sendfile: true },
+        Contestant::Fair,
+        Contestant::Adaptive,
+        Contestant::Yielding {
+            block_bytes: BLOCK_BYTES,
+            blocks,
+            pause_ms,
+        },
+    ];
+    let fixed = OF_FTP.map(|(k, t)| Contestant::fixed(k, t));
+    others.into_iter().chain(fixed)
 }
 
 /// All k by all t, but for the one that is among the ways anyway.
