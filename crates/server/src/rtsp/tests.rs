@@ -75,6 +75,12 @@ fn control_of(film_ts: &[u8], load_max_permille: u64) -> (Rc<Control>, TempDir) 
     (Control::new(config, content, Arc::default()), root)
 }
 
+/// A session and what it belongs to know each other until it has ended.
+async fn stop(session: &Rc<Session>) {
+    let ended = session.end(End::Stopped).expect("the first reason");
+    ended.await.unwrap();
+}
+
 /// A moment's timestamp is the same whenever it is asked for: as the film begins, while it
 /// plays, and after its end.
 #[test]
@@ -117,6 +123,7 @@ fn reports_tell_one_line_of_time_also_after_the_end() {
         for _ in 0..3 {
             assert!(is_told().await);
         }
+        stop(&session).await;
     }));
 }
 
@@ -134,6 +141,7 @@ fn where_there_is_no_room_for_more_speed_is_1() {
                 panic!("{start:?}");
             };
             assert_eq!(line.speed(), expected);
+            stop(&session).await;
         }));
     }
 }
@@ -152,11 +160,7 @@ fn a_bug_that_one_session_meets_ends_no_other() {
         assert!(control.session(one.id(), one.peer_ip()).is_none());
         assert!(control.session(other.id(), other.peer_ip()).is_some());
         assert_eq!(other.state(), State::Ready);
-        other
-            .end(End::Stopped)
-            .expect("the first reason")
-            .await
-            .unwrap();
+        stop(&other).await;
         assert!(control.sessions.borrow().is_empty());
     }));
 }
