@@ -64,6 +64,9 @@ const IDLE_STEP_NS: u64 = 20 * MS;
 /// are opened by other threads, which have no clock by hand.
 const TURNS: (usize, usize) = (8, 60);
 
+/// Whoever waits for longer than this waits for such a thread, which a busy machine gives no turn.
+const PATIENCE_NS: u64 = 3 * SECOND;
+
 /// Chunks of the cache: more than all clients hold at once.
 const CHUNKS: usize = 64;
 
@@ -77,8 +80,9 @@ struct World {
     now_ns: Arc<AtomicU64>,
     server: SocketAddr,
     network: Arc<Network>,
-    /// Clients that wait for an answer.
+    /// Clients that wait for an answer, and since when somebody does.
     waiting: Cell<usize>,
+    waiting_since_ns: Cell<u64>,
     /// When the clock leapt last.
     leapt_ns: Cell<u64>,
     sums: Cell<Sums>,
@@ -87,6 +91,17 @@ struct World {
 impl World {
     fn now_ns(&self) -> u64 {
         self.now_ns.load(Ordering::Acquire)
+    }
+
+    fn begin_waiting(&self) {
+        if self.waiting.get() == 0 {
+            self.waiting_since_ns.set(self.now_ns());
+        }
+        self.waiting.update(|it| it + 1);
+    }
+
+    fn end_waiting(&self) {
+        self.waiting.update(|it| it - 1);
     }
 }
 
@@ -139,6 +154,7 @@ impl Simulation {
             server: listener.local_addr().expect("bound"),
             network,
             waiting: Cell::default(),
+            waiting_since_ns: Cell::default(),
             leapt_ns: Cell::default(),
             sums: Cell::default(),
         });
@@ -216,6 +232,10 @@ impl Simulation {
             yield_now().await;
         }
         let now_ns = self.world.now_ns();
+        let is_late = now_ns > self.world.waiting_since_ns.get() + PATIENCE_NS;
+        if self.world.waiting.get() > 0 && is_late {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.turn_disk(now_ns);
         if self.engine.wakes_ns() <= now_ns {
             self.engine.turn();

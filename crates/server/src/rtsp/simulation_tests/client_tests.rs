@@ -284,9 +284,9 @@ impl Client {
         if let Some(mut connection) = self.connection.take() {
             let words = b"what?\r\n\r\n";
             drop(connection.stream.write_all(words).await);
-            self.world.waiting.update(|it| it + 1);
+            self.world.begin_waiting();
             let answer = timeout(ANSWER_TIME_MAX, connection.answer()).await;
-            self.world.waiting.update(|it| it - 1);
+            self.world.end_waiting();
             if let Ok(Ok(answer)) = answer {
                 assert_eq!(answer.status, 400, "{}", answer.head);
             }
@@ -375,14 +375,14 @@ impl Client {
             },
         };
         self.count(|sums, _| sums.requests += 1);
-        self.world.waiting.update(|it| it + 1);
+        self.world.begin_waiting();
         let asked_ns = self.world.now_ns();
         let answered = timeout(ANSWER_TIME_MAX, async {
             connection.stream.write_all(request.as_bytes()).await?;
             connection.answer().await
         });
         let answered = answered.await;
-        self.world.waiting.update(|it| it - 1);
+        self.world.end_waiting();
         let has_leapt = self.world.leapt_ns.get() >= asked_ns;
         match answered {
             Ok(Ok(answer)) => {
