@@ -560,7 +560,9 @@ impl Drop for UringRegisteredZc {
     /// A send that waits for room may still read its bytes while the kernel takes the ring down,
     /// which it does in its own time.
     fn drop(&mut self) {
-        mem::forget(mem::take(&mut self.held_bytes));
+        self.held_bytes
+            .drain()
+            .for_each(|(_, bytes)| mem::forget(bytes));
     }
 }
 
