@@ -148,7 +148,9 @@ impl RtpSender {
             Place::Used => return None,
             Place::Old => {
                 let next = header.sequence.wrapping_add(1);
-                if self.behind_old.replace(next) != Some(header.sequence) {
+                let is_meant = self.behind_old.replace(next) == Some(header.sequence);
+                // What was expected never came: nothing has been sent that this could be older than.
+                if !is_meant && self.used.highest().is_some() {
                     return None;
                 }
                 self.adopt(&header, at);
@@ -341,6 +343,17 @@ mod tests {
         let sealed = sender.protect(&first, AT).unwrap();
         assert_eq!(position_of(&Header::read(&sealed).unwrap()), foretold);
         assert_eq!(sender.rollover(Some(40)), 3);
+    }
+
+    #[test]
+    fn the_first_may_be_far_from_what_was_foretold() {
+        for far in [999 + 40_000, 999_u16.wrapping_sub(100)] {
+            let mut sender = sender(40);
+            let foretold = packet(5, 999, b"payload");
+            sender.expect(&Header::read(&foretold).unwrap(), AT);
+            assert_eq!(index(&mut sender, 5, far), Some(40));
+            assert_eq!(index(&mut sender, 5, far.wrapping_add(1)), Some(41));
+        }
     }
 
     proptest! {

@@ -425,7 +425,9 @@ impl Listening {
             Some(next) => assert_eq!(number, next, "the next packet"),
         }
         // Somebody's were dropped: if its own, the rest of what was begun comes before the gap.
-        if self.play.next.is_none_or(|next| number != next) {
+        let unit = |number: usize| track.log[number].header.timestamp;
+        let is_rest = self.play.next == Some(number) && unit(number) == unit(number - 1);
+        if !is_rest {
             self.play.dropped = dropped;
         }
         self.is_numbered_on(&own, entry);
@@ -444,9 +446,10 @@ impl Listening {
     ) {
         let waited = Duration::from_nanos(now_ns - self.play.prepared_ns);
         let is_start = entry.is_start || track.rule == SyncRule::Every;
+        let header = entry.header;
         assert!(
             is_start || waited >= SYNC_AWAITED_MAX,
-            "{entry:?} is no start"
+            "{waited:?} after it came it begins with what is no start: {header:?}"
         );
         let Some(told) = self.play.told.filter(|_| !may_skip) else {
             return;
