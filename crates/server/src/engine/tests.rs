@@ -485,6 +485,31 @@ fn what_was_changed_ends_those_who_come_to_it_and_no_others() {
 }
 
 #[test]
+fn what_was_changed_is_not_joined_to_what_was_not() {
+    let test = TestSource::lasting(1000);
+    let reason = "it was written over";
+    test.source.change(200..250, reason.to_owned());
+    let ends = |rig: &Rig| {
+        let ends = (100..120).step_by(3).map(|from| {
+            let (stream, _receiver) = rig.open(&test);
+            stream.play(from, None, Duration::ZERO).expect("played");
+            let end = block_on(stream.ended());
+            assert_eq!(end, EndReason::Media(reason.to_owned()));
+            from + stream.snapshot().packets
+        });
+        ends.collect::<Vec<_>>()
+    };
+    // Behind by more than a burst at each send, so that two leave at a time.
+    let held_up = meddled(|_| {
+        std::thread::sleep(Duration::from_millis(30));
+        Ok(())
+    });
+    let held_up = rig(held_up);
+    assert_eq!(ends(&held_up), ends(&rig(config())));
+    assert!(held_up.worker().bursts_joined.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
 fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
     let test = TestSource::lasting(100);
     let rig = rig(EngineConfig {

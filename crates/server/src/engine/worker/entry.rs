@@ -225,7 +225,8 @@ impl StreamEntry {
     }
 
     /// `burst` and the one after it, and when that is due, if the two are to leave in one train:
-    /// before `before_ns`, and before `media_end_ns` of the media.
+    /// before `before_ns`, and before `media_end_ns` of the media. One that is something else in the
+    /// file by now is not to leave at all.
     pub(super) fn joined(
         &self,
         burst: &Images,
@@ -235,6 +236,10 @@ impl StreamEntry {
     ) -> Option<(Images, i64)> {
         let next = self.reader.following(store)?;
         let joined = burst.joined(next)?;
+        let next_packet = self.reader.next_packet() + u64::from(burst.count);
+        if self.shared.source.is_changed(next_packet) {
+            return None;
+        }
         let due_ns = self.due_ns(next.due_ns);
         let fits = joined.count <= self.train_images_most(&joined);
         (fits && due_ns < before_ns && next.due_ns < media_end_ns).then_some((joined, due_ns))

@@ -112,6 +112,10 @@ impl Worker {
                     });
                 }
                 Turn::Later(due_ns) => return self.streams.wake_at(number, unsigned(due_ns)),
+                // What was queued has left by the next tick, and counts.
+                Turn::Over(_) if queued.is_some() => {
+                    return self.streams.wake_at(number, unsigned(tick_end_ns));
+                }
                 Turn::Over(state) => return self.streams.end(number, state),
                 Turn::Gone => return,
             }
