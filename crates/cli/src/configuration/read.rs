@@ -17,7 +17,7 @@ use super::repeated::{CHANNEL, Repeated};
 /// A longer file is refused.
 pub(crate) const CONFIG_BYTES_MAX: usize = 1 << 20;
 
-/// So many mistakes of one file are told.
+/// So many mistakes of one file are told, and how many there are beside.
 pub(crate) const MISTAKES_MAX: usize = 1000;
 
 /// Values that one list has at the most.
@@ -134,7 +134,13 @@ pub(crate) fn read<'k>(keys: &'k Keys, text: &str) -> Said<'k> {
     said.mistakes.sort_by_key(|mistake| mistake.at);
     // What is not TOML makes more of it unlike TOML.
     said.mistakes.dedup_by_key(|mistake| mistake.at);
+    let beside = said.mistakes.len().saturating_sub(MISTAKES_MAX);
     said.mistakes.truncate(MISTAKES_MAX);
+    if let (1.., Some(last)) = (beside, said.mistakes.last_mut()) {
+        let mistakes = if beside == 1 { "mistake" } else { "mistakes" };
+        let told = format!("; {beside} more {mistakes}, to be told when these are mended");
+        last.reason.push_str(&told);
+    }
     said
 }
 
@@ -582,7 +588,13 @@ mod tests {
 
     #[test]
     fn so_many_mistakes_are_told_and_no_more() {
-        let text: String = (0..MISTAKES_MAX + 1).map(|n| format!("[x{n}]\n")).collect();
-        assert_eq!(mistakes(&text).len(), MISTAKES_MAX);
+        for (beside, told) in [(0, ""), (1, "; 1 more mistake, "), (9, "; 9 more")] {
+            let sections = (0..MISTAKES_MAX + beside).map(|n| format!("[x{n}]\n"));
+            let found = mistakes(&sections.collect::<String>());
+            assert_eq!(found.len(), MISTAKES_MAX);
+            let (_, _, reason) = found.last().unwrap();
+            assert_eq!(reason.contains("more"), beside > 0, "{reason}");
+            assert!(reason.contains(told), "{reason}");
+        }
     }
 }
