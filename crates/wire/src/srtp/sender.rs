@@ -149,7 +149,7 @@ impl RtpSender {
             Place::Old => {
                 let next = header.sequence.wrapping_add(1);
                 let is_meant = self.behind_old.replace(next) == Some(header.sequence);
-                // What was expected never came: nothing has been sent that this could be older than.
+                // What was expected never came: nothing was sent that this could be older than.
                 if !is_meant && self.used.highest().is_some() {
                     return None;
                 }

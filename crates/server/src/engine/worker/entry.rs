@@ -225,7 +225,7 @@ impl StreamEntry {
     }
 
     /// `burst` and the one after it, and when that is due, if the two are to leave in one train:
-    /// before `before_ns`, and before `media_end_ns` of the media. One that is something else in the
+    /// before `before_ns`, and before `media_end_ns` of the media. What is something else in the
     /// file by now is not to leave at all.
     pub(super) fn joined(
         &self,
