@@ -4,10 +4,12 @@
 //! Tokio's clock stands still and goes on by hand, together with the engine's. Clients come, play,
 //! seek, pause, fall silent for longer than their sessions last, come back by another connection,
 //! lie, hang up, vanish with and without their ports; reads take long; the clock leaps by up to
-//! twenty minutes (a machine that slept). Checked: each request is answered, and soon; a session is
-//! known as long as its client gave a sign, and gone when that was too long ago; the first packet
-//! after an answer to PLAY is the one that it told, those behind it follow without a gap, and none
-//! follows the answer to PAUSE. When all clients have gone, nothing is left.
+//! twenty minutes (a machine that slept). Every fourth seed is quiet: a session lasts for a day
+//! without a sign, and most of weeks goes by without a packet. Checked: each request is answered,
+//! and soon; a session is known as long as its client gave a sign, and gone when that was too long
+//! ago; the first packet after an answer to PLAY is the one that it told, those behind it follow
+//! without a gap, and none follows the answer to PAUSE. When all clients have gone, nothing is
+//! left.
 //!
 //! `./test simulation` runs more seeds; one that fails says the command that repeats it.
 
@@ -50,8 +52,13 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 const START_NS: u64 = 1_000_000 * SECOND;
 
-/// How long a session lives without a sign of its client.
+/// How long a session lives without a sign of its client, where much happens.
 const TIMEOUT_NS: u64 = 20 * SECOND;
+
+/// Of so many seeds one is quiet: all that takes seconds elsewhere takes so many times as long, a
+/// session's time a day.
+const QUIET_EVERY: u64 = 4;
+const QUIET_TIMES: u64 = 4320;
 
 /// How long the film is, of 1 Mbit/s.
 const FILM_SECONDS: u64 = 60;
@@ -59,6 +66,10 @@ const FILM_SECONDS: u64 = 60;
 /// The clock goes on by so much, while something plays and while nothing does.
 const STEP_NS: u64 = 5 * MS;
 const IDLE_STEP_NS: u64 = 20 * MS;
+
+/// In a quiet seed it goes on by as much as this once nothing has played for so many steps.
+const QUIET_STEP_NS: u64 = 20 * SECOND;
+const QUIET_AFTER: u32 = 100;
 
 /// Turns of all tasks in a step, at least, and at most while somebody waits for an answer: files
 /// are opened by other threads, which have no clock by hand.
@@ -72,11 +83,41 @@ const CHUNKS: usize = 64;
 
 const CLIENTS_MAX: usize = 12;
 
-/// How long all clients of a seed may take.
+/// How long all clients of a seed may take, where much happens.
 const SEED_NS_MAX: u64 = 4 * 3600 * SECOND;
+
+/// How fast things happen.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// How many times as long as elsewhere everybody rests.
+    times: u64,
+    timeout_ns: u64,
+    /// The most that the clock goes on by at once while nothing plays.
+    idle_step_ns: u64,
+}
+
+impl Pace {
+    fn of(seed: u64) -> Self {
+        let is_quiet = seed.is_multiple_of(QUIET_EVERY);
+        let times = if is_quiet { QUIET_TIMES } else { 1 };
+        Self {
+            times,
+            timeout_ns: TIMEOUT_NS * times,
+            idle_step_ns: match is_quiet {
+                true => QUIET_STEP_NS,
+                false => IDLE_STEP_NS,
+            },
+        }
+    }
+
+    fn is_quiet(self) -> bool {
+        self.times > 1
+    }
+}
 
 /// What the clients of a simulation share with whoever moves the clock.
 struct World {
+    pace: Pace,
     now_ns: Arc<AtomicU64>,
     server: SocketAddr,
     network: Arc<Network>,
@@ -118,12 +159,14 @@ struct Simulation {
     /// When the clock leaps next, and how long it has leapt in all.
     leaps_ns: u64,
     leapt_ns: u64,
+    /// Steps since something played last, or somebody waited.
+    idle_steps: u32,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Simulation {
     async fn new(seed: u64, folder: PathBuf) -> Self {
-        let mut random = Random(seed);
+        let (mut random, pace) = (Random(seed), Pace::of(seed));
         let now_ns = Arc::new(AtomicU64::new(START_NS));
         let network = Arc::<Network>::default();
         let area = Area::map(CHUNKS * CHUNK_BYTES).expect("a little memory");
@@ -135,7 +178,7 @@ impl Simulation {
             media_root: folder,
             ..Config::default()
         };
-        config.limits.session_timeout = Duration::from_nanos(TIMEOUT_NS);
+        config.limits.session_timeout = Duration::from_nanos(pace.timeout_ns);
         let library = Library::new(&config).expect("a folder");
         let live = PublishedChannels::new(&config.channels, &config.limits);
         let users = Authorizer::open(&UsersConfig::default(), Arc::default());
@@ -150,6 +193,7 @@ impl Simulation {
         let control = Control::new(config, content, Arc::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let world = Rc::new(World {
+            pace,
             now_ns,
             server: listener.local_addr().expect("bound"),
             network,
@@ -178,8 +222,9 @@ impl Simulation {
             engine,
             builder,
             reads: Vec::new(),
-            leaps_ns: START_NS + random.below(600) * SECOND,
+            leaps_ns: START_NS + random.below(600) * pace.times * SECOND,
             leapt_ns: 0,
+            idle_steps: 0,
             clients,
             random,
         }
@@ -187,8 +232,10 @@ impl Simulation {
 
     /// Until all clients have gone, their sessions with them, and the server.
     async fn run(mut self) -> (Sums, u64) {
+        let pace = self.world.pace;
+        let lasts_ns_max = SEED_NS_MAX * pace.times;
         while !self.clients.iter().all(JoinHandle::is_finished) {
-            assert!(self.world.now_ns() < START_NS + self.leapt_ns + SEED_NS_MAX);
+            assert!(self.world.now_ns() < START_NS + self.leapt_ns + lasts_ns_max);
             if self.world.now_ns() >= self.leaps_ns {
                 self.leap().await;
             }
@@ -199,7 +246,7 @@ impl Simulation {
                 .await
                 .expect("a client that found a fault has said so");
         }
-        let until_ns = self.world.now_ns() + TIMEOUT_NS + 2 * SECOND;
+        let until_ns = self.world.now_ns() + pace.timeout_ns + pace.idle_step_ns + 2 * SECOND;
         while self.world.now_ns() < until_ns {
             self.step().await;
         }
@@ -241,14 +288,21 @@ impl Simulation {
             self.engine.turn();
             self.turn_disk(now_ns);
         }
-        let is_idle = self.engine.wakes_ns() == u64::MAX && self.world.waiting.get() == 0;
-        self.go_on(if is_idle { IDLE_STEP_NS } else { STEP_NS })
-            .await;
+        let is_read = self.reads.is_empty() && self.world.waiting.get() == 0;
+        let is_idle = self.engine.wakes_ns() == u64::MAX && is_read;
+        self.idle_steps = if is_idle { self.idle_steps + 1 } else { 0 };
+        self.go_on(match self.idle_steps {
+            0 => STEP_NS,
+            1..QUIET_AFTER => IDLE_STEP_NS,
+            _ => self.world.pace.idle_step_ns,
+        })
+        .await;
     }
 
     async fn leap(&mut self) {
         let leap_ns = self.random.below(1200) * SECOND;
-        self.leaps_ns = self.world.now_ns() + leap_ns + self.random.below(1800) * SECOND;
+        let rests_ns = self.random.below(1800) * self.world.pace.times * SECOND;
+        self.leaps_ns = self.world.now_ns() + leap_ns + rests_ns;
         self.leapt_ns += leap_ns;
         self.go_on(leap_ns).await;
         self.world.leapt_ns.set(self.world.now_ns());

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::{FILM_SECONDS, MS, SECOND, STEP_NS, TIMEOUT_NS, World};
+use super::{FILM_SECONDS, MS, SECOND, STEP_NS, World};
 use crate::rtsp::LOOK_EVERY;
 use crate::testing::seeds_tests::Random;
 
@@ -119,7 +119,7 @@ impl Client {
                 1..4 => 10_000,
                 _ => 1500,
             };
-            self.rest(rest_ms).await;
+            self.rest(rest_ms * self.world.pace.times).await;
         }
         self.check_packets();
         if self.random.one_in(2) {
@@ -185,8 +185,13 @@ impl Client {
 
     /// Plays from anywhere, also from behind the end, or on from where it is.
     async fn play(&mut self) {
-        let from_s = self.random.below(FILM_SECONDS + 10);
-        let is_seek = self.random.one_in(2);
+        // A whole film each time would be most of what a quiet seed takes.
+        let (first_s, plays_on_one_in) = match self.world.pace.is_quiet() {
+            true => (FILM_SECONDS - 15, 8),
+            false => (0, 2),
+        };
+        let from_s = first_s + self.random.below(FILM_SECONDS + 10 - first_s);
+        let is_seek = !self.random.one_in(plays_on_one_in);
         let range = match is_seek {
             true => format!("Range: npt={from_s}-\r\n"),
             false => String::new(),
@@ -256,10 +261,10 @@ impl Client {
 
     /// A report that says that somebody is there, and no more.
     fn report(&mut self) {
-        let now_ns = self.world.now_ns();
+        let (now_ns, timeout_ns) = (self.world.now_ns(), self.world.pace.timeout_ns);
         let session = self.session.as_mut();
         // Of a session whose time is over it may be a sign yet, or not.
-        let Some(session) = session.filter(|it| now_ns - it.seen_ns < TIMEOUT_NS - SECOND) else {
+        let Some(session) = session.filter(|it| now_ns - it.seen_ns + SECOND < timeout_ns) else {
             return;
         };
         let report = [0x80, 201, 0, 1, 0, 0, 0, 7];
@@ -338,11 +343,11 @@ impl Client {
             self.vanish();
             return None;
         };
-        let silent_ns = asked_ns - seen_ns;
+        let (silent_ns, pace) = (asked_ns - seen_ns, self.world.pace);
         let has_leapt = self.world.leapt_ns.get() + SECOND >= asked_ns;
         if answer.status == 454 {
             assert!(
-                silent_ns + SLACK_NS >= TIMEOUT_NS,
+                silent_ns + SLACK_NS >= pace.timeout_ns,
                 "gone after {silent_ns} ns: {method}"
             );
             self.session = None;
@@ -350,7 +355,8 @@ impl Client {
             return None;
         }
         let look_ns = u64::try_from(LOOK_EVERY.as_nanos()).expect("short");
-        let known_ns_max = TIMEOUT_NS + look_ns + 4 * STEP_NS + SLACK_NS;
+        let late_ns_max = look_ns + 4 * STEP_NS + SLACK_NS + pace.idle_step_ns;
+        let known_ns_max = pace.timeout_ns + late_ns_max;
         assert!(
             has_leapt || silent_ns <= known_ns_max,
             "known after {silent_ns} ns: {method}"
