@@ -151,31 +151,32 @@ impl Ingress {
     /// Takes no packet more. Those that are on their way go to all members first, and what comes
     /// meanwhile waits for its turn; once there are none what comes is for the next program at the
     /// device, if another process has attached one behind this. Where packets come so fast that
-    /// there are always some, the next program gets them after a tenth of a second, and may be
-    /// ahead with them. What was counted can still be read, and all of it.
+    /// there are always some, the next program gets them after 64, and no sooner than after a tenth
+    /// of a second, and may be ahead with them. What was counted can still be read, and all of it.
     pub fn detach(&mut self) {
         if self.ebpf.is_some() {
-            let is_empty = self.let_go(IN_ORDER, LEAVE_TIME_MAX);
+            let is_empty = self.let_go(IN_ORDER);
             if !is_empty {
                 // One that its device has lost is never seen again.
-                self.let_go(AT_ONCE, LEAVE_TIME_MAX);
+                self.let_go(AT_ONCE);
             }
         }
         self.ebpf = None;
     }
 
     /// Leaves packets to the next program in that way; whether none is on its way any more.
-    fn let_go(&mut self, leaving: u32, time: Duration) -> bool {
+    fn let_go(&mut self, leaving: u32) -> bool {
         let at = offset_of!(Control, leaving);
         self.tables.controls.write_word(0, at, leaving);
         fence(Ordering::SeqCst);
-        let give_up = Instant::now() + time;
+        let (begin, head) = (Instant::now(), self.tables.runnings.read(0).head);
         loop {
             let running = self.tables.runnings.read(0);
             if running.head == running.tail {
                 return true;
             }
-            if Instant::now() > give_up {
+            let age_ns = monotonic_ns().saturating_sub(running.at_ns);
+            if is_vain(begin.elapsed(), age_ns, running.head.wrapping_sub(head)) {
                 return false;
             }
             thread::sleep(LOOK_EVERY);
@@ -516,8 +517,21 @@ impl fmt::Debug for Ingress {
     }
 }
 
-/// How long an [`Ingress`] that is detached waits for packets that are on their way.
-const LEAVE_TIME_MAX: Duration = Duration::from_millis(100);
+/// Whether a program that is to go, and has waited so long since, waits no longer: for a packet of
+/// that age, after so many others. A short time alone says nothing: a busy machine may have left the
+/// program none to look in, or the packet none to go on in.
+fn is_vain(elapsed: Duration, age_ns: u64, packets: u32) -> bool {
+    let is_lost_or_one_of_many = age_ns > LOST_NS || packets >= LEAVE_PACKETS_MAX;
+    (elapsed > LEAVE_TIME && is_lost_or_one_of_many) || elapsed > LEAVE_TIME_MAX
+}
+
+/// How long an [`Ingress`] that is detached waits for packets that are on their way at least, while
+/// there are some.
+const LEAVE_TIME: Duration = Duration::from_millis(100);
+/// And for how many: twice what may wait.
+const LEAVE_PACKETS_MAX: u32 = 64;
+/// And at the most.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Between two looks at whether some are.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// What is left to the next program, as in bpf/relay.bpf.c.
