@@ -91,6 +91,92 @@ fn pictures(input: &[&str]) -> Vec<String> {
     lines.map(hash).collect()
 }
 
+/// Whichever side connects, and whether data is encrypted, too.
+#[test]
+fn ftp_programs_fetch_over_tls() {
+    require_programs!("curl", "lftp", "python3");
+    let site = TlsSite::self_signed();
+    let whole = bytes(3_000_000);
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("data");
+    let (to_name, url) = (to.to_str().unwrap(), site.site.ftp_url("data"));
+    let curl = [
+        "-sSfk",
+        "--max-time",
+        "60",
+        "--ssl-reqd",
+        "-o",
+        to_name,
+        &url,
+    ];
+    for how in [&[][..], &["--tls-max", "1.2"], &["-C", "-"]] {
+        let begun = how.first() == Some(&"-C");
+        if begun {
+            fs::write(&to, &whole[..1_000_000]).unwrap();
+        }
+        let output = run("curl", &[&curl, how].concat());
+        assert!(output.status.success(), "{how:?}");
+        assert!(fs::read(&to).unwrap() == whole, "{how:?}");
+        fs::remove_file(&to).unwrap();
+    }
+    let script = format!(
+        "set ftp:ssl-force true; set ftp:ssl-protect-data true; set ssl:verify-certificate no; \
+         set net:max-retries 2; open ftp://{}; lcd {}; pget -n 3 data; ls; exit",
+        site.site.ftp,
+        folder.path().display()
+    );
+    let output = run("lftp", &["-c", &script]);
+    let listed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && listed.contains(" demo.mp4"),
+        "{listed}"
+    );
+    assert!(fs::read(&to).unwrap() == whole);
+    let script = format!(
+        "import ftplib, ssl, hashlib\nc = ssl.create_default_context()\nc.check_hostname = False\n\
+         c.verify_mode = ssl.CERT_NONE\nf = ftplib.FTP_TLS(context=c)\n\
+         f.connect('127.0.0.1', {})\nf.login()\n\
+         for protect, passive in ((f.prot_p, 1), (f.prot_c, 1), (f.prot_p, 0)):\n  \
+           protect()\n  f.set_pasv(passive)\n  got = []\n  \
+           f.retrbinary('RETR data', got.append)\n  \
+           print(len(b''.join(got)), 'data' in f.nlst())\n\
+         print(f.sendcmd('NOOP')[:3])\nf.quit()\n",
+        site.site.ftp.port()
+    );
+    let output = run("python3", &["-c", &script]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let expected = "3000000 True\n".repeat(3) + "200\n";
+    assert_eq!(printed, expected);
+}
+
+/// What somebody on the way writes in front of the handshake is not carried out behind it; and
+/// where the handshake fails, nothing is said in the clear.
+// SPECIFICATION.md: 76
+#[test]
+fn nothing_that_came_before_a_handshake_is_heard_after_it() {
+    require_programs!("python3");
+    let site = TlsSite::self_signed();
+    let script = format!(
+        "import socket, ssl\nc = ssl.create_default_context()\nc.check_hostname = False\n\
+         c.verify_mode = ssl.CERT_NONE\n\
+         s = socket.create_connection(('127.0.0.1', {port}), 30)\nf = s.makefile('rb')\n\
+         f.readline()\ns.sendall(b'USER anonymous\\r\\nPASS x\\r\\nAUTH TLS\\r\\nNOOP\\r\\n\
+         NOOP\\r\\n')\n\
+         print([f.readline()[:3].decode() for i in range(3)])\n\
+         t = c.wrap_socket(s)\nt.sendall(b'PWD\\r\\nQUIT\\r\\n')\ng = t.makefile('rb')\n\
+         print([line[:3].decode() for line in g])\n\
+         s = socket.create_connection(('127.0.0.1', {port}), 30)\nf = s.makefile('rb')\n\
+         f.readline()\ns.sendall(b'AUTH TLS\\r\\n')\nf.readline()\ns.sendall(b'PWD\\r\\n')\n\
+         print(f.read())\n",
+        port = site.site.ftp.port()
+    );
+    let output = run("python3", &["-c", &script]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    // The last is an alert: protocol_version.
+    let expected = "['331', '230', '234']\n['530', '221']\nb'\\x15\\x03\\x03\\x00\\x02\\x02F'\n";
+    assert_eq!(printed, expected);
+}
+
 #[test]
 fn ffmpeg_gets_the_same_pictures_over_tls() {
     require_programs!("ffmpeg");

@@ -683,6 +683,71 @@ fn lftp_puts_resumes_and_mirrors() {
     assert_eq!(fs::read(site.path("tree/deep/b")).unwrap(), b"new");
 }
 
+// SPECIFICATION.md: 77
+#[test]
+fn files_come_by_ftp_over_tls() {
+    require_programs!("curl", "lftp", "python3");
+    let site = uploads(&["--tls=self-signed", "--https=127.0.0.1:0"]);
+    let own = tempfile::tempdir().unwrap();
+    let content = bytes(3_000_000);
+    fs::create_dir(own.path().join("tree")).unwrap();
+    for name in ["film", "tree/a"] {
+        fs::write(own.path().join(name), &content).unwrap();
+    }
+    let is_there = |name: &str| {
+        assert!(fs::read(site.path(name)).unwrap() == content, "{name}");
+        fs::remove_file(site.path(name)).unwrap();
+    };
+    let curl = |arguments: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.current_dir(own.path());
+        curl.args(["-sSfk", "--max-time", "60", "--ssl-reqd"]);
+        curl.args(["-u", "ulla:secret", "-T", "film"]);
+        curl.args(arguments).arg(site.ftp_url("by-curl"));
+        well(&mut curl);
+    };
+    for how in [&[][..], &["--tls-max", "1.2"]] {
+        curl(how);
+        is_there("by-curl");
+    }
+    // Cut off by somebody on the way, who cannot say for the client that this was all.
+    let script = format!(
+        "import ftplib, ssl\nc = ssl.create_default_context()\nc.check_hostname = False\n\
+         c.verify_mode = ssl.CERT_NONE\nf = ftplib.FTP_TLS(context=c)\n\
+         f.connect('127.0.0.1', {})\nf.login('ulla', 'secret')\nf.prot_p()\n\
+         d = f.transfercmd('STOR by-curl')\nd.sendall(open('film', 'rb').read()[:1000000])\n\
+         d.close()\n\
+         try:\n  f.getresp()\nexcept ftplib.error_temp as e:\n  print(e)\n\
+         print(f.sendcmd('SIZE by-curl'))\n\
+         f.storbinary('STOR by-python', open('film', 'rb'))\nf.quit()\n",
+        site.ftp.port()
+    );
+    let mut python = Command::new("python3");
+    let output = well(python.current_dir(own.path()).args(["-c", &script]));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.starts_with("426 ") && printed.contains("close_notify"),
+        "{printed}"
+    );
+    assert!(printed.ends_with("\n213 1000000\n"), "{printed}");
+    is_there("by-python");
+    assert!(!site.path("by-curl").exists());
+    curl(&["-C", "-"]);
+    is_there("by-curl");
+    let script = format!(
+        "set ftp:ssl-force true; set ftp:ssl-protect-data true; set ssl:verify-certificate no; \
+         set net:max-retries 2; open -u ulla,secret ftp://{}; put film; mirror -R tree tree; exit",
+        site.ftp
+    );
+    well(
+        Command::new("lftp")
+            .current_dir(own.path())
+            .args(["-c", &script]),
+    );
+    is_there("film");
+    is_there("tree/a");
+}
+
 /// The kernel moves it: what the server reads itself are heads and commands.
 #[test]
 fn no_byte_of_a_plain_upload_is_read() {

@@ -485,7 +485,12 @@ fn passwords_in_the_clear_are_for_loopback_and_tls() {
     fill(media.path());
     let folder = tempfile::tempdir().unwrap();
     let users = format!("--users={}", users_file(folder.path()).display());
-    let options = [&*users, "--http=10.77.0.1:8080", "--tls=self-signed"];
+    let options = [
+        &*users,
+        "--http=10.77.0.1:8080",
+        "--ftp=10.77.0.1:2121",
+        "--tls=self-signed",
+    ];
     let site = common::Site::serve(testbed, media, &options);
     let user = format!("anna:{PASSWORD}");
     let curl = |how: &str, to: &str| {
@@ -508,6 +513,9 @@ fn passwords_in_the_clear_are_for_loopback_and_tls() {
     ] {
         assert_eq!(curl("--basic", to), by_basic, "{to}");
         assert_eq!(curl("--digest", to), "200", "{to}");
+    }
+    for (how, code) in [("--ipv4", "530"), ("--ssl-reqd", "226")] {
+        assert_eq!(curl(how, "ftp://10.77.0.1:2121"), code, "{how}");
     }
     let url = format!("rtsp://anna:{PASSWORD_IN_URL}@10.77.0.1:8554/film.ts");
     let mut command = site.testbed.rcv.command("timeout");

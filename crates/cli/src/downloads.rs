@@ -36,7 +36,8 @@ pub(crate) struct DownloadOptions {
     /// FTP listens here; repeatable
     ///
     /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Anybody may read all there is, as anonymous,
-    /// unless there are --users; nobody can change anything, unless there are --uploads.
+    /// unless there are --users; nobody can change anything, unless there are --uploads. With a
+    /// certificate (--tls) clients may have it encrypted (AUTH TLS, PROT P).
     #[arg(long, value_name = "ADDR", value_parser = ftp_address)]
     pub(crate) ftp: Vec<SocketAddr>,
 

@@ -518,8 +518,8 @@ impl fmt::Debug for Ingress {
 }
 
 /// Whether a program that is to go, and has waited so long since, waits no longer: for a packet of
-/// that age, after so many others. A short time alone says nothing: a busy machine may have left the
-/// program none to look in, or the packet none to go on in.
+/// that age, after so many others. A short time alone says nothing: a busy machine may have left
+/// the program none to look in, or the packet none to go on in.
 fn is_vain(elapsed: Duration, age_ns: u64, packets: u32) -> bool {
     let is_lost_or_one_of_many = age_ns > LOST_NS || packets >= LEAVE_PACKETS_MAX;
     (elapsed > LEAVE_TIME && is_lost_or_one_of_many) || elapsed > LEAVE_TIME_MAX

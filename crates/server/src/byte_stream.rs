@@ -133,6 +133,14 @@ impl ByteStream {
         }
     }
 
+    /// Whether an end that was read is what the client meant: in the clear anybody may say so.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(stream) => stream.has_ended(),
+        }
+    }
+
     /// As [`AsyncRead::poll_read`].
     pub(crate) fn poll_read(
         &mut self,
@@ -199,13 +207,25 @@ impl ByteStream {
         match self {
             Self::Plain(socket) => close(socket).await,
             Self::Tls(stream) => {
-                // A client that takes nothing any more misses it.
-                let said = timeout(FAREWELL_TIME_MAX, stream.close_notify());
-                said.await.unwrap_or(Ok(()))?;
+                say_end(stream).await?;
                 close(stream.socket_mut()).await
             }
         }
     }
+
+    /// Says that nothing more comes, and waits for nothing: it is dropped next.
+    pub(crate) async fn end(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Tls(stream) => say_end(stream).await,
+        }
+    }
+}
+
+async fn say_end(stream: &TlsStream) -> io::Result<()> {
+    // A client that takes nothing any more misses it.
+    let said = timeout(FAREWELL_TIME_MAX, stream.close_notify());
+    said.await.unwrap_or(Ok(()))
 }
 
 /// How long a client may take for the last record.

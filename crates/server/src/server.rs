@@ -503,8 +503,10 @@ fn live_hls(config: &Config, statistics: &Statistics) -> Result<Arc<LiveHls>, St
 
 /// Reads the certificates, if anybody is to be heard over TLS.
 fn open_tls(config: &Config, statistics: &Statistics) -> Result<Option<Arc<Tls>>, StartError> {
-    let https = &config.downloads.https_addresses;
-    if config.rtsps_addresses.is_empty() && https.is_empty() {
+    let is_needed =
+        !config.rtsps_addresses.is_empty() || !config.downloads.https_addresses.is_empty();
+    // By FTP it is asked for at the same address as what is not encrypted.
+    if !is_needed && config.downloads.ftp_addresses.is_empty() {
         return Ok(None);
     }
     let tls = Tls::open(
@@ -512,7 +514,10 @@ fn open_tls(config: &Config, statistics: &Statistics) -> Result<Option<Arc<Tls>>
         config.state.as_deref(),
         Arc::clone(&statistics.tls),
     )?;
-    tls.map(Some).ok_or(StartError::NoCertificate)
+    match tls {
+        None if is_needed => Err(StartError::NoCertificate),
+        tls => Ok(tls),
+    }
 }
 
 /// Reads who may do what.

@@ -26,7 +26,8 @@ pub(crate) fn check(input: &[u8]) {
     let bytes = lines(input, |_| 1);
     assert_eq!(pieces, bytes, "how bytes come together makes a difference");
     let has_users = input.first().is_some_and(|&byte| byte % 2 == 1);
-    let mut session = Session::new(PEER, has_users);
+    let has_tls = input.first().is_some_and(|&byte| byte & 2 == 2);
+    let mut session = Session::new(PEER, has_users).offering_tls(has_tls);
     for line in bytes {
         match line {
             Ok(command) => {
@@ -56,6 +57,13 @@ fn lines(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<Result<Comm
     found
 }
 
+fn command(verb: &str) -> Command {
+    Command {
+        verb: verb.to_owned(),
+        argument: "TLS".to_owned(),
+    }
+}
+
 fn check_act(session: &mut Session, act: Act) {
     let entry = Entry {
         name: "film.mp4".to_owned(),
@@ -65,6 +73,15 @@ fn check_act(session: &mut Session, act: Act) {
     };
     match act {
         Act::Reply(reply) | Act::Quit(reply) => check_reply(&reply),
+        Act::Encrypt { reply, has_data } => {
+            check_reply(&reply);
+            session.encrypted(has_data);
+            assert_eq!(session.encrypts_data(), has_data);
+            let before = session.decide(&command("PWD"));
+            assert!(matches!(before, Act::Reply(reply) if reply.code == 530));
+            let again = session.decide(&command("AUTH"));
+            assert!(matches!(again, Act::Reply(reply) if reply.code == 503));
+        }
         Act::LogIn { password, .. } => {
             let is_right = password.len() % 2 == 0;
             check_reply(&match is_right {

@@ -15,6 +15,7 @@ mod folder;
 pub mod ftp;
 pub mod http;
 mod log;
+mod receive;
 mod send;
 mod uploads;
 
@@ -136,7 +137,7 @@ pub(crate) struct Running {
 pub(crate) struct Listening {
     pub(crate) http: Vec<TcpListener>,
     pub(crate) https: Vec<TcpListener>,
-    /// What the latter are served with.
+    /// What the latter are served with, and clients of FTP that ask for it.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) ftp: Vec<TcpListener>,
     /// Where connections go that turn out to speak RTSP.
@@ -315,7 +316,8 @@ fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: onesh
             taking.spawn_local(http::accept(site, in_runtime(listener), tls));
         }
         for listener in listening.ftp {
-            taking.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener)));
+            let tls = listening.tls.clone();
+            taking.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener), tls));
         }
         let mut accepting = JoinSet::new();
         accepting.spawn_local(async move {

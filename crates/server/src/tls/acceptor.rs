@@ -63,6 +63,10 @@ struct Configs {
     rtsp: Arc<ServerConfig>,
     /// It says which version of HTTP is spoken (ALPN, RFC 7301): clients may offer others, too.
     http: Arc<ServerConfig>,
+    /// No ticket is sent for another session (RFC 8446, section 4.6.1). Who only writes never reads
+    /// it, and what is unread when a socket is closed makes a reset of its end, which takes what
+    /// was written last with it (net/ipv4/tcp.c, `__tcp_close`).
+    data: Arc<ServerConfig>,
 }
 
 /// Certificates in files, and one of the server's own beside them.
@@ -198,6 +202,17 @@ impl Tls {
         self.accept_with(config, socket, peer).await
     }
 
+    /// The same of a data connection of FTP: the kernel may seal what is sent on it, as it does
+    /// long bodies of HTTP.
+    pub(crate) async fn accept_data(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<TlsStream> {
+        let config = (self.now().data, self.kernel.clone());
+        self.accept_with(config, socket, peer).await
+    }
+
     fn now(&self) -> Configs {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         now.clone()
@@ -268,9 +283,12 @@ impl Configs {
     fn of(rtsp: ServerConfig) -> Self {
         let mut http = rtsp.clone();
         http.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
+        let mut data = rtsp.clone();
+        data.send_tls13_tickets = 0;
         Self {
             rtsp: Arc::new(rtsp),
             http: Arc::new(http),
+            data: Arc::new(data),
         }
     }
 }

@@ -201,6 +201,12 @@ impl TlsStream {
         }
     }
 
+    /// Whether the peer has said that nothing more comes. If reading has come to an end without it,
+    /// something may have been cut off.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// As [`tokio::io::AsyncRead::poll_read`].
     pub(crate) fn poll_read(
         &mut self,

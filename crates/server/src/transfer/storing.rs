@@ -37,7 +37,8 @@ pub struct Inlet<'a>(Kind<'a>);
 #[derive(Debug)]
 enum Kind<'a> {
     Socket(&'a TcpStream),
-    Pieces(&'a mut dyn Pieces),
+    /// And what broke them behind what was gathered last.
+    Pieces(&'a mut dyn Pieces, Option<io::Error>),
 }
 
 /// What comes piece by piece, and has been in user space anyway.
@@ -58,7 +59,7 @@ impl<'a> From<&'a TcpStream> for Inlet<'a> {
 
 impl<'a> From<&'a mut dyn Pieces> for Inlet<'a> {
     fn from(pieces: &'a mut dyn Pieces) -> Self {
-        Self(Kind::Pieces(pieces))
+        Self(Kind::Pieces(pieces, None))
     }
 }
 
@@ -250,9 +251,9 @@ impl Storing<'_, '_> {
                 readable.map_err(StoreError::Peer)?;
                 Ok(None)
             }
-            Kind::Pieces(pieces) => {
+            Kind::Pieces(pieces, broken) => {
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
-                let gathered = gather(*pieces, most.min(GATHERED_BYTES));
+                let gathered = gather(*pieces, broken, most.min(GATHERED_BYTES));
                 let gathered = timeout(stall_time_max, gathered);
                 let gathered = self.control.unless_cancelled(gathered).await?;
                 gathered.map_err(|_| StoreError::Stalled)?.map(Some)
@@ -339,15 +340,27 @@ impl StoredTo {
     }
 }
 
-/// What has come, up to `most` bytes: waits for the first of it alone; none at the end.
-async fn gather(pieces: &mut dyn Pieces, most: usize) -> Result<Vec<u8>, StoreError> {
+/// What has come, up to `most` bytes: waits for the first of it alone; none at the end. What has
+/// come before an error is kept, and the error for the next time.
+async fn gather(
+    pieces: &mut dyn Pieces,
+    broken: &mut Option<io::Error>,
+    most: usize,
+) -> Result<Vec<u8>, StoreError> {
+    if let Some(error) = broken.take() {
+        return Err(StoreError::Peer(error));
+    }
     let mut all = Vec::new();
     let gathered = poll_fn(|context| {
         while all.len() < most {
             match pieces.poll_piece(context, most - all.len()) {
                 Poll::Ready(Ok(piece)) if piece.is_empty() => break,
                 Poll::Ready(Ok(piece)) => all.extend_from_slice(&piece),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) if all.is_empty() => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => {
+                    *broken = Some(error);
+                    break;
+                }
                 Poll::Pending if all.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
             }
@@ -365,3 +378,37 @@ impl From<Cancelled> for StoreError {
 }
 
 const _: () = assert!(GATHERED_BYTES <= PIPE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Coming(Vec<io::Result<&'static [u8]>>);
+
+    impl Pieces for Coming {
+        fn poll_piece(&mut self, _: &mut Context<'_>, _: usize) -> Poll<io::Result<Bytes>> {
+            match self.0.is_empty() {
+                true => Poll::Ready(Ok(Bytes::new())),
+                false => Poll::Ready(self.0.remove(0).map(Bytes::from_static)),
+            }
+        }
+    }
+
+    /// Behind an error may stand what looks like an end.
+    #[tokio::test]
+    async fn what_came_before_an_error_is_kept_and_the_error_told() {
+        let reset = Err(io::ErrorKind::ConnectionReset.into());
+        let mut coming = Coming(vec![Ok(b"ab"), Ok(b"c"), reset]);
+        let mut broken = None;
+        assert_eq!(gather(&mut coming, &mut broken, 9).await.unwrap(), b"abc");
+        let told = gather(&mut coming, &mut broken, 9).await;
+        assert!(matches!(told, Err(StoreError::Peer(_))), "{told:?}");
+        assert!(
+            gather(&mut coming, &mut broken, 9)
+                .await
+                .unwrap()
+                .is_empty()
+        );
+    }
+}

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use zeroize::Zeroizing;
 
+use super::act::{Act, Change, Store};
 use super::listing::{Facts, Rights, Style, time_val};
+use super::protection::Protection;
 use super::reply::quoted;
 use super::{Command, Reply};
 use crate::http::Entry;
@@ -29,6 +31,7 @@ pub struct Session {
     facts: Facts,
     /// After EPSV ALL.
     only_extended_passive: bool,
+    protection: Protection,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,126 +40,6 @@ enum Login {
     /// Has said this name, and no password yet.
     Named(String),
     In,
-}
-
-/// What a command asks for. Names are below the root: decoded, `/` between their parts.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Act {
-    /// Only an answer.
-    Reply(Reply),
-    /// An answer, and the end.
-    Quit(Reply),
-    /// Ask whether that is the user's password: [`Session::logged_in`] or [`Session::refused`].
-    LogIn {
-        /// Who it is; `None` for anonymous, whose password is anything.
-        user: Option<String>,
-        /// The password.
-        password: Zeroizing<String>,
-    },
-    /// Listen for a data connection; the reply is that of `passive`.
-    Listen {
-        /// EPSV instead of PASV.
-        is_extended: bool,
-    },
-    /// Connect there for data. It is the client's own address.
-    Connect(SocketAddr),
-    /// Send a file from a byte on.
-    Retrieve {
-        /// The file.
-        name: String,
-        /// The first byte.
-        start_bytes: u64,
-    },
-    /// Take a file.
-    Store {
-        /// The file.
-        name: String,
-        /// How what comes and what is there are joined.
-        how: Store,
-        /// How long it is to be, if the client has said so.
-        announced_bytes: Option<u64>,
-    },
-    /// Change what is at a name.
-    Change {
-        /// The file or folder.
-        name: String,
-        /// How: [`Change::done`] says that it was.
-        change: Change,
-    },
-    /// Send a folder's listing; a file's is one line.
-    List {
-        /// The folder.
-        name: String,
-        /// How.
-        style: Style,
-    },
-    /// Make it the session's folder, if it is one: [`Session::enter`].
-    ChangeFolder {
-        /// The folder.
-        name: String,
-    },
-    /// Tell a file's length ([`Session::size`]).
-    Size {
-        /// The file.
-        name: String,
-    },
-    /// Tell when it last changed ([`Session::modified`]).
-    Modified {
-        /// The file.
-        name: String,
-    },
-    /// Tell its facts on the control connection ([`Session::facts`]).
-    Facts {
-        /// The file or folder.
-        name: String,
-    },
-    /// End the transfer that goes on, if one does.
-    Abort,
-    /// Tell how things stand.
-    Status,
-}
-
-/// How a file that is taken and what is there of it are joined.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Store {
-    /// What comes begins at this byte of the file; what is there from it on is replaced.
-    From(u64),
-    /// It comes behind what is there.
-    Append,
-}
-
-/// A change of what is at a name.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Change {
-    /// Remove a file.
-    Remove,
-    /// Make a folder.
-    MakeFolder,
-    /// Remove a folder that is empty.
-    RemoveFolder,
-    /// Tell whether it may be renamed: [`Session::may_rename`].
-    Rename,
-    /// Give it this name.
-    RenameTo(String),
-    /// Say that it last changed then, in seconds since 1970.
-    SetModified(i64),
-}
-
-impl Change {
-    /// The reply, if it is done; `name` is what it was done to.
-    #[must_use]
-    pub fn done(&self, name: &str) -> Reply {
-        match self {
-            Self::Remove | Self::RemoveFolder => Reply::new(250, "removed"),
-            Self::MakeFolder => Reply::new(257, format!("{} is there", quoted(name))),
-            Self::Rename => Reply::new(350, "and what is its new name?"),
-            Self::RenameTo(to) => Reply::new(250, format!("renamed to {}", quoted(to))),
-            Self::SetModified(modified_s) => {
-                let time = time_val(*modified_s);
-                Reply::new(213, format!("Modify={time}; {}", quoted(name)))
-            }
-        }
-    }
 }
 
 impl Session {
@@ -174,7 +57,31 @@ impl Session {
             renamed: None,
             facts: Facts::ALL,
             only_extended_passive: false,
+            protection: Protection::default(),
         }
+    }
+
+    /// The same where control and data connections can be encrypted, or not.
+    #[must_use]
+    pub fn offering_tls(mut self, is_offered: bool) -> Self {
+        self.protection.is_offered = is_offered;
+        self
+    }
+
+    /// After [`Act::Encrypt`] and its handshake. Nothing is left of what was said before: who could
+    /// read it could have written it.
+    pub fn encrypted(&mut self, has_data: bool) {
+        let protection = self.protection.after_handshake(has_data);
+        *self = Self {
+            protection,
+            ..Self::new(self.peer, self.has_users).taking_uploads(self.takes_uploads)
+        };
+    }
+
+    /// Whether data connections are to be encrypted.
+    #[must_use]
+    pub fn encrypts_data(&self) -> bool {
+        self.protection.has_data
     }
 
     /// The same where files are taken of those who have that right, or of nobody.
@@ -186,8 +93,8 @@ impl Session {
 
     /// Decides what a command gets.
     pub fn decide(&mut self, command: &Command) -> Act {
-        let argument = &*command.argument;
-        match &*command.verb {
+        let (verb, argument) = (&*command.verb, &*command.argument);
+        match verb {
             "USER" => Act::Reply(self.user(argument)),
             "PASS" => self.password(argument),
             "QUIT" => Act::Quit(Reply::new(221, "goodbye")),
@@ -196,6 +103,13 @@ impl Session {
             "FEAT" => Act::Reply(self.features()),
             "HELP" => reply(214, HELP),
             "OPTS" => Act::Reply(self.options(argument)),
+            "AUTH" if self.protection.is_offered => match self.protection.auth(argument) {
+                Ok((reply, has_data)) => Act::Encrypt { reply, has_data },
+                Err(reply) => Act::Reply(reply),
+            },
+            _ if self.protection.is_offered && Protection::is_asked(verb) => {
+                Act::Reply(self.protection.decide(verb, argument))
+            }
             // Whatever is refused to somebody who has logged in is refused to others as that.
             _ if self.login != Login::In && self.has_users => reply(530, "log in first"),
             _ if self.login != Login::In => reply(530, "log in first: USER anonymous"),
@@ -215,7 +129,7 @@ impl Session {
             "EPSV" => self.extended_passive(argument),
             "PORT" => self.connect(port(argument)),
             "EPRT" => self.connect(extended_port(argument)),
-            verb => self.decide_on_file(verb, argument),
+            _ => self.decide_on_file(verb, argument),
         }
     }
 
@@ -312,7 +226,8 @@ impl Session {
             "SITE" | "STOU" if self.takes_uploads => reply(502, "not here"),
             "STOR" | "STOU" | "APPE" | "DELE" | "RMD" | "XRMD" | "MKD" | "XMKD" | "RNFR"
             | "RNTO" | "SITE" => reply(550, "nothing can be changed here"),
-            "AUTH" | "PBSZ" | "PROT" | "SMNT" | "REIN" => reply(502, "not here"),
+            "SMNT" | "REIN" => reply(502, "not here"),
+            _ if Protection::is_asked(verb) => reply(502, "not here: this server has no TLS"),
             _ => reply(500, "no such command; HELP lists those there are"),
         }
     }
@@ -403,10 +318,15 @@ impl Session {
     fn features(&self) -> Reply {
         let facts = self.facts.to_feature();
         let mfmt = if self.takes_uploads { "MFMT\n" } else { "" };
+        let tls = match self.protection.is_offered {
+            true => "AUTH TLS\nPBSZ\nPROT\n",
+            false => "",
+        };
         Reply::new(
             211,
             format!(
-                "there are\nEPRT\nEPSV\nMDTM\n{mfmt}{facts}\nREST STREAM\nSIZE\nTVFS\nUTF8\nend"
+                "there are\n{tls}EPRT\nEPSV\nMDTM\n{mfmt}{facts}\n\
+                 REST STREAM\nSIZE\nTVFS\nUTF8\nend"
             ),
         )
     }
@@ -559,6 +479,7 @@ const HELP: &str = "commands\n\
     PWD CWD CDUP TYPE MODE STRU PASV EPSV PORT EPRT\n\
     REST RETR SIZE MDTM LIST NLST MLSD MLST\n\
     STOR APPE ALLO DELE MKD RMD RNFR RNTO MFMT, where files are taken\n\
+    AUTH PBSZ PROT, where there is TLS\n\
     Write USER anonymous and any password.";
 
 #[cfg(test)]

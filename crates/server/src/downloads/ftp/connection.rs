@@ -1,38 +1,42 @@
 //! One session: commands in, replies out; during a transfer it listens for ABOR.
 
+use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use onrush_wire::auth::{Action, Grant};
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Rights, Session, Style, passive, quoted};
 use onrush_wire::http::{Access, Entry};
-use onrush_wire::name::{shown, to_bytes};
+use onrush_wire::name::to_bytes;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use super::data::Data;
+use super::sending::{Body, Outcome, send};
+use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
 use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
-use crate::downloads::send::{abort, send_all};
-use crate::listening::close;
-use crate::remote::FilmFile;
-use crate::transfer::{Control, Policy, TransferError};
+use crate::downloads::send::To;
+use crate::tls::Tls;
+use crate::transfer::{Control, Policy};
 use crate::users::{Asked, Login, Protocol, Refusal};
 
-/// Serves a session to its end.
+/// Serves a session to its end. With `tls` it may ask to be encrypted.
 ///
 /// # Errors
 ///
 /// What broke its control connection.
 pub(super) async fn serve(
     site: &Rc<Site>,
+    tls: Option<Arc<Tls>>,
     socket: TcpStream,
-    peer: IpAddr,
+    peer: SocketAddr,
     place: &ConnectionSlot,
 ) -> io::Result<()> {
     let local = socket.local_addr()?.ip().to_canonical();
@@ -40,26 +44,38 @@ pub(super) async fn serve(
         schedule: site.settings.schedule,
         limit: place.limit().cloned(),
     };
+    let ip = peer.ip().to_canonical();
+    let session = Session::new(ip, !site.authorizer.is_open())
+        .taking_uploads(site.uploads.is_some())
+        .offering_tls(tls.is_some());
     let mut connection = Connection {
         site,
-        socket,
-        peer,
+        tls,
+        socket: ByteStream::Plain(socket),
+        peer: ip,
         local,
         policy,
         lines: Lines::default(),
         received: Vec::new(),
-        session: Session::new(peer, !site.authorizer.is_open())
-            .taking_uploads(site.uploads.is_some()),
+        session,
         login: Login::Nobody,
         data: Data::Unknown,
     };
-    connection.run().await?;
-    close(&mut connection.socket).await
+    connection.greet().await?;
+    while let End::Encrypt { has_data } = connection.run().await? {
+        connection = match connection.encrypt(peer, has_data).await {
+            Some(encrypted) => encrypted,
+            // The log has it already.
+            None => return Ok(()),
+        };
+    }
+    connection.socket.close().await
 }
 
 pub(super) struct Connection<'a> {
     pub(super) site: &'a Rc<Site>,
-    socket: TcpStream,
+    tls: Option<Arc<Tls>>,
+    socket: ByteStream,
     pub(super) peer: IpAddr,
     local: IpAddr,
     pub(super) policy: Policy,
@@ -71,53 +87,77 @@ pub(super) struct Connection<'a> {
     pub(super) data: Data,
 }
 
-/// What is sent on a data connection.
-enum Body {
-    File {
-        name: String,
-        file: FilmFile,
-        start: u64,
-        end: u64,
+/// Why no more commands are read.
+enum End {
+    Closed,
+    /// A handshake comes first; then data may have to be encrypted, too.
+    Encrypt {
+        has_data: bool,
     },
-    Text {
-        name: String,
-        text: Vec<u8>,
-    },
-}
-
-/// What became of a transfer.
-pub(super) enum Outcome {
-    /// All of it has gone, or come.
-    Done,
-    Aborted,
-    Failed(Reply),
 }
 
 impl Connection<'_> {
-    async fn run(&mut self) -> io::Result<()> {
+    async fn greet(&self) -> io::Result<()> {
         let greeting = match self.site.authorizer.is_open() {
             true => "onrush; anonymous is welcome",
             false => "onrush; log in, please",
         };
-        self.reply(&Reply::new(220, greeting)).await?;
+        self.reply(&Reply::new(220, greeting)).await
+    }
+
+    async fn run(&mut self) -> io::Result<End> {
         loop {
             let command = match self.command().await? {
-                None => return Ok(()),
+                None => return Ok(End::Closed),
                 Some(Ok(command)) => command,
                 Some(Err(reply)) => {
                     self.reply(&reply).await?;
                     if reply.code == 421 {
-                        return Ok(());
+                        return Ok(End::Closed);
                     }
                     continue;
                 }
             };
             let reply = match self.session.decide(&command) {
-                Act::Quit(reply) => return self.reply(&reply).await,
+                Act::Quit(reply) => {
+                    self.reply(&reply).await?;
+                    return Ok(End::Closed);
+                }
+                Act::Encrypt { reply, has_data } => {
+                    self.reply(&reply).await?;
+                    return Ok(End::Encrypt { has_data });
+                }
                 act => self.apply(act).await?,
             };
             self.reply(&reply).await?;
         }
+    }
+
+    /// Carries out the handshake that was asked for, and forgets what was said before it, also what
+    /// came behind AUTH at once: somebody on the way may have said it. `None` if it comes to
+    /// nothing.
+    async fn encrypt(self, peer: SocketAddr, has_data: bool) -> Option<Self> {
+        let (Some(tls), ByteStream::Plain(socket)) = (&self.tls, self.socket) else {
+            return None;
+        };
+        let stream = Box::pin(tls.accept(socket, peer)).await?;
+        let mut session = self.session;
+        session.encrypted(has_data);
+        Some(Self {
+            socket: ByteStream::Tls(Box::new(stream)),
+            session,
+            lines: Lines::default(),
+            received: Vec::new(),
+            login: Login::Nobody,
+            data: Data::Unknown,
+            ..self
+        })
+    }
+
+    /// What the next data connection is encrypted with, if it is to be.
+    pub(super) fn data_tls(&self) -> Option<Arc<Tls>> {
+        let tls = self.tls.as_ref();
+        tls.filter(|_| self.session.encrypts_data()).cloned()
     }
 
     /// The next command; `None` once the client has closed. A client that is silent for too long
@@ -152,7 +192,7 @@ impl Connection<'_> {
     /// Receives some bytes; 0 at the end.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
         loop {
-            self.socket.readable().await?;
+            poll_fn(|context| self.socket.poll_read_ready(context)).await?;
             let mut bytes = [0; 512];
             match self.socket.try_read(&mut bytes) {
                 Ok(received) => {
@@ -168,7 +208,7 @@ impl Connection<'_> {
     /// Does what a command asks for; its last reply.
     async fn apply(&mut self, act: Act) -> io::Result<Reply> {
         Ok(match act {
-            Act::Reply(reply) | Act::Quit(reply) => reply,
+            Act::Reply(reply) | Act::Quit(reply) | Act::Encrypt { reply, .. } => reply,
             Act::LogIn { user, password } => match self.log_in(user, &password).await {
                 Ok(login) => {
                     self.login = login;
@@ -301,8 +341,9 @@ impl Connection<'_> {
         let (began, time_ms) = (Instant::now(), Clock::now_ms());
         self.reply(&Reply::new(150, body.announced())).await?;
         let control = Control::default();
-        let (site, policy, peer) = (Rc::clone(self.site), self.policy.clone(), self.peer);
-        let sending = send(&site, &policy, peer, data, &body, &control);
+        let (site, policy) = (Rc::clone(self.site), self.policy.clone());
+        let data = (data, self.peer, self.data_tls());
+        let sending = send((&site, &policy), data, &body, &control);
         let outcome = self.beside_commands(sending, &control).await?;
         let line = body.line();
         let reply = match outcome {
@@ -401,7 +442,7 @@ impl Connection<'_> {
         Asked {
             protocol: Protocol::Ftp,
             peer: self.peer,
-            is_encrypted: false,
+            is_encrypted: self.socket.is_encrypted(),
             action: Action::Download,
             path,
             method: "",
@@ -464,105 +505,9 @@ impl Connection<'_> {
 
     pub(super) async fn reply(&self, reply: &Reply) -> io::Result<()> {
         let stall_time_max = self.site.settings.limits.download_stall_time_max;
-        send_all(&self.socket, &reply.to_bytes(), false, stall_time_max).await
+        let to = To::Connection(&self.socket);
+        to.send(&reply.to_bytes(), false, stall_time_max).await
     }
-}
-
-impl Body {
-    fn announced(&self) -> String {
-        match self {
-            Self::File {
-                name, start, end, ..
-            } => {
-                format!("sending {} ({} bytes) as it is", quoted(name), end - start)
-            }
-            Self::Text { name, .. } => format!("listing {}", quoted(name)),
-        }
-    }
-
-    /// For the log.
-    fn line(&self) -> String {
-        match self {
-            Self::File { name, .. } => format!("RETR /{} FTP", shown(name)),
-            Self::Text { name, .. } => format!("LIST /{} FTP", shown(name)),
-        }
-    }
-
-    fn text_bytes(&self) -> u64 {
-        match self {
-            Self::File { .. } => 0,
-            Self::Text { text, .. } => text.len() as u64,
-        }
-    }
-}
-
-/// Makes the data connection, and sends all of the body on it, or fails. Here an end of the
-/// connection is the end of the file: so one that is cut short ends with a reset.
-async fn send(
-    site: &Site,
-    policy: &Policy,
-    peer: IpAddr,
-    data: Data,
-    body: &Body,
-    control: &Control,
-) -> Outcome {
-    let socket = match data.connect(peer).await {
-        Ok(socket) => socket,
-        Err(error) => {
-            return Outcome::Failed(Reply::new(425, format!("no data connection: {error}")));
-        }
-    };
-    let cut = Cut(&socket);
-    let sent = match body {
-        Body::File {
-            file, start, end, ..
-        } => {
-            let sent = site
-                .transfers
-                .cue(file, *start..*end, &socket, policy, control)
-                .await;
-            sent.map(drop).map_err(|error| {
-                if matches!(
-                    error,
-                    TransferError::Truncated { .. } | TransferError::File { .. }
-                ) {
-                    warn!("download of {peer}: {error}");
-                }
-                Reply::new(
-                    if is_of_the_file(&error) { 451 } else { 426 },
-                    error.to_string(),
-                )
-            })
-        }
-        Body::Text { text, .. } => {
-            let stall_time_max = site.settings.limits.download_stall_time_max;
-            let sent = send_all(&socket, text, false, stall_time_max).await;
-            sent.map_err(|error| Reply::new(426, error.to_string()))
-        }
-    };
-    match sent {
-        Ok(()) => {
-            std::mem::forget(cut);
-            Outcome::Done
-        }
-        Err(reply) => Outcome::Failed(reply),
-    }
-}
-
-/// A data connection that ends with a reset, also if its transfer is dropped.
-struct Cut<'a>(&'a TcpStream);
-
-impl Drop for Cut<'_> {
-    fn drop(&mut self) {
-        abort(self.0);
-    }
-}
-
-fn is_of_the_file(error: &TransferError) -> bool {
-    matches!(
-        error,
-        TransferError::Truncated { .. } | TransferError::File { .. }
-    )
 }
 
 pub(super) fn entry_of_file(name: &str, file: &OpenFile) -> Entry {

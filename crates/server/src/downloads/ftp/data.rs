@@ -4,13 +4,17 @@
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use onrush_wire::ftp::Reply;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use crate::byte_stream::ByteStream;
 use crate::listening::PortRange;
+use crate::tls::Tls;
 
 /// How long a client may take to make its data connection, or to take ours.
 pub const DATA_TIME_MAX: Duration = Duration::from_secs(30);
@@ -52,8 +56,36 @@ impl Data {
         Err(refused)
     }
 
+    /// The connection, encrypted if there is something to do it with. The client begins the
+    /// handshake, whoever has connected.
+    ///
+    /// # Errors
+    ///
+    /// What to answer if nothing comes of it.
+    pub(super) async fn open(
+        self,
+        peer: IpAddr,
+        tls: Option<Arc<Tls>>,
+    ) -> Result<ByteStream, Reply> {
+        let connected = async {
+            let socket = self.connect(peer).await?;
+            let address = socket.peer_addr()?;
+            Ok::<_, io::Error>((socket, address))
+        };
+        let (socket, address) = connected
+            .await
+            .map_err(|error| Reply::new(425, format!("no data connection: {error}")))?;
+        let Some(tls) = tls else {
+            return Ok(ByteStream::Plain(socket));
+        };
+        match Box::pin(tls.accept_data(socket, address)).await {
+            Some(stream) => Ok(ByteStream::Tls(Box::new(stream))),
+            None => Err(Reply::new(522, "no handshake on the data connection")),
+        }
+    }
+
     /// The connection. Those that others make are closed at once, unheard (RFC 2577, section 4).
-    pub(super) async fn connect(self, peer: IpAddr) -> io::Result<TcpStream> {
+    async fn connect(self, peer: IpAddr) -> io::Result<TcpStream> {
         let connection = async {
             match self {
                 Self::Unknown => Err(io::ErrorKind::NotConnected.into()),

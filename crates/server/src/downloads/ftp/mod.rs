@@ -3,11 +3,13 @@
 
 mod connection;
 mod data;
+mod sending;
 mod store;
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::ftp::Reply;
@@ -22,9 +24,10 @@ use crate::downloads::Site;
 use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::listening::close;
+use crate::tls::Tls;
 
-/// Takes connections until it is dropped.
-pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
+/// Takes connections until it is dropped. With `tls` clients may have them encrypted.
+pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Arc<Tls>>) {
     // Inherited by every connection: a reply does not wait for the acknowledgement of the one
     // before.
     if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
@@ -32,7 +35,7 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
     }
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => admit(&site, socket, peer),
+            Ok((socket, peer)) => admit(&site, tls.as_ref(), socket, peer),
             Err(error) => {
                 warn!("accepting FTP connections: {error}; trying again in 100 ms");
                 sleep(Duration::from_millis(100)).await;
@@ -41,12 +44,12 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
     }
 }
 
-fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
+fn admit(site: &Rc<Site>, tls: Option<&Arc<Tls>>, socket: TcpStream, peer: SocketAddr) {
     let ip = peer.ip().to_canonical();
     if let Some(place) = ConnectionSlot::take(site, Protocol::Ftp, ip) {
-        let site = Rc::clone(site);
+        let (site, tls) = (Rc::clone(site), tls.cloned());
         drop(spawn_local(async move {
-            if let Err(error) = connection::serve(&site, socket, ip, &place).await {
+            if let Err(error) = connection::serve(&site, tls, socket, peer, &place).await {
                 debug!("FTP session of {peer}: {error}");
             }
             drop(place);

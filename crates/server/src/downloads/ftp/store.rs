@@ -2,8 +2,11 @@
 //! logged in as a user may ask for any of it, with the right to that.
 
 use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use onrush_wire::auth::Action;
 use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Rights, Store, quoted};
 use onrush_wire::http::{Access, Entry};
@@ -11,11 +14,14 @@ use onrush_wire::name::shown;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use super::connection::{Connection, Outcome, entry_of_file, last};
+use super::connection::{Connection, entry_of_file, last};
 use super::data::Data;
+use super::sending::Outcome;
+use crate::byte_stream::ByteStream;
 use crate::downloads::clock::Clock;
+use crate::downloads::receive::{poll_read, some_of};
 use crate::downloads::uploads::{Upload, UploadError, Wanted};
-use crate::transfer::{Control, StoreError, StoredTo};
+use crate::transfer::{Control, Pieces, Policy, StoreError, StoredTo, Transfers};
 use crate::users::{Asked, Login, Refusal};
 
 impl Connection<'_> {
@@ -137,18 +143,19 @@ impl Connection<'_> {
         let control = Control::default();
         let outcome = {
             let (to, policy) = (upload.to(None), self.policy.clone());
-            let (site, peer) = (std::rc::Rc::clone(self.site), self.peer);
+            let (site, peer, tls) = (Rc::clone(self.site), self.peer, self.data_tls());
             let receiving = async {
-                let socket = match data.connect(peer).await {
-                    Ok(socket) => socket,
-                    Err(error) => {
-                        let text = format!("no data connection: {error}");
-                        return Outcome::Failed(Reply::new(425, text));
-                    }
+                let mut stream = match data.open(peer, tls).await {
+                    Ok(stream) => stream,
+                    Err(reply) => return Outcome::Failed(reply),
                 };
-                let stored = site.transfers.store(&socket, &to, &policy, &control);
-                match stored.await {
-                    Ok(()) => Outcome::Done,
+                let stored = receive(&site.transfers, &mut stream, &to, (&policy, &control)).await;
+                match stored {
+                    Ok(()) => {
+                        // It has what it came for, whether it hears that or not.
+                        drop(stream.end().await);
+                        Outcome::Done
+                    }
                     Err(error) => Outcome::Failed(not_stored(&name, &to, &error)),
                 }
             };
@@ -239,6 +246,47 @@ impl Connection<'_> {
             Ok(_) => Reply::new(226, format!("{} is there", quoted(name))),
             Err(error) => refused(name, &error),
         })
+    }
+}
+
+/// Moves what comes on a data connection to a file, to its end.
+async fn receive(
+    transfers: &Transfers,
+    stream: &mut ByteStream,
+    to: &StoredTo,
+    (policy, control): (&Policy, &Control),
+) -> Result<(), StoreError> {
+    if let ByteStream::Plain(socket) = &*stream {
+        return transfers.store(socket, to, policy, control).await;
+    }
+    let mut sealed = Sealed {
+        stream,
+        received: Bytes::new(),
+    };
+    let pieces: &mut dyn Pieces = &mut sealed;
+    transfers.store(pieces, to, policy, control).await
+}
+
+/// What comes on a data connection that is encrypted.
+#[derive(Debug)]
+struct Sealed<'a> {
+    stream: &'a mut ByteStream,
+    received: Bytes,
+}
+
+impl Pieces for Sealed<'_> {
+    /// Nobody but the client can say there that the file ends: without its word it was cut off.
+    fn poll_piece(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
+        if self.received.is_empty() {
+            let mut received = Vec::new();
+            let bytes = ready!(poll_read(self.stream, &mut received, context))?;
+            if bytes == 0 && !self.stream.has_ended() {
+                let what = "it closed without close_notify";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, what)));
+            }
+            self.received = received.into();
+        }
+        Poll::Ready(Ok(some_of(&mut self.received, most)))
     }
 }
 

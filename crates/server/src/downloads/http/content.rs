@@ -1,19 +1,18 @@
 //! What a request carries, on its way to where it is stored: by the kernel where it is plain and of
 //! known length, else piece by piece, without its framing.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use onrush_wire::http::{Answer, Content, Discard, HEAD_BYTES_MAX};
-use tokio::io::ReadBuf;
+use onrush_wire::http::{Answer, Content, Discard};
 use tokio::time::timeout;
 
 use super::store::Incoming;
 use crate::byte_stream::ByteStream;
+use crate::downloads::receive::{poll_read, some_of};
 use crate::downloads::send::To;
 use crate::transfer::{Control, Pieces, Policy, StoreError, StoredTo, Transfers};
 
@@ -129,28 +128,4 @@ impl Pieces for Framed<'_> {
         }
         Poll::Ready(Ok(some_of(&mut self.carried, most)))
     }
-}
-
-/// Receives some bytes onto the end of `buffer`; 0 at the end. Into memory that all connections
-/// share, and from there only as much as came.
-pub(super) fn poll_read(
-    socket: &mut ByteStream,
-    buffer: &mut Vec<u8>,
-    context: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    thread_local! {
-        static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
-    }
-    RECEIVED.with_borrow_mut(|received| {
-        let mut received = ReadBuf::new(received);
-        socket.poll_read(context, &mut received).map_ok(|()| {
-            buffer.extend_from_slice(received.filled());
-            received.filled().len()
-        })
-    })
-}
-
-/// At most so many of these bytes, which are taken away there.
-pub(super) fn some_of(bytes: &mut Bytes, most: usize) -> Bytes {
-    bytes.split_to(most.min(bytes.len()))
 }

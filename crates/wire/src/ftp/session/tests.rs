@@ -84,6 +84,8 @@ fn commands_get_their_replies() {
         ("STOR a", 550),
         ("DELE a", 550),
         ("AUTH TLS", 502),
+        ("PROT P", 502),
+        ("CCC", 502),
         ("NONE", 500),
         ("RETR", 501),
         ("SIZE", 501),
@@ -109,6 +111,58 @@ fn commands_get_their_replies() {
         (501, 501)
     );
     assert_eq!(client.act("EPSV"), Act::Listen { is_extended: true });
+}
+
+#[test]
+fn a_session_is_encrypted_where_there_is_tls() {
+    let mut client = Client(Session::new("192.0.2.1".parse().unwrap(), true).offering_tls(true));
+    let features = client.0.features().to_bytes();
+    let features = String::from_utf8(features).unwrap();
+    assert!(
+        features.contains("\r\n AUTH TLS\r\n PBSZ\r\n PROT\r\n"),
+        "{features}"
+    );
+    for (line, code) in [
+        ("PBSZ 0", 503),
+        ("PROT P", 503),
+        ("CCC", 503),
+        ("AUTH", 504),
+        ("AUTH GSSAPI", 504),
+        ("USER ulla", 331),
+    ] {
+        assert_eq!(client.code(line), code, "{line}");
+    }
+    let Act::Encrypt { reply, has_data } = client.act("AUTH tls") else {
+        panic!("it is there");
+    };
+    assert_eq!((reply.code, has_data), (234, false));
+    client.0.encrypted(has_data);
+    // Whose name it was that came in the clear, nobody knows.
+    for (line, code) in [
+        ("PASS secret", 503),
+        ("AUTH TLS", 503),
+        ("PROT P", 503),
+        ("PBSZ", 501),
+        ("PBSZ -1", 501),
+        ("PBSZ 0", 200),
+        ("PROT S", 536),
+        ("PROT e", 536),
+        ("PROT X", 504),
+        ("CCC", 533),
+    ] {
+        assert_eq!(client.code(line), code, "{line}");
+        assert!(!client.0.encrypts_data(), "{line}");
+    }
+    assert!(client.code("PROT P") == 200 && client.0.encrypts_data());
+    assert!(client.code("PROT C") == 200 && !client.0.encrypts_data());
+    client.0.logged_in();
+    client.0.enter("a".to_owned());
+    client.0.encrypted(true);
+    assert!(client.0.encrypts_data());
+    assert_eq!((client.code("PWD"), client.code("PROT C")), (530, 200));
+    let old = Client::new("192.0.2.1").0.offering_tls(true);
+    let act = Client(old).act("AUTH SSL");
+    assert!(matches!(act, Act::Encrypt { has_data: true, .. }));
 }
 
 #[test]

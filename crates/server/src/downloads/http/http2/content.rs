@@ -9,8 +9,9 @@ use bytes::Bytes;
 use h2::RecvStream;
 
 use super::duplex::Meter;
-use crate::downloads::http::content::{check_end, some_of};
+use crate::downloads::http::content::check_end;
 use crate::downloads::http::store::Incoming;
+use crate::downloads::receive::some_of;
 use crate::transfer::{Control, Pieces, Policy, StoreError, StoredTo, Transfers};
 
 /// The content of one request.
