@@ -231,6 +231,14 @@ impl Section {
         }
     }
 
+    /// As it is headed in a file.
+    pub(super) fn heading(&self) -> String {
+        match self.repeated {
+            Some(_) => format!("[[{}]]", self.name),
+            None => format!("[{}]", self.name),
+        }
+    }
+
     pub(crate) fn key(&self, name: &str) -> Option<&Key> {
         self.keys.iter().find(|key| key.name == name)
     }

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{Key, Keys, Kind, NAME, Section, one_of};
 use super::nearest::nearest;
-use super::repeated::{CHANNEL, Repeated};
+use super::repeated::Repeated;
 
 /// A longer file is refused.
 pub(crate) const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -365,7 +365,7 @@ fn one_line(text: &str) -> String {
 
 /// What to say of a section that there is not.
 fn no_section(keys: &Keys, name: &str, value: &DeValue<'_>) -> String {
-    let sections = || keys.sections().iter().map(|section| section.name);
+    let sections = keys.sections();
     if !matches!(value, DeValue::Table(_) | DeValue::Array(_))
         && let Some(key) = meant(keys, name)
     {
@@ -374,14 +374,16 @@ fn no_section(keys: &Keys, name: &str, value: &DeValue<'_>) -> String {
             key.section, key.name
         );
     }
-    match nearest(name, sections()) {
-        Some(CHANNEL) => "there is no such section; did you mean [[channel]]?".to_owned(),
-        Some(section) => format!("there is no such section; did you mean [{section}]?"),
-        None => {
-            let all: Vec<_> = sections().map(|name| format!("[{name}]")).collect();
-            format!("there is no such section; write {}", one_of(&all))
-        }
+    let meant = nearest(name, sections.iter().map(|section| section.name));
+    let meant = sections.iter().find(|it| Some(it.name) == meant);
+    if let Some(section) = meant {
+        return format!(
+            "there is no such section; did you mean {}?",
+            section.heading()
+        );
     }
+    let all: Vec<_> = sections.iter().map(Section::heading).collect();
+    format!("there is no such section; write {}", one_of(&all))
 }
 
 /// What to say of a key that there is not.
@@ -401,11 +403,8 @@ fn no_key(keys: &Keys, section: &Section, name: &str) -> String {
             ),
         };
     }
-    let names: Vec<_> = section.keys.iter().map(|key| key.name.clone()).collect();
-    let names: Vec<_> = names
-        .into_iter()
-        .chain(is_named.then(|| NAME.to_owned()))
-        .collect();
+    let names = section.keys.iter().map(|key| key.name.clone());
+    let names: Vec<_> = names.chain(is_named.then(|| NAME.to_owned())).collect();
     match nearest(&plain, names.iter().map(String::as_str)) {
         Some(name) => format!("there is no such key; did you mean {name}?"),
         None => format!("there is no such key; write {}", one_of(&names)),

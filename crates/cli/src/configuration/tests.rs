@@ -51,7 +51,16 @@ const OF_KEYS: &[Planted] = &[
         (1, 2),
         &["lsiten", "did you mean [listen]?"],
     ),
-    ("[zzz]", (1, 2), &["no such section; write [library]"]),
+    (
+        "[zzz]",
+        (1, 2),
+        &[
+            "no such section; write [library]",
+            "[[library]]",
+            "[[channel]]",
+        ],
+    ),
+    ("[chanel]", (1, 2), &["did you mean [[channel]]?"]),
     (
         "burst = \"5ms\"",
         (1, 1),
