@@ -2,7 +2,7 @@
 
 use onrush_cli::embed::config_of;
 
-/// Mistakes that are told of one text, at the most, beside those between keys.
+/// Mistakes that are told of one text, at the most.
 const LINES_MAX: usize = 1000;
 
 /// Reads a text as the file of `onrush serve`.

@@ -122,7 +122,8 @@ pub(crate) fn serve_of(text: &str) -> anyhow::Result<Serve> {
     Ok(Serve::from_arg_matches(&matches)?)
 }
 
-/// All mistakes of a file and of the variables that stand beside it, in the order of their places.
+/// All mistakes of a file and of the variables that stand beside it, in the order of their places:
+/// as many as are told, the last of which says how many there are beside.
 fn mistakes(
     keys: &Keys,
     text: &str,
@@ -133,5 +134,15 @@ fn mistakes(
     let mut all = said.mistakes.clone();
     all.extend(whole::check(keys, &said));
     all.sort_by_key(|mistake| mistake.at);
+    let beside = all.len().saturating_sub(MISTAKES_MAX);
+    all.truncate(MISTAKES_MAX);
+    if let (1.., Some(last)) = (beside, all.last_mut()) {
+        let mistakes = if beside == 1 { "mistake" } else { "mistakes" };
+        let told = format!("; {beside} more {mistakes}, to be told when these are mended");
+        last.reason.push_str(&told);
+    }
     all
 }
+
+/// So many mistakes of one file are told, and how many there are beside.
+const MISTAKES_MAX: usize = 1000;

@@ -17,9 +17,6 @@ use super::repeated::Repeated;
 /// A longer file is refused.
 pub(crate) const CONFIG_BYTES_MAX: usize = 1 << 20;
 
-/// So many mistakes of one file are told, and how many there are beside.
-pub(crate) const MISTAKES_MAX: usize = 1000;
-
 /// Values that one list has at the most.
 pub(crate) const LIST_MAX: usize = 1024;
 
@@ -134,13 +131,6 @@ pub(crate) fn read<'k>(keys: &'k Keys, text: &str) -> Said<'k> {
     said.mistakes.sort_by_key(|mistake| mistake.at);
     // What is not TOML makes more of it unlike TOML.
     said.mistakes.dedup_by_key(|mistake| mistake.at);
-    let beside = said.mistakes.len().saturating_sub(MISTAKES_MAX);
-    said.mistakes.truncate(MISTAKES_MAX);
-    if let (1.., Some(last)) = (beside, said.mistakes.last_mut()) {
-        let mistakes = if beside == 1 { "mistake" } else { "mistakes" };
-        let told = format!("; {beside} more {mistakes}, to be told when these are mended");
-        last.reason.push_str(&told);
-    }
     said
 }
 
@@ -583,17 +573,5 @@ mod tests {
         assert_eq!(text_of(&path).unwrap().len(), CONFIG_BYTES_MAX);
         std::fs::write(&path, "#".repeat(CONFIG_BYTES_MAX + 1)).unwrap();
         assert!(text_of(&path).unwrap_err().to_string().contains("longer"));
-    }
-
-    #[test]
-    fn so_many_mistakes_are_told_and_no_more() {
-        for (beside, told) in [(0, ""), (1, "; 1 more mistake, "), (9, "; 9 more")] {
-            let sections = (0..MISTAKES_MAX + beside).map(|n| format!("[x{n}]\n"));
-            let found = mistakes(&sections.collect::<String>());
-            assert_eq!(found.len(), MISTAKES_MAX);
-            let (_, _, reason) = found.last().unwrap();
-            assert_eq!(reason.contains("more"), beside > 0, "{reason}");
-            assert!(reason.contains(told), "{reason}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::MISTAKES_MAX;
 use super::keys::Keys;
 use super::merge;
 use super::read::{Mistake, position};
@@ -407,6 +408,21 @@ fn a_file_of_users_that_is_none_is_told_by_its_line() {
     let found = mistakes(&Keys::new(), &text);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].reason.contains("line 1"), "{found:?}");
+}
+
+/// Also where some are of what is written, and some of how it stands to the rest.
+#[test]
+fn so_many_mistakes_are_told_and_no_more() {
+    let (names, ports) = (MISTAKES_MAX - 20, 20);
+    for (beside, told) in [(0, ""), (1, "; 1 more mistake, "), (9, "; 9 more")] {
+        let sections = (0..names + beside).map(|n| format!("[x{n}]\n"));
+        let channels = (0..=ports).map(|n| format!("[[channel]]\nname = \"c{n}\"\ninput = 5004\n"));
+        let found = mistakes(&Keys::new(), &channels.chain(sections).collect::<String>());
+        assert_eq!(found.len(), MISTAKES_MAX);
+        let reason = &found.last().unwrap().reason;
+        assert_eq!(reason.contains("more"), beside > 0, "{reason}");
+        assert!(reason.contains(told), "{reason}");
+    }
 }
 
 /// What is right is right: all of it together, with nothing said of it.
