@@ -133,7 +133,7 @@ fn ftp_programs_fetch_over_tls() {
     );
     assert!(fs::read(&to).unwrap() == whole);
     let script = format!(
-        "import ftplib, ssl, hashlib\nc = ssl.create_default_context()\nc.check_hostname = False\n\
+        "import ftplib, ssl\nc = ssl.create_default_context()\nc.check_hostname = False\n\
          c.verify_mode = ssl.CERT_NONE\nf = ftplib.FTP_TLS(context=c)\n\
          f.connect('127.0.0.1', {})\nf.login()\n\
          for protect, passive in ((f.prot_p, 1), (f.prot_c, 1), (f.prot_p, 0)):\n  \
