@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use onrush_testkit::film::{Container, film};
-use onrush_testkit::media::age;
+use onrush_testkit::media::{age, counting_mp4};
 use onrush_testkit::process::Process;
-use onrush_testkit::require_programs;
+use onrush_testkit::{require_programs, skip};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -36,6 +37,11 @@ fn site() -> Site {
     symlink("../archive/in/old.bin", films.join("other.bin")).unwrap();
     symlink(&archive, films.join("archive")).unwrap();
     symlink("../secret.ts", films.join("out.ts")).unwrap();
+    serve(media)
+}
+
+/// A server of `films` and `archive` of this folder.
+fn serve(media: TempDir) -> Site {
     let file = media.path().join("onrush.toml");
     fs::write(&file, text(media.path(), "")).unwrap();
     let mut command = Command::new(ONRUSH);
@@ -135,6 +141,29 @@ fn ffmpeg_and_curl_find_each_library_below_its_name() {
     let (_, page) = get(&site.url("films/"));
     assert!(String::from_utf8(page).unwrap().contains("a.mp4"));
     assert_eq!(get(&site.url("films")).0, "301");
+}
+
+/// A film of either has the same name, and another length.
+#[test]
+fn chromium_plays_the_films_of_each_library() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/browser");
+    if !scripts.join("node_modules/puppeteer-core").exists() {
+        return skip::record("needs `npm ci --prefix tests/browser`, as ./test does it");
+    }
+    let media = TempDir::with_prefix("onrush-libraries-").unwrap();
+    for (library, seconds) in [("films", 30), ("archive", 20)] {
+        let folder = media.path().join(library);
+        fs::create_dir(&folder).unwrap();
+        fs::copy(counting_mp4(seconds).unwrap(), folder.join("counting.mp4")).unwrap();
+        age(&folder.join("counting.mp4")).unwrap();
+    }
+    let site = serve(media);
+    let mut command = Command::new("node");
+    command.arg(scripts.join("libraries.mjs"));
+    command.args([&site.url(""), "chromium"]);
+    let (status, said) = Process::run(&mut command, Duration::from_secs(400)).unwrap();
+    assert!(status.success(), "{said}\n{}", site.server.log_tail());
 }
 
 // SPECIFICATION.md: 74
