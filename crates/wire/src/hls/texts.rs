@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::presentation::{quotable, unique};
 use super::{Presentation, Text};
+use crate::media::segments::SEGMENTS_MAX;
 
 /// How long a segment of subtitles lasts, but for the last. It may differ from those of pictures,
 /// because only films that are complete have any (section 6.2.4).
@@ -34,7 +35,8 @@ pub(super) fn media(out: &mut String, film: &Presentation<'_>) {
     }
 }
 
-/// The playlist of subtitles of a film.
+/// The playlist of subtitles of a film: no more segments than a rendition may have, though the film
+/// says that it lasts for centuries.
 #[must_use]
 pub fn text_playlist(film: &Presentation<'_>, text: &Text) -> String {
     let lasts_ms = (film.duration_ns() / 1_000_000).max(1);
@@ -44,7 +46,8 @@ pub fn text_playlist(film: &Presentation<'_>, text: &Text) -> String {
          #EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-PLAYLIST-TYPE:VOD\n"
     );
     let (version, query) = (text.version, film.query);
-    for number in 1..=lasts_ms.div_ceil(TEXT_SEGMENT_MS) {
+    let segments = lasts_ms.div_ceil(TEXT_SEGMENT_MS);
+    for number in 1..=segments.min(SEGMENTS_MAX as u64) {
         let stretch = text_stretch_ms(number);
         let ms = stretch.end.min(lasts_ms) - stretch.start;
         let (s, ms) = (ms / 1000, ms % 1000);
@@ -64,7 +67,7 @@ pub fn text_stretch_ms(number: u64) -> Range<u64> {
 mod tests {
     use super::*;
     use crate::hls::{Version, main_playlist};
-    use crate::media::segments::testing::film;
+    use crate::media::segments::testing::{film, still};
 
     #[test]
     fn subtitles_are_named_with_every_variant() {
@@ -110,6 +113,23 @@ mod tests {
              #EXTINF:60.000,\n0000000000000007/2.vtt?q\n\
              #EXTINF:10.005,\n0000000000000007/3.vtt?q\n#EXT-X-ENDLIST\n";
         assert_eq!(playlist, expected);
+    }
+
+    /// Of a file of a few bytes whose one picture lasts for 49 days.
+    #[test]
+    fn a_playlist_has_no_more_segments_than_others_may_have() {
+        let film = still(u32::MAX);
+        let film = Presentation::new(&[(&film, Version(1))], "");
+        assert!(film.duration_ns() / 1_000_000 / TEXT_SEGMENT_MS > SEGMENTS_MAX as u64);
+        let text = Text {
+            name: "text".to_owned(),
+            version: Version(7),
+            language: None,
+            label: None,
+        };
+        let playlist = text_playlist(&film, &text);
+        assert_eq!(playlist.matches("#EXTINF:60.000,\n").count(), SEGMENTS_MAX);
+        assert!(playlist.ends_with("/60000.vtt\n#EXT-X-ENDLIST\n"));
     }
 
     #[test]

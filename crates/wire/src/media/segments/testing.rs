@@ -94,6 +94,12 @@ pub(crate) fn film(seconds: usize, distance: usize) -> Segmented {
     Segmented::new(&index(vec![pictures, first, second]), true, |_| None).unwrap()
 }
 
+/// A film of one picture, which lasts so long.
+pub(crate) fn still(lasts_ms: u32) -> Segmented {
+    let track = pictures(&[(lasts_ms, 0, 9000, true)], |_| 0);
+    Segmented::new(&index(vec![track]), true, |_| None).unwrap()
+}
+
 /// What is sent of a segment of this file.
 pub(in crate::media) fn sent(segment: &Segment, file: &[u8]) -> Vec<u8> {
     let mut out = segment.head.clone();
