@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::codecs::{self, Coded};
 use super::times::{Frame, Timed, Times};
-use super::tracks::{self, Entry, KIND_AUDIO, KIND_VIDEO};
+use super::tracks::{self, Entry};
 use crate::media::packetizer::{CodecError, Parts, SAMPLE_BYTES_MAX};
 use crate::media::sampled::{LeftOut, SampleParts, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::samples::{SAMPLES_MAX, Sample, SampleError, Samples};
@@ -67,10 +67,10 @@ impl Playing {
                 }),
             }
         }
-        found.sort_by_key(|(entry, _)| match entry.kind {
-            KIND_VIDEO => 0,
-            KIND_AUDIO => 1,
-            _ => 2,
+        found.sort_by_key(|(_, coded)| match coded.codec.medium {
+            Medium::Video => 0,
+            Medium::Audio => 1,
+            Medium::Application => 2,
         });
         // Subtitles alone are nothing to play.
         if found
@@ -291,12 +291,15 @@ impl PlayingTrack {
             codec.clock_hz,
             is_reordered,
         );
-        let sound = entry.sound();
+        // What the entry calls its kind may be another than its codec's.
+        let is_video = codec.medium == Medium::Video;
+        let is_sound = codec.medium == Medium::Audio;
+        let sound = is_sound.then(|| entry.sound());
         let facts = TrackFacts {
             id: entry.number,
             language: entry.language,
             name: entry.name,
-            dimensions: entry.dimensions.filter(|_| entry.kind == KIND_VIDEO),
+            dimensions: entry.dimensions.filter(|_| is_video),
             rotation_degrees: entry.rotation_degrees,
             sound,
             ..TrackFacts::default()
@@ -314,7 +317,7 @@ impl PlayingTrack {
                 facts,
             },
             times,
-            is_video: entry.kind == KIND_VIDEO,
+            is_video,
             ended: None,
             is_refused: false,
         }

@@ -8,6 +8,7 @@ use super::*;
 use crate::media::container::{Container, Continued, Index};
 use crate::media::frame_rate::FrameRate;
 use crate::media::samples::Sample;
+use crate::media::track::Medium;
 
 /// What a scanner makes of a file that is there as a whole.
 fn read(file: &[u8]) -> Result<SampledIndex, MatroskaError> {
@@ -130,6 +131,24 @@ fn however_bytes_come_the_index_is_the_same() {
             assert_eq!(a, b, "in steps of {step}");
         }
     }
+}
+
+/// Whatever its entry calls its kind.
+#[test]
+fn a_track_is_of_the_kind_of_its_codec() {
+    let other = integer(0x83, 9);
+    let front = [track(1, AAC, &other), track(2, AVC, &other)];
+    let blocks = [
+        simple(1, 0, KEYFRAME, b"sound"),
+        simple(2, 0, KEYFRAME, &nals(&[4])),
+        simple(2, 40, 0, &nals(&[4])),
+    ];
+    let index = read(&file(&[tracks(&front), cluster(0, &blocks)])).unwrap();
+    let mediums: Vec<_> = index.sampled.iter().map(|it| it.codec.medium).collect();
+    assert_eq!(mediums, [Medium::Video, Medium::Audio], "pictures first");
+    let syncs: Vec<_> = samples(&index, 0).iter().map(|it| it.is_sync).collect();
+    assert_eq!(syncs, [true, false]);
+    assert_eq!(index.sampled[1].facts.sound, Some((8000, 1)), "by default");
 }
 
 /// Only heads are read: the bytes of frames matter to nobody.

@@ -87,8 +87,8 @@ pub(super) fn entries(tracks: &[u8]) -> Vec<Entry> {
 }
 
 impl Entry {
-    /// Moments of sound a second, and channels, if it is sound.
-    pub(super) fn sound(&self) -> Option<(u32, u32)> {
+    /// Moments of sound a second, and channels.
+    pub(super) fn sound(&self) -> (u32, u32) {
         let whole = self.sampling_hz.clamp(0.0, f64::from(u32::MAX)).round();
         #[allow(
             clippy::cast_possible_truncation,
@@ -97,7 +97,7 @@ impl Entry {
         )]
         let rate_hz = whole as u32;
         let channels = u32::try_from(self.channels).unwrap_or(0);
-        (self.kind == KIND_AUDIO).then_some((rate_hz, channels))
+        (rate_hz, channels)
     }
 
     fn read(body: &[u8]) -> Self {
