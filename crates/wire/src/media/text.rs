@@ -58,13 +58,14 @@ impl Cue {
 /// Without empty lines, which would end the cue, and without what no text needs.
 fn lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for line in text.split(['\n', '\r']).map(str::trim) {
-        let mut line = line.chars().filter(|it| !it.is_control()).peekable();
-        if line.peek().is_some() {
+    for line in text.split(['\n', '\r']) {
+        let line = line.replace(char::is_control, "");
+        let line = line.trim();
+        if !line.is_empty() {
             if !out.is_empty() {
                 out.push('\n');
             }
-            out.extend(line);
+            out += line;
         }
     }
     // An arrow would be taken for the times of another cue.
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn no_text_ends_its_cue_or_begins_another() {
-        let evil = "a\n\n00:00:01.000 --> 00:00:02.000\nb\0\r\n\r\nc";
+        let evil = "a\n\n00:00:01.000 --> 00:00:02.000\nb \0\r\n\r\n\0 \0\nc";
         let cue = Cue::new(0..1, "line:0 --> x", evil).unwrap();
         let expected = "a\n00:00:01.000 --&gt; 00:00:02.000\nb\nc";
         assert_eq!((&*cue.settings, &*cue.text), ("", expected));
