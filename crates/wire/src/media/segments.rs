@@ -223,13 +223,17 @@ impl Rendition {
         times.take(self.listed)
     }
 
-    /// How long a player's time line of it is, in ns: from 0 to the end of the last segment.
+    /// How long a player's time line of it is, in ns: from 0 to the end of the last segment; 0 while
+    /// there is none.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
-        let end = self
-            .starts
-            .get(self.listed)
-            .map_or(self.end_ticks, |it| it.ticks);
+        let end = match self.listed {
+            0 => 0,
+            listed => self
+                .starts
+                .get(listed)
+                .map_or(self.end_ticks, |it| it.ticks),
+        };
         ns(end, self.timescale)
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::testing::{Told, film, index, pictures, sent, sound};
 use super::*;
 use crate::media::Scanner;
-use crate::media::sampled::SampledTrack;
+use crate::media::sampled::{SampledIndex, SampledTrack};
 use crate::media::ts::synth;
 
 /// What is told of each sample: when it is decoded and shown, in ns from the start of the file, how
@@ -247,7 +247,7 @@ fn what_grows_has_no_segment_that_may_become_longer() {
     let cut = |count: usize| {
         let track = pictures(&told[..count], |at| at as u64 * 1000);
         let tracks = [track];
-        let of = crate::media::sampled::SampledIndex::new("Matroska", tracks, Vec::new());
+        let of = SampledIndex::new("Matroska", tracks, Vec::new());
         Segmented::new(&Index::of(of.unwrap()), false, |_| None)
     };
     assert!(cut(140).is_err(), "nothing is certain yet");
@@ -261,6 +261,24 @@ fn what_grows_has_no_segment_that_may_become_longer() {
         assert_eq!(segments[0], segments[1]);
     }
     assert_eq!(before.renditions[0].segment(3), None);
+}
+
+/// Though it begins later than at 0.
+#[test]
+fn what_has_no_segment_yet_lasts_no_time() {
+    let told: Vec<Told> = (0..400).map(|at| (40, 0, 1000, at % 50 == 0)).collect();
+    let video = pictures(&told, |at| at as u64 * 1000);
+    let mut audio = sound(&[(1024, 0, 300, true); 10], |at| {
+        2_000_000 + at as u64 * 300
+    });
+    audio.shift_ticks = 4800;
+    let of = SampledIndex::new("Matroska", [video, audio], Vec::new());
+    let film = Segmented::new(&Index::of(of.unwrap()), false, |_| None).unwrap();
+    let [video, audio] = &film.renditions[..] else {
+        panic!("pictures and sound");
+    };
+    assert_eq!((audio.segments(), audio.duration_ns()), (0, 0));
+    assert_eq!(film.duration_ns(), video.duration_ns());
 }
 
 #[test]
