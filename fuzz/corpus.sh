@@ -17,12 +17,29 @@ failed=0
 film() {
     local file=$1
     shift
-    [ ! -e "$file" ] || return 0
-    if ! ffmpeg -hide_banner -loglevel error -y \
+    made "$file" \
         -f lavfi -i testsrc=size=64x48:rate=12:duration=0.34 \
         -f lavfi -i sine=frequency=300:sample_rate=48000:duration=0.3 \
-        -pix_fmt yuv420p -b:v 40k -b:a 32k -map_metadata -1 -fflags +bitexact -flags +bitexact \
-        "$@" "$file" </dev/null; then
+        -pix_fmt yuv420p -b:v 40k -b:a 32k "$@"
+}
+
+# subtitled FILE SUBTITLES ARGUMENT...: a few pictures and a file of subtitles.
+subtitled() {
+    local file=$1 format=$2 subtitles=$3
+    shift 3
+    made "$file" \
+        -f lavfi -i testsrc=size=64x48:rate=2:duration=2 -f "$format" -i "$subtitles" \
+        -map 0 -map 1 -metadata:s:s:0 language=eng -metadata:s:s:0 title=Told \
+        -pix_fmt yuv420p -b:v 40k "$@"
+}
+
+# made FILE ARGUMENT...
+made() {
+    local file=$1
+    shift
+    [ ! -e "$file" ] || return 0
+    if ! ffmpeg -hide_banner -loglevel error -y \
+        "$@" -map_metadata -1 -fflags +bitexact -flags +bitexact "$file" </dev/null; then
         echo "ffmpeg cannot make $file" >&2
         rm -f "$file"
         failed=1
@@ -49,6 +66,7 @@ containers() {
     film mp4/ulaw.mov -vn -c:a pcm_mulaw -ar 8000
     film mp4/pcm24.mov -vn -c:a pcm_s24be -t 0.02
     film mp4/timecode.mov $H264 -an -timecode 01:00:00:00
+    subtitled mp4/timed-text.mp4 srt subtitles/srt $H264 -c:s mov_text
 
     film matroska/h264-aac.mkv $H264 -bf 2 -c:a aac
     film matroska/h264-live.mkv $H264 -c:a aac -live 1
@@ -62,6 +80,9 @@ containers() {
     film matroska/ulaw.mkv -vn -c:a pcm_mulaw -ar 8000
     film matroska/cluster.mkv $H264 -c:a aac -cluster_time_limit 80 -write_crc32 0
     film matroska/dash.webm -c:v libvpx-vp9 -an -dash 1
+    subtitled matroska/subrip.mkv srt subtitles/srt $H264 -c:s copy
+    subtitled matroska/webvtt.webm webvtt subtitles/vtt -c:v libvpx -c:s copy
+    subtitled matroska/ass.mkv ass subtitles/ass $H264 -c:s copy
 
     film ts/h264-aac.ts $H264 -bf 1 -c:a aac
     film ts/h265-ac3.ts $H265 -c:a ac3

@@ -1,14 +1,16 @@
 //! Datagrams: live streams as they arrive, and what receivers report. A transport stream is tried
-//! as a film and as a live stream.
+//! as a film and as a live stream, which is followed and cut into segments.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use onrush_wire::live::{Follower, Kind, Note, Stamper, TrainBuilder};
+use onrush_wire::media::live::LiveCutter;
 use onrush_wire::media::ts::{Packetisation, TS_PACKETS_PER_RTP_MAX};
 use onrush_wire::media::{ScanOptions, TS_PACKET_BYTES};
 use onrush_wire::rtcp::{self, Sending};
 use onrush_wire::rtp::Header;
 
+use crate::cut::{self, Told};
 use crate::file;
 use crate::memory::bounded;
 use crate::plan::BURST_NS;
@@ -59,6 +61,8 @@ fn live(input: &[u8]) {
     let mut stamper = Stamper::new(1, 0xfff0);
     let (mut left, mut now_ns, mut datagrams) = (input, 0_u64, 0_u64);
     let mut sent = Sent::default();
+    let mut cutter = LiveCutter::transport(0);
+    let (mut told, mut out, mut cut) = (Told::of(&cutter), Vec::new(), 0);
     while !left.is_empty() {
         let whole = TS_PACKET_BYTES * (1 + random.index(7));
         let bytes = match random.is_one_in(4) {
@@ -91,7 +95,14 @@ fn live(input: &[u8]) {
                 assert_eq!(Header::read(&header.to_bytes()), Some(header));
                 &[][..]
             }
-            Kind::TransportStream => &head[..],
+            Kind::TransportStream => {
+                cut += datagram.len();
+                bounded(cut::MEMORY_BYTES + 32 * input.len(), || {
+                    cutter.push_transport(datagram, now_ns, &mut out);
+                });
+                told.take(&mut out, cut, &mut random);
+                &head[..]
+            }
             Kind::Other => continue,
         };
         assert_eq!(follower.from(), Some(sender));

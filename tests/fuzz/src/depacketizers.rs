@@ -1,17 +1,19 @@
 //! What a publisher sends: a session description, and behind it frames of RTP on the channels of
-//! its tracks, as they come interleaved. They are put together to samples and cut into segments.
+//! its tracks, as they come interleaved. They are put together to samples and cut into segments,
+//! which a window keeps and lists.
 
-use onrush_wire::live::SyncRule;
-use onrush_wire::media::live::{LiveCutter, Output, PART_BYTES_MAX};
+use onrush_wire::live::{CatchUp, Reserve, SyncRule};
+use onrush_wire::media::live::LiveCutter;
 use onrush_wire::rtp::{Header, payload};
 use onrush_wire::sdp::announced;
 
+use crate::cut::{MEMORY_BYTES, Told};
 use crate::memory::bounded;
 use crate::random::Random;
 
-/// What cutting may hold beside some times what has come: packets that wait for others, the part
-/// and the segment that are written, descriptions.
-const MEMORY_BYTES: usize = 1 << 20;
+/// What is kept of a standby, for each track.
+const RESERVE_PACKETS_MAX: usize = 64;
+const RESERVE_BYTES_MAX: usize = 16 << 10;
 
 /// Between two packets, at the most, and about.
 const PAUSE_NS: u64 = 20_000_000_000;
@@ -43,7 +45,12 @@ pub fn parts(input: &[u8]) -> usize {
     // Not all formats are cut; whether a sync sample begins is asked of each.
     let mut cutter = LiveCutter::new(&tracks, 0).ok();
     let mut random = Random::of(input);
-    let mut told = cutter.as_ref().map_or_else(Told::default, Told::of);
+    let mut told = cutter.as_ref().map(Told::of);
+    let with_types = rules
+        .iter()
+        .copied()
+        .zip(tracks.iter().map(|it| it.payload_type));
+    let mut reserve = Reserve::new(with_types, RESERVE_PACKETS_MAX, RESERVE_BYTES_MAX);
     let (mut now_ns, mut taken, mut last) = (1_000_000_000, 0, 0);
     let mut out = Vec::new();
     while let [b'$', channel, high, low, rest @ ..] = frames {
@@ -58,6 +65,8 @@ pub fn parts(input: &[u8]) -> usize {
         let is_pause = random.is_one_in(64);
         now_ns += random.below(if is_pause { PAUSE_NS } else { 2 * PICTURE_NS });
         taken += packet.len();
+        reserve.push(track, packet, now_ns);
+        assert!(reserve.bytes() <= tracks.len() * RESERVE_BYTES_MAX);
         bounded(MEMORY_BYTES + 32 * input.len(), || {
             if let (Some(header), Some(payload)) = (Header::read(packet), payload(packet)) {
                 let is_other = header.timestamp != last;
@@ -77,63 +86,25 @@ pub fn parts(input: &[u8]) -> usize {
                 cutter.push(track, packet, now_ns, &mut out);
             }
         });
-        for output in out.drain(..) {
-            told.take(&output);
+        if let Some(told) = &mut told {
+            told.take(&mut out, taken, &mut random);
         }
-        assert!(
-            told.bytes <= MEMORY_BYTES + 64 * taken,
-            "{} bytes are told of {taken}",
-            told.bytes
-        );
     }
-    told.parts
+    caught_up(&mut reserve, now_ns);
+    told.map_or(0, |told| told.parts)
 }
 
-/// What was told of renditions: whether each was described, and has an open segment with parts.
-#[derive(Default)]
-struct Told {
-    renditions: Vec<(bool, bool)>,
-    is_transport: bool,
-    bytes: usize,
-    parts: usize,
-}
-
-impl Told {
-    fn of(cutter: &LiveCutter) -> Self {
-        let renditions = cutter.renditions();
-        assert!(!renditions.is_empty(), "something is cut");
-        Self {
-            is_transport: renditions.iter().any(|it| it.name == "stream"),
-            renditions: vec![(false, false); renditions.len()],
-            bytes: 0,
-            parts: 0,
+/// What was kept of a standby is sent in the order in which it came, and no sooner.
+fn caught_up(reserve: &mut Reserve, now_ns: u64) {
+    let kept = reserve.take();
+    assert!(reserve.bytes() == 0);
+    let (mut left, mut last_ns) = (kept.len(), 0);
+    let mut sending = CatchUp::new(kept, RESERVE_BYTES_MAX, now_ns);
+    for ns in [now_ns, now_ns + PICTURE_NS, 2 * now_ns] {
+        while let Some(packet) = sending.next_due(ns) {
+            assert!(packet.arrived_ns > last_ns && !packet.bytes.is_empty());
+            (last_ns, left) = (packet.arrived_ns, left - 1);
         }
     }
-
-    fn take(&mut self, output: &Output) {
-        match output {
-            Output::PartTarget(_) | Output::Target(_) => {}
-            Output::Break { rendition } => assert!(*rendition < self.renditions.len()),
-            Output::Init { rendition, init } => {
-                self.renditions[*rendition].0 = true;
-                self.bytes += init.bytes.len();
-            }
-            Output::Part { rendition, part } => {
-                let (is_described, is_open) = &mut self.renditions[*rendition];
-                assert!(
-                    *is_described || self.is_transport,
-                    "a part of what nobody knows"
-                );
-                *is_open = true;
-                assert!(!part.bytes.is_empty() && part.bytes.len() <= 2 * PART_BYTES_MAX);
-                self.bytes += part.bytes.len();
-                self.parts += 1;
-            }
-            Output::SegmentEnd { rendition } => {
-                let (_, is_open) = &mut self.renditions[*rendition];
-                assert!(*is_open, "a segment without a part");
-                *is_open = false;
-            }
-        }
-    }
+    assert!(sending.is_over() && left == 0);
 }

@@ -11,6 +11,7 @@ use onrush_wire::sdp::{Description, Extent};
 use crate::memory::bounded;
 use crate::plan::{self, BURST_NS};
 use crate::random::Random;
+use crate::segments;
 
 /// What a file of the tests' own format begins with, which no program reads.
 const TEST_MAGIC: &[u8] = b"onrtest\n";
@@ -184,6 +185,7 @@ fn check_index(index: &Index, film: &[u8], random: &mut Random) {
     for track in 0..tracks.len() {
         plan::check(index, track, film, random);
     }
+    segments::check(index, film, random);
 }
 
 /// A time within the film as a rule, and any now and then.

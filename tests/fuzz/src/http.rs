@@ -3,9 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use onrush_wire::hls;
+use onrush_wire::hls::live::Reload;
 use onrush_wire::http::{
     Access, Answer, Context, Discard, Entry, HEAD_BYTES_MAX, HeadScanner, Listing, LogFormat,
-    Method, Piece, RANGES_MAX, Request, Resource, Status, Target, Validators, skip_empty_lines,
+    Method, Piece, RANGES_MAX, Request, Resource, Status, StoredPart, Target, Validators,
+    skip_empty_lines,
 };
 
 use crate::memory::bounded;
@@ -164,8 +167,21 @@ fn answer(request: &Request<'_>) {
     assert_answer(&file, is_head);
     let texts = |it: &&Piece| matches!(it, Piece::Text(_));
     assert!(file.pieces.iter().filter(texts).count() <= RANGES_MAX + 2);
+    if let Ok(part) = StoredPart::of(request) {
+        assert!(part.end.is_none_or(|end| part.start <= end));
+        assert!(
+            part.total
+                .is_none_or(|total| part.end.is_some_and(|end| end <= total))
+        );
+    }
+    if let Ok(reload) = Reload::parse(request.query) {
+        assert!(request.query.is_some() || reload == Reload::default());
+    }
     if let Target::Path { name, .. } = &request.target {
         assert_path(name);
+        if let Some((film, _)) = hls::parse(name) {
+            assert!(!film.is_empty() && name.starts_with(film));
+        }
         let path = format!("/{}/", onrush_wire::http::in_url(name));
         assert_answer(&Answer::moved(&path, request.query, &context), is_head);
         let entry = Entry {

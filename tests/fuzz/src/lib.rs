@@ -14,6 +14,7 @@ pub mod random;
 mod auth;
 mod cluster;
 mod config;
+mod cut;
 mod datagrams;
 mod file;
 mod ftp;
@@ -23,9 +24,12 @@ mod incoming;
 mod lock;
 mod mikey;
 mod plan;
+mod playlist;
 mod rtsp;
 mod saved;
 mod sdp;
+mod segments;
+mod subtitles;
 mod tls;
 
 /// One thing that is fuzzed.
@@ -40,7 +44,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target {
         name: "mp4",
         run: file::check,
@@ -55,6 +59,11 @@ pub const TARGETS: [Target; 20] = [
         name: "ts",
         run: datagrams::transport_stream,
         mutate: mutate::ts,
+    },
+    Target {
+        name: "subtitles",
+        run: subtitles::check,
+        mutate: mutate::text,
     },
     Target {
         name: "packetizers",

@@ -373,7 +373,7 @@ pub fn ts(data: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// What requests are made of, configurations, and what nodes of a cluster say.
-const WORDS: [&str; 99] = [
+const WORDS: [&str; 108] = [
     "OPTIONS ",
     "DESCRIBE ",
     "SETUP ",
@@ -473,6 +473,15 @@ const WORDS: [&str; 99] = [
     "&avoid=node-2",
     "&lease=7",
     "&node=node-3",
+    "00:00:01,000 --> 00:00:02,000\n",
+    "01:00.000 --> 02:00.000 line:0\n",
+    " --> ",
+    "\n\n",
+    "{\\i1}",
+    "</i>",
+    "[Events]\nFormat: Start, End, Text\n",
+    "Dialogue: 0:00:01.00,0:00:02.00,",
+    "\\N",
 ];
 
 /// Requests: lines, words and numbers.

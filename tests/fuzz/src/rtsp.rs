@@ -9,7 +9,7 @@ use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
     AskedRange, Channels, Decoder, Event, Group, Intent, Known, Limits, LowerTransport, Refused,
     Reply, Request, RtpInfo, Served, ServedAt, SessionId, State, TUNNEL_COOKIE_BYTES_MAX,
-    Transport, Units,
+    Transport, TunnelDecoder, Units,
 };
 
 use crate::memory::bounded;
@@ -44,6 +44,12 @@ pub(crate) fn check(input: &[u8]) {
     let pieces = decoded(input, |left| random.piece(left));
     let bytes = decoded(input, |_| 1);
     assert_eq!(pieces, bytes, "how bytes come together makes a difference");
+    let tunnels = [
+        tunnelled(input, |left| random.piece(left)),
+        tunnelled(input, |_| 1),
+    ];
+    assert_eq!(tunnels[0], tunnels[1], "the same in a tunnel");
+    assert!(tunnels[0].0.len() <= input.len() / 4 * 3);
     for received in &bytes {
         match received {
             Ok(Event::Request(request)) => answer(request),
@@ -55,6 +61,19 @@ pub(crate) fn check(input: &[u8]) {
             Err(refused) => check_reply(&refused.reply(), refused.cseq),
         }
     }
+}
+
+/// What a tunnel carries, as text, is the same however it is cut.
+fn tunnelled(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> (Vec<u8>, bool) {
+    let (mut decoder, mut out, mut left) = (TunnelDecoder::default(), Vec::new(), input);
+    while !left.is_empty() {
+        let some;
+        (some, left) = left.split_at(piece(left.len()));
+        if decoder.push(some, &mut out).is_err() {
+            return (out, false);
+        }
+    }
+    (out, true)
 }
 
 type Received = Vec<Result<Event, Refused>>;

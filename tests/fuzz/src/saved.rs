@@ -6,6 +6,7 @@ use crate::file;
 use crate::memory::bounded;
 use crate::plan;
 use crate::random::Random;
+use crate::segments;
 
 /// What an index of some bytes may hold beside some times as many.
 const MEMORY_BYTES: usize = 1 << 20;
@@ -57,6 +58,7 @@ fn restored(saved: &[u8], random: &mut Random) -> bool {
     for track in 0..index.tracks().len() {
         plan::check(&index, track, &[], random);
     }
+    segments::check(&index, &[], random);
     let again = index.save().expect("what was saved can be saved");
     assert!(Index::restore(&again).is_ok());
     true

@@ -19,7 +19,7 @@ const GROUP_RUNS_EACH: u64 = 10;
 const CHANGES_MAX: u64 = 6;
 
 /// Bytes of all seeds, which are in the tree.
-const SEEDS_BYTES_MAX: usize = 300 << 10;
+const SEEDS_BYTES_MAX: usize = 320 << 10;
 
 fn seeds(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
@@ -85,6 +85,11 @@ fn matroska_keeps_its_promises() {
 #[test]
 fn transport_streams_keep_their_promises() {
     replay("ts");
+}
+
+#[test]
+fn subtitles_keep_their_promises() {
+    replay("subtitles");
 }
 
 #[test]

@@ -1,0 +1,5 @@
+//! Fuzzes the target `subtitles`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("subtitles");
