@@ -15,7 +15,7 @@ use std::ops::Range;
 pub use file::of_file;
 pub use track::TextTrack;
 
-/// Bytes of a file of subtitles at the most.
+/// Bytes of a file of subtitles at the most, and of what a track's cues say.
 pub const TEXT_BYTES_MAX: u64 = 2 << 20;
 
 /// Cues of one language at the most; what follows is left out.

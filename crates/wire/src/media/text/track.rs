@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::sample;
-use super::{CUE_BYTES_MAX, CUES_MAX, Cue, ordered};
+use super::{CUE_BYTES_MAX, CUES_MAX, Cue, TEXT_BYTES_MAX, ordered};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::text::TextKind;
 use crate::media::container::Index;
@@ -62,7 +62,9 @@ impl TextTrack {
         name.filter(|it| !it.is_empty() && !it.ends_with("Handler"))
     }
 
-    /// The cues that are shown in a stretch of the film. `read` gives bytes of the file.
+    /// The cues that are shown in a stretch of the film: no more than [`CUES_MAX`], nor than have
+    /// [`TEXT_BYTES_MAX`] of text, though the samples of a small file may be many and the same.
+    /// `read` gives bytes of the file.
     pub fn cues(
         &self,
         stretch_ms: &Range<u64>,
@@ -70,7 +72,7 @@ impl TextTrack {
     ) -> Vec<Cue> {
         let samples = &self.of.samples;
         let all = samples.walk(0..samples.len().min(CUES_MAX));
-        let mut cues = Vec::new();
+        let (mut cues, mut text_bytes) = (Vec::new(), 0);
         for (at, lasts) in all {
             let ticks = at.decode_ticks.saturating_add(at.composition_ticks);
             let start_ms = self.ms(ticks);
@@ -105,7 +107,12 @@ impl TextTrack {
                 },
             };
             let whole = [&self.of.prefix, inside].concat();
-            cues.extend(sample::cues(self.kind, &whole, &(start_ms..end_ms)));
+            let more = sample::cues(self.kind, &whole, &(start_ms..end_ms));
+            text_bytes += more.iter().map(|it| it.text.len() as u64).sum::<u64>();
+            cues.extend(more);
+            if cues.len() >= CUES_MAX || text_bytes > TEXT_BYTES_MAX {
+                break;
+            }
         }
         ordered(cues)
     }
@@ -128,6 +135,56 @@ fn duration(bytes: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media::segments::testing::pictures;
+
+    /// What is read of a track whose samples, of so many bytes, lie at one place; how often.
+    fn cues(
+        kind: TextKind,
+        samples: usize,
+        mut sample: impl FnMut(usize) -> Vec<u8>,
+    ) -> (Vec<Cue>, usize) {
+        let bytes = u32::try_from(sample(0).len()).unwrap();
+        let track = TextTrack {
+            of: Arc::new(pictures(&vec![(40, 0, bytes, true); samples], |_| 0)),
+            kind,
+            unit_ns: 1_000_000,
+        };
+        let mut reads = 0;
+        let cues = track.cues(&(0..u64::MAX), |_| {
+            reads += 1;
+            Some(sample(reads))
+        });
+        (cues, reads)
+    }
+
+    #[test]
+    fn a_track_says_no_more_than_a_file_may() {
+        // Each `&` becomes five bytes.
+        let sample = |number: usize| {
+            [
+                b"\x0f\xfe",
+                format!("{number:04}").as_bytes(),
+                &[b'&'; 4090],
+            ]
+            .concat()
+        };
+        let (cues, reads) = cues(TextKind::Timed, CUES_MAX, sample);
+        let bytes: usize = cues.iter().map(|it| it.text.len()).sum();
+        let most = usize::try_from(TEXT_BYTES_MAX).unwrap();
+        assert!((most..most + 5 * 4096).contains(&bytes), "{bytes}");
+        assert_eq!(reads, cues.len());
+    }
+
+    #[test]
+    fn a_track_has_no_more_cues_than_there_may_be() {
+        let cue = |number: usize| {
+            let text = format!("{number:08}");
+            [&b"\0\0\0\x18vttc\0\0\0\x10payl"[..], text.as_bytes()].concat()
+        };
+        let sample = |number: usize| (0..100).flat_map(|at| cue(100 * number + at)).collect();
+        let (cues, reads) = cues(TextKind::BoxedWebVtt, CUES_MAX, sample);
+        assert_eq!((cues.len(), reads), (CUES_MAX, CUES_MAX / 100));
+    }
 
     #[test]
     fn a_duration_is_read_behind_a_block() {
