@@ -36,6 +36,7 @@ pub(crate) fn assert_playlist(text: &str) -> u64 {
             target_s = seconds.parse().expect("whole seconds");
         } else if let Some(seconds) = value("#EXTINF:") {
             let us = us(seconds.strip_suffix(',').expect("no title"));
+            assert!(us > 0, "{line}");
             assert!(
                 (us + 500_000) / 1_000_000 <= target_s,
                 "{line} is beyond {target_s} s"

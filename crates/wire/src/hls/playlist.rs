@@ -58,7 +58,7 @@ pub fn picture_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> Opti
     for picture in &pictures {
         let start_us = us(end_ticks, rendition.timescale);
         end_ticks += picture.lasts_ticks;
-        let lasts = seconds(us(end_ticks, rendition.timescale) - start_us);
+        let lasts = seconds((us(end_ticks, rendition.timescale) - start_us).max(1));
         let number = picture.number;
         line(&mut out, format_args!("#EXTINF:{lasts},"));
         match picture.part {
@@ -301,10 +301,12 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("a string takes all");
 }
 
-/// So many ticks in microseconds.
+/// So many ticks in microseconds; no more than other times, which are in nanoseconds, can tell: those
+/// of a file may be of centuries.
 fn us(ticks: i64, timescale: u32) -> u64 {
+    const US_MAX: u64 = u64::MAX / 1000;
     let us = i128::from(ticks.max(0)) * 1_000_000 / i128::from(timescale.max(1));
-    u64::try_from(us).unwrap_or(u64::MAX)
+    u64::try_from(us).unwrap_or(US_MAX).min(US_MAX)
 }
 
 fn seconds(us: u64) -> String {

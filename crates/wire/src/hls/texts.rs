@@ -67,7 +67,7 @@ pub fn text_stretch_ms(number: u64) -> Range<u64> {
 mod tests {
     use super::*;
     use crate::hls::{Version, main_playlist};
-    use crate::media::segments::testing::{film, still};
+    use crate::media::segments::testing::{film, stills};
 
     #[test]
     fn subtitles_are_named_with_every_variant() {
@@ -118,7 +118,7 @@ mod tests {
     /// Of a file of a few bytes whose one picture lasts for 49 days.
     #[test]
     fn a_playlist_has_no_more_segments_than_others_may_have() {
-        let film = still(u32::MAX);
+        let film = stills(1, u32::MAX);
         let film = Presentation::new(&[(&film, Version(1))], "");
         assert!(film.duration_ns() / 1_000_000 / TEXT_SEGMENT_MS > SEGMENTS_MAX as u64);
         let text = Text {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::hls::Version;
 use crate::media::segments::Segmented;
-use crate::media::segments::testing::film;
+use crate::media::segments::testing::{film, stills};
 use crate::media::ts::synth;
 use crate::media::{ScanOptions, Scanner};
 
@@ -459,6 +459,22 @@ fn durations_add_up_to_that_of_the_film() {
         let frame = 1024.0 / 48_000.0;
         assert!((601.0..601.0 + frame).contains(&(sum + 1e-6)), "{sum}");
     }
+}
+
+/// Times of a file may be beyond those that 64 bits of nanoseconds tell.
+#[test]
+fn playlists_of_centuries_keep_the_rules() {
+    let film = stills(6000, u32::MAX);
+    let lasts_s = u64::from(u32::MAX) / 1000 * 6000;
+    assert!(lasts_s > u64::MAX / 1_000_000_000);
+    let film = of(&film);
+    check(
+        "centuries",
+        &media_playlist(&film, &film.renditions[0]),
+        &MEDIA,
+    );
+    let text = picture_playlist(&film, &film.renditions[0]).unwrap();
+    check("pictures of centuries", &text, &MEDIA);
 }
 
 #[test]

@@ -94,9 +94,9 @@ pub(crate) fn film(seconds: usize, distance: usize) -> Segmented {
     Segmented::new(&index(vec![pictures, first, second]), true, |_| None).unwrap()
 }
 
-/// A film of one picture, which lasts so long.
-pub(crate) fn still(lasts_ms: u32) -> Segmented {
-    let track = pictures(&[(lasts_ms, 0, 9000, true)], |_| 0);
+/// A film of so many pictures, each of which lasts so long.
+pub(crate) fn stills(count: usize, lasts_ms: u32) -> Segmented {
+    let track = pictures(&vec![(lasts_ms, 0, 9000, true); count], |_| 0);
     Segmented::new(&index(vec![track]), true, |_| None).unwrap()
 }
 
