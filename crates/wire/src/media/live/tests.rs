@@ -106,15 +106,19 @@ impl Sender {
         for of_second in 0..25 {
             self.picture(self.frame, has_sync && of_second == 0);
             self.frame += 1;
-            let until = self.frame * 1920 / 1024;
-            let from = (self.frame - 1) * 1920 / 1024;
-            for frame in (from..until).filter(|_| has_sound) {
-                let payload = [&[0, 16, 0, 5 << 3][..], &[1, 2, 3, 4, 5]].concat();
-                let timestamp = ticks(frame * 1024);
-                let packet = packet(self.number(1), timestamp, true, &payload);
-                let now_ns = 1_000_000_000 + self.frame * 40_000_000;
-                self.cutter.push(1, &packet, now_ns, &mut self.out);
+            if has_sound {
+                self.sound(self.frame);
             }
+        }
+    }
+
+    /// The frames of sound that begin while the picture before this one is shown.
+    fn sound(&mut self, picture: u64) {
+        for frame in (picture - 1) * 1920 / 1024..picture * 1920 / 1024 {
+            let payload = [&[0, 16, 0, 5 << 3][..], &[1, 2, 3, 4, 5]].concat();
+            let packet = packet(self.number(1), ticks(frame * 1024), true, &payload);
+            let now_ns = 1_000_000_000 + picture * 40_000_000;
+            self.cutter.push(1, &packet, now_ns, &mut self.out);
         }
     }
 
@@ -175,6 +179,31 @@ fn a_stream_without_sync_samples_is_cut_all_the_same() {
     assert!(segments.iter().all(|(ms, _)| *ms <= 12_000), "{segments:?}");
     assert!(segments.len() >= 24 && !segments[1].1, "{segments:?}");
     assert_eq!(sender.count(|it| *it == Output::Target(12)), 1);
+}
+
+/// While pictures stall, sound goes on, and its segment is the first that is long.
+#[test]
+fn no_segment_is_longer_than_the_target_when_pictures_come_late() {
+    let mut sender = Sender::new(&[pictures(), sound()]);
+    sender.second(true, true);
+    (26..=250).for_each(|picture| sender.sound(picture));
+    (1..10).for_each(|second| sender.second(second % 2 == 0, false));
+    (10..20).for_each(|second| sender.second(second % 2 == 0, true));
+    let targets = sender.out.iter().filter_map(|output| match output {
+        Output::Target(seconds) => Some(*seconds),
+        _ => None,
+    });
+    let targets: Vec<_> = targets.collect();
+    for of in [0, 1] {
+        let segments = sender.segments(of);
+        assert!(segments.len() >= 4, "{segments:?}");
+        let longest_s = segments.iter().map(|(ms, _)| (ms + 500) / 1000).max();
+        assert!(
+            longest_s <= targets.first().copied(),
+            "{segments:?} of {targets:?}"
+        );
+    }
+    assert_eq!(targets, [8]);
 }
 
 #[test]

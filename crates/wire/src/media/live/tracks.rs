@@ -363,16 +363,44 @@ impl TracksCutter {
         if ends || is_new || track.lane.must_end(&sample, lasts, lengths) {
             let is_first = track.lane.ticks() == 0;
             if !is_first {
-                decide_target(&mut self.target_s, &track.lane, out);
-                track.lane.end_segment(out);
-                self.ends.push_back((track.lane.ns(sample.shown), is_new));
-                if is_new {
-                    track.lane.break_off();
-                }
+                self.decide_target(out);
+                self.end_pictures(number, sample.shown, is_new, out);
             }
         }
-        let lengths = lengths_of(track, self.part_us, self.target_s);
-        track.lane.push(sample, lasts, lengths, out);
+        self.add(number, sample, lasts, out);
+    }
+
+    /// Ends a segment of pictures where this one is shown, and says so to sound.
+    fn end_pictures(&mut self, number: usize, shown: i64, is_break: bool, out: &mut Vec<Output>) {
+        let Some(track) = self.tracks[number].as_mut() else {
+            return;
+        };
+        track.lane.end_segment(out);
+        self.ends.push_back((track.lane.ns(shown), is_break));
+        if is_break {
+            track.lane.break_off();
+        }
+    }
+
+    /// Puts a sample behind those of its segment.
+    fn add(&mut self, number: usize, sample: LiveSample, lasts: i64, out: &mut Vec<Output>) {
+        if let Some(track) = self.tracks[number].as_mut() {
+            let lengths = lengths(&track.lane, self.part_us, self.target_s);
+            track.lane.push(sample, lasts, lengths, out);
+        }
+    }
+
+    /// The first segment says how long all are (RFC 8216bis, section 4.4.3.1: it never changes), or
+    /// one that is longer by then: sound goes on while pictures are late.
+    fn decide_target(&mut self, out: &mut Vec<Output>) {
+        if self.target_s.is_none() {
+            let lanes = self.tracks.iter().flatten().map(|track| &track.lane);
+            let longest_ns = lanes.map(|lane| lane.ns(lane.ticks())).max();
+            let rounded = longest_ns.unwrap_or(0).saturating_add(500_000_000) / 1_000_000_000;
+            let seconds = u64::try_from(rounded).unwrap_or(0).max(TARGET_S_MIN);
+            self.target_s = Some(seconds);
+            out.push(Output::Target(seconds));
+        }
     }
 
     /// Gives sound as far as pictures have come; with `all` what waits.
@@ -434,16 +462,15 @@ impl TracksCutter {
         let is_alone = self.pictures.is_none();
         let lengths = lengths(&track.lane, self.part_us, self.target_s);
         let must_end = track.lane.must_end(&sample, lasts, lengths);
-        if must_end || is_alone && is_long(&track.lane) {
-            if is_alone {
-                decide_target(&mut self.target_s, &track.lane, out);
-            }
-            track.lane.end_segment(out);
-        }
         let is_first = !std::mem::replace(&mut track.is_told, true);
         sample.init = track.init.clone().filter(|_| is_first);
-        let lengths = lengths_of(track, self.part_us, self.target_s);
-        track.lane.push(sample, lasts, lengths, out);
+        if must_end || is_alone && is_long(&track.lane) {
+            self.decide_target(out);
+            if let Some(track) = self.tracks[number].as_mut() {
+                track.lane.end_segment(out);
+            }
+        }
+        self.add(number, sample, lasts, out);
     }
 
     /// Ends all that is open; what comes begins anew.
@@ -470,11 +497,11 @@ impl TracksCutter {
             self.frame(number, sample, lasts, at_ns, out);
         }
         self.ends.clear();
-        for (number, track) in self.tracks.iter_mut().enumerate() {
-            let Some(track) = track else { continue };
-            if self.pictures.or(self.sound) == Some(number) && track.lane.ticks() > 0 {
-                decide_target(&mut self.target_s, &track.lane, out);
-            }
+        let mut lanes = self.tracks.iter().flatten().map(|track| &track.lane);
+        if lanes.any(|lane| lane.ticks() > 0) {
+            self.decide_target(out);
+        }
+        for track in self.tracks.iter_mut().flatten() {
             track.lane.end_segment(out);
             track.lane.break_off();
             (track.extended, track.shown) = (None, None);
@@ -534,22 +561,8 @@ fn lengths(lane: &Lane, part_us: Option<u64>, target_s: Option<u64>) -> Lengths 
     }
 }
 
-fn lengths_of(track: &TrackCut, part_us: Option<u64>, target_s: Option<u64>) -> Lengths {
-    lengths(&track.lane, part_us, target_s)
-}
-
 fn is_long(lane: &Lane) -> bool {
     lane.ticks() >= ticks(SEGMENT_US_MIN, lane.timescale)
-}
-
-/// The first segment says how long all are (RFC 8216bis, section 4.4.3.1: it never changes).
-fn decide_target(target_s: &mut Option<u64>, lane: &Lane, out: &mut Vec<Output>) {
-    if target_s.is_none() {
-        let rounded = (lane.ns(lane.ticks()) + 500_000_000) / 1_000_000_000;
-        let seconds = u64::try_from(rounded).unwrap_or(0).max(TARGET_S_MIN);
-        *target_s = Some(seconds);
-        out.push(Output::Target(seconds));
-    }
 }
 
 /// How long parts are: as long as meant, or as one picture, if those are so rare.
