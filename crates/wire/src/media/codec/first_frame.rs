@@ -1,6 +1,7 @@
 //! Decoder configurations that a container does not have, made of what a track's first frame says.
 
 use super::bit_reader::BitReader;
+use super::{ac3, eac3};
 use crate::media::packetizer::CodecError;
 
 /// Bytes of a first frame that are enough for all of these.
@@ -131,16 +132,11 @@ fn vp9_matrix(space: u32) -> u8 {
 ///
 /// If it is none of AC-3.
 pub(in crate::media) fn ac3(frame: &[u8]) -> Result<Vec<u8>, CodecError> {
-    let mut bits = BitReader::new("AC-3", frame);
-    if bits.take(16)? != 0x0b77 {
-        return Err(bits.error("the first frame does not begin with its sync word"));
-    }
+    ac3::FrameHeader::parse(frame)?;
+    let mut bits = ac3::after_sync_word("AC-3", frame)?;
     bits.skip(16)?;
     let (rate, size) = (bits.take(2)?, bits.take(6)?);
     let (id, mode, channels) = (bits.take(5)?, bits.take(3)?, bits.take(3)?);
-    if id > 10 {
-        return Err(bits.error("the first frame is of another kind"));
-    }
     if channels & 1 == 1 && channels != 1 {
         bits.skip(2)?;
     }
@@ -171,21 +167,15 @@ pub(in crate::media) fn ac3(frame: &[u8]) -> Result<Vec<u8>, CodecError> {
 /// If it is none of E-AC-3.
 pub(in crate::media) fn eac3(frame: &[u8], rate_hz: u32) -> Result<Vec<u8>, CodecError> {
     const BLOCKS: [u32; 4] = [1, 2, 3, 6];
-    let mut bits = BitReader::new("E-AC-3", frame);
-    if bits.take(16)? != 0x0b77 {
-        return Err(bits.error("the first frame does not begin with its sync word"));
-    }
+    eac3::FrameHeader::parse(frame)?;
+    let mut bits = ac3::after_sync_word("E-AC-3", frame)?;
     bits.skip(5)?;
     let (size, rate, blocks) = (bits.take(11)?, bits.take(2)?, bits.take(2)?);
     let (channels, low, id) = (bits.take(3)?, bits.take(1)?, bits.take(5)?);
-    if !(11..=16).contains(&id) {
-        return Err(bits.error("the first frame is of another kind"));
+    if rate == 3 {
+        return Err(bits.error("frames of half a sampling frequency have no configuration"));
     }
-    let blocks = if rate == 3 {
-        6
-    } else {
-        BLOCKS[blocks as usize]
-    };
+    let blocks = BLOCKS[blocks as usize];
     let kbps = (size + 1) * 16 * (rate_hz / 100) / (blocks * 256 * 10);
     let packed = [
         (kbps.min(0x1fff), 13),
@@ -254,6 +244,12 @@ mod tests {
         let frame = [0x0b, 0x77, 0, 0, 0x14, 0x40, 0x43, 0xe1, 0];
         assert_eq!(ac3(&frame).unwrap(), [0x10, 0x11, 0x40]);
         assert!(ac3(&[0; 9]).is_err());
+        // A sampling frequency and a size that no frame has.
+        for reserved in [0xd4, 38] {
+            let mut frame = frame;
+            frame[4] = reserved;
+            assert!(ac3(&frame).is_err(), "{reserved:#x}");
+        }
         testing::break_configuration(&frame, |broken| drop(ac3(broken)));
     }
 
@@ -266,6 +262,12 @@ mod tests {
             [0x06, 0x00, 0x20, 0x04, 0x00]
         );
         assert!(eac3(&[0; 9], 48_000).is_err());
+        // Of half a frequency, and of none.
+        for reserved in [0xc6, 0xf6] {
+            let mut frame = frame;
+            frame[4] = reserved;
+            assert!(eac3(&frame, 48_000).is_err(), "{reserved:#x}");
+        }
         testing::break_configuration(&frame, |broken| drop(eac3(broken, 48_000)));
     }
 }
