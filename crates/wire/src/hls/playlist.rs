@@ -44,8 +44,12 @@ pub fn media_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> String
 pub fn picture_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> Option<String> {
     let (version, query, rendition) = (rendition.version, film.query, rendition.of);
     let pictures = rendition.pictures();
-    let lasts = pictures.iter().map(|it| it.lasts_ticks);
-    let longest_us = us(lasts.clone().max()?, rendition.timescale);
+    let ends = pictures.iter().scan(0_i64, |end_ticks, picture| {
+        *end_ticks = end_ticks.saturating_add(picture.lasts_ticks);
+        Some(*end_ticks)
+    });
+    let lasts_us = between(ends, rendition.timescale);
+    let longest_us = *lasts_us.iter().max()?;
     let protocol = version_of(rendition.format()).max(PICTURES_VERSION);
     let mut out = head(protocol, longest_us, film.is_complete);
     out += "#EXT-X-I-FRAMES-ONLY\n";
@@ -54,12 +58,8 @@ pub fn picture_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> Opti
         None => format!("{version}/init.mp4{query}\""),
     };
     line(&mut out, format_args!("#EXT-X-MAP:URI=\"{map}"));
-    let mut end_ticks = 0;
-    for picture in &pictures {
-        let start_us = us(end_ticks, rendition.timescale);
-        end_ticks += picture.lasts_ticks;
-        let lasts = seconds((us(end_ticks, rendition.timescale) - start_us).max(1));
-        let number = picture.number;
+    for (picture, lasts_us) in pictures.iter().zip(lasts_us) {
+        let (number, lasts) = (picture.number, seconds(lasts_us));
         line(&mut out, format_args!("#EXTINF:{lasts},"));
         match picture.part {
             Some(part) => line(
@@ -236,7 +236,9 @@ fn shape(out: &mut String, of: &Rendition) {
 
 fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> String {
     let query = film.query;
-    let longest_us = rendition.longest_ns().div_ceil(1000);
+    let ends = rendition.times().map(|(start, lasts)| start + lasts);
+    let lasts_us = between(ends, rendition.timescale);
+    let longest_us = lasts_us.iter().max().copied().unwrap_or(0);
     let protocol = version_of(rendition.format());
     let mut out = head(protocol, longest_us, film.is_complete);
     if rendition.is_independent {
@@ -252,16 +254,12 @@ fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> S
         }
         Format::Ts => "ts",
     };
-    // What is rounded adds up to what it is in all; the first counts from the beginning on.
-    let mut start_us = 0;
-    for (number, (start, lasts)) in (1_u64..).zip(rendition.times()) {
-        let end_us = us(start + lasts, rendition.timescale);
-        let lasts = seconds(end_us.saturating_sub(start_us).max(1));
+    for (number, lasts_us) in (1_u64..).zip(lasts_us) {
+        let lasts = seconds(lasts_us);
         line(
             &mut out,
             format_args!("#EXTINF:{lasts},\n{folder}/{number}.{ending}{query}"),
         );
-        start_us = end_us;
     }
     end(&mut out, film.is_complete);
     out
@@ -299,6 +297,18 @@ fn end(out: &mut String, is_complete: bool) {
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("a string takes all");
+}
+
+/// How long each lasts, in microseconds, of those that end there; the first counts from the beginning
+/// on. What is rounded adds up to what it is in all, and none lasts no time.
+fn between(ends: impl Iterator<Item = i64>, timescale: u32) -> Vec<u64> {
+    let lengths = ends.scan(0_u64, |start_us, end| {
+        let end_us = us(end, timescale);
+        let lasts_us = end_us.saturating_sub(*start_us).max(1);
+        *start_us = end_us;
+        Some(lasts_us)
+    });
+    lengths.collect()
 }
 
 /// So many ticks in microseconds; no more than other times, which are in nanoseconds, can tell: those

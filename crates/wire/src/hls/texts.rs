@@ -118,7 +118,7 @@ mod tests {
     /// Of a file of a few bytes whose one picture lasts for 49 days.
     #[test]
     fn a_playlist_has_no_more_segments_than_others_may_have() {
-        let film = stills(1, u32::MAX);
+        let film = stills(1000, &[u32::MAX]);
         let film = Presentation::new(&[(&film, Version(1))], "");
         assert!(film.duration_ns() / 1_000_000 / TEXT_SEGMENT_MS > SEGMENTS_MAX as u64);
         let text = Text {

@@ -461,10 +461,20 @@ fn durations_add_up_to_that_of_the_film() {
     }
 }
 
+/// The second picture lasts 1,499,999.7 us, and ends 1,500,000 us behind the first, both rounded.
+#[test]
+fn what_is_rounded_is_not_beyond_the_target() {
+    let film = stills(3_000_000, &[3_000_001, 4_499_999, 3_000_000]);
+    let film = of(&film);
+    let text = picture_playlist(&film, &film.renditions[0]).unwrap();
+    assert!(text.contains("#EXTINF:1.500000,\n"), "{text}");
+    check("pictures", &text, &MEDIA);
+}
+
 /// Times of a file may be beyond those that 64 bits of nanoseconds tell.
 #[test]
 fn playlists_of_centuries_keep_the_rules() {
-    let film = stills(6000, u32::MAX);
+    let film = stills(1000, &[u32::MAX; 6000]);
     let lasts_s = u64::from(u32::MAX) / 1000 * 6000;
     assert!(lasts_s > u64::MAX / 1_000_000_000);
     let film = of(&film);

@@ -94,9 +94,11 @@ pub(crate) fn film(seconds: usize, distance: usize) -> Segmented {
     Segmented::new(&index(vec![pictures, first, second]), true, |_| None).unwrap()
 }
 
-/// A film of so many pictures, each of which lasts so long.
-pub(crate) fn stills(count: usize, lasts_ms: u32) -> Segmented {
-    let track = pictures(&vec![(lasts_ms, 0, 9000, true); count], |_| 0);
+/// A film of pictures that last so many ticks.
+pub(crate) fn stills(timescale: u32, lasts: &[u32]) -> Segmented {
+    let told: Vec<Told> = lasts.iter().map(|&lasts| (lasts, 0, 9000, true)).collect();
+    let mut track = pictures(&told, |_| 0);
+    track.timescale = timescale;
     Segmented::new(&index(vec![track]), true, |_| None).unwrap()
 }
 
