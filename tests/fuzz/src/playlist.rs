@@ -39,7 +39,7 @@ pub(crate) fn assert_playlist(text: &str) -> u64 {
             assert!(us > 0, "{line}");
             assert!(
                 (us + 500_000) / 1_000_000 <= target_s,
-                "{line} is beyond {target_s} s"
+                "{line} is beyond {target_s} s: {text}"
             );
             lasts_us += us;
         }
