@@ -1,6 +1,6 @@
 //! What a cutter of a live channel tells, and the window that keeps and lists it.
 
-use onrush_wire::hls::live::{Window, WindowSettings};
+use onrush_wire::hls::live::{Leaving, Stored, Window, WindowSettings};
 use onrush_wire::media::live::{LiveCutter, Output, PART_BYTES_MAX};
 
 use crate::memory::bounded;
@@ -15,7 +15,7 @@ pub(crate) const MEMORY_BYTES: usize = 1 << 20;
 const WINDOW: WindowSettings = WindowSettings {
     window_us: 20_000_000,
     bytes_max: 16 << 10,
-    stored_bytes_max: 0,
+    stored_bytes_max: 32 << 10,
     first_number: 1_700_000_000,
     first_break: 7,
     version: 1 << 32,
@@ -24,6 +24,9 @@ const WINDOW: WindowSettings = WindowSettings {
 /// What was told of renditions: whether each was described, and has an open segment with parts.
 pub(crate) struct Told {
     window: Window,
+    /// A segment that is being stored, and how many were.
+    leaving: Option<Leaving>,
+    files: u64,
     renditions: Vec<(bool, bool)>,
     is_transport: bool,
     bytes: usize,
@@ -37,6 +40,8 @@ impl Told {
         assert!(!renditions.is_empty(), "something is cut");
         Self {
             window: Window::new(WINDOW, renditions.to_vec()),
+            leaving: None,
+            files: 0,
             is_transport: renditions.iter().any(|it| it.name == "stream"),
             renditions: vec![(false, false); renditions.len()],
             bytes: 0,
@@ -89,7 +94,38 @@ impl Told {
             if self.window.apply(output) && random.is_one_in(16) {
                 check_window(&self.window, random);
             }
+            self.store(random);
         });
+    }
+
+    /// What memory is too small for is stored, some time after it was asked for, or cannot be.
+    fn store(&mut self, random: &mut Random) {
+        if random.is_one_in(2) {
+            return;
+        }
+        let Some(leaving) = self.leaving.take() else {
+            self.leaving = self.window.leaving();
+            return;
+        };
+        if random.is_one_in(8) {
+            self.window.could_not_store();
+            return;
+        }
+        let bytes: usize = leaving.parts.iter().map(|part| part.len()).sum();
+        assert!(bytes > 0, "a segment of nothing leaves");
+        self.files += 1;
+        let stored = Stored {
+            file: self.files,
+            start: random.below(1 << 20),
+            bytes: bytes as u64,
+        };
+        self.window.has_stored(&leaving, stored);
+        assert!(self.window.stored_bytes() <= WINDOW.stored_bytes_max);
+        assert!(
+            self.window
+                .first_file()
+                .is_none_or(|file| file <= self.files)
+        );
     }
 }
 
