@@ -507,7 +507,7 @@ fn beside() -> Vec<Limit> {
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
         downloads::TEXTS_MAX as count, "subtitles of one film";
-        text::TEXT_BYTES_MAX as bytes, "a file of subtitles, and the text of a track of them";
+        text::TEXT_BYTES_MAX as bytes, "subtitles in one language";
         text::CUES_MAX as count, "cues of one language";
         text::CUE_BYTES_MAX as bytes, "a cue";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
