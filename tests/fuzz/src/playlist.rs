@@ -15,7 +15,7 @@ pub(crate) fn assert_manifest(text: &str) -> usize {
     document.descendants().filter(is_one).count()
 }
 
-/// What holds of every playlist (RFC 8216bis, sections 4.1 to 4.4.3.1): how long it lasts, in us.
+/// What holds of every playlist (RFC 8216bis, sections 4.1 to 4.4.4.9): how long it lasts, in us.
 ///
 /// # Panics
 ///
@@ -23,6 +23,7 @@ pub(crate) fn assert_manifest(text: &str) -> usize {
 pub(crate) fn assert_playlist(text: &str) -> u64 {
     assert!(text.starts_with("#EXTM3U\n") && text.ends_with('\n'));
     let (mut target_s, mut lasts_us, mut is_url_next) = (0, 0, false);
+    let mut part_target_us = 0;
     for line in text.lines() {
         assert!(
             !line.is_empty() && !line.chars().any(char::is_control),
@@ -34,6 +35,11 @@ pub(crate) fn assert_playlist(text: &str) -> u64 {
         let value = |name: &str| line.strip_prefix(name);
         if let Some(seconds) = value("#EXT-X-TARGETDURATION:") {
             target_s = seconds.parse().expect("whole seconds");
+        } else if let Some(seconds) = value("#EXT-X-PART-INF:PART-TARGET=") {
+            part_target_us = us(seconds);
+        } else if let Some(part) = value("#EXT-X-PART:DURATION=") {
+            let us = us(part.split(',').next().unwrap_or_default());
+            assert!((1..=part_target_us).contains(&us), "{line}: {text}");
         } else if let Some(seconds) = value("#EXTINF:") {
             let us = us(seconds.strip_suffix(',').expect("no title"));
             assert!(us > 0, "{line}");

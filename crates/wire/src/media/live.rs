@@ -28,8 +28,19 @@ use self::tracks::TracksCutter;
 use self::transport::TransportCutter;
 use super::track::Track;
 
-/// How long parts are meant to be, in us: none is longer unless one picture is.
+/// How long parts may be, in us: none is longer unless one picture is.
 pub const PART_US: u64 = 330_000;
+
+/// A picture that lasts longer is the last before a break, in us.
+const PICTURE_US_MAX: u64 = 3_000_000;
+
+/// How long parts are whose pictures last no longer than `picture_us`: as many of them as fit into
+/// [`PART_US`], or one. So no part but the last of a segment is much shorter than the target (RFC
+/// 8216bis, section 4.4.4.9: it has 85% of it).
+fn part_target_us(picture_us: u64) -> u64 {
+    let picture_us = picture_us.clamp(1, PICTURE_US_MAX);
+    (PART_US / picture_us).max(1) * picture_us
+}
 
 /// A segment ends at the first sync sample that is so far behind its beginning, in us.
 pub const SEGMENT_US_MIN: u64 = 1_900_000;

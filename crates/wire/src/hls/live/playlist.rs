@@ -143,7 +143,7 @@ impl Window {
     }
 
     fn head(&self, target_s: u64) -> String {
-        let part_us = self.part_us;
+        let part_us = self.part_target_us(target_s * 1_000_000);
         let hold_back_us = (HOLD_BACK_PARTS * part_us).max(HOLD_BACK_US_MIN);
         let skip_s = SKIP_TARGETS * target_s;
         let (part, hold_back) = (seconds(part_us), seconds(hold_back_us));
@@ -153,6 +153,24 @@ impl Window {
              CAN-SKIP-UNTIL={skip_s}.0\n\
              #EXT-X-PART-INF:PART-TARGET={part}\n"
         )
+    }
+
+    /// How long parts are at the most: as was told, or as one is that is listed, because a picture
+    /// lasted longer than those before. What is told is not to change (section 6.2.1), but players
+    /// refuse parts that are longer (section 4.4.4.9).
+    fn part_target_us(&self, target_us: u64) -> u64 {
+        let segments = self.renditions.iter().flat_map(|kept| {
+            let mut behind_us = 0;
+            let newest = kept.listed().rev();
+            newest.take_while(move |segment| {
+                let has_parts = behind_us < PARTS_TARGETS * target_us;
+                behind_us += segment.lasts_us;
+                has_parts
+            })
+        });
+        let parts = segments.flat_map(|segment| &segment.parts);
+        let longest_us = parts.map(|part| part.lasts_us).max();
+        longest_us.unwrap_or(0).max(self.part_us)
     }
 
     /// EXT-X-RENDITION-REPORT (section 4.4.5.4).

@@ -101,6 +101,33 @@ fn count(text: &str, what: &str) -> usize {
     text.lines().filter(|line| line.starts_with(what)).count()
 }
 
+/// Players refuse a part that is longer than the target.
+#[test]
+fn a_longer_part_raises_the_target_while_it_is_listed() {
+    let mut window = window(60, 1 << 20);
+    segment(&mut window, 100);
+    part(&mut window, 0, 10);
+    let newest = window.renditions[0].segments.back_mut().unwrap();
+    newest.parts[0].lasts_us = 900_000;
+    newest.lasts_us = 900_000;
+    let told = |window: &Window| {
+        ["video", "audio"].map(|rendition| {
+            let text = window.media_playlist(rendition, "", false).unwrap();
+            let has = |what: &str| text.contains(what);
+            (
+                has("PART-TARGET=0.900000\n") && has("PART-HOLD-BACK=2.700000,"),
+                has("PART-TARGET=0.330000\n") && has("PART-HOLD-BACK=1.000000,"),
+            )
+        })
+    };
+    assert_eq!(told(&window), [(true, false); 2]);
+    window.apply(Output::SegmentEnd { rendition: 0 });
+    (0..3).for_each(|_| segment(&mut window, 100));
+    assert_eq!(told(&window), [(true, false); 2], "9.6 s are behind it");
+    segment(&mut window, 100);
+    assert_eq!(told(&window), [(false, true); 2], "12.8 s are");
+}
+
 #[test]
 fn a_playlist_has_what_low_latency_asks_for() {
     let mut window = window(60, 1 << 20);

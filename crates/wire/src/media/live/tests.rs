@@ -163,9 +163,29 @@ fn segments_begin_with_sync_samples_in_all_tracks() {
         _ => None,
     });
     assert!(parts.clone().count() > 30 && parts.clone().all(|us| us <= PART_US));
-    assert_eq!(sender.out[0], Output::PartTarget(PART_US));
+    // Eight pictures.
+    assert_eq!(sender.out[0], Output::PartTarget(320_008));
     assert_eq!(sender.count(|it| *it == Output::Target(4)), 1);
     assert_eq!(sender.count(|it| matches!(it, Output::Break { .. })), 0);
+}
+
+#[test]
+fn parts_are_as_long_as_the_target_allows() {
+    for rate in 1..=120 {
+        let picture_us = 1_000_000_u64.div_ceil(rate);
+        let target_us = part_target_us(picture_us);
+        assert!(target_us <= PART_US || target_us == picture_us);
+        let pictures = (target_us * rate / 1_000_000).max(1);
+        let part_us = pictures * 1_000_000 / rate;
+        assert!(
+            (target_us * 85..=target_us * 100).contains(&(part_us * 100)),
+            "{rate}"
+        );
+    }
+    assert_eq!(
+        (part_target_us(0), part_target_us(u64::MAX)),
+        (PART_US, PICTURE_US_MAX)
+    );
 }
 
 #[test]

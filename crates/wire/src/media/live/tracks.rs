@@ -14,7 +14,7 @@ use super::lane::{Lane, Lengths, LiveSample};
 use super::order::DecodeTimes;
 use super::output::{InitSegment, LiveRendition, Output};
 use super::units::{AccessUnit, Units};
-use super::{PART_US, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN};
+use super::{PART_US, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN, part_target_us};
 use crate::media::segments::Format;
 use crate::media::track::{Medium, Track};
 
@@ -565,13 +565,11 @@ fn is_long(lane: &Lane) -> bool {
     lane.ticks() >= ticks(SEGMENT_US_MIN, lane.timescale)
 }
 
-/// How long parts are: as long as meant, or as one picture, if those are so rare.
+/// How long parts are, by when the first units are shown.
 fn part_us(shown: &[i64], lane: &Lane) -> u64 {
     let mut sorted = shown.to_vec();
     sorted.sort_unstable();
     let steps = sorted.windows(2).map(|pair| lane.ns(pair[1] - pair[0]));
     let longest_us = steps.max().unwrap_or(0).div_euclid(1000) + 1;
-    u64::try_from(longest_us)
-        .unwrap_or(0)
-        .clamp(PART_US, 3_000_000)
+    part_target_us(u64::try_from(longest_us).unwrap_or(0))
 }

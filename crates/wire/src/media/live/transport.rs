@@ -6,7 +6,7 @@
 
 use super::output::{LiveRendition, Output, PartOf};
 use super::{
-    PART_BYTES_MAX, PART_US, SEGMENT_BYTES_MAX, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN,
+    PART_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN, part_target_us,
 };
 use crate::media::segments::Format;
 use crate::media::track::Medium;
@@ -35,6 +35,8 @@ pub(super) struct TransportCutter {
     segment: Option<Open>,
     is_told: bool,
     is_broken_off: bool,
+    /// How long parts are, once the first one has ended.
+    part_us: Option<u64>,
     target_s: Option<u64>,
 }
 
@@ -61,8 +63,9 @@ struct Open {
 struct Clock {
     last: Option<u64>,
     us: i64,
-    /// How long the last unit took.
+    /// How long the last unit took, and the longest of all.
     step_us: i64,
+    longest_us: i64,
     /// What makes of its times those since 1970, in ns.
     unix_ns: i64,
 }
@@ -79,6 +82,7 @@ impl TransportCutter {
             segment: None,
             is_told: false,
             is_broken_off: false,
+            part_us: None,
             target_s: None,
         }
     }
@@ -207,7 +211,8 @@ impl TransportCutter {
             let bytes = segment.segment_bytes + segment.part.len();
             let must_end = next_us - segment.starts_us > us(longest_us)
                 || bytes > SEGMENT_BYTES_MAX - PART_BYTES_MAX;
-            let is_full = next_us - segment.part_starts_us > us(PART_US);
+            let part_us = self.part_us.unwrap_or_else(|| self.clock.part_us());
+            let is_full = next_us - segment.part_starts_us > us(part_us);
             if must_end || is_start && lasts_us >= us(SEGMENT_US_MIN) {
                 self.end_segment(at_us, out);
             } else if is_full && at_us > segment.part_starts_us {
@@ -230,9 +235,7 @@ impl TransportCutter {
     }
 
     fn begin_segment(&mut self, at_us: i64, out: &mut Vec<Output>) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            out.push(Output::PartTarget(PART_US));
-        }
+        self.is_told = true;
         if std::mem::take(&mut self.is_broken_off) {
             out.push(Output::Break { rendition: 0 });
         }
@@ -253,6 +256,11 @@ impl TransportCutter {
         };
         if segment.part.is_empty() {
             return;
+        }
+        if self.part_us.is_none() {
+            let us = self.clock.part_us();
+            self.part_us = Some(us);
+            out.push(Output::PartTarget(us));
         }
         let bytes = std::mem::take(&mut segment.part);
         segment.segment_bytes += bytes.len();
@@ -290,6 +298,12 @@ impl TransportCutter {
 }
 
 impl Clock {
+    /// How long parts are, by the units that have come.
+    fn part_us(&self) -> u64 {
+        let longest_us = u64::try_from(self.longest_us).unwrap_or(0);
+        part_target_us(longest_us + u64::from(longest_us > 0))
+    }
+
     /// Takes a time of 33 bits at 90 kHz; `false` if it does not follow on the one before.
     fn take(&mut self, time: u64) -> bool {
         const BITS: u64 = 1 << 33;
@@ -310,6 +324,7 @@ impl Clock {
         self.us = self.us.saturating_add(step_us);
         if step_us > 0 {
             self.step_us = step_us;
+            self.longest_us = self.longest_us.max(step_us);
         }
         true
     }
