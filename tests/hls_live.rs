@@ -136,6 +136,33 @@ fn ffmpeg_plays_channels_by_hls() {
     }
 }
 
+/// Its datagrams are of 1,472 bytes, and begin and end within transport packets.
+#[test]
+fn what_ffmpeg_sends_if_nobody_tells_it_otherwise_plays() {
+    require_programs!("ffmpeg");
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let site = Site::new(&[&*format!("--channel=ts=127.0.0.1:{port}")], |_| {});
+    let _sender = send(&[], "mpegts", &format!("udp://127.0.0.1:{port}"));
+    playlist(&site, "/live/ts/hls/index.m3u8");
+    for (url, frames_min) in [
+        (site.url("live/ts/hls/index.m3u8"), 85),
+        (site.rtsp_url("live/ts"), 60),
+    ] {
+        let mut command = Command::new("ffmpeg");
+        command.args(["-nostdin", "-v", "error", "-i", &url]);
+        command.args(["-t", "4", "-f", "framecrc", "-"]);
+        let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+        let frames = said.lines().filter(|it| it.starts_with("0,")).count();
+        assert!(status.success() && frames >= frames_min, "{url}: {said}");
+    }
+    let said = site.server.wait_for_lines("pkt_size=1316", 1, LONG);
+    assert!(said.len() == 1 && said[0].contains("source ts"), "{said:?}");
+    let log = site.server.log_tail();
+    assert!(!log.contains("packets are missing"), "{log}");
+}
+
 /// A film of AV1 that another server sends, because neither ffmpeg nor GStreamer of Debian 12 sends
 /// AV1 by RTP; its pictures are all different.
 fn av1_film() -> Site {

@@ -61,8 +61,7 @@ fn live(input: &[u8]) {
     let mut stamper = Stamper::new(1, 0xfff0);
     let (mut left, mut now_ns, mut datagrams) = (input, 0_u64, 0_u64);
     let mut sent = Sent::default();
-    let mut cutter = LiveCutter::transport(0);
-    let (mut told, mut out, mut cut) = (Told::of(&cutter), Vec::new(), 0);
+    let mut segments = Segments::new(input.len());
     while !left.is_empty() {
         let whole = TS_PACKET_BYTES * (1 + random.index(7));
         let bytes = match random.is_one_in(4) {
@@ -96,12 +95,14 @@ fn live(input: &[u8]) {
                 &[][..]
             }
             Kind::TransportStream => {
-                cut += datagram.len();
-                bounded(cut::MEMORY_BYTES + 32 * input.len(), || {
-                    cutter.push_transport(datagram, now_ns, &mut out);
-                });
-                told.take(&mut out, cut, &mut random);
+                segments.push(datagram, now_ns, &mut random);
                 &head[..]
+            }
+            Kind::Cut => {
+                follower.align(datagram, said, |packets| {
+                    segments.push(packets, now_ns, &mut random);
+                });
+                continue;
             }
             Kind::Other => continue,
         };
@@ -112,6 +113,36 @@ fn live(input: &[u8]) {
     }
     trains.flush(|train| sent.take(train));
     assert_eq!(sent.bytes, sent.expected, "all that came leaves");
+}
+
+/// The segments of a transport stream.
+struct Segments {
+    cutter: LiveCutter,
+    told: Told,
+    /// Bytes of the input, and those that were pushed.
+    input: usize,
+    pushed: usize,
+}
+
+impl Segments {
+    fn new(input: usize) -> Self {
+        let cutter = LiveCutter::transport(0);
+        Self {
+            told: Told::of(&cutter),
+            cutter,
+            input,
+            pushed: 0,
+        }
+    }
+
+    fn push(&mut self, packets: &[u8], now_ns: u64, random: &mut Random) {
+        self.pushed += packets.len();
+        let mut out = Vec::new();
+        bounded(cut::MEMORY_BYTES + 32 * self.input, || {
+            self.cutter.push_transport(packets, now_ns, &mut out);
+        });
+        self.told.take(&mut out, self.pushed, random);
+    }
 }
 
 /// What left in trains.

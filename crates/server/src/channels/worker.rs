@@ -160,25 +160,30 @@ impl Worker {
                 return;
             }
             for datagram in message.datagrams() {
-                let note = |note| anomalies.note(channel.name(), note);
-                let kind = follower.follow(message.from, datagram, now_ns, note);
+                let mut note = |note| anomalies.note(channel.name(), note);
+                let kind = follower.follow(message.from, datagram, now_ns, &mut note);
                 if !plain.push(&[], datagram, arrived_ns) {
                     stats.too_long += u64::from(!datagram.is_empty());
                 }
-                let packet: Arc<[u8]> = match kind {
-                    Kind::Rtp(_) => datagram.into(),
-                    Kind::TransportStream => [&stamper.stamp(now_ns), datagram].concat().into(),
-                    Kind::Other => continue,
+                let mut pass = |packet: Arc<[u8]>, packets: Option<&[u8]>| {
+                    if let Some(header) = Header::read(&packet) {
+                        follow(channel, playable, players, (&header, now_ns));
+                    }
+                    if let Some(packets) = packets.or_else(|| transport_packets(&packet)) {
+                        give(taps, packets, now_ns);
+                    }
+                    players.give(0, packet, (arrived_ns, now_ns));
                 };
-                if let Some(header) = Header::read(&packet) {
-                    follow(channel, playable, players, (&header, now_ns));
+                let mut stamped = |packets: &[u8]| {
+                    let packet = [&stamper.stamp(now_ns), packets].concat();
+                    pass(packet.into(), Some(packets));
+                };
+                match kind {
+                    Kind::TransportStream => stamped(datagram),
+                    Kind::Cut => follower.align(datagram, note, stamped),
+                    Kind::Rtp(_) => pass(datagram.into(), None),
+                    Kind::Other => {}
                 }
-                if let Kind::TransportStream = kind {
-                    give(taps, datagram, now_ns);
-                } else if let Some(packets) = transport_packets(&packet) {
-                    give(taps, packets, now_ns);
-                }
-                players.give(0, packet, (arrived_ns, now_ns));
             }
         });
         let received = received.unwrap_or_else(|error| {
@@ -370,6 +375,7 @@ impl Anomalies {
             Note::Began { .. } | Note::Resumed { .. } => info!("source {name} {note}"),
             Note::Silent { .. } => warn!("source {name} is {note}"),
             Note::Refused { .. } => warn!("source {name} {note}; {ANYBODY}"),
+            Note::Cut => warn!("source {name} {note}"),
             // Two who send to one port alternate with every packet.
             Note::SourceChanged { .. } | Note::SsrcChanged { .. } | Note::Restarted { .. } => {
                 self.last = Some(note);

@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::Kind;
+use super::align::{Aligner, is_cut};
 use super::sender::{SenderLock, Verdict};
 use crate::media::TS_PACKET_BYTES;
-use crate::rtp::Header;
+use crate::rtp::{Header, payload};
 
 /// RTP packets that may be missing at one place before the numbers are taken to have begun anew
 /// (`MAX_DROPOUT` of RFC 3550, appendix A.1).
@@ -62,6 +63,8 @@ pub enum Note {
         /// Number that came.
         got: u16,
     },
+    /// Datagrams begin and end within transport packets.
+    Cut,
     /// Nothing has come for a while.
     Silent {
         /// For so long.
@@ -83,7 +86,7 @@ pub struct Heard {
     pub bytes: u64,
     /// Those of them that were RTP.
     pub rtp: u64,
-    /// Those that were transport packets without RTP.
+    /// Those that were transport packets without RTP, or pieces of some.
     pub transport_streams: u64,
     /// RTP packets, or places in a transport stream, that are missing.
     pub missing: u64,
@@ -135,6 +138,8 @@ pub struct Follower {
     rtp: Option<(u32, u16)>,
     /// By PID, the counter of its last packet.
     counters: Box<[Option<u8>]>,
+    /// Of a stream whose datagrams are pieces of it.
+    aligner: Option<Aligner>,
 }
 
 impl Follower {
@@ -150,6 +155,7 @@ impl Follower {
             is_silent: false,
             rtp: None,
             counters: vec![None; PIDS].into(),
+            aligner: None,
         }
     }
 
@@ -181,7 +187,7 @@ impl Follower {
             return true;
         };
         let first = datagrams.next().unwrap_or_default();
-        let is_stream = || !matches!(Kind::of(first), Kind::Other);
+        let is_stream = || !matches!(Kind::of(first), Kind::Other) || is_cut(first);
         match lock.judge(from, is_stream, (arrived_ns, now_ns)) {
             Verdict::Taken => true,
             Verdict::Refused { kept, is_first } => {
@@ -209,6 +215,7 @@ impl Follower {
             None => note(Note::Began { from }),
             Some(before) if before != from => {
                 self.heard.source_changes += 1;
+                self.aligner = None;
                 note(Note::SourceChanged { before, now: from });
             }
             Some(_) => {}
@@ -218,13 +225,64 @@ impl Follower {
             note(Note::Resumed { silent_ns });
         }
         self.arrived_ns = now_ns;
-        let kind = Kind::of(datagram);
+        let kind = self.kind(datagram);
         match kind {
             Kind::Rtp(header) => self.rtp(&header, note),
-            Kind::TransportStream => self.transport_stream(datagram, note),
+            Kind::TransportStream => {
+                self.heard.transport_streams += 1;
+                self.continuity(datagram, note);
+            }
+            Kind::Cut => {
+                self.heard.transport_streams += 1;
+                if self.aligner.is_none() {
+                    self.aligner = Some(Aligner::default());
+                    note(Note::Cut);
+                }
+            }
             Kind::Other => {}
         }
         kind
+    }
+
+    /// What a datagram is, by those before it, too: one that ends a packet may look like any other.
+    fn kind(&mut self, datagram: &[u8]) -> Kind {
+        let kind = Kind::of(datagram);
+        if let (None, Kind::Rtp(header)) = (&self.aligner, kind)
+            && self.rtp.is_some_and(|(ssrc, _)| ssrc == header.ssrc)
+        {
+            return kind;
+        }
+        let carries_packets = || {
+            let payload = payload(datagram).unwrap_or_default();
+            matches!(Kind::of(payload), Kind::TransportStream)
+        };
+        match (&self.aligner, kind) {
+            (_, Kind::Rtp(_)) if carries_packets() => {}
+            (None, Kind::TransportStream) => {}
+            (Some(aligner), _) if aligner.takes(datagram) => return Kind::Cut,
+            (_, Kind::Rtp(_) | Kind::Other) if is_cut(datagram) => return Kind::Cut,
+            _ => {}
+        }
+        self.aligner = None;
+        kind
+    }
+
+    /// Takes a datagram that [`follow`](Self::follow) called [`Kind::Cut`], and gives the transport
+    /// packets that are whole by it, as many at a time as fit into a packet of RTP.
+    pub fn align(
+        &mut self,
+        datagram: &[u8],
+        mut note: impl FnMut(Note),
+        mut give: impl FnMut(&[u8]),
+    ) {
+        let Some(mut aligner) = self.aligner.take() else {
+            return;
+        };
+        aligner.push(datagram, |packets| {
+            self.continuity(packets, &mut note);
+            give(packets);
+        });
+        self.aligner = Some(aligner);
     }
 
     /// Asks whether the stream has fallen silent; says so once.
@@ -292,8 +350,7 @@ impl Follower {
 
     /// Continuity counters (ISO/IEC 13818-1, 2.4.3.3): one up with each packet of a PID that has
     /// payload; a packet may come twice.
-    fn transport_stream(&mut self, datagram: &[u8], mut note: impl FnMut(Note)) {
-        self.heard.transport_streams += 1;
+    fn continuity(&mut self, datagram: &[u8], mut note: impl FnMut(Note)) {
         let mut missing = 0;
         for ts in datagram.chunks_exact(TS_PACKET_BYTES) {
             let pid = usize::from(u16::from_be_bytes([ts[1], ts[2]]) & 0x1fff);
@@ -347,6 +404,11 @@ impl fmt::Display for Note {
                     "sequence numbers began anew at {got}; {expected} was next"
                 )
             }
+            Self::Cut => write!(
+                f,
+                "sends datagrams that begin within transport packets, which are put together \
+                 again for players; whole ones are better (ffmpeg: udp://...?pkt_size=1316)"
+            ),
             Self::Silent { silent_ns } => write!(f, "silent for {:.1} s", seconds(*silent_ns)),
             Self::Resumed { silent_ns } => {
                 write!(f, "is back after {:.1} s of silence", seconds(*silent_ns))
@@ -364,229 +426,4 @@ fn seconds(time_ns: u64) -> f64 {
 const PIDS: usize = 1 << 13;
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::rtp::PAYLOAD_TYPE_MP2T;
-
-    const A: &str = "10.0.0.1:5000";
-    const SECOND: u64 = 1_000_000_000;
-
-    fn rtp(ssrc: u32, sequence: u16) -> Vec<u8> {
-        let header = Header {
-            marker: false,
-            payload_type: PAYLOAD_TYPE_MP2T,
-            sequence,
-            timestamp: 0,
-            ssrc,
-        };
-        header.to_bytes().to_vec()
-    }
-
-    fn ts(pid: u16, counter: u8, control: u8, flags: u8) -> Vec<u8> {
-        let mut ts = vec![0xff; TS_PACKET_BYTES];
-        let [high, low] = pid.to_be_bytes();
-        ts[..6].copy_from_slice(&[0x47, high, low, control << 4 | counter, 1, flags]);
-        ts
-    }
-
-    fn notes(follower: &mut Follower, datagrams: &[Vec<u8>]) -> Vec<Note> {
-        let mut notes = Vec::new();
-        for datagram in datagrams {
-            follower.follow(A.parse().unwrap(), datagram, 0, |note| notes.push(note));
-        }
-        notes
-    }
-
-    fn begun() -> Follower {
-        let mut follower = Follower::new(SECOND);
-        assert_eq!(notes(&mut follower, &[vec![]]).len(), 1, "began");
-        follower
-    }
-
-    #[test]
-    fn numbers_that_follow_each_other_are_nothing_to_tell() {
-        let mut follower = begun();
-        assert_eq!(
-            notes(&mut follower, &[rtp(1, 65_534), rtp(1, 65_535), rtp(1, 0)]),
-            []
-        );
-        let heard = follower.heard();
-        assert_eq!((heard.datagrams, heard.rtp, heard.bytes), (4, 3, 36));
-        assert_eq!((heard.missing, heard.behind, heard.restarts), (0, 0, 0));
-    }
-
-    #[test]
-    fn gaps_stragglers_and_restarts_are_told_apart() {
-        let first = 65_000_u16;
-        let next = first.wrapping_add(1);
-        for (got, expected_note) in [
-            (next.wrapping_add(1), Note::Missing { packets: 1 }),
-            (
-                next.wrapping_add(MISSING_MAX),
-                Note::Missing {
-                    packets: MISSING_MAX,
-                },
-            ),
-            (
-                next.wrapping_add(MISSING_MAX + 1),
-                Note::Restarted {
-                    expected: next,
-                    got: next.wrapping_add(MISSING_MAX + 1),
-                },
-            ),
-            (first, Note::Behind { packets: 1 }),
-            (
-                next.wrapping_sub(BEHIND_MAX),
-                Note::Behind {
-                    packets: BEHIND_MAX,
-                },
-            ),
-            (
-                next.wrapping_sub(BEHIND_MAX + 1),
-                Note::Restarted {
-                    expected: next,
-                    got: next.wrapping_sub(BEHIND_MAX + 1),
-                },
-            ),
-        ] {
-            let mut follower = begun();
-            assert_eq!(
-                notes(&mut follower, &[rtp(1, first), rtp(1, got)]),
-                [expected_note]
-            );
-            // After a straggler the newest goes on, after all else the one that came.
-            let after = match expected_note {
-                Note::Behind { .. } => next,
-                _ => got.wrapping_add(1),
-            };
-            assert_eq!(
-                notes(&mut follower, &[rtp(1, after)]),
-                [],
-                "{expected_note:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn another_stream_and_another_sender_are_noted_and_begin_anew() {
-        let mut follower = begun();
-        let changed = notes(&mut follower, &[rtp(1, 7), rtp(2, 9000), rtp(2, 9001)]);
-        assert_eq!(changed, [Note::SsrcChanged { before: 1, now: 2 }]);
-        let mut changed = Vec::new();
-        let now = "[::1]:7".parse().unwrap();
-        follower.follow(now, &rtp(2, 9002), 0, |note| changed.push(note));
-        let before = A.parse().unwrap();
-        assert_eq!(changed, [Note::SourceChanged { before, now }]);
-        let heard = follower.heard();
-        assert_eq!((heard.ssrc_changes, heard.source_changes), (1, 1));
-        assert_eq!(follower.from(), Some(now));
-    }
-
-    #[test]
-    fn datagrams_of_others_are_counted_and_logged_once() {
-        let (kept, other) = (A.parse().unwrap(), "10.0.0.1:5001".parse().unwrap());
-        let packets = [rtp(1, 1), rtp(1, 2), rtp(1, 3)];
-        let mut anybody = Follower::new(SECOND);
-        let mut follower = Follower::new(SECOND).keeping_sender(SECOND);
-        let mut notes = Vec::new();
-        for from in [kept, other, other, kept] {
-            let all = || packets.iter().map(Vec::as_slice);
-            let is_in = follower.admit(from, all(), (0, 0), |note| notes.push(note));
-            assert_eq!(is_in, from == kept);
-            assert!(anybody.admit(from, all(), (0, 0), |note| panic!("{note}")));
-        }
-        assert_eq!(notes, [Note::Refused { from: other, kept }]);
-        assert_eq!(follower.heard().from_others, 6);
-        assert_eq!(follower.heard().datagrams, 0, "nothing was followed");
-        assert_eq!(anybody.heard().from_others, 0);
-    }
-
-    #[test]
-    fn a_sender_is_kept_that_another_process_has_heard() {
-        let (kept, other) = (A.parse().unwrap(), "10.0.0.1:5001".parse().unwrap());
-        let packet = rtp(1, 1);
-        let mut follower = Follower::new(SECOND).keeping_sender(SECOND);
-        follower.keep(kept, 0);
-        let mut admits = |from, now_ns| {
-            let all = std::iter::once(packet.as_slice());
-            follower.admit(from, all, (now_ns, now_ns), drop)
-        };
-        assert!(!admits(other, SECOND - 1));
-        assert!(admits(kept, SECOND - 1));
-        assert!(admits(other, 2 * SECOND), "the other is silent");
-    }
-
-    #[test]
-    fn silence_is_told_once_and_so_is_its_end() {
-        let mut follower = Follower::new(SECOND);
-        assert_eq!(
-            follower.look(5 * SECOND),
-            None,
-            "nothing has come that could stop"
-        );
-        assert!(!follower.is_heard());
-        notes(&mut follower, &[rtp(1, 1)]);
-        assert_eq!(follower.look(SECOND - 1), None);
-        assert!(follower.is_heard());
-        assert_eq!(
-            follower.look(SECOND),
-            Some(Note::Silent { silent_ns: SECOND })
-        );
-        assert_eq!(follower.look(9 * SECOND), None);
-        assert!(!follower.is_heard());
-        let mut resumed = Vec::new();
-        follower.follow(A.parse().unwrap(), &rtp(1, 2), 3 * SECOND, |note| {
-            resumed.push(note)
-        });
-        assert_eq!(
-            resumed,
-            [Note::Resumed {
-                silent_ns: 3 * SECOND
-            }]
-        );
-        assert_eq!(follower.heard().silences, 1);
-    }
-
-    #[test]
-    fn continuity_counters_are_followed_by_pid() {
-        let mut follower = begun();
-        let fine = [
-            ts(1, 15, 1, 0),
-            ts(2, 3, 1, 0),
-            ts(1, 0, 1, 0),
-            // Without payload it does not count, and one may come twice.
-            ts(1, 0, 2, 0),
-            ts(1, 0, 1, 0),
-            ts(2, 4, 3, 0),
-            // Announced.
-            ts(2, 9, 3, 0x80),
-            ts(0x1fff, 7, 1, 0),
-            ts(0x1fff, 7, 1, 0),
-            ts(0x1fff, 3, 1, 0),
-        ];
-        assert_eq!(notes(&mut follower, &fine), []);
-        let jumps = [[ts(1, 3, 1, 0), ts(2, 11, 1, 0)].concat(), ts(1, 4, 1, 0)];
-        assert_eq!(notes(&mut follower, &jumps), [Note::Missing { packets: 2 }]);
-        assert_eq!(follower.heard().transport_streams, 12);
-    }
-
-    proptest! {
-        /// What is missing and what came make up what was sent, if nothing else happened.
-        #[test]
-        fn what_is_lost_is_counted(first: u16, kept in proptest::collection::vec(any::<bool>(),
-            2..500)) {
-            let mut follower = Follower::new(SECOND);
-            let sent = (0_u16..).zip(&kept).filter(|(_, kept)| **kept);
-            let numbers: Vec<_> = sent.map(|(i, _)| first.wrapping_add(i)).collect();
-            let datagrams: Vec<_> = numbers.iter().map(|&number| rtp(1, number)).collect();
-            notes(&mut follower, &datagrams);
-            let spanned = match (numbers.first(), numbers.last()) {
-                (Some(first), Some(last)) => u64::from(last.wrapping_sub(*first)) + 1,
-                _ => 0,
-            };
-            prop_assert_eq!(follower.heard().missing + follower.heard().rtp, spanned);
-        }
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@
 //! the other ready. Not here: the network, the clock, and any attempt at mending a stream
 //! (reordering, de-jittering, repairing).
 
+mod align;
 mod follow;
 mod jitter;
 mod lag;
@@ -39,13 +40,16 @@ pub enum Kind {
     Rtp(Header),
     /// Whole transport packets and nothing else.
     TransportStream,
+    /// A piece of a transport stream that begins or ends within a packet: what is whole by it
+    /// [`Follower::align`] gives.
+    Cut,
     /// Neither; RTCP among it.
     Other,
 }
 
 impl Kind {
-    /// Looks at a datagram's payload. No datagram is both: the sync byte of a transport packet
-    /// would be version 1.
+    /// Looks at a datagram's payload, alone; not whether it is cut. No datagram is both others: the
+    /// sync byte of a transport packet would be version 1.
     #[must_use]
     pub fn of(datagram: &[u8]) -> Self {
         let is_whole = !datagram.is_empty() && datagram.len().is_multiple_of(TS_PACKET_BYTES);
