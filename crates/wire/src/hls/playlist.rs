@@ -299,8 +299,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("a string takes all");
 }
 
-/// How long each lasts, in microseconds, of those that end there; the first counts from the beginning
-/// on. What is rounded adds up to what it is in all, and none lasts no time.
+/// How long each lasts, in microseconds, of those that end there; the first counts from the
+/// beginning on. What is rounded adds up to what it is in all, and none lasts no time.
 fn between(ends: impl Iterator<Item = i64>, timescale: u32) -> Vec<u64> {
     let lengths = ends.scan(0_u64, |start_us, end| {
         let end_us = us(end, timescale);
@@ -311,8 +311,8 @@ fn between(ends: impl Iterator<Item = i64>, timescale: u32) -> Vec<u64> {
     lengths.collect()
 }
 
-/// So many ticks in microseconds; no more than other times, which are in nanoseconds, can tell: those
-/// of a file may be of centuries.
+/// So many ticks in microseconds; no more than other times, which are in nanoseconds, can tell:
+/// those of a file may be of centuries.
 fn us(ticks: i64, timescale: u32) -> u64 {
     const US_MAX: u64 = u64::MAX / 1000;
     let us = i128::from(ticks.max(0)) * 1_000_000 / i128::from(timescale.max(1));

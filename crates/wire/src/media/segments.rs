@@ -223,8 +223,8 @@ impl Rendition {
         times.take(self.listed)
     }
 
-    /// How long a player's time line of it is, in ns: from 0 to the end of the last segment; 0 while
-    /// there is none.
+    /// How long a player's time line of it is, in ns: from 0 to the end of the last segment; 0
+    /// while there is none.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         let end = match self.listed {
