@@ -375,11 +375,11 @@ impl Anomalies {
             Note::Began { .. } | Note::Resumed { .. } => info!("source {name} {note}"),
             Note::Silent { .. } => warn!("source {name} is {note}"),
             Note::Refused { .. } => warn!("source {name} {note}; {ANYBODY}"),
-            Note::Cut => warn!("source {name} {note}"),
             // Two who send to one port alternate with every packet.
-            Note::SourceChanged { .. } | Note::SsrcChanged { .. } | Note::Restarted { .. } => {
-                self.last = Some(note);
-            }
+            Note::Cut
+            | Note::SourceChanged { .. }
+            | Note::SsrcChanged { .. }
+            | Note::Restarted { .. } => self.last = Some(note),
         }
     }
 

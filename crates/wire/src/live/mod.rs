@@ -4,11 +4,12 @@
 //! A relay passes on what its sender gives it, unchanged and at once. A [`Follower`] keeps to one
 //! sender if it is told to, judges nothing else and notes what is odd about a stream, a
 //! [`TrainBuilder`] puts packets of equal size together that may leave as one train, and a
-//! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none. A
-//! [`Recent`] keeps what came since a decoder could start, which a [`SyncRule`] tells. Of two
-//! publishers of one channel [`active_ingest`] says which one viewers get, and a [`Reserve`] keeps
-//! the other ready. Not here: the network, the clock, and any attempt at mending a stream
-//! (reordering, de-jittering, repairing).
+//! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none; a
+//! transport stream whose datagrams are pieces of it is put together for them. A [`Recent`] keeps
+//! what came since a decoder could start, which a [`SyncRule`] tells. Of two publishers of one
+//! channel [`active_ingest`] says which one viewers get, and a [`Reserve`] keeps the other ready.
+//! Not here: the network, the clock, and any attempt at mending a stream (reordering, de-jittering,
+//! repairing).
 
 mod align;
 mod follow;
