@@ -1,7 +1,7 @@
 //! Files of subtitles: SubRip (`.srt`) and WebVTT (`.vtt`), which are blocks of lines with a line
 //! of times in them, and ASS and SSA (`.ass`, `.ssa`), of which each line is an event.
 
-use std::ops::Range;
+use encoding_rs::WINDOWS_1252;
 
 use super::{CUE_BYTES_MAX, CUES_MAX, Cue, escaped, ordered};
 
@@ -22,6 +22,11 @@ pub fn of_file(name: &str, bytes: &[u8]) -> Option<Vec<Cue>> {
     if is_ass {
         return Some(ordered(events(&text)));
     }
+    // Between blocks of SubRip there are lines that only look empty.
+    let text = match is_webvtt {
+        true => text,
+        false => text.lines().flat_map(|it| [it.trim_end(), "\n"]).collect(),
+    };
     let blocks = text.split("\n\n").filter(|it| it.contains("-->"));
     let cues = blocks
         .take(CUES_MAX)
@@ -29,7 +34,8 @@ pub fn of_file(name: &str, bytes: &[u8]) -> Option<Vec<Cue>> {
     Some(ordered(cues.collect()))
 }
 
-/// UTF-8, or UTF-16 with its mark; else Latin 1, of which no byte is wrong.
+/// UTF-8, or UTF-16 with its mark; else Windows-1252, which is Latin 1 with quotation marks and
+/// dashes, and of which no byte is wrong.
 fn decoded(bytes: &[u8]) -> String {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|it| unit([it[0], it[1]]));
@@ -40,7 +46,7 @@ fn decoded(bytes: &[u8]) -> String {
         [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes),
         bytes => match std::str::from_utf8(bytes) {
             Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
-            Err(_) => bytes.iter().map(|&it| char::from(it)).collect(),
+            Err(_) => WINDOWS_1252.decode_without_bom_handling(bytes).0.into(),
         },
     }
 }
@@ -65,7 +71,7 @@ fn cue(block: &str, is_webvtt: bool) -> Option<Cue> {
     let times_ms = time(start.trim())?..time(end)?;
     match is_webvtt {
         true => Cue::new(times_ms, settings, text),
-        false => subrip(times_ms, text),
+        false => Cue::new(times_ms, "", &super::sample::subrip(text)),
     }
 }
 
@@ -101,15 +107,6 @@ fn events(text: &str) -> Vec<Cue> {
         Cue::new(at(start)?..at(end)?, "", &escaped(&text))
     });
     cues.take(CUES_MAX).collect()
-}
-
-/// Bold, italic and underlined stay; what else is written between `<` and `>` is text.
-fn subrip(times_ms: Range<u64>, text: &str) -> Option<Cue> {
-    let mut text = escaped(text);
-    for tag in ["b", "i", "u", "/b", "/i", "/u"] {
-        text = text.replace(&format!("&lt;{tag}&gt;"), &format!("<{tag}>"));
-    }
-    Cue::new(times_ms, "", &super::sample::without_overrides(&text))
 }
 
 /// `[hours:]minutes:seconds.ms`, with a comma in SubRip.
@@ -152,6 +149,16 @@ mod tests {
                         01:00:00.000 --> 01:00:01.000\nc\nd\n";
         assert_eq!(read("a.SRT", srt.as_bytes()), expected);
         assert_eq!(of_file("a.txt", srt.as_bytes()), None);
+    }
+
+    #[test]
+    fn subrip_is_read_as_others_write_it() {
+        let srt = b"1\n00:00:01,000 --> 00:00:02,000\n\
+                    <FONT color=\"#ff0\">Don\x92t</font> <I>\x96 go</I>\n  \n\
+                    2\n00:00:03,000 --> 00:00:04,000\n<s>no</s> <b\n";
+        let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nDon\u{2019}t <i>\u{2013} go</i>\n\n\
+                        00:00:03.000 --> 00:00:04.000\nno &lt;b\n";
+        assert_eq!(read("a.srt", srt), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(super) fn cues(kind: TextKind, sample: &[u8], times_ms: &Range<u64>) -> Vec<
         TextKind::Timed => timed(sample).and_then(|it| plain(&it)),
         TextKind::BoxedWebVtt => return boxed(sample, times_ms),
         TextKind::WebVtt => Cue::new(times_ms.clone(), "", &text()),
-        TextKind::SubRip => plain(&without_overrides(&without_tags(&text()))),
+        TextKind::SubRip => Cue::new(times_ms.clone(), "", &subrip(&text())),
         TextKind::Ass => ass(&text()).and_then(|it| plain(&it)),
     };
     one.into_iter().collect()
@@ -89,15 +89,35 @@ pub(super) fn without_overrides(text: &str) -> String {
     out + rest
 }
 
-/// Without the tags that SubRip has for fonts.
-fn without_tags(text: &str) -> String {
-    let mut out = text.to_owned();
-    for tag in ["b", "i", "u"] {
-        for tag in [format!("<{tag}>"), format!("</{tag}>")] {
-            out = out.replace(&tag, "");
-        }
+/// A text of SubRip: bold, italic and underlined stay, and fonts go; what else is written between
+/// `<` and `>` is text.
+pub(super) fn subrip(text: &str) -> String {
+    let text = without_overrides(text);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = &text[..];
+    while let Some(at) = rest.find('<') {
+        out += &escaped(&rest[..at]);
+        rest = &rest[at + 1..];
+        let end = rest
+            .find(['<', '>'])
+            .filter(|&it| rest[it..].starts_with('>'));
+        let tag = end.and_then(|at| {
+            let (tag, rest) = (&rest[..at], &rest[at + 1..]);
+            let (end, tag) = tag.strip_prefix('/').map_or(("", tag), |it| ("/", it));
+            let name = tag.split(' ').next()?.to_ascii_lowercase();
+            match &*name {
+                "b" | "i" | "u" => Some((format!("<{end}{name}>"), rest)),
+                "font" | "s" => Some((String::new(), rest)),
+                _ => None,
+            }
+        });
+        out += match &tag {
+            Some((tag, _)) => tag,
+            None => "&lt;",
+        };
+        rest = tag.map_or(rest, |(_, rest)| rest);
     }
-    out
+    out + &escaped(rest)
 }
 
 #[cfg(test)]
@@ -123,7 +143,10 @@ mod tests {
         let cue = b"\0\0\0\x21vttc\0\0\0\x0esttgline:0\0\0\0\x0bpayl<i>";
         assert_eq!(texts(TextKind::BoxedWebVtt, cue), ["<i>"]);
         assert_eq!(texts(TextKind::BoxedWebVtt, b"\0\0\0\x08vtte"), none);
-        assert_eq!(texts(TextKind::SubRip, b"<i>a</i>\r\n{\\an8}b"), ["a\nb"]);
+        assert_eq!(
+            texts(TextKind::SubRip, b"<i>a</i>\r\n{\\an8}b"),
+            ["<i>a</i>\nb"]
+        );
         assert_eq!(texts(TextKind::WebVtt, b"<b>a</b>\n\nb"), ["<b>a</b>\nb"]);
         let event = b"3,0,Default,,0,0,0,,{\\i1}a, b{\\i0}\\Nc<d";
         assert_eq!(texts(TextKind::Ass, event), ["a, b\nc&lt;d"]);
