@@ -233,6 +233,10 @@ pub(crate) fn channel_or_pull(text: &str) -> Result<ChannelArg, String> {
                 .map_err(|error: PullUrlError| error.to_string())?;
             Ok(ChannelArg::Pull(name.to_owned(), url))
         }
+        Some((_, url)) if url.starts_with("udp://") || url.starts_with("rtp://") => Err(
+            "what comes by UDP is written without a scheme: ADDRESS:PORT, or PORT for any address"
+                .to_owned(),
+        ),
         Some((_, url)) if url.contains("://") => {
             let scheme = url.split("://").next().unwrap_or_default();
             Err(format!(
@@ -474,6 +478,7 @@ mod tests {
                 "--channel a=rtsps://h/b",
                 "rtsps:// cannot be pulled; write NAME=rtsp://",
             ),
+            ("--channel a=udp://127.0.0.1:1", "without a scheme"),
             ("--channel a=5004 --to b=10.0.0.7:1", "there are: a"),
             (
                 "--channel a=5004 --channel b=5006 --to 10.0.0.7:1",

@@ -36,7 +36,7 @@ pub(crate) struct Sign {
           value_parser = within(Time(Duration::from_secs(1)), Time(EXPIRES_MAX)))]
     expires: Time,
 
-    /// What it allows: play, download, publish, with commas between
+    /// What it allows: play, download, publish, upload, with commas between
     #[arg(long, value_name = "RIGHTS", default_value_t = Rights::READ)]
     rights: Rights,
 }

@@ -8,7 +8,7 @@ use onrush_cli::units::{Size, Time, within};
 use onrush_server::downloads::{UploadSync, UploadsConfig};
 use onrush_server::users::UsersConfig;
 
-use crate::values::{DAY, count};
+use crate::values::{YEAR, count};
 
 /// The options of uploads.
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct UploadOptions {
     /// How long a file that was broken off can be gone on with; then what came of it is removed
     #[arg(long, hide_short_help = true, value_name = "TIME", requires = "uploads",
           default_value_t = Time(UploadsConfig::default().kept_time_max),
-          value_parser = within(Time(Duration::ZERO), Time(DAY * 365)))]
+          value_parser = within(Time(Duration::ZERO), Time(YEAR)))]
     pub(crate) upload_kept_time_max: Time,
 
     /// What must be on the disk before a client hears that its file is there: off or all

@@ -147,6 +147,9 @@ pub(crate) const METRICS_ADDRESS: SocketAddr =
 pub(crate) const BURST_MIN: Duration = Duration::from_millis(1);
 pub(crate) const BURST_MAX: Duration = Duration::from_secs(1);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// As it is written: `1year` has a quarter of a day more than 365.
+pub(crate) const YEAR: Duration = Duration::from_secs(31_557_600);
 pub(crate) const FALLBACK_BITRATE_MIN: u64 = 10_000;
 pub(crate) const FALLBACK_BITRATE_MAX: u64 = 1_000_000_000;
 const COUNT_MAX: usize = 1_000_000;

@@ -272,8 +272,12 @@ impl Key {
         names.first().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// The manual's text.
+    /// The manual's text, or that of the section where it says something else.
     pub(crate) fn help(&self) -> String {
+        let mut of_section = self.repeated.into_iter().flat_map(|of| of.help);
+        if let Some((_, help)) = of_section.find(|(option, _)| *option == self.id()) {
+            return (*help).to_owned();
+        }
         let help = self.arg.get_long_help().or_else(|| self.arg.get_help());
         help.map(StyledStr::to_string).unwrap_or_default()
     }
@@ -393,8 +397,10 @@ impl Keys {
         let said = self.fault(key, outside).unwrap_or_default();
         match said.split_once(" is not in ") {
             Some((_, range)) => format!("allowed is {}", range.replace("..=", " to ")),
-            None if said.contains(NOTHING) => String::new(),
-            None => said,
+            // Else it says what is wrong with that value.
+            None => said
+                .find("write ")
+                .map_or_else(String::new, |at| said[at..].to_owned()),
         }
     }
 

@@ -388,8 +388,9 @@ fn no_key(keys: &Keys, section: &Section, name: &str) -> String {
         return match key.section == section.name {
             true => format!("in this section it is called {}", key.name),
             false => format!(
-                "it stands elsewhere: write [{}], and {} below it",
-                key.section, key.name
+                "it stands elsewhere: write {}, and {} below it",
+                heading(key),
+                key.name
             ),
         };
     }
@@ -409,6 +410,13 @@ fn meant<'k>(keys: &'k Keys, name: &str) -> Option<&'k Key> {
             .find(|key| key.name == name && key.repeated.is_none())
     };
     keys.of_option(&plain).or_else(by_name)
+}
+
+fn heading(key: &Key) -> String {
+    match key.repeated {
+        Some(_) => format!("[[{}]]", key.section),
+        None => format!("[{}]", key.section),
+    }
 }
 
 fn path_of(key: &Key, number: usize) -> String {

@@ -21,6 +21,8 @@ pub(crate) struct Repeated {
     pub(super) before: &'static str,
     pub(super) about: &'static str,
     pub(super) options: &'static [&'static str],
+    /// What the keys of these say, whose names stand in the section already.
+    pub(super) help: &'static [(&'static str, &'static str)],
     /// Of these, those of which one may have several values.
     pub(super) lists: &'static [&'static str],
     /// Whether a number may stand for a string, since it is a port.
@@ -38,6 +40,35 @@ pub(crate) struct Repeated {
     pub(crate) without_needed: &'static str,
 }
 
+const LIBRARY_PATH: &str = "\
+Where its films are: a folder, or s3://BUCKET/FOLDER";
+
+const CHANNEL_INPUT: &str = "\
+Where it comes from
+
+PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or SENDER@GROUP:PORT%INTERFACE, where RTP or a bare transport \
+stream comes by UDP, from the first who sends. Or rtsp://USER:PASSWORD@HOST/PATH, a camera or another \
+server that is asked, by TCP or UDP, for all of its tracks. Players find it at \
+rtsp://HOST:8554/live/NAME; a file of the same path is not played then.";
+
+const CHANNEL_TO: &str = "\
+Give it to these receivers
+
+ADDRESS:PORT. Each gets every datagram as it came.";
+
+const CHANNEL_MEMBERS: &str = "\
+Give it to all in this file, which is watched
+
+A line holds ADDRESS:PORT; # begins a comment. A change is taken at once and in one step; a file with a \
+wrong line is reported and changes nothing.";
+
+const CHANNEL_SDP: &str = "\
+What a stream with a dynamic payload type is, for its players
+
+A file with a session description (SDP, RFC 8866) of one track, as ffmpeg's -sdp_file writes it: players \
+are told its payload type, encoding and parameters. Streams with a static payload type, as transport \
+streams have, need none.";
+
 /// All of them.
 pub(super) const REPEATED: &[Repeated] = &[
     Repeated {
@@ -47,6 +78,7 @@ pub(super) const REPEATED: &[Repeated] = &[
                 each, whose films are below its name. The other keys of [library] stand in \
                 [libraries] then.",
         options: &["libraries"],
+        help: &[("libraries", LIBRARY_PATH)],
         lists: &[],
         has_ports: false,
         count_max: LIBRARIES_MAX,
@@ -64,6 +96,12 @@ pub(super) const REPEATED: &[Repeated] = &[
         about: "A live channel: one section [[channel]] for each.",
         // One channel has one source, and its members in one file.
         options: &["channels", "to", "members", "sdp"],
+        help: &[
+            ("channels", CHANNEL_INPUT),
+            ("to", CHANNEL_TO),
+            ("members", CHANNEL_MEMBERS),
+            ("sdp", CHANNEL_SDP),
+        ],
         lists: &["to"],
         has_ports: true,
         count_max: SOURCES_MAX,

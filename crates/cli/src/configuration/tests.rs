@@ -499,6 +499,21 @@ fn variables_are_judged_with_the_file() {
     }
 }
 
+/// In a section that has a name no value begins with one.
+#[test]
+fn keys_of_what_has_a_name_say_so() {
+    let keys = Keys::new();
+    let all = keys.sections().iter().flat_map(|section| &section.keys);
+    for key in all.filter(|key| key.repeated.is_some()) {
+        assert!(!key.help().contains("NAME="), "{}", key.path());
+    }
+    let to = told_with(&[], "[channels]\nto = [\"10.0.0.7:1\"]\n");
+    assert!(
+        to[0].contains("write [[channel]], and to below it"),
+        "{to:?}"
+    );
+}
+
 /// What serve would not take from the file is not judged; what it takes from nowhere else is.
 #[test]
 fn variables_stand_in_place_of_what_the_file_says() {
