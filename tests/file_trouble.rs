@@ -432,6 +432,7 @@ fn succeed(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
+// SPECIFICATION.md: 30
 #[test]
 fn a_disk_that_fails_ends_films_of_any_container_on_it() {
     require_root!();

@@ -192,6 +192,7 @@ fn descriptors_are_shared_out_among_all_who_come() {
     assert_eq!(served[0].request("HEAD", "/film.ts", "").status, 200);
 }
 
+// SPECIFICATION.md: 40
 #[test]
 fn nothing_outside_is_ever_reached() {
     let site = Site::new(&[], |root| {

@@ -308,6 +308,7 @@ fn connections() {
     assert_eq!(raw.response(false).status, 200);
 }
 
+// SPECIFICATION.md: 27
 #[test]
 fn content_is_read_past() {
     let site = Site::plain(&[]);

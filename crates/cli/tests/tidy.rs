@@ -171,22 +171,24 @@ fn links_in_documents_lead_somewhere() {
     assert_none(&found);
 }
 
-/// Each promise names a test that names it, or says that it has none; they are counted in the first
+/// Each promise names tests that name it, or says that it has none; they are counted in the first
 /// lines, and without a gap.
 #[test]
 fn promises_and_tests_name_each_other() {
     let mut found = Vec::new();
     let (mut promises, mut tested) = (0, Vec::new());
     for (line_number, line) in lines_of(Path::new("SPECIFICATION.md")) {
-        let Some((number, test)) = promise(&line) else {
+        let Some((number, tests)) = promise(&line) else {
             continue;
         };
         promises += 1;
         if number != promises {
             found.push(format!("SPECIFICATION.md:{line_number}: not {promises}"));
         }
-        if let Some((file, name)) = test {
+        if !tests.is_empty() {
             tested.push(number);
+        }
+        for (file, name) in tests {
             if !names_promise(Path::new(file), name, number) {
                 let problem = format!("{file} has no test {name} that names promise {number}");
                 found.push(format!("SPECIFICATION.md:{line_number}: {problem}"));
@@ -209,12 +211,13 @@ fn promises_and_tests_name_each_other() {
     assert_none(&found);
 }
 
-/// A row of the specification: its number, and the file and the name of its test, if it has one.
-fn promise(line: &str) -> Option<(usize, Option<(&str, &str)>)> {
+/// A row of the specification: its number, and the file and the name of each of its tests.
+fn promise(line: &str) -> Option<(usize, Vec<(&str, &str)>)> {
     let cells: Vec<_> = line.split('|').map(str::trim).collect();
     let number = cells.get(1)?.parse().ok()?;
-    let mut quoted = cells.get(3)?.split('`').skip(1).step_by(2);
-    Some((number, quoted.next().zip(quoted.next())))
+    let quoted: Vec<_> = cells.get(3)?.split('`').skip(1).step_by(2).collect();
+    let tests = quoted.chunks_exact(2).map(|it| (it[0], it[1]));
+    Some((number, tests.collect()))
 }
 
 /// Whether a test says in front of its attributes that it stands for that promise.

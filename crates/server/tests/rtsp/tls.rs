@@ -149,6 +149,7 @@ fn a_client_of_tls_that_reads_nothing_holds_up_itself_alone() {
 }
 
 /// The mechanism: the records of many connections leave in one crossing, several packets in each.
+// SPECIFICATION.md: 15
 #[test]
 fn records_of_many_connections_leave_in_one_crossing() {
     const WATCHERS: usize = 20;
