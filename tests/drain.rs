@@ -88,6 +88,9 @@ impl Server {
         let text = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", self.http);
         client.connection.send(text).unwrap();
         let answer = client.response(false).unwrap();
+        // What players load they follow from pages of other sites, too.
+        let is_open = answer.header("Access-Control-Allow-Origin") == Some("*");
+        assert_eq!(is_open, target.contains("/hls/"), "{target}");
         let location = answer.header("Location").map(str::to_owned);
         (answer.status, location)
     }

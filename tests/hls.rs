@@ -328,12 +328,30 @@ fn resources_are_answered_as_their_kind_wants() {
     }
     let options = raw.request("OPTIONS", segment, "Access-Control-Request-Method: GET\r\n");
     assert_eq!(options.header("Access-Control-Allow-Origin"), Some("*"));
-    assert!(
-        options
-            .header("Access-Control-Allow-Headers")
-            .unwrap()
-            .contains("Range")
-    );
+    let asked_with = options.header("Access-Control-Allow-Headers").unwrap();
+    assert!(asked_with.contains("Range") && asked_with.contains("Authorization"));
+    errors_are_read_by_all_origins(&mut raw, segment);
+}
+
+/// A player on another site sees why it gets nothing; what no player loads stays closed to it.
+fn errors_are_read_by_all_origins(raw: &mut Raw, segment: &str) {
+    let beyond = segment.replace("/2.", "/7000.");
+    for (method, target, lines, status, is_open) in [
+        ("GET", &*beyond, "", 404, true),
+        ("GET", "/none.mp4/hls/index.m3u8", "", 404, true),
+        ("GET", "/none.mp4/dash/manifest.mpd", "", 404, true),
+        ("GET", segment, "Range: bytes=999999999-\r\n", 416, true),
+        ("GET", segment, "If-Match: \"x\"\r\n", 412, true),
+        ("GET", "/none.mp4/hls/index.html", "", 404, false),
+        ("GET", "/large.mp4/hls/index.html", "", 200, false),
+        ("GET", "/none.mp4", "", 404, false),
+        ("HEAD", "/large.mp4", "", 200, false),
+    ] {
+        let answer = raw.request(method, target, lines);
+        let allowed = answer.header("Access-Control-Allow-Origin");
+        assert_eq!(answer.status, status, "{target}");
+        assert_eq!(allowed, is_open.then_some("*"), "{target}");
+    }
 }
 
 /// HEAD, ranges and conditions.

@@ -143,6 +143,7 @@ fn context<'a>(request: Option<&Request<'a>>) -> Context<'a> {
         is_http_11: request.is_some_and(|it| it.is_http_11),
         is_head: request.is_some_and(|it| it.method == Method::Head),
         takes_uploads: request.is_some_and(|it| it.method == Method::Put),
+        is_for_all_origins: request.is_some_and(|it| it.host == "a"),
     }
 }
 

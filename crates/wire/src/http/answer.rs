@@ -27,6 +27,10 @@ pub struct Context<'a> {
     pub is_head: bool,
     /// Whether files are taken here, and may be removed.
     pub takes_uploads: bool,
+    /// Whether pages of other origins may read it, whatever it comes to: the check is made of each
+    /// redirect and of errors, too (the Fetch standard, section 4.10). `*` goes with no credentials
+    /// that a browser adds by itself.
+    pub is_for_all_origins: bool,
 }
 
 /// A file, or the compressed neighbour that is sent for it.
@@ -127,12 +131,9 @@ impl Answer {
         head.field("Accept-Ranges", "bytes");
         // What pages of other origins ask before they ask for a part (the Fetch standard, section
         // 4.8); whether they may read what they get, that says itself.
-        head.field("Access-Control-Allow-Origin", "*");
+        head.open_to_all_origins();
         head.field("Access-Control-Allow-Methods", ALLOW);
-        head.field(
-            "Access-Control-Allow-Headers",
-            "Range, If-None-Match, If-Modified-Since",
-        );
+        head.field("Access-Control-Allow-Headers", ASKED_WITH);
         head.field("Access-Control-Max-Age", PREFLIGHT_SECONDS);
         head.alone(Vec::new(), context)
     }
@@ -196,7 +197,7 @@ impl Answer {
     pub fn nothing(context: &Context<'_>) -> Self {
         let mut head = Head::new(Status::NoContent, context);
         head.field("Cache-Control", "no-cache");
-        head.field("Access-Control-Allow-Origin", "*");
+        head.open_to_all_origins();
         head.alone(Vec::new(), context)
     }
 
@@ -365,6 +366,8 @@ impl Answer {
 struct Head {
     status: Status,
     bytes: Vec<u8>,
+    /// Whether it says already that pages of all origins may read what follows.
+    is_open: bool,
 }
 
 impl Head {
@@ -373,14 +376,30 @@ impl Head {
         // The server's own version, whatever the client's (RFC 9110, section 2.5).
         let written = write!(bytes, "HTTP/1.1 {} {}\r\n", status.code(), status.reason());
         written.expect("memory takes all");
-        let mut head = Self { status, bytes };
+        let mut head = Self {
+            status,
+            bytes,
+            is_open: false,
+        };
         head.field("Date", context.date);
         if !context.keeps_alive {
             head.field("Connection", "close");
         } else if !context.is_http_11 {
             head.field("Connection", "keep-alive");
         }
+        if context.is_for_all_origins {
+            head.open_to_all_origins();
+        }
         head
+    }
+
+    /// Lets pages of all origins read what follows. Said twice it would allow nobody (the Fetch
+    /// standard, section 4.10).
+    fn open_to_all_origins(&mut self) {
+        if !std::mem::replace(&mut self.is_open, true) {
+            self.field("Access-Control-Allow-Origin", "*");
+            self.field("Access-Control-Expose-Headers", EXPOSED);
+        }
     }
 
     fn field(&mut self, name: &str, value: impl std::fmt::Display) {
@@ -409,8 +428,7 @@ impl Head {
             self.field("Content-Security-Policy", policy);
         }
         if file.is_for_all_origins {
-            self.field("Access-Control-Allow-Origin", "*");
-            self.field("Access-Control-Expose-Headers", EXPOSED);
+            self.open_to_all_origins();
         }
         self.field("ETag", file.validators.etag);
         // A file from the future is from now (RFC 9110, section 8.8.2.1).
@@ -476,7 +494,10 @@ pub fn page_policy_with(origins: &[String]) -> String {
 }
 
 /// What a page of another origin may see of an answer beside its body.
-const EXPOSED: &str = "Content-Length, Content-Range, Date, ETag";
+const EXPOSED: &str = "Content-Length, Content-Range, Date, ETag, Retry-After";
+/// What it may ask with. Authorization must be named: `*` stands for all but that (the Fetch
+/// standard, section 4.8).
+const ASKED_WITH: &str = "Authorization, Range, If-None-Match, If-Modified-Since";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 const ALLOW_WITH_UPLOADS: &str = "GET, HEAD, OPTIONS, PUT, DELETE";
 const RETRY_SECONDS: u32 = 5;

@@ -183,9 +183,10 @@ async fn answer(
         return;
     }
     let received = discard(content, site.settings.limits.download_head_time_max).await;
-    let has_place = received.and_then(|()| place.as_ref().ok_or(NO_FILES));
-    let parsed = has_place.and_then(|_| Request::parse(&head));
-    let Some((answer, body)) = decide(responder, parsed.as_ref(), &mut respond).await else {
+    let has_place = received.and_then(|()| place.as_ref().map(|_| ()).ok_or(NO_FILES));
+    let parsed = Request::parse(&head);
+    let decided = decide(responder, (parsed.as_ref(), has_place), &mut respond);
+    let Some((answer, body)) = decided.await else {
         return;
     };
     let control = Control::default();
@@ -288,14 +289,21 @@ async fn change(
 /// What a request gets; `None` if its client takes it back before, while it waits for a channel.
 async fn decide(
     responder: &Responder,
-    parsed: Result<&Request<'_>, &Refusal>,
+    (parsed, has_place): (Result<&Request<'_>, &Refusal>, Result<(), Refusal>),
     respond: &mut SendResponse<Bytes>,
 ) -> Option<Decided> {
-    let request = match parsed {
-        Ok(request) => request,
-        Err(Refusal { status, note }) => {
-            let refused = |context: &Context<'_>| Answer::refusal(*status, note, context);
-            let answer = responder.site.with_context((true, true, false), refused);
+    let refused = |refusal: Refusal| {
+        move |context: &Context<'_>| Answer::refusal(refusal.status, refusal.note, context)
+    };
+    let request = match (parsed, has_place) {
+        (Ok(request), Ok(())) => request,
+        (Ok(request), Err(refusal)) => {
+            let answer = responder.with_context(request, true, refused(refusal));
+            return Some((answer, None));
+        }
+        (Err(refusal), _) => {
+            let site = &responder.site;
+            let answer = site.with_context((true, true, false), refused(*refusal));
             return Some((answer, None));
         }
     };

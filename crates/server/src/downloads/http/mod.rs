@@ -150,6 +150,7 @@ impl Site {
                 is_http_11,
                 is_head,
                 takes_uploads: self.uploads.is_some(),
+                is_for_all_origins: false,
             })
         })
     }

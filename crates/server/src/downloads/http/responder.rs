@@ -361,6 +361,13 @@ impl Responder {
         answer: impl FnOnce(&Context<'_>) -> Answer,
     ) -> Answer {
         let is_head = request.method == Method::Head;
+        let is_for_all_origins = is_for_players(&request.target);
+        let answer = |context: &Context<'_>| {
+            answer(&Context {
+                is_for_all_origins,
+                ..*context
+            })
+        };
         self.site
             .with_context((keeps_alive, request.is_http_11, is_head), answer)
     }
@@ -444,9 +451,54 @@ pub(super) fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer
     }
 }
 
+/// Whether it is something that players load, which pages of all origins may hold: those that read
+/// what it comes to, from another node perhaps, must be allowed to each time. A page is opened, not
+/// read.
+fn is_for_players(target: &Target) -> bool {
+    let Target::Path { name, is_folder } = target else {
+        return false;
+    };
+    let asked = hls::parse(name).filter(|_| !is_folder);
+    asked.is_some_and(|(_, asked)| asked != Resource::Page)
+}
+
 /// Where whoever shares clients out among servers asks how this one is.
 const HEALTH: &str = "health";
 
 const DRAINS: &str = "the server takes nobody more; try another";
 const SHORT: &str = "the server is short of something";
 const NOTHING: &str = "there is nothing by this name";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_players_load_is_for_all_origins() {
+        let is_open = |target: &str| {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+            is_for_players(&Request::parse(head.as_bytes()).unwrap().target)
+        };
+        for target in [
+            "/a.mp4/hls/index.m3u8?token=x",
+            "/a.mp4/hls/video/index.m3u8",
+            "/a.mp4/hls/video/0123456789abcdef/1.m4s",
+            "/live/a/hls/video/0123456789abcdef/1.2.m4s",
+            "/a.mp4/hls/poster.mp4",
+            "/a.mp4/dash/manifest.mpd",
+            "/live/a/dash/time.txt",
+        ] {
+            assert!(is_open(target), "{target}");
+        }
+        for target in [
+            "/",
+            "/a.mp4",
+            "/a.mp4/hls/index.html",
+            "/a.mp4/hls/index.m3u8/",
+            "/hls/index.m3u8",
+            "/health",
+        ] {
+            assert!(!is_open(target), "{target}");
+        }
+    }
+}

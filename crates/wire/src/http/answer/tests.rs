@@ -12,6 +12,7 @@ const CONTEXT: Context<'_> = Context {
     is_http_11: true,
     is_head: false,
     takes_uploads: false,
+    is_for_all_origins: false,
 };
 const FILE: Resource<'_> = Resource {
     file_bytes: 1000,
@@ -210,6 +211,74 @@ fn errors_say_what_may_be_done() {
             "{moved}"
         );
     }
+}
+
+/// How often a head says that.
+fn times(head: &str, line: &str) -> usize {
+    head.lines().filter(|it| *it == line).count()
+}
+
+#[test]
+fn redirects_and_errors_are_read_by_all_origins() {
+    const ALL: &str = "Access-Control-Allow-Origin: *";
+    let open = Context {
+        is_for_all_origins: true,
+        ..CONTEXT
+    };
+    let all = |context: &Context<'_>| {
+        let head = b"GET /a HTTP/1.1\r\nHost: h\r\nRange: bytes=1000-\r\n\r\n";
+        let request = Request::parse(head).unwrap();
+        [
+            Answer::elsewhere("http://b/a", context),
+            Answer::moved("/a/", None, context),
+            Answer::log_in(&["Bearer".to_owned()], "x", context),
+            Answer::slowed(7, "x", context),
+            Answer::refusal(Status::NotFound, "x", context),
+            Answer::refusal(Status::ServiceUnavailable, "x", context),
+            Answer::file(&request, &FILE, context),
+        ]
+    };
+    for (with, without) in all(&open).iter().zip(all(&CONTEXT)) {
+        let (with, without) = (sent(with), sent(&without));
+        assert_eq!((times(&with, ALL), times(&without, ALL)), (1, 0), "{with}");
+        assert!(!with.contains("Allow-Credentials"), "{with}");
+    }
+    let retry = sent(&Answer::slowed(7, "x", &open));
+    let exposed = "\r\nAccess-Control-Expose-Headers: Content-Length, Content-Range, Date, ETag, \
+                   Retry-After\r\n";
+    assert!(retry.contains(exposed), "{retry}");
+}
+
+/// A browser takes two of these lines for none.
+#[test]
+fn an_answer_says_once_who_may_read_it() {
+    let open = Context {
+        is_for_all_origins: true,
+        ..CONTEXT
+    };
+    let file = Resource {
+        is_for_all_origins: true,
+        ..FILE
+    };
+    let request = Request::parse(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    for context in [&open, &CONTEXT] {
+        for answer in [
+            Answer::file(&request, &file, context),
+            Answer::nothing(context),
+            Answer::options(context),
+        ] {
+            let text = sent(&answer);
+            assert_eq!(times(&text, "Access-Control-Allow-Origin: *"), 1, "{text}");
+        }
+    }
+}
+
+#[test]
+fn pages_of_other_origins_may_send_tokens() {
+    let options = sent(&Answer::options(&CONTEXT));
+    let asked_with = "\r\nAccess-Control-Allow-Headers: Authorization, Range, If-None-Match, \
+                      If-Modified-Since\r\n";
+    assert!(options.contains(asked_with), "{options}");
 }
 
 #[test]
