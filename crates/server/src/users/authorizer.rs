@@ -15,7 +15,7 @@ use super::attempts::Attempts;
 use super::config::UsersConfig;
 use super::error::OpenError;
 use super::file::{REALM, Secret, USERS_FILE_BYTES_MAX, UserFile};
-use super::hook::{Hook, Question, Verdict};
+use super::hook::{Hook, Question, Verdict, told_query};
 use super::keys::{URL_KEYS_BYTES_MAX, UrlKeys};
 use super::login::Login;
 use super::nonces::Nonces;
@@ -354,12 +354,13 @@ impl Rules {
         let Some(hook) = self.hook.as_ref().filter(|_| !is_for_users(login, asked)) else {
             return Ok(false);
         };
+        let told = query(asked.uri).and_then(told_query);
         let question = Question {
             address: asked.peer.to_string(),
             protocol: asked.protocol.as_str(),
             action: asked.action.as_str(),
             path: asked.path,
-            query: query(asked.uri),
+            query: told.as_deref(),
             user: login.user(),
             verified: matches!(login, Login::User(_)),
             password: match login {

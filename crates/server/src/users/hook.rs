@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
+use onrush_wire::route::is_hop_parameter;
 use serde::Serialize;
 use sha2::Sha256;
 use tokio::sync::Semaphore;
@@ -55,7 +56,8 @@ pub(super) struct Question<'a> {
     pub(super) action: &'a str,
     /// Decoded, without a slash in front.
     pub(super) path: &'a str,
-    /// What stands behind the `?` of the URL, as it came.
+    /// What stands behind the `?` of the URL, as it came; but for what says where in a live playlist
+    /// a player waits, and how often it was sent on.
     pub(super) query: Option<&'a str>,
     /// The name that the client gave.
     pub(super) user: Option<&'a str>,
@@ -167,6 +169,15 @@ impl Hook {
         mac.update(question.as_bytes());
         mac.finalize().into_bytes().into()
     }
+}
+
+/// What a hook is told of a query: nothing of where in a live playlist a player waits (RFC 8216bis,
+/// section 6.2.5, which reserves the names that begin so), nor of how often nodes have sent it on.
+/// Each reload says something else there, and would be a question of its own.
+pub(super) fn told_query(query: &str) -> Option<String> {
+    let is_told = |it: &&str| !it.starts_with("_HLS_") && !is_hop_parameter(it);
+    let told: Vec<_> = query.split('&').filter(is_told).collect();
+    Some(told.join("&")).filter(|told| !told.is_empty())
 }
 
 #[cfg(test)]
@@ -307,5 +318,20 @@ mod tests {
             assert!(hook.remembered(&key, NOW).is_some());
         }
         assert_eq!(hook.answers.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_hook_is_told_no_more_of_a_query_than_who_asks() {
+        for (query, told) in [
+            ("_HLS_msn=7&_HLS_part=2", None),
+            ("_HLS_skip=YES&key=a%20b&x", Some("key=a%20b&x")),
+            ("key=a&_HLS_msn=7&_HLS_later=1", Some("key=a")),
+            ("trace=0123456789abcdef&redirects=1", None),
+            ("trace=on&redirects=1&x=y", Some("trace=on&x=y")),
+            ("hls_msn=7&&_hls_msn=7", Some("hls_msn=7&&_hls_msn=7")),
+            ("", None),
+        ] {
+            assert_eq!(told_query(query).as_deref(), told, "{query}");
+        }
     }
 }

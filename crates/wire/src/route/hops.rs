@@ -81,6 +81,13 @@ pub fn with_trace(uri: &str, trace: Trace) -> String {
     with(uri, trace, (redirects > 0).then_some(redirects))
 }
 
+/// Whether a parameter of a query is one of these: what nodes say to each other, and no wish of the
+/// viewer's.
+#[must_use]
+pub fn is_hop_parameter(parameter: &str) -> bool {
+    behind_ours(parameter).is_some()
+}
+
 fn with(uri: &str, trace: Trace, redirects: Option<u8>) -> String {
     let (path, query) = match uri.split_once('?') {
         Some((path, query)) => (path, query),
@@ -159,6 +166,20 @@ mod tests {
             let with = with_redirects(uri, 2, trace);
             assert_eq!(with, "/a.mp4?trace=000000000000beef&redirects=2/track2");
             assert_eq!((redirects_of(&with), Trace::of(&with)), (2, Some(trace)));
+        }
+    }
+
+    #[test]
+    fn only_what_nodes_say_is_a_hop_parameter() {
+        for ours in [
+            "redirects=1",
+            "redirects=1/track2",
+            "trace=0123456789abcdef",
+        ] {
+            assert!(is_hop_parameter(ours), "{ours}");
+        }
+        for other in ["", "x=y", "redirects", "trace=on", "xredirects=1"] {
+            assert!(!is_hop_parameter(other), "{other}");
         }
     }
 

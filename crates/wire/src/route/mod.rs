@@ -23,7 +23,7 @@ pub use claim::{
 };
 pub use cluster::{Asked, Bounds, Cluster, Decision, Film, Node, Ranking};
 pub use entry::{Addresses, Entry, EntryError, Scheme, WarmFilm, is_node_name};
-pub use hops::{Trace, redirects_of, with_redirects, with_trace};
+pub use hops::{Trace, is_hop_parameter, redirects_of, with_redirects, with_trace};
 pub use key::Key;
 pub use lease::{Fence, Lease, LeaseTimes, Stale, Token};
 pub use relay::{FedNode, PullAnswer, Puller, answer_pull};

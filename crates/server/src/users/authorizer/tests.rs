@@ -496,3 +496,31 @@ fn a_hook_may_know_tokens_that_no_key_signed() {
     assert_eq!(ask(&authorizer, &with("Bearer opaque", FAR)), Ok(()));
     assert!(came.recv().unwrap().contains(r#""token":"opaque""#));
 }
+
+/// A player of low latency asks three times a second, for as long as it plays.
+#[test]
+fn a_hook_is_asked_once_about_reloads_of_a_playlist() {
+    let (address, came) = serve(None, |_| answer("204 No Content", ""));
+    let (authorizer, _folder) = authorizer(|config| {
+        config.hook = Some(HookConfig::new(format!("http://{address}/")));
+    });
+    let about = |uri: &str| {
+        let asked = Asked {
+            protocol: Protocol::Http,
+            method: "GET",
+            uri,
+            ..ASKED
+        };
+        assert_eq!(ask(&authorizer, &asked), Ok(()), "{uri}");
+    };
+    for part in 0..9 {
+        about(&format!(
+            "/film.ts/hls/index.m3u8?key=a&_HLS_msn=7&_HLS_part={part}"
+        ));
+    }
+    about("/film.ts/hls/index.m3u8?key=a&trace=0123456789abcdef&redirects=1");
+    assert!(came.recv().unwrap().contains(r#""query":"key=a""#));
+    assert!(came.try_recv().is_err(), "it is asked again");
+    about("/film.ts/hls/index.m3u8?key=b");
+    assert!(came.try_recv().is_ok(), "another key is another question");
+}
