@@ -359,6 +359,58 @@ fn a_client_that_reads_nothing_holds_little_memory() {
     }
 }
 
+/// Each page is some hundreds of KiB; what a client asks for and does not take stays in memory.
+#[test]
+fn pages_that_nobody_reads_hold_little_memory() {
+    let (site, _) = site(&[]);
+    std::fs::create_dir(site.path("many")).unwrap();
+    for number in 0..1000 {
+        let name = format!("{number}-{}.ts", "long".repeat(40));
+        fs::write(site.path("many").join(name), []).unwrap();
+    }
+    let page = site.get("/many/", "");
+    let page_bytes = page.body.len() as u64;
+    assert!(page.status == 200 && 96 * page_bytes > 64 << 20, "{page_bytes}");
+    let resident = || site.server.holdings().unwrap().resident_bytes;
+    let before = resident();
+    let mut client = Raw::connect(site.http);
+    // No stream has a window.
+    client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    for stream in 0..96 {
+        client.ask(2 * stream + 1, "/many/");
+    }
+    let mut answered = 0;
+    while answered < 96 {
+        let frame = client.next().expect("the connection goes on");
+        answered += u32::from(frame.kind == HEADERS);
+    }
+    let held = resident().saturating_sub(before);
+    assert!(held < 60 << 20, "{held} bytes, of pages of {page_bytes}");
+    // Another's are its own.
+    assert_eq!(site.get("/many/", "").status, 200);
+}
+
+/// A file goes from the disk to the client: however much of it is asked for, none of it is counted.
+#[test]
+fn files_are_answered_whatever_waits_in_memory() {
+    let (site, _) = site(&[]);
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    for stream in 0..96 {
+        client.ask(2 * stream + 1, "/data");
+    }
+    for _ in 0..96 {
+        let head = loop {
+            let frame = client.next().expect("the connection goes on");
+            if frame.kind == HEADERS {
+                break frame;
+            }
+        };
+        // 200 is an entry of the table (RFC 7541, appendix A).
+        assert_eq!(head.payload[0], 0x88);
+    }
+}
+
 #[test]
 fn a_silent_connection_is_closed() {
     let (site, _) = site(&[

@@ -491,6 +491,9 @@ fn beside() -> Vec<Limit> {
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";
         downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
+        downloads::MADE_BYTES_MAX as bytes, "memory of answers that wait to be taken";
+        downloads::CONNECTION_MADE_BYTES_MAX as bytes, "of it one connection's; then 503";
+        downloads::CONNECTION_MADE_BYTES_MIN as bytes, "of it a connection's in any case";
         downloads::KEPT_SEGMENTS_MAX as count, "of them in memory whole";
         downloads::GATHERED_AT_ONCE_MAX as count, "of those put there at once";
         downloads::LIVE_FILES_MAX as count, "live parts in memory as files";

@@ -42,8 +42,9 @@ use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
-    FIRST_SEGMENT_WAIT_MAX, GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX,
-    HTTP2_RESETS_MAX, INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX, RENDITION_FILES_MAX,
+    CONNECTION_MADE_BYTES_MAX, CONNECTION_MADE_BYTES_MIN, FIRST_SEGMENT_WAIT_MAX,
+    GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
+    INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX, MADE_BYTES_MAX, RENDITION_FILES_MAX,
     RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
 };
 use self::log::Log;
@@ -75,6 +76,8 @@ pub(crate) struct Site {
     pub(crate) segment_files: Rc<http::SegmentFiles>,
     /// Those of channels, while many ask for them.
     pub(crate) live_files: http::LiveFiles,
+    /// What answers hold of memory.
+    pub(crate) made_bytes: http::MadeBytes,
     pub(crate) admission: Admission,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
@@ -258,6 +261,7 @@ impl Site {
             segments: http::SegmentCache::default(),
             segment_files,
             live_files: http::LiveFiles::new(live_max),
+            made_bytes: http::MadeBytes::new(&statistics.hls),
             admission: Admission::default(),
             authorizer,
             stats,

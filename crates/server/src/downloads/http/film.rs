@@ -24,6 +24,7 @@ use onrush_wire::name::shown;
 use tracing::warn;
 
 use super::made::{ASK_AGAIN, FOR_EVER, Made};
+use super::memory::{Memory, Reserved};
 use super::segment_files::{gather, warm};
 use super::several;
 use super::texts::Texts;
@@ -58,14 +59,14 @@ pub(super) fn of(path: &str) -> Option<&str> {
 }
 
 /// The resource of a film that `path` names, or why there is none; `None` if it names something
-/// else. `query` is what the request's target has behind its `?`.
+/// else. `query` is what the request's target has behind its `?`, `memory` of whoever asks.
 pub(super) async fn find(
     site: &Site,
-    path: &str,
-    query: Option<&str>,
+    (path, query): (&str, Option<&str>),
+    memory: &Memory,
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
-    let found = found(site, name, asked, query).await?;
+    let found = found(site, name, asked, query, memory).await?;
     Some(found.map_err(|refusal| match (asked, refusal) {
         // Pages of folders ask for one of each film, and cannot know which have pictures.
         (Asked::Poster, (Status::NotFound, note)) => (Status::NoContent, note),
@@ -78,6 +79,7 @@ async fn found(
     name: &str,
     asked: Asked<'_>,
     query: Option<&str>,
+    memory: &Memory,
 ) -> Option<Result<Made, Refusal>> {
     // Only live channels have these.
     if matches!(asked, Asked::Part { .. } | Asked::Time) {
@@ -115,7 +117,7 @@ async fn found(
         return Some(text(site, first, &texts, asked).await);
     }
     let query = carried_query(query);
-    Some(make(site, &parts, asked, (texts.listed(), query)).await)
+    Some(make(site, &parts, asked, (texts.listed(), query), memory).await)
 }
 
 /// Subtitles, or a segment of them.
@@ -161,6 +163,7 @@ async fn make(
     parts: &[Arc<Media>],
     asked: Asked<'_>,
     (texts, query): (Vec<Text>, String),
+    memory: &Memory,
 ) -> Result<Made, Refusal> {
     let version = match asked {
         Asked::Init { version, .. }
@@ -204,16 +207,16 @@ async fn make(
             (etag, media_type, cache_control),
         ));
     }
-    let segment = match site.segments.get(&etag) {
+    // It is given back when the answer is there, which then has it counted.
+    let (segment, _memory) = match site.segments.get(&etag) {
         Some(lately) => {
             gather(site, media, &etag, &lately);
-            lately
+            (lately, None)
         }
         None => {
             let segment = segment(cut, listed.of, asked).await?;
-            let segment = Rc::new(as_sent(media, segment.ok_or_else(none)?).await?);
-            site.segments.insert(&etag, &segment);
-            segment
+            let segment = segment.ok_or_else(none)?;
+            as_sent(site, (media, &etag), segment, memory).await?
         }
     };
     site.segment_files.missed(&segment);
@@ -397,18 +400,32 @@ fn poster(of: &Rendition) -> Option<Segment> {
     Some(Segment { head, pieces })
 }
 
-/// A segment as it is sent: copied, if that costs less.
-async fn as_sent(media: &Media, segment: Segment) -> Result<Segment, Refusal> {
-    if !is_scattered(&segment) {
-        return Ok(segment);
+/// A segment as it is sent, and what it takes of `memory`: copied, if that costs less and there is
+/// room for it. It is kept for whoever asks next, unless it lacked that room.
+async fn as_sent(
+    site: &Site,
+    (media, etag): (&Media, &str),
+    mut segment: Segment,
+    memory: &Memory,
+) -> Result<(Rc<Segment>, Option<Reserved>), Refusal> {
+    let mut reserved = None;
+    if is_scattered(&segment) {
+        let bytes = usize::try_from(segment.bytes()).unwrap_or(usize::MAX);
+        reserved = memory.reserve(bytes);
+        if reserved.is_none() {
+            return Ok((Rc::new(segment), None));
+        }
+        let file = media.file();
+        let copied = blocking(move || copied(&file, segment)).await;
+        segment = copied.map_err(|error| {
+            warn!("{:?}: {error}", media.name());
+            let note = "the file cannot be read; it may have been cut";
+            (Status::ServiceUnavailable, note.to_owned())
+        })?;
     }
-    let file = media.file();
-    let copied = blocking(move || copied(&file, segment)).await;
-    copied.map_err(|error| {
-        warn!("{:?}: {error}", media.name());
-        let note = "the file cannot be read; it may have been cut";
-        (Status::ServiceUnavailable, note.to_owned())
-    })
+    let segment = Rc::new(segment);
+    site.segments.insert(etag, &segment);
+    Ok((segment, reserved))
 }
 
 /// Whether it costs less to copy its pieces.

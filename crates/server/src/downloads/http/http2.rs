@@ -23,7 +23,7 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request as Incoming;
-use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Piece, Refusal, Request, Status};
+use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Refusal, Request, Status};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -37,7 +37,7 @@ use crate::byte_stream::ByteStream;
 use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::send::To;
-use crate::transfer::{Control, StreamBody, StreamBudget};
+use crate::transfer::{Control, StreamBody, StreamBudget, TransferError};
 
 /// Requests that a client takes back before they are looked at, and streams that are remembered
 /// after they were reset: with more of them the connection ends (`ENHANCE_YOUR_CALM`).
@@ -183,9 +183,9 @@ async fn answer(
         return;
     }
     let received = discard(content, site.settings.limits.download_head_time_max).await;
-    let has_place = received.and_then(|()| place.as_ref().map(|_| ()).ok_or(NO_FILES));
+    let received = received.and_then(|()| place.as_ref().map(|_| ()).ok_or(NO_FILES));
     let parsed = Request::parse(&head);
-    let decided = decide(responder, (parsed.as_ref(), has_place), &mut respond);
+    let decided = decide(responder, (parsed.as_ref(), received), &mut respond);
     let Some((answer, body)) = decided.await else {
         return;
     };
@@ -199,9 +199,7 @@ async fn answer(
     let is_whole = match sent {
         Ok(stream) if has_body => {
             let stream = StreamBody::new(stream, &shared.budget);
-            let rest = [Piece::Text(rest.to_vec())];
-            let pieces = answer.pieces.get(1..).unwrap_or_default();
-            send_body(responder, (&rest, pieces), body.as_ref(), stream, &control).await
+            send_body(responder, (&answer, rest), body.as_ref(), stream, &control).await
         }
         sent => sent.is_ok(),
     };
@@ -227,14 +225,18 @@ async fn answer(
 /// Sends what an answer's first piece has behind its head, and the other pieces. Whether all of it.
 async fn send_body(
     responder: &Responder,
-    (rest, pieces): (&[Piece], &[Piece]),
+    (answer, rest): (&Answer, &[u8]),
     body: Option<&Body>,
     stream: StreamBody,
     control: &Control,
 ) -> bool {
     let to = To::Stream(&stream);
+    let stall_time_max = responder.site.settings.limits.download_stall_time_max;
+    let pieces = answer.pieces.get(1..).unwrap_or_default();
     let sent = async {
-        responder.send(rest, None, to, control).await?;
+        // As it lies there: a copy would hold the page of a large folder twice.
+        let sent = to.send(rest, !pieces.is_empty(), stall_time_max).await;
+        sent.map_err(TransferError::Peer)?;
         responder.send(pieces, body, to, control).await
     };
     match sent.await {
@@ -289,13 +291,13 @@ async fn change(
 /// What a request gets; `None` if its client takes it back before, while it waits for a channel.
 async fn decide(
     responder: &Responder,
-    (parsed, has_place): (Result<&Request<'_>, &Refusal>, Result<(), Refusal>),
+    (parsed, received): (Result<&Request<'_>, &Refusal>, Result<(), Refusal>),
     respond: &mut SendResponse<Bytes>,
 ) -> Option<Decided> {
     let refused = |refusal: Refusal| {
         move |context: &Context<'_>| Answer::refusal(refusal.status, refusal.note, context)
     };
-    let request = match (parsed, has_place) {
+    let request = match (parsed, received) {
         (Ok(request), Ok(())) => request,
         (Ok(request), Err(refusal)) => {
             let answer = responder.with_context(request, true, refused(refusal));

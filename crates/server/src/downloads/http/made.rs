@@ -21,6 +21,8 @@ use crate::downloads::Site;
 use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
+use crate::downloads::http::memory::Part;
+use crate::downloads::http::segment_cache::memory_bytes;
 use crate::downloads::send::To;
 use crate::hls_live::SentText;
 use crate::library::{Media, blocking};
@@ -240,6 +242,15 @@ impl Made {
         );
         made.cache_control = "no-store".into();
         made
+    }
+
+    /// What it holds of memory.
+    pub(super) fn memory(&self) -> Vec<Part> {
+        let content = &self.content;
+        let content = Part::shared(Rc::as_ptr(content).addr(), memory_bytes(content));
+        let shared = self.shared.iter();
+        let shared = shared.map(|it| Part::shared(it.as_ptr().addr(), it.len()));
+        shared.chain([content]).collect()
     }
 
     fn shared_bytes(&self) -> u64 {

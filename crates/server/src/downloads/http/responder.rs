@@ -20,6 +20,7 @@ use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::live::{self, Waits};
 use crate::downloads::http::made::{Made, Way};
+use crate::downloads::http::memory::{Memory, Reserved};
 use crate::downloads::send::To;
 use crate::transfer::{Control, Limit, Policy, TransferError};
 use crate::users::{Asked, Login, Protocol, Refusal as NotAllowed};
@@ -31,6 +32,8 @@ pub(super) struct Responder {
     pub(super) peer: IpAddr,
     is_encrypted: bool,
     policy: Policy,
+    /// What its answers hold.
+    memory: Memory,
 }
 
 impl Responder {
@@ -41,6 +44,7 @@ impl Responder {
                 schedule: site.settings.schedule,
                 limit,
             },
+            memory: site.made_bytes.of_connection(),
             site,
             peer,
             is_encrypted: socket.is_encrypted(),
@@ -51,12 +55,14 @@ impl Responder {
 /// What a request gets: an answer, and what its pieces are of.
 pub(super) type Decided = (Answer, Option<Body>);
 
-/// What is sent of pieces.
+/// What is sent of pieces, and what holds its memory.
 pub(super) enum Body {
     /// A file.
     File(Rc<OpenFile>),
     /// What was made of a film.
-    Made(Made),
+    Made { made: Made, _memory: Reserved },
+    /// Nothing but the answer's own text.
+    Text { _memory: Reserved },
 }
 
 impl Responder {
@@ -107,7 +113,8 @@ impl Responder {
                 if !is_folder && let Some(found) = live::find(&self.site, asked, waits).await {
                     return self.film(request, found, keeps_alive).await;
                 }
-                if !is_folder && let Some(found) = film::find(&self.site, name, request.query).await
+                let asked = (name.as_str(), request.query);
+                if !is_folder && let Some(found) = film::find(&self.site, asked, &self.memory).await
                 {
                     return self.film(request, found, keeps_alive).await;
                 }
@@ -116,8 +123,7 @@ impl Responder {
                         self.file(request, name, file, keeps_alive).await
                     }
                     Ok(Found::Folder { .. }) => {
-                        let answer = self.folder(request, name, *is_folder, keeps_alive).await;
-                        (answer, None)
+                        self.folder(request, name, *is_folder, keeps_alive).await
                     }
                     Ok(Found::Denied) => refusal(Status::Forbidden, "this cannot be read"),
                     Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
@@ -265,7 +271,19 @@ impl Responder {
                 let resource = made.resource();
                 let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
                 let answer = self.with_context(request, keeps_alive, answer);
-                (answer, Some(Body::Made(made)))
+                if answer.body_bytes == 0 {
+                    return (answer, None);
+                }
+                match self.memory.hold(made.memory()) {
+                    Some(memory) => {
+                        let body = Body::Made {
+                            made,
+                            _memory: memory,
+                        };
+                        (answer, Some(body))
+                    }
+                    None => self.crowded(request, keeps_alive),
+                }
             }
             Err((Status::NoContent, _)) => (
                 self.with_context(request, keeps_alive, Answer::nothing),
@@ -276,6 +294,13 @@ impl Responder {
                 (self.with_context(request, keeps_alive, answer), None)
             }
         }
+    }
+
+    /// 503: answers hold all the memory that they may.
+    fn crowded(&self, request: &Request<'_>, keeps_alive: bool) -> Decided {
+        let answer =
+            |context: &Context<'_>| Answer::refusal(Status::ServiceUnavailable, CROWDED, context);
+        (self.with_context(request, keeps_alive, answer), None)
     }
 
     async fn file(
@@ -308,11 +333,11 @@ impl Responder {
         name: &str,
         has_slash: bool,
         keeps_alive: bool,
-    ) -> Answer {
+    ) -> Decided {
         if !has_slash {
             let path = format!("/{}/", in_url(name));
             let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
-            return self.with_context(request, keeps_alive, answer);
+            return (self.with_context(request, keeps_alive, answer), None);
         }
         match folder::list(&self.site.places, name).await {
             Ok((entries, is_cut)) => {
@@ -327,7 +352,11 @@ impl Responder {
                     channels: &channels,
                 };
                 let html = listing.to_html();
-                self.with_context(request, keeps_alive, |c| Answer::page(html, c))
+                let Some(memory) = self.memory.reserve(html.len()) else {
+                    return self.crowded(request, keeps_alive);
+                };
+                let answer = self.with_context(request, keeps_alive, |c| Answer::page(html, c));
+                (answer, Some(Body::Text { _memory: memory }))
             }
             Err(error) => {
                 debug!("folder {name:?}: {error}");
@@ -336,7 +365,7 @@ impl Responder {
                     _ => (Status::Forbidden, "this folder cannot be read"),
                 };
                 let answer = |c: &Context<'_>| Answer::refusal(status, note, c);
-                self.with_context(request, keeps_alive, answer)
+                (self.with_context(request, keeps_alive, answer), None)
             }
         }
     }
@@ -392,7 +421,8 @@ impl Responder {
             control,
             stall_time_max,
         };
-        if let ([Piece::Text(head), Piece::File(part)], Some(Body::Made(made))) = (pieces, body)
+        if let ([Piece::Text(head), Piece::File(part)], Some(Body::Made { made, .. })) =
+            (pieces, body)
             && let Some(sent) = made.send_live(head, part, &way).await
         {
             return sent.map_err(TransferError::Peer);
@@ -404,7 +434,7 @@ impl Responder {
                     let sent = to.send(text, i < last, stall_time_max).await;
                     sent.map_err(TransferError::Peer)?;
                 }
-                (Piece::File(part), Some(Body::Made(made))) => {
+                (Piece::File(part), Some(Body::Made { made, .. })) => {
                     made.send(part.clone(), i < last, &way).await?;
                 }
                 (Piece::File(part), Some(Body::File(file))) => {
@@ -413,7 +443,9 @@ impl Responder {
                         .cue(file, part.clone(), to.outlet(), &self.policy, control)
                         .await?;
                 }
-                (Piece::File(_), None) => unreachable!("pieces of a file come with it"),
+                (Piece::File(_), None | Some(Body::Text { .. })) => {
+                    unreachable!("pieces of a file come with it")
+                }
             }
         }
         Ok(())
@@ -466,6 +498,7 @@ fn is_for_players(target: &Target) -> bool {
 const HEALTH: &str = "health";
 
 const DRAINS: &str = "the server takes nobody more; try another";
+const CROWDED: &str = "too much waits in memory to be taken; take it, or try later";
 const SHORT: &str = "the server is short of something";
 const NOTHING: &str = "there is nothing by this name";
 

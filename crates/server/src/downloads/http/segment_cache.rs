@@ -66,8 +66,13 @@ impl Generations {
 }
 
 fn bytes(etag: &str, segment: &Segment) -> usize {
+    etag.len() + memory_bytes(segment) + ENTRY_BYTES
+}
+
+/// What a segment holds of memory, without what the kernel sends of its file.
+pub(super) fn memory_bytes(segment: &Segment) -> usize {
     let pieces = segment.pieces.capacity() * size_of_val(&(0..0_u64));
-    etag.len() + segment.head.capacity() + pieces + ENTRY_BYTES
+    segment.head.capacity() + pieces
 }
 
 #[cfg(test)]
