@@ -113,12 +113,15 @@ fn many_files_share_a_connection() {
     assert!(curl(&plain) == bytes(DATA_BYTES));
 }
 
+const DATA: u8 = 0;
 const SETTINGS: u8 = 4;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INTERNAL_ERROR: u32 = 2;
@@ -158,6 +161,27 @@ impl Raw {
         // :method GET, :scheme http, and, without an entry in the table, :path and :authority.
         let block = [&[0x82, 0x86, 4, length], path.as_bytes(), &[1, 1, b'h']].concat();
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block)
+    }
+
+    /// The head of a PUT to this path, whose content is to follow.
+    fn put(&mut self, stream: u32, path: &str) -> bool {
+        let length = u8::try_from(path.len()).unwrap();
+        // :method PUT, :scheme http, and, without an entry in the table, :path and :authority.
+        let head = [&[2, 3], &b"PUT"[..], &[0x86, 4, length]].concat();
+        let block = [&head[..], path.as_bytes(), &[1, 1, b'h']].concat();
+        self.send(HEADERS, END_HEADERS, stream, &block)
+    }
+
+    /// By how much the next frame opens the connection's window; `None` at the end.
+    fn window_update(&mut self) -> Option<usize> {
+        let frame = self.next()?;
+        if frame.kind == SETTINGS && !frame.payload.is_empty() {
+            // Before that no stream has the window that it says.
+            self.send(SETTINGS, ACK, 0, &[]);
+        }
+        let is_of_all = (frame.kind, frame.stream) == (WINDOW_UPDATE, 0);
+        let opened = frame.payload.first_chunk::<4>().filter(|_| is_of_all);
+        Some(opened.map_or(0, |it| u32::from_be_bytes(*it) as usize))
     }
 
     /// What comes next; `None` at the end.
@@ -370,7 +394,10 @@ fn pages_that_nobody_reads_hold_little_memory() {
     }
     let page = site.get("/many/", "");
     let page_bytes = page.body.len() as u64;
-    assert!(page.status == 200 && 96 * page_bytes > 64 << 20, "{page_bytes}");
+    assert!(
+        page.status == 200 && 96 * page_bytes > 64 << 20,
+        "{page_bytes}"
+    );
     let resident = || site.server.holdings().unwrap().resident_bytes;
     let before = resident();
     let mut client = Raw::connect(site.http);
@@ -408,6 +435,38 @@ fn files_are_answered_whatever_waits_in_memory() {
         };
         // 200 is an entry of the table (RFC 7541, appendix A).
         assert_eq!(head.payload[0], 0x88);
+    }
+}
+
+/// What a client had on its way when its PUT was refused is no offence of its.
+#[test]
+fn refused_uploads_leave_a_connection_open() {
+    const CONTENT_BYTES: usize = 512 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    fs::write(&file, "group everybody play,download /**\n").unwrap();
+    let users = format!("--users={}", file.display());
+    let (site, _) = site(&["--uploads", &users]);
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    let mut window = 65_535;
+    let chunk = vec![0; 16 << 10];
+    for stream in (1..24).step_by(2) {
+        while window < CONTENT_BYTES {
+            window += client.window_update().expect("the connection goes on");
+        }
+        client.put(stream, "/x");
+        for _ in 0..CONTENT_BYTES / chunk.len() {
+            assert!(client.send(DATA, 0, stream, &chunk), "{stream}");
+        }
+        window -= CONTENT_BYTES;
+    }
+    client.ask(25, "/data");
+    loop {
+        let frame = client.next().expect("the connection goes on");
+        if (frame.kind, frame.stream) == (HEADERS, 25) {
+            break;
+        }
     }
 }
 

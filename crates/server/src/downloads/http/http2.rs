@@ -182,8 +182,8 @@ async fn answer(
         *shared.active.borrow_mut() = Instant::now();
         return;
     }
-    let received = discard(content, site.settings.limits.download_head_time_max).await;
-    let received = received.and_then(|()| place.as_ref().map(|_| ()).ok_or(NO_FILES));
+    let time_max = site.settings.limits.download_head_time_max;
+    let received = read_past((content, meter), place.is_some(), time_max).await;
     let parsed = Request::parse(&head);
     let decided = decide(responder, (parsed.as_ref(), received), &mut respond);
     let Some((answer, body)) = decided.await else {
@@ -322,7 +322,19 @@ async fn decide(
     }
 }
 
-/// Reads past what the request carries.
+/// Reads past what the request carries, if it has a place; else it is answered unread.
+async fn read_past(
+    (content, meter): (RecvStream, Rc<Meter>),
+    has_place: bool,
+    time_max: Duration,
+) -> Result<(), Refusal> {
+    if !has_place {
+        drop(Http2Content::new(content, meter));
+        return Err(NO_FILES);
+    }
+    discard(content, time_max).await
+}
+
 async fn discard(mut content: RecvStream, time_max: Duration) -> Result<(), Refusal> {
     let read = async {
         let mut bytes = 0;

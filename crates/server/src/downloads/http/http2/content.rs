@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::RecvStream;
 
+use super::UPLOAD_WINDOW_BYTES;
 use super::duplex::Meter;
 use crate::downloads::http::content::check_end;
 use crate::downloads::http::store::Incoming;
@@ -29,6 +30,16 @@ impl Http2Content {
             stream,
             meter,
             received: Bytes::new(),
+        }
+    }
+}
+
+impl Drop for Http2Content {
+    /// What is not read, the library reads past: as much as a window may be on its way before the
+    /// client hears that its request is answered.
+    fn drop(&mut self) {
+        if !self.stream.is_end_stream() {
+            self.meter.count_content(UPLOAD_WINDOW_BYTES.into());
         }
     }
 }
