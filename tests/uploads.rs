@@ -279,6 +279,32 @@ fn nobody_stores_without_the_right_to() {
     assert!(said.contains("--users FILE"), "{said}");
 }
 
+/// Who opens it may have credentials here, and whoever sent it wants them.
+#[test]
+fn pages_that_somebody_sent_run_no_scripts() {
+    let site = uploads(&[]);
+    for (name, is_page) in [
+        ("a.html", true),
+        ("b.SVG", true),
+        ("c.xml", true),
+        ("d.mpd", true),
+        ("e.ts", false),
+        ("f.txt", false),
+    ] {
+        assert_eq!(site.put(name, "", b"<script/>").status, 201);
+        let got = site.get(&format!("/{name}"), "");
+        let policy = got.header("Content-Security-Policy");
+        assert_eq!(policy, is_page.then_some("sandbox"), "{name}");
+    }
+    // The operator's own, where nobody sends any, stay what they are.
+    let off = Site::new(&[], |root| fs::write(root.join("a.html"), b"<p>").unwrap());
+    let got = off.get("/a.html", "");
+    assert_eq!(
+        (got.status, got.header("Content-Security-Policy")),
+        (200, None)
+    );
+}
+
 // SPECIFICATION.md: 68
 #[test]
 fn what_was_broken_off_is_seen_by_nobody_and_gone_on_with() {

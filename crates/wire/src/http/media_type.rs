@@ -11,6 +11,14 @@ pub fn media_type(name: &str) -> &'static str {
     known.map_or("application/octet-stream", |(_, media_type)| media_type)
 }
 
+/// Whether a browser that opens what is of this type runs the scripts in it: HTML, and whatever is
+/// XML (the MIME Sniffing standard, section 4.6).
+#[must_use]
+pub fn runs_scripts(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim_end();
+    essence == "text/html" || essence.ends_with("/xml") || essence.ends_with("+xml")
+}
+
 const STREAM: &str = "video/mp2t";
 
 const TYPES: [(&str, &str); 49] = [
@@ -68,6 +76,13 @@ const TYPES: [(&str, &str); 49] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_and_xml_run_scripts() {
+        let all = TYPES.iter().filter(|(_, it)| runs_scripts(it));
+        let endings: Vec<_> = all.map(|(ending, _)| *ending).collect();
+        assert_eq!(endings, ["mpd", "html", "htm", "xml", "svg"]);
+    }
 
     #[test]
     fn endings_stand_for_types() {

@@ -28,7 +28,7 @@ pub use self::head::{
 };
 pub use self::listing::{ASSETS, Entry, ListedChannel, Listing, assets_from, in_url};
 pub use self::log::{Access, LogFormat};
-pub use self::media_type::media_type;
+pub use self::media_type::{media_type, runs_scripts};
 pub use self::method::Method;
 pub use self::negotiate::{Coding, Codings};
 pub use self::range::{RANGES_MAX, Ranges};

@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use onrush_wire::auth::Action;
 use onrush_wire::hls::{self, Resource};
-use onrush_wire::http::{Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url};
+use onrush_wire::http::{
+    Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url, runs_scripts,
+};
 use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
 use tracing::{debug, warn};
 
@@ -321,7 +323,10 @@ impl Responder {
             None => (None, file),
         };
         // A cache may give the plain file to everybody, so only the others vary.
-        let resource = file.resource(name, coding, coding.is_some());
+        let mut resource = file.resource(name, coding, coding.is_some());
+        // What somebody has put here acts with nobody's credentials.
+        let is_strange = self.site.uploads.is_some() && runs_scripts(resource.media_type);
+        resource.content_security_policy = is_strange.then_some(SANDBOX);
         let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
         let answer = self.with_context(request, keeps_alive, answer);
         (answer, Some(Body::File(file)))
@@ -498,6 +503,9 @@ fn is_for_players(target: &Target) -> bool {
 const HEALTH: &str = "health";
 
 const DRAINS: &str = "the server takes nobody more; try another";
+/// An origin of its own, and no scripts (Content Security Policy, section 6.4.2).
+const SANDBOX: &str = "sandbox";
+
 const CROWDED: &str = "too much waits in memory to be taken; take it, or try later";
 const SHORT: &str = "the server is short of something";
 const NOTHING: &str = "there is nothing by this name";
