@@ -14,7 +14,7 @@ use crate::media::Medium;
 use crate::media::segments::{Format, Rendition};
 
 pub(crate) use self::representation::{Representation, Row, Template};
-pub(crate) use self::xml::{duration, escaped};
+pub(crate) use self::xml::{duration, escaped, transfer};
 
 /// The manifest of a film; `None` if it cannot have one: DASH players take no transport streams,
 /// and what is not known to its end has no duration.
@@ -34,16 +34,20 @@ pub fn manifest(film: &Presentation<'_>) -> Option<String> {
         duration(film.duration_ns()),
         duration(longest.unwrap_or(0)),
     );
-    // A player may change between those of pictures; of sound each is a choice of its own.
+    // A player may change between those of pictures that have the same dynamic range; of sound
+    // each is a choice of its own.
     let is_aligned = film.not_aligned().is_empty();
     let mut sets: Vec<Vec<&Listed<'_>>> = Vec::new();
     for rendition in &film.renditions {
         let is_video = |it: &Listed<'_>| it.of.medium == Medium::Video;
-        match sets.last_mut() {
-            Some(set) if is_video(rendition) && set.iter().all(|it| is_video(it)) => {
-                set.push(rendition);
-            }
-            _ => sets.push(vec![rendition]),
+        let range = rendition.of.video_range;
+        let is_alike = |it: &Listed<'_>| is_video(it) && it.of.video_range == range;
+        let mut alike = sets
+            .iter_mut()
+            .filter(|set| set.iter().all(|it| is_alike(it)));
+        match alike.next().filter(|_| is_video(rendition)) {
+            Some(set) => set.push(rendition),
+            None => sets.push(vec![rendition]),
         }
     }
     for (number, set) in (1..).zip(&sets) {
@@ -80,6 +84,7 @@ fn adaptation_set(
          segmentAlignment=\"{is_aligned}\" startWithSAP=\"{starts_with}\">\n",
         language.unwrap_or_default(),
     ));
+    text(format_args!("{}", transfer(of.video_range)));
     if let Some(label) = &of.label {
         text(format_args!("<Label>{}</Label>\n", escaped(label)));
     }
@@ -161,6 +166,7 @@ mod tests {
 
     use super::*;
     use crate::hls::Version;
+    use crate::media::VideoRange;
     use crate::media::segments::Segmented;
     use crate::media::segments::testing::film;
 
@@ -230,6 +236,38 @@ mod tests {
         let languages = named(document.root_element(), "AdaptationSet");
         let languages = languages.iter().filter_map(|it| it.attribute("lang"));
         assert_eq!(languages.collect::<Vec<_>>(), ["eng", "fra"]);
+    }
+
+    /// What the adaptation sets say of their dynamic range, and of pictures how many there are.
+    fn ranges(film: &Presentation<'_>) -> Vec<(Option<u64>, usize)> {
+        let text = manifest(film).unwrap();
+        let document = Document::parse(&text).unwrap();
+        let sets = named(document.root_element(), "AdaptationSet").into_iter();
+        let pictures = sets.filter(|it| it.attribute("contentType") == Some("video"));
+        let told = pictures.map(|set| {
+            let mut properties = named(set, "SupplementalProperty").into_iter();
+            let scheme = Some("urn:mpeg:mpegB:cicp:TransferCharacteristics");
+            let property = properties.find(|it| it.attribute("schemeIdUri") == scheme);
+            let code = property.map(|it| number(it, "value"));
+            (code, named(set, "Representation").len())
+        });
+        told.collect()
+    }
+
+    /// DASH-IF's guidelines have it of the set, so renditions of another range are another set.
+    #[test]
+    fn a_high_dynamic_range_is_told_of_its_set() {
+        let standard = film(40, 50);
+        let mut high = standard.clone();
+        high.renditions[0].video_range = Some(VideoRange::Pq);
+        let all = |films: &[&Segmented]| {
+            let parts: Vec<_> = films.iter().map(|&it| (it, VERSION)).collect();
+            ranges(&Presentation::new(&parts, ""))
+        };
+        assert_eq!(all(&[&standard, &standard]), [(None, 2)]);
+        assert_eq!(all(&[&high]), [(Some(16), 1)]);
+        let mixed = all(&[&high, &standard, &high]);
+        assert_eq!(mixed, [(Some(16), 2), (None, 1)]);
     }
 
     #[test]

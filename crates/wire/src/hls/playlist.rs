@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use super::presentation::{language, quotable};
 use super::{Listed, Presentation, texts};
-use crate::media::Medium;
 use crate::media::segments::{Format, Rates, Rendition};
+use crate::media::{Medium, VideoRange};
 
 /// The version that playlists of pictures need at the least, which have an EXT-X-MAP (section 8).
 const PICTURES_VERSION: u8 = 6;
@@ -102,7 +102,8 @@ fn multivariant(film: &Presentation<'_>) -> String {
         }
     }
     texts::media(&mut out, film);
-    let of_all = (query, !film.texts.is_empty());
+    let has_high = film.video_ranges().any(VideoRange::is_high);
+    let of_all = (query, !film.texts.is_empty(), has_high);
     for pictures in film.pictures() {
         match &groups[..] {
             [] => variant(&mut out, pictures, None, of_all),
@@ -116,7 +117,7 @@ fn multivariant(film: &Presentation<'_>) -> String {
         variant(&mut out, group.renditions[0], with, of_all);
     }
     for pictures in film.pictures() {
-        picture_variant(&mut out, pictures, query);
+        picture_variant(&mut out, pictures, (query, has_high));
     }
     out
 }
@@ -169,7 +170,7 @@ fn variant(
     out: &mut String,
     listed: &Listed<'_>,
     with: Option<&Group<'_>>,
-    (query, has_texts): (&str, bool),
+    (query, has_texts, has_high): (&str, bool, bool),
 ) {
     let of = listed.of;
     let sounds = with.map_or(&[][..], |group| &group.renditions);
@@ -193,7 +194,7 @@ fn variant(
     if !codecs.is_empty() {
         write!(out, ",CODECS=\"{}\"", quotable(&codecs.join(","))).expect("text");
     }
-    shape(out, of);
+    shape(out, of, has_high);
     if let Some(rate) = of.frame_rate {
         write!(out, ",FRAME-RATE={rate:.3}").expect("text");
     }
@@ -207,7 +208,7 @@ fn variant(
 }
 
 /// EXT-X-I-FRAME-STREAM-INF (section 4.4.6.3).
-fn picture_variant(out: &mut String, listed: &Listed<'_>, query: &str) {
+fn picture_variant(out: &mut String, listed: &Listed<'_>, (query, has_high): (&str, bool)) {
     let of = listed.of;
     let Some(rates) = of.picture_rates() else {
         return;
@@ -221,16 +222,21 @@ fn picture_variant(out: &mut String, listed: &Listed<'_>, query: &str) {
     if let Some(codec) = &of.codec {
         write!(out, ",CODECS=\"{}\"", quotable(codec)).expect("text");
     }
-    shape(out, of);
+    shape(out, of, has_high);
     line(
         out,
         format_args!(",URI=\"{}/iframes.m3u8{query}\"", listed.name),
     );
 }
 
-fn shape(out: &mut String, of: &Rendition) {
+/// Size and dynamic range. A standard range is told beside a high one alone: untold, all are
+/// standard.
+fn shape(out: &mut String, of: &Rendition, has_high: bool) {
     if let Some((width, height)) = of.dimensions {
         write!(out, ",RESOLUTION={width}x{height}").expect("text");
+    }
+    if let Some(range) = of.video_range.filter(|_| has_high) {
+        write!(out, ",VIDEO-RANGE={}", range.name()).expect("text");
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::Version;
-use crate::media::Medium;
 use crate::media::segments::{Rendition, Segmented};
+use crate::media::{Medium, VideoRange};
 
 /// How much later the segments of one rendition may begin than those of another with which they
 /// are aligned: timescales round.
@@ -116,6 +116,11 @@ impl<'a> Presentation<'a> {
         self.renditions
             .iter()
             .filter(|it| it.of.medium == Medium::Video)
+    }
+
+    /// The dynamic ranges of its pictures, as far as they are known.
+    pub fn video_ranges(&self) -> impl Iterator<Item = VideoRange> {
+        self.pictures().filter_map(|it| it.of.video_range)
     }
 
     /// Renditions of pictures whose segments do not begin where those of the first do: a player may

@@ -29,3 +29,4 @@ pub(in crate::media) mod testing;
 pub(in crate::media) mod text;
 pub(in crate::media) mod vp8;
 pub(crate) mod vp9;
+mod vui;

@@ -12,7 +12,7 @@
 //! these are asked for, are tables of samples (`samples`, `sampled`), which a codec's packetizer
 //! (`packetizer`, `codec`) makes into packets.
 //!
-//! The files stand on each other in this order: `track`, `scale`, `frame_rate` and
+//! The files stand on each other in this order: `track`, `scale`, `frame_rate`, `colour` and
 //! `fragment_flags` on nothing here, [`plan`] on `scale`, `grouping` on it, `packetizer` on
 //! `track`, each codec and `samples` on it, `container` on `track`, `scale` and [`plan`],
 //! `sampled` on all of these, each format ([`ts`], [`mp4`], [`matroska`]) on `sampled`, and
@@ -24,6 +24,7 @@
 
 mod cmaf;
 mod codec;
+mod colour;
 mod container;
 mod fragment_flags;
 mod frame_rate;
@@ -46,6 +47,7 @@ mod track;
 pub mod ts;
 
 pub(crate) use codec::vp9;
+pub use colour::VideoRange;
 pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;
 pub use plan::{Burst, FilePiece, ImageError, JOINED_NS_MAX, Plan, RtpOrigin, SeekPoint};

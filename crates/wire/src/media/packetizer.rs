@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::colour::VideoRange;
 use super::track::Medium;
 
 /// Bytes of a sample at the most. Pictures of 8K at the highest levels of H.265 stay below.
@@ -251,6 +252,8 @@ pub(in crate::media) struct Codec {
     pub(in crate::media) codec_string: String,
     /// Pixels, as far as the codec's configuration tells.
     pub(in crate::media) dimensions: Option<(u32, u32)>,
+    /// How bright pictures may be, as far as the codec's configuration tells.
+    pub(in crate::media) video_range: Option<VideoRange>,
     /// Makes its packets.
     pub(in crate::media) packetizer: Arc<dyn Packetizer>,
 }

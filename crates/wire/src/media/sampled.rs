@@ -24,6 +24,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use super::codec::config::CodecConfig;
+use super::colour::Colour;
 use super::container::{self, Container, Continued, Probe};
 use super::frame_rate::FrameRate;
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
@@ -75,6 +76,8 @@ pub struct TrackFacts {
     pub name: Option<String>,
     /// Pixels, as they are shown.
     pub dimensions: Option<(u32, u32)>,
+    /// Their colours, as the container tells.
+    pub(in crate::media) colour: Option<Colour>,
     /// By how many degrees it is turned clockwise to be shown: 0, 90, 180 or 270.
     pub rotation_degrees: u16,
     /// Moments of sound a second, and channels, as the container tells.

@@ -21,6 +21,7 @@ use thiserror::Error;
 
 pub use rates::Rates;
 
+use super::colour::VideoRange;
 use super::container::Index;
 use super::sampled::LeftOut;
 use super::track::Medium;
@@ -84,6 +85,8 @@ pub struct Rendition {
     pub codec: Option<String>,
     /// Pixels, as they are shown, turned as they are to be.
     pub dimensions: Option<(u32, u32)>,
+    /// The dynamic range of pictures; of a transport stream `None`, as nobody looks for it there.
+    pub video_range: Option<VideoRange>,
     /// Pictures a second, as a mean.
     pub frame_rate: Option<f64>,
     /// Channels of sound.

@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 use super::playlist::{date_time, frame_rate_milli, rates};
 use super::window::{Kept, Segment, Window};
-use crate::dash::{Representation, Row, Template, duration, escaped};
+use crate::dash::{Representation, Row, Template, duration, escaped, transfer};
 use crate::media::Medium;
 use crate::media::segments::Format;
 
@@ -200,6 +200,7 @@ fn adaptation_set(
              segmentAlignment=\"true\" startWithSAP=\"{starts_with}\">\n"
         ),
     );
+    *out += &transfer(init.video_range);
     let representation = Representation {
         name: kept.of.name,
         peak_bps: rates(kept).0,

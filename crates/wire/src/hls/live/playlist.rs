@@ -76,6 +76,11 @@ impl Window {
         if let Some((width, height)) = leading.init().dimensions {
             write!(out, ",RESOLUTION={width}x{height}").expect("text");
         }
+        // A standard range is what players take untold for.
+        let range = leading.init().video_range;
+        if let Some(range) = range.filter(|it| it.is_high()) {
+            write!(out, ",VIDEO-RANGE={}", range.name()).expect("text");
+        }
         if let Some(milli) = frame_rate_milli(leading) {
             let (whole, thousandths) = (milli / 1000, milli % 1000);
             write!(out, ",FRAME-RATE={whole}.{thousandths:03}").expect("text");

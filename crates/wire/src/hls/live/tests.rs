@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hls::Version;
-use crate::media::Medium;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
 use crate::media::segments::Format;
+use crate::media::{Medium, VideoRange};
 
 pub(super) const FIRST: u64 = 1000;
 pub(super) const TIMESCALE: u32 = 90_000;
@@ -44,6 +44,7 @@ pub(super) fn describe(window: &mut Window, rendition: usize, byte: u8) {
         bytes: Arc::from([byte]),
         codec: Some("avc1.42c00c".to_owned()),
         dimensions: Some((320, 180)),
+        video_range: Some(VideoRange::Sdr),
         channels: None,
         timescale: TIMESCALE,
     };
@@ -167,6 +168,39 @@ fn a_playlist_has_what_low_latency_asks_for() {
         main.contains("FRAME-RATE=25.000,AUDIO=\"audio1\"\nvideo/index.m3u8?k=1"),
         "{main}"
     );
+}
+
+#[test]
+fn a_high_dynamic_range_is_told_of_pictures() {
+    for (video_range, told, code) in [
+        (VideoRange::Sdr, None, None),
+        (VideoRange::Hlg, Some("HLG"), Some("18")),
+        (VideoRange::Pq, Some("PQ"), Some("16")),
+    ] {
+        let mut window = window(60, 1 << 20);
+        let init = InitSegment {
+            video_range: Some(video_range),
+            ..window.renditions[0].init().clone()
+        };
+        let init = Arc::new(init);
+        window.apply(Output::Init { rendition: 0, init });
+        segment(&mut window, 100);
+        let main = window.main_playlist("", false).unwrap();
+        let told = told.map(|it| format!(",RESOLUTION=320x180,VIDEO-RANGE={it},FRAME-RATE="));
+        let is_told = told.is_some_and(|it| main.contains(&it));
+        assert_eq!(is_told, main.contains("VIDEO-RANGE"), "{main}");
+        assert_eq!(is_told, video_range.is_high(), "{main}");
+        let manifest = window.manifest("").unwrap();
+        let scheme = "schemeIdUri=\"urn:mpeg:mpegB:cicp:TransferCharacteristics\"";
+        let property =
+            code.map(|it| format!(">\n<SupplementalProperty {scheme} value=\"{it}\"/>\n<"));
+        let is_told = property.is_some_and(|it| manifest.contains(&it));
+        assert_eq!(is_told, video_range.is_high(), "{manifest}");
+        assert_eq!(
+            count(&manifest, "<SupplementalProperty"),
+            usize::from(is_told)
+        );
+    }
 }
 
 #[test]

@@ -378,6 +378,31 @@ fn multivariant_playlists_keep_the_rules() {
     check("multivariant", &text, &MULTIVARIANT);
 }
 
+/// RFC 8216bis, section 4.4.6.2: what says nothing is standard, and is told beside what is not.
+#[test]
+fn a_high_dynamic_range_is_told_of_each_variant() {
+    let standard = film(40, 50);
+    let text = main_playlist(&of(&standard));
+    assert!(!text.contains("VIDEO-RANGE"), "{text}");
+    for (range, name) in [(VideoRange::Pq, "PQ"), (VideoRange::Hlg, "HLG")] {
+        let mut high = standard.clone();
+        high.renditions[0].video_range = Some(range);
+        let alone = main_playlist(&of(&high));
+        let both = Presentation::new(&[(&high, VERSION), (&standard, VERSION)], "");
+        let both = main_playlist(&both);
+        for tag in ["#EXT-X-STREAM-INF:", "#EXT-X-I-FRAME-STREAM-INF:"] {
+            let ranges = |text| {
+                let lines = of_tag(text, tag).into_iter();
+                lines
+                    .map(|it| attribute(it, "VIDEO-RANGE").unwrap_or("").to_owned())
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(ranges(&alone), [name], "{alone}");
+            assert_eq!(ranges(&both), [name, "SDR"], "{both}");
+        }
+    }
+}
+
 #[test]
 fn media_playlists_keep_the_rules() {
     for seconds in [13, 40, 601] {

@@ -7,7 +7,9 @@ use super::boxes::Writer;
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::first_frame::{self, FIRST_BYTES};
 use crate::media::codec::vp9;
+use crate::media::colour::{Colour, VideoRange};
 use crate::media::sampled::SampledTrack;
+use crate::media::track::Medium;
 
 /// What a track is coded with, of what CMAF has a binding for that players know.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,6 +47,10 @@ pub(in crate::media) struct Description {
     configurations: Vec<Box<[u8]>>,
     /// As in RFC 6381.
     pub(in crate::media) codec_string: String,
+    /// The dynamic range of pictures: as the codec tells, else as the container does.
+    pub(in crate::media) video_range: Option<VideoRange>,
+    /// What the container tells of colours where the codec does not.
+    colour: Option<Colour>,
 }
 
 impl Description {
@@ -76,18 +82,25 @@ impl Description {
         let config = track.config.as_deref();
         let mut configurations = config.map_or_else(Vec::new, CodecConfig::configurations);
         let mut codec_string = track.codec.codec_string.clone();
+        let mut told = track.codec.video_range;
         if configurations.is_empty() && coding != Coding::MpegAudio {
             let made = made(coding, track, read)?;
             if coding == Coding::Vp9 {
                 let codec = vp9::codec(Some(&made)).map_err(|it| it.to_string())?;
-                codec_string = codec.codec_string;
+                (codec_string, told) = (codec.codec_string, codec.video_range);
             }
             configurations = vec![made.into()];
         }
+        let untold = track.facts.colour.filter(|_| told.is_none());
+        let colour = untold.filter(|it| it.video_range().is_some());
+        let range = told.or_else(|| colour?.video_range());
+        let is_video = track.codec.medium == Medium::Video;
         Ok(Self {
             coding,
             configurations,
             codec_string,
+            video_range: is_video.then(|| range.unwrap_or_default()),
+            colour,
         })
     }
 }
@@ -107,12 +120,12 @@ fn made(
     let frame = read(sample.offset..sample.offset + bytes).ok_or_else(none)?;
     let made = match coding {
         Coding::Vp9 => {
-            let (width, height) = track.facts.dimensions.unwrap_or((0, 0));
             let samples = &track.samples;
             let ticks = samples.end_ticks().abs_diff(samples.decode_ticks(0)).max(1);
             let frames = (samples.len() as u64).saturating_mul(track.timescale.into());
             let told = first_frame::Vp9KeyFrame::read(&frame);
-            told.map(|it| it.vpcc(u64::from(width) * u64::from(height), frames / ticks))
+            let colour = track.facts.colour.unwrap_or_default();
+            told.map(|it| it.vpcc(frames / ticks, colour))
         }
         Coding::Ac3 => first_frame::ac3(&frame),
         _ => first_frame::eac3(&frame, track.codec.clock_hz),
@@ -134,7 +147,7 @@ pub(super) fn write(
 ) {
     let configuration = description.configurations.get(number);
     let configuration = configuration.map_or(&[][..], |it| it);
-    let codec_string = &description.codec_string;
+    let (codec_string, colour) = (&description.codec_string, description.colour);
     match description.coding {
         Coding::H264 => {
             let name = if codec_string.starts_with("avc3") {
@@ -142,7 +155,7 @@ pub(super) fn write(
             } else {
                 b"avc1"
             };
-            visual(track, name, b"avcC", configuration, out);
+            visual(track, name, (b"avcC", configuration), colour, out);
         }
         Coding::H265 => {
             let name = if codec_string.starts_with("hev1") {
@@ -150,10 +163,10 @@ pub(super) fn write(
             } else {
                 b"hvc1"
             };
-            visual(track, name, b"hvcC", configuration, out);
+            visual(track, name, (b"hvcC", configuration), colour, out);
         }
-        Coding::Av1 => visual(track, b"av01", b"av1C", configuration, out),
-        Coding::Vp9 => visual(track, b"vp09", b"vpcC", configuration, out),
+        Coding::Av1 => visual(track, b"av01", (b"av1C", configuration), colour, out),
+        Coding::Vp9 => visual(track, b"vp09", (b"vpcC", configuration), colour, out),
         Coding::Aac => sound(track, b"mp4a", out, |out| {
             esds(OBJECT_AAC, Some(configuration), out);
         }),
@@ -176,12 +189,12 @@ pub(super) fn write(
     }
 }
 
-/// `VisualSampleEntry` (ISO/IEC 14496-12, section 12.1.3).
+/// `VisualSampleEntry` (ISO/IEC 14496-12, sections 12.1.3 to 12.1.5).
 fn visual(
     track: &SampledTrack,
     name: &[u8; 4],
-    configuration_name: &[u8; 4],
-    configuration: &[u8],
+    (configuration_name, configuration): (&[u8; 4], &[u8]),
+    colour: Option<Colour>,
     out: &mut Writer,
 ) {
     let shown = track.facts.dimensions;
@@ -202,6 +215,15 @@ fn visual(
         out.u16(24);
         out.u16(0xffff);
         out.nest(configuration_name, |out| out.bytes(configuration));
+        if let Some(colour) = colour {
+            out.nest(b"colr", |out| {
+                out.bytes(b"nclx");
+                for code in [colour.primaries, colour.transfer, colour.matrix] {
+                    out.u16(code.into());
+                }
+                out.u8(u8::from(colour.is_full_range) << 7);
+            });
+        }
         if let Some((width, height)) = shown.filter(|&shown| shown != coded) {
             // How wide a pixel is to its height.
             let spacing = |one: u32, other: u32| one.saturating_mul(other);

@@ -52,6 +52,7 @@ pub(in crate::media) fn codec(audio_specific_config: &[u8]) -> Result<Codec, Cod
         format_parameters: Some(format_parameters),
         codec_string: format!("mp4a.40.{}", config.signalled_type()),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(AacHbr),
     })
 }

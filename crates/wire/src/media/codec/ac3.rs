@@ -56,6 +56,7 @@ pub(super) fn told(
         format_parameters: None,
         codec_string: codec_string.to_owned(),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(packetizer),
     }
 }

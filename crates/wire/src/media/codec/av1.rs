@@ -66,6 +66,8 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         most(|it| it.level),
         most(|it| it.tier)
     );
+    let sequences = configurations.iter().map(Configuration::sequence);
+    let video_range = sequences.filter_map(|it| it?.video_range).max();
     Ok(Codec {
         medium: Medium::Video,
         payload_type: None,
@@ -75,6 +77,7 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         format_parameters: Some(format_parameters),
         codec_string: first.codec_string(),
         dimensions: None,
+        video_range,
         packetizer: Arc::new(Av1 { configurations }),
     })
 }

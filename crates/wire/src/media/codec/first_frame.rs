@@ -2,6 +2,7 @@
 
 use super::bit_reader::BitReader;
 use super::{ac3, eac3};
+use crate::media::colour::{Colour, UNSPECIFIED};
 use crate::media::packetizer::CodecError;
 
 /// Bytes of a first frame that are enough for all of these.
@@ -98,17 +99,24 @@ impl Vp9KeyFrame {
     }
 
     /// The body of a `vpcC` ("VP Codec ISO Media File Format Binding"), with its version and flags,
-    /// for pictures of so many pixels, so many a second.
-    pub(in crate::media) fn vpcc(&self, pixels: u64, a_second: u64) -> Vec<u8> {
+    /// for so many pictures a second. What a container tells of colours is in `colour`: no frame
+    /// tells which are meant, and by which curve.
+    pub(in crate::media) fn vpcc(&self, a_second: u64, colour: Colour) -> Vec<u8> {
+        let (width, height) = self.dimensions;
+        let pixels = u64::from(width) * u64::from(height);
         let samples_a_second = pixels.saturating_mul(a_second);
         let level = VP9_LEVELS
             .iter()
             .find(|it| samples_a_second <= it.1 && pixels <= it.2)
             .map_or(62, |it| it.0);
-        let depth_and_more = self.bit_depth << 4 | self.chroma << 1 | u8::from(self.is_full_range);
+        let is_full_range = self.is_full_range || colour.is_full_range;
+        let depth_and_more = self.bit_depth << 4 | self.chroma << 1 | u8::from(is_full_range);
+        let matrix = match vp9_matrix(self.space) {
+            UNSPECIFIED => colour.matrix,
+            told => told,
+        };
         let mut vpcc = vec![1, 0, 0, 0, self.profile, level, depth_and_more];
-        // Which colours and which curve are meant is not told.
-        vpcc.extend([2, 2, vp9_matrix(self.space), 0, 0]);
+        vpcc.extend([colour.primaries, colour.transfer, matrix, 0, 0]);
         vpcc
     }
 }
@@ -121,7 +129,7 @@ fn vp9_matrix(space: u32) -> u8 {
         4 => 7,
         5 => 9,
         7 => 0,
-        _ => 2,
+        _ => UNSPECIFIED,
     }
 }
 
@@ -208,6 +216,7 @@ fn joined(fields: &[(u32, u32)]) -> Vec<u8> {
 mod tests {
     use super::super::testing;
     use super::*;
+    use crate::media::colour::VideoRange;
 
     #[test]
     fn a_key_frame_of_vp9_tells_its_configuration() {
@@ -216,7 +225,7 @@ mod tests {
         let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0x13, 0xf0, 0x0b, 0x30];
         let told = read(&frame).unwrap();
         assert_eq!(told.dimensions, (320, 180));
-        let vpcc = told.vpcc(320 * 180, 25);
+        let vpcc = told.vpcc(25, Colour::default());
         assert_eq!(vpcc, [1, 0, 0, 0, 0, 11, 0x82, 2, 2, 1, 0, 0]);
         let codec = super::super::vp9::codec(Some(&vpcc)).unwrap();
         assert_eq!(codec.codec_string, "vp09.00.11.08");
@@ -224,7 +233,7 @@ mod tests {
         let deep = [0x92, 0x49, 0x83, 0x42, 0x58, 0x77, 0xf8, 0x43, 0x78];
         let told = read(&deep).unwrap();
         assert_eq!(told.dimensions, (3840, 2160));
-        assert_eq!(told.vpcc(3840 * 2160, 50)[4..7], [2, 51, 0xa3]);
+        assert_eq!(told.vpcc(50, Colour::default())[4..7], [2, 51, 0xa3]);
         // Profile 3, of twelve bits, 4:4:4.
         let most = [0xb0, 0x24, 0xc1, 0xa1, 0x48, 0x00, 0x00, 0x40, 0x00, 0x80];
         let told = read(&most).unwrap();
@@ -235,6 +244,27 @@ mod tests {
             "no key frame"
         );
         testing::break_configuration(&frame, |broken| drop(read(broken)));
+    }
+
+    /// The first frame of what libvpx has made of BT.2020 and PQ, and the `vpcC` that ffmpeg has
+    /// written of it.
+    #[test]
+    fn a_container_tells_the_curve_of_vp9() {
+        let frame = [0x92, 0x49, 0x83, 0x42, 0x50, 0x09, 0xf8, 0x05, 0x9b, 0x03];
+        let told = Vp9KeyFrame::read(&frame).unwrap();
+        assert_eq!(told.dimensions, (320, 180));
+        let mut colour = Colour {
+            primaries: 9,
+            transfer: 16,
+            matrix: 9,
+            is_full_range: false,
+        };
+        let vpcc = told.vpcc(25, colour);
+        assert_eq!(vpcc, [1, 0, 0, 0, 2, 11, 0xa2, 9, 16, 9, 0, 0]);
+        let codec = super::super::vp9::codec(Some(&vpcc)).unwrap();
+        assert_eq!(codec.video_range, Some(VideoRange::Pq));
+        colour.is_full_range = true;
+        assert_eq!(told.vpcc(25, colour)[6], 0xa3);
     }
 
     /// As ffmpeg writes the beginning of a frame of 48 kHz, 2 channels and 192 kbit/s, and its

@@ -2,7 +2,7 @@
 //!
 //! What a packet has, `nal` decides; here is what is H.264's own: the configuration
 //! (`AVCDecoderConfigurationRecord`, ISO/IEC 14496-15, section 5.3.3), the headers of packets, and
-//! what a sequence parameter set tells of the pictures' size.
+//! what a sequence parameter set tells of pictures.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::bits::{Bits, without_emulation_prevention};
 use super::nal::{
     Configuration, Format, Kind, NalHeader, NalPacketizer, NalRole, in_base64, sized,
 };
+use super::vui::{self, Pictures};
 
 /// Types of NAL units (ISO/IEC 14496-10, table 7-1), and of packets (RFC 6184, section 5.2).
 const TYPE_IDR: u8 = 5;
@@ -109,7 +110,10 @@ fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
         parameters += "; sprop-parameter-sets=";
         parameters += &in_base64(sets);
     }
-    let dimensions = sets.first().and_then(|sps| dimensions(sps));
+    let told = sets.first().and_then(|sps| pictures(sps));
+    let all = read.iter().flat_map(|it| &it.configuration.parameter_sets);
+    let all = all.filter(|set| set.first().is_some_and(|it| it & TYPE_MASK == TYPE_SPS));
+    let video_range = vui::highest(all.map(|sps| pictures(sps)));
     let configurations = read.into_iter().map(|it| it.configuration).collect();
     let packetizer = NalPacketizer::<H264>::new(configurations).map_err(broken)?;
     Ok(Codec {
@@ -120,7 +124,8 @@ fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
         channels: None,
         format_parameters: Some(parameters),
         codec_string: format!("{name}.{profile:02x}{constraints:02x}{level:02x}"),
-        dimensions,
+        dimensions: told.map(|it| it.dimensions),
+        video_range,
         packetizer: Arc::new(packetizer),
     })
 }
@@ -278,11 +283,19 @@ impl Format for H264 {
     }
 }
 
-/// Width and height that a sequence parameter set tells, in pixels (ISO/IEC 14496-10, section
-/// 7.3.2.1.1), if it can be understood.
-fn dimensions(sps: &[u8]) -> Option<(u32, u32)> {
+/// What a sequence parameter set tells of pictures (ISO/IEC 14496-10, section 7.3.2.1.1); `None` if
+/// it does not tell their size so that it can be understood.
+fn pictures(sps: &[u8]) -> Option<Pictures> {
     let bytes = without_emulation_prevention(sps.get(1..)?);
     let mut bits = Bits::new(&bytes);
+    Some(Pictures {
+        dimensions: dimensions(&mut bits)?,
+        video_range: vui::video_range(&mut bits),
+    })
+}
+
+/// Width and height in pixels.
+fn dimensions(bits: &mut Bits<'_>) -> Option<(u32, u32)> {
     let profile = bits.number(8)?;
     bits.skip(16)?;
     bits.unsigned()?;
@@ -291,10 +304,10 @@ fn dimensions(sps: &[u8]) -> Option<(u32, u32)> {
         profile,
         100 | 110 | 122 | 244 | 44 | 83 | 86 | 118 | 128 | 134 | 135 | 138 | 139
     ) {
-        chroma = chroma_format(&mut bits)?;
+        chroma = chroma_format(bits)?;
     }
     bits.unsigned()?;
-    pass_picture_order(&mut bits)?;
+    pass_picture_order(bits)?;
     bits.unsigned()?;
     bits.skip(1)?;
     let width = (u64::from(bits.unsigned()?) + 1) * 16;

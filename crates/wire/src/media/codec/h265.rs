@@ -2,7 +2,9 @@
 //!
 //! What a packet has, `nal` decides; here is what is H.265's own: the configuration
 //! (`HEVCDecoderConfigurationRecord`, ISO/IEC 14496-15, section 8.3.3), the headers of packets, and
-//! what a sequence parameter set tells of the pictures' size.
+//! what a sequence parameter set tells of pictures.
+
+mod sps;
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,6 +16,8 @@ use super::bits::{Bits, without_emulation_prevention};
 use super::nal::{
     Configuration, Format, Kind, NalHeader, NalPacketizer, NalRole, in_base64, sized,
 };
+use super::vui;
+use sps::{pass_profile, pictures};
 
 /// Types of NAL units (ISO/IEC 23008-2, table 7-1), and of packets (RFC 7798, section 4.4).
 const TYPE_VPS: u8 = 32;
@@ -161,7 +165,10 @@ fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
         }
     }
     let codec_string = first.codec_string();
-    let dimensions = of_type(TYPE_SPS).next().and_then(|sps| dimensions(sps));
+    let told = of_type(TYPE_SPS).next().and_then(|sps| pictures(sps));
+    let all = read.iter().flat_map(|it| &it.configuration.parameter_sets);
+    let all = all.filter(|set| set.first().is_some_and(|&it| nal_type(it) == TYPE_SPS));
+    let video_range = vui::highest(all.map(|sps| pictures(sps)));
     let configurations = read.into_iter().map(|it| it.configuration).collect();
     let packetizer = NalPacketizer::<H265>::new(configurations).map_err(broken)?;
     Ok(Codec {
@@ -172,7 +179,8 @@ fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
         channels: None,
         format_parameters: Some(parameters),
         codec_string,
-        dimensions,
+        dimensions: told.map(|it| it.dimensions),
+        video_range,
         packetizer: Arc::new(packetizer),
     })
 }
@@ -359,48 +367,6 @@ const LAYER_MASK: u16 = 0x01f8;
 
 /// Those that are `nuh_temporal_id_plus1`.
 const TEMPORAL_MASK: u16 = 0x0007;
-
-/// Width and height that a sequence parameter set tells, in pixels (ISO/IEC 23008-2, section
-/// 7.3.2.2.1), if it can be understood.
-fn dimensions(sps: &[u8]) -> Option<(u32, u32)> {
-    let bytes = without_emulation_prevention(sps.get(2..)?);
-    let mut bits = Bits::new(&bytes);
-    bits.skip(4)?;
-    let sub_layers = bits.number(3)?;
-    bits.skip(1)?;
-    pass_profile(&mut bits, sub_layers)?;
-    bits.unsigned()?;
-    let mut chroma = bits.unsigned()?;
-    if chroma == 3 && bits.flag()? {
-        chroma = 0;
-    }
-    let (width, height) = (u64::from(bits.unsigned()?), u64::from(bits.unsigned()?));
-    let (mut crop_width, mut crop_height) = (0, 0);
-    if bits.flag()? {
-        let mut edge = || bits.unsigned().map(u64::from);
-        crop_width = (edge()? + edge()?) * if matches!(chroma, 1 | 2) { 2 } else { 1 };
-        crop_height = (edge()? + edge()?) * if chroma == 1 { 2 } else { 1 };
-    }
-    let width = u32::try_from(width.checked_sub(crop_width)?).ok()?;
-    let height = u32::try_from(height.checked_sub(crop_height)?).ok()?;
-    (width > 0 && height > 0).then_some((width, height))
-}
-
-/// `profile_tier_level()`, ISO/IEC 23008-2, section 7.3.3.
-fn pass_profile(bits: &mut Bits<'_>, sub_layers: u32) -> Option<()> {
-    const PROFILE_BITS: usize = 88;
-    const LEVEL_BITS: usize = 8;
-    bits.skip(PROFILE_BITS + LEVEL_BITS)?;
-    let mut told_bits = 0;
-    for _ in 0..sub_layers {
-        told_bits += if bits.flag()? { PROFILE_BITS } else { 0 };
-        told_bits += if bits.flag()? { LEVEL_BITS } else { 0 };
-    }
-    if sub_layers > 0 {
-        bits.skip((8 - sub_layers as usize) * 2)?;
-    }
-    bits.skip(told_bits)
-}
 
 #[cfg(test)]
 mod tests;

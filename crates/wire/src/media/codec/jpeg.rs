@@ -60,6 +60,7 @@ pub(in crate::media) fn codec() -> Codec {
         format_parameters: None,
         codec_string: "jpeg".to_owned(),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(Jpeg),
     }
 }

@@ -91,6 +91,7 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         format_parameters: Some(parameters),
         codec_string: format!("mp4v.20.{profile}"),
         dimensions: object_layer(first).and_then(dimensions),
+        video_range: None,
         packetizer: Arc::new(Mpeg4Visual {
             repeated: repeated.map(|it| it.to_vec()).collect(),
         }),

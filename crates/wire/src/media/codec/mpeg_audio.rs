@@ -38,6 +38,7 @@ pub(in crate::media) fn codec(rate_hz: u32) -> Result<Codec, CodecError> {
         format_parameters: None,
         codec_string: format!("mp4a.{object_type}"),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(Mpa),
     })
 }

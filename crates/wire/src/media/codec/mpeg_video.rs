@@ -84,6 +84,7 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         format_parameters: None,
         codec_string: format!("mp4v.{:x}", object_type(first)),
         dimensions: first.and_then(dimensions),
+        video_range: None,
         packetizer: Arc::new(MpegVideo {
             configurations: configurations.iter().map(|it| it.to_vec()).collect(),
         }),

@@ -32,6 +32,7 @@ pub(in crate::media) fn codec(channels: u8, mapping_family: u8) -> Result<Codec,
         format_parameters: (channels == 2).then(|| "sprop-stereo=1".to_owned()),
         codec_string: "opus".to_owned(),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(Opus),
     })
 }

@@ -127,6 +127,7 @@ impl Sound {
             format_parameters: None,
             codec_string: self.codec_string.to_owned(),
             dimensions: None,
+            video_range: None,
             packetizer: Arc::new(Pcm { frame_bytes }),
         })
     }

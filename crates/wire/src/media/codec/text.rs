@@ -34,6 +34,7 @@ impl TextKind {
             format_parameters: None,
             codec_string: self.name().to_owned(),
             dimensions: None,
+            video_range: None,
             packetizer: Arc::new(NoPackets),
         }
     }

@@ -25,6 +25,7 @@ pub(in crate::media) fn codec() -> Codec {
         format_parameters: None,
         codec_string: "vp8".to_owned(),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(Vp8),
     }
 }

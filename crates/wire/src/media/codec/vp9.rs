@@ -13,6 +13,7 @@ mod payload;
 use std::sync::Arc;
 
 use super::descriptor;
+use crate::media::colour::VideoRange;
 use crate::media::packetizer::{Codec, CodecError, PacketSink, Packetizer, Unit};
 use crate::media::track::Medium;
 
@@ -44,6 +45,7 @@ pub(in crate::media) fn codec(vpcc: Option<&[u8]>) -> Result<Codec, CodecError> 
             .as_ref()
             .map_or_else(|| "vp9".to_owned(), Configuration::codec_string),
         dimensions: None,
+        video_range: configuration.and_then(|it| it.video_range),
         packetizer: Arc::new(Vp9),
     })
 }
@@ -54,12 +56,25 @@ struct Configuration {
     profile: u8,
     level: u8,
     bit_depth: u8,
+    /// If it is told.
+    video_range: Option<VideoRange>,
 }
 
 impl Configuration {
-    /// Reads a version 1; version 0 has these fields in the same places.
+    /// Reads a version 1; version 0 has these fields in the same places, but for the transfer
+    /// characteristics, which it counts otherwise.
     fn read(vpcc: &[u8]) -> Result<Self, CodecError> {
-        let &[version, _, _, _, profile, level, depth_and_more, ..] = vpcc else {
+        let &[
+            version,
+            _,
+            _,
+            _,
+            profile,
+            level,
+            depth_and_more,
+            ref colour @ ..,
+        ] = vpcc
+        else {
             return Err(broken(format!("a vpcC of {} bytes", vpcc.len())));
         };
         if version > 1 {
@@ -76,6 +91,10 @@ impl Configuration {
             profile,
             level,
             bit_depth,
+            video_range: match (version, colour) {
+                (1, &[_primaries, transfer, ..]) => VideoRange::of_transfer(transfer),
+                _ => None,
+            },
         })
     }
 
@@ -84,6 +103,7 @@ impl Configuration {
             profile,
             level,
             bit_depth,
+            ..
         } = self;
         format!("vp09.{profile:02}.{level:02}.{bit_depth:02}")
     }
@@ -137,10 +157,18 @@ mod tests {
         assert_eq!(told.format_parameters.as_deref(), Some("profile-id=0"));
         assert_eq!(told.codec_string, "vp09.00.10.08");
         let mut deep = VPCC;
-        (deep[4], deep[5], deep[6]) = (2, 51, 0xa2);
+        (deep[4], deep[5], deep[6], deep[8]) = (2, 51, 0xa2, 18);
         let told = codec(Some(&deep)).unwrap();
         assert_eq!(told.format_parameters.as_deref(), Some("profile-id=2"));
         assert_eq!(told.codec_string, "vp09.02.51.10");
+        assert_eq!(told.video_range, Some(VideoRange::Hlg));
+        // A version that counts transfer characteristics otherwise, and none that is told.
+        for (at, value) in [(0, 0), (8, 2)] {
+            let mut untold = deep;
+            untold[at] = value;
+            assert_eq!(codec(Some(&untold)).unwrap().video_range, None);
+        }
+        assert_eq!(codec(Some(&VPCC[..8])).unwrap().video_range, None);
     }
 
     #[test]

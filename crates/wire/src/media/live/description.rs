@@ -9,6 +9,7 @@ use crate::media::codec::av1::{PackedObu, Sequence};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::first_frame::Vp9KeyFrame;
 use crate::media::codec::{h264, h265};
+use crate::media::colour::Colour;
 use crate::media::sampled::{SampledTrack, TrackFacts};
 use crate::media::samples::Samples;
 use crate::media::track::Track;
@@ -35,10 +36,10 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         }
         "vp9" => {
             let told = Vp9KeyFrame::read(&sets[0]).map_err(|error| error.to_string())?;
-            let (width, height) = told.dimensions;
             dimensions = Some(told.dimensions);
-            let pixels = u64::from(width) * u64::from(height);
-            CodecConfig::Vp9(Some(told.vpcc(pixels, VP9_RATE).into()))
+            // What the stream does not tell, nothing does.
+            let vpcc = told.vpcc(VP9_RATE, Colour::default());
+            CodecConfig::Vp9(Some(vpcc.into()))
         }
         "h264" if !h264::has_parameter_sets(sets) => return Ok(None),
         "h265" if !h265::has_parameter_sets(sets) => return Ok(None),
@@ -81,6 +82,7 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         bytes: init_segment(&sampled, &description).into(),
         codec: Some(description.codec_string.clone()),
         dimensions: sampled.codec.dimensions,
+        video_range: description.video_range,
         channels: sampled.codec.channels,
         timescale: sampled.timescale,
     }))

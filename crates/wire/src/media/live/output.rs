@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::media::colour::VideoRange;
 use crate::media::segments::Format;
 use crate::media::track::Medium;
 
@@ -25,6 +26,8 @@ pub struct InitSegment {
     pub codec: Option<String>,
     /// Pixels of pictures.
     pub dimensions: Option<(u32, u32)>,
+    /// The dynamic range of pictures; of a transport stream `None`.
+    pub video_range: Option<VideoRange>,
     /// Channels of sound.
     pub channels: Option<u8>,
     /// Ticks a second of the times in its segments; 0 of a transport stream.

@@ -2,8 +2,11 @@
 
 use proptest::prelude::*;
 
+use super::description::describe;
 use super::units::Units;
 use super::*;
+use crate::media::codec::testing::hex;
+use crate::media::colour::VideoRange;
 use crate::media::track::{Medium, Track};
 use crate::rtp::Header;
 
@@ -369,6 +372,27 @@ fn frames_of_vp9_are_put_together() {
     assert_eq!((units.sets()[0].as_ref(), units.changes()), (VP9_KEY, 1));
 }
 
+/// As libx265 writes them of BT.2020 and PQ.
+#[test]
+fn the_range_of_a_channel_is_that_of_its_parameter_sets() {
+    let sets = [
+        "40010c01ffff02200000030090000003000003003c959809",
+        "42010102200000030090000003000003003ca00a080b9f6d96566924caf016a12201208000000300\
+         8000000c84",
+        "4401c172b46240",
+    ];
+    let sets = sets.map(|it| hex(it).into_boxed_slice());
+    let told = describe(&pictures_of("H265"), &sets).unwrap().unwrap();
+    assert_eq!(told.dimensions, Some((320, 180)));
+    assert_eq!(told.video_range, Some(VideoRange::Pq));
+    let told = describe(&pictures(), &[SPS, PPS].map(Box::from))
+        .unwrap()
+        .unwrap();
+    assert_eq!(told.video_range, Some(VideoRange::Sdr));
+    let told = describe(&sound(), &[]).unwrap().unwrap();
+    assert_eq!(told.video_range, None);
+}
+
 /// What decoders are told of other codecs is read of the stream, and told anew when it changes.
 #[test]
 fn av1_and_vp9_are_described_by_their_pictures() {
@@ -436,7 +460,7 @@ fn opus_of_one_channel_is_told_as_such() {
             format_parameters: Some(parameters.to_owned()),
             ..sound()
         };
-        let init = description::describe(&track, &[]).unwrap().unwrap();
+        let init = describe(&track, &[]).unwrap().unwrap();
         let at = |name: &[u8]| {
             let found = init.bytes.windows(4).position(|it| it == name);
             found.unwrap() + 4

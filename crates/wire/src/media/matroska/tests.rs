@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::ebml::id;
 use super::testing::*;
 use super::*;
+use crate::media::colour::Colour;
 use crate::media::container::{Container, Continued, Index};
 use crate::media::frame_rate::FrameRate;
 use crate::media::samples::Sample;
@@ -511,6 +512,33 @@ fn facts_are_those_of_the_track() {
         plain.unwrap().sampled[0].facts.language.as_deref(),
         Some("eng")
     );
+}
+
+/// As ffmpeg writes it of BT.2020 and PQ.
+#[test]
+fn colours_are_those_of_the_track() {
+    let of = |colour: &[Vec<u8>]| {
+        let video = element(0xe0, &element(0x55b0, &colour.concat()));
+        let entry = track(1, VP8, &video);
+        let blocks = [simple(1, 0, KEYFRAME, b"one")];
+        let index = read(&file(&[tracks(&[entry]), cluster(0, &blocks)])).unwrap();
+        index.sampled[0].facts.colour.unwrap()
+    };
+    let told = [
+        integer(0x55ba, 16),
+        integer(0x55b1, 9),
+        integer(0x55bb, 9),
+        integer(0x55b9, 2),
+    ];
+    let expected = Colour {
+        primaries: 9,
+        transfer: 16,
+        matrix: 9,
+        is_full_range: true,
+    };
+    assert_eq!(of(&told), expected);
+    assert_eq!(of(&[]), Colour::default());
+    assert_eq!(of(&[integer(0x55ba, 300)]), Colour::default());
 }
 
 /// `Tracks` behind the first cluster, and a `SeekHead` that says so or lies.

@@ -1,6 +1,7 @@
 //! What the file says of its tracks (RFC 9559, section 5.1.4).
 
 use super::ebml::{children, float, text, unsigned};
+use crate::media::colour::{Colour, UNSPECIFIED};
 
 /// Tracks that are looked at; what a file has beyond is ignored.
 pub(super) const ENTRIES_MAX: usize = 64;
@@ -31,6 +32,11 @@ const PIXEL_HEIGHT: u32 = 0xba;
 const DISPLAY_WIDTH: u32 = 0x54b0;
 const DISPLAY_HEIGHT: u32 = 0x54ba;
 const DISPLAY_UNIT: u32 = 0x54b2;
+const COLOUR: u32 = 0x55b0;
+const MATRIX_COEFFICIENTS: u32 = 0x55b1;
+const RANGE: u32 = 0x55b9;
+const TRANSFER_CHARACTERISTICS: u32 = 0x55ba;
+const PRIMARIES: u32 = 0x55bb;
 const PROJECTION: u32 = 0x7670;
 const PROJECTION_POSE_ROLL: u32 = 0x7675;
 const AUDIO: u32 = 0xe1;
@@ -66,6 +72,7 @@ pub(super) struct Entry {
     pub(super) language: Option<String>,
     /// Pixels as they are shown.
     pub(super) dimensions: Option<(u32, u32)>,
+    pub(super) colour: Option<Colour>,
     /// Clockwise.
     pub(super) rotation_degrees: u16,
     pub(super) sampling_hz: f64,
@@ -138,6 +145,7 @@ impl Entry {
                 DISPLAY_WIDTH => shown.0 = number,
                 DISPLAY_HEIGHT => shown.1 = number,
                 DISPLAY_UNIT => unit = number.unwrap_or(0),
+                COLOUR => self.colour = Some(colour(body)),
                 PROJECTION => self.read_projection(body),
                 _ => {}
             }
@@ -203,6 +211,26 @@ impl Entry {
             self.encoded = Some("too much of the start of each frame is not in it");
         }
     }
+}
+
+/// What `Colour` tells (section 5.1.4.1.28.16).
+fn colour(body: &[u8]) -> Colour {
+    /// Of `Range`: all values are used.
+    const FULL: u64 = 2;
+    let mut colour = Colour::default();
+    for (id, body) in children(body) {
+        let number = unsigned(body);
+        let code = number.and_then(|it| u8::try_from(it).ok());
+        let code = code.unwrap_or(UNSPECIFIED);
+        match id {
+            MATRIX_COEFFICIENTS => colour.matrix = code,
+            RANGE => colour.is_full_range = number == Some(FULL),
+            TRANSFER_CHARACTERISTICS => colour.transfer = code,
+            PRIMARIES => colour.primaries = code,
+            _ => {}
+        }
+    }
+    colour
 }
 
 /// A `ContentEncoding`.

@@ -8,7 +8,9 @@ use super::boxes::{Boxes, Fields, Name, spelled};
 use super::coding::{Coded, Sound};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::text::TextKind;
+use crate::media::colour::{Colour, UNSPECIFIED};
 use crate::media::packetizer::Codec;
+use crate::media::sampled::TrackFacts;
 
 /// What the entries of a track amount to.
 #[derive(Clone, Debug)]
@@ -22,7 +24,15 @@ pub(super) struct Entries {
     /// Bytes of a sample for each channel and moment, where samples are such: PCM.
     pub(super) frame_bytes: Option<u32>,
     /// Moments of sound a second, and channels.
-    pub(super) sound: Option<(u32, u32)>,
+    sound: Option<(u32, u32)>,
+    /// What the first tells of pictures.
+    pictures: Pictures,
+}
+
+/// What a sample entry tells of pictures.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Pictures {
+    colour: Option<Colour>,
 }
 
 /// Entries of a track at the most; samples of those beyond are not played.
@@ -50,6 +60,7 @@ struct Entry<'a> {
     name: Name,
     coded: Coded<'a>,
     sound: Sound,
+    pictures: Pictures,
 }
 
 impl Entries {
@@ -116,6 +127,7 @@ impl Entries {
             configurations,
             frame_bytes: first.coded.coding.frame_bytes(first.sound),
             sound: (kind == Kind::Sound).then_some((first.sound.rate_hz, first.sound.channels)),
+            pictures: first.pictures,
         })
     }
 }
@@ -136,7 +148,17 @@ impl Entries {
             configurations: vec![Some(0)],
             frame_bytes: None,
             sound: None,
+            pictures: Pictures::default(),
         })
+    }
+
+    /// These facts, and what is told here of pictures and sound.
+    pub(super) fn facts(&self, of: &TrackFacts) -> TrackFacts {
+        TrackFacts {
+            sound: self.sound,
+            colour: self.pictures.colour,
+            ..of.clone()
+        }
     }
 }
 
@@ -169,7 +191,16 @@ impl<'a> Entry<'a> {
         }
         let coded = Coded::read(&name, &Boxes(inside), &sound)
             .map_err(|reason| unplayable(described(&name), &reason))?;
-        Ok(Self { name, coded, sound })
+        let pictures = match kind {
+            Kind::Pictures => Pictures::read(inside),
+            _ => Pictures::default(),
+        };
+        Ok(Self {
+            name,
+            coded,
+            sound,
+            pictures,
+        })
     }
 
     /// Whether samples of this entry can follow on samples of `first` in one track: the codec takes
@@ -180,6 +211,40 @@ impl<'a> Entry<'a> {
             && self.sound == first.sound
             && (alike || first.coded.coding.takes_several())
     }
+}
+
+impl Pictures {
+    /// Of a `VisualSampleEntry` (sections 12.1.3 and 12.1.5), which has boxes `inside`.
+    fn read(inside: &[u8]) -> Self {
+        // Others have an ICC profile.
+        let mut colours = Boxes(inside).filter(|(name, _)| name == b"colr");
+        Self {
+            colour: colours.find_map(|(_, bytes)| colour(bytes)),
+        }
+    }
+}
+
+/// What `colr` tells by code points: ISO's, and QuickTime's, which has no range.
+fn colour(colr: &[u8]) -> Option<Colour> {
+    let mut fields = Fields(colr);
+    let name: Name = fields.array()?;
+    let is_iso = match &name {
+        b"nclx" => true,
+        b"nclc" => false,
+        _ => return None,
+    };
+    let mut code = || {
+        let code = u8::try_from(fields.u16()?);
+        Some(code.unwrap_or(UNSPECIFIED))
+    };
+    let (primaries, transfer, matrix) = (code()?, code()?, code()?);
+    let range = fields.u8().filter(|_| is_iso);
+    Some(Colour {
+        primaries,
+        transfer,
+        matrix,
+        is_full_range: range.is_some_and(|it| it & 0x80 != 0),
+    })
 }
 
 /// What an encrypted entry is, and how it is encrypted (ISO/IEC 23001-7).

@@ -164,7 +164,7 @@ impl Movie {
         if self.fillers.iter().any(|it| it.id == id) {
             return refused("a track before it has the same number");
         }
-        let (mut facts, sound) = (head.facts.clone(), entries.sound);
+        let mut facts = entries.facts(&head.facts);
         let edits = head.edits.map_or_else(Edits::default, |elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
@@ -204,7 +204,7 @@ impl Movie {
             samples,
             prefix: Arc::from(&b""[..]),
             carriage: None,
-            facts: TrackFacts { sound, ..facts },
+            facts,
         };
         Ok((track, filler))
     }

@@ -117,6 +117,7 @@ fn codec(medium: Medium, packetizer: impl Packetizer + 'static) -> Codec {
         format_parameters: None,
         codec_string: "test".to_owned(),
         dimensions: None,
+        video_range: None,
         packetizer: Arc::new(packetizer),
     }
 }

@@ -213,6 +213,7 @@ fn rendition(source: Samples, name: String, firsts: &[usize], is_complete: bool)
         medium: track.codec.medium,
         codec: Some(source.description.codec_string.clone()),
         dimensions: dimensions.map(|(a, b)| if is_turned { (b, a) } else { (a, b) }),
+        video_range: source.description.video_range,
         frame_rate: frame_rate(track).filter(|_| is_video),
         channels: Some(channels).filter(|&it| !is_video && it > 0),
         sample_rate_hz: Some(if rate_hz == 0 {

@@ -1,10 +1,14 @@
 //! Where films are cut, and what comes back of their segments.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::testing::{Told, film, index, pictures, sent, sound};
 use super::*;
 use crate::media::Scanner;
+use crate::media::codec::config::CodecConfig;
+use crate::media::colour::Colour;
 use crate::media::sampled::{SampledIndex, SampledTrack};
 use crate::media::ts::synth;
 
@@ -315,6 +319,34 @@ fn a_configuration_is_made_of_the_first_frame() {
     let read = |part: Range<u64>| (part == (77..109)).then(|| frame.to_vec());
     let film = Segmented::new(&index(vec![track]), true, read).unwrap();
     assert_eq!(film.renditions[0].codec.as_deref(), Some("vp09.00.11.08"));
+}
+
+/// A decoder's configuration tells nothing of what only Matroska tells of VP9.
+#[test]
+fn what_a_container_tells_of_colours_is_told_on() {
+    let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
+    let mut track = pictures(&told, |at| at as u64 * 1000);
+    let config = CodecConfig::Vp9(None);
+    track.codec = config.codec().unwrap();
+    track.config = Some(Arc::new(config));
+    let frame = [0x92, 0x49, 0x83, 0x42, 0x50, 0x09, 0xf8, 0x05, 0x9b, 0x03];
+    let range = |transfer| {
+        let mut track = track.clone();
+        track.facts.colour = Some(Colour {
+            primaries: 9,
+            transfer,
+            matrix: 9,
+            is_full_range: false,
+        });
+        let film = Segmented::new(&index(vec![track]), true, |_| Some(frame.to_vec())).unwrap();
+        let init = film.renditions[0].init_segment().unwrap();
+        let at = init.windows(4).position(|it| it == b"vpcC").unwrap();
+        assert_eq!(init[at + 8..at + 14], [2, 11, 0xa2, 9, transfer, 9]);
+        film.renditions[0].video_range
+    };
+    assert_eq!(range(16), Some(VideoRange::Pq));
+    assert_eq!(range(18), Some(VideoRange::Hlg));
+    assert_eq!(range(2), Some(VideoRange::Sdr));
 }
 
 fn ts(stream: &[u8], is_whole: bool) -> Result<(Segmented, Index), SegmentsError> {

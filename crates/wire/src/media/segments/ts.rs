@@ -60,6 +60,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         medium: Medium::Video,
         codec: None,
         dimensions: None,
+        video_range: None,
         frame_rate: None,
         channels: None,
         sample_rate_hz: None,

@@ -2,6 +2,8 @@
 //! Media File Format Binding", section 2.3.3).
 
 use super::obu::{HAS_SIZE, Kind, Obu, broken};
+use super::packed::{ObuRole, PackedObu};
+use super::sequence::Sequence;
 use crate::media::packetizer::CodecError;
 
 /// Bytes of a configuration at the most: all of its OBUs go in front of sync samples.
@@ -61,6 +63,13 @@ impl Configuration {
             },
             obus: read_obus(&av1c[FIXED_BYTES..])?,
         })
+    }
+
+    /// Its sequence header, if it has one that can be read.
+    pub(super) fn sequence(&self) -> Option<Sequence> {
+        let obus = self.obus.iter().filter_map(|obu| PackedObu::read(obu));
+        let mut headers = obus.filter(|it| it.role == ObuRole::SequenceHeader);
+        Sequence::read(headers.next()?.payload()).ok()
     }
 
     /// As in RFC 6381: `av01.0.04M.08`.

@@ -3,6 +3,7 @@
 
 use super::obu::broken;
 use crate::media::codec::bits::Bits;
+use crate::media::colour::VideoRange;
 use crate::media::packetizer::CodecError;
 
 /// `SELECT_SCREEN_CONTENT_TOOLS`.
@@ -23,6 +24,8 @@ pub(in crate::media) struct Sequence {
     chroma_position: u8,
     /// Pixels, at the most.
     pub(in crate::media) dimensions: (u32, u32),
+    /// If it is told.
+    pub(super) video_range: Option<VideoRange>,
 }
 
 /// Lengths of fields that the decoder's model has.
@@ -73,6 +76,7 @@ impl Sequence {
             halved: (true, true),
             chroma_position: 0,
             dimensions,
+            video_range: None,
         };
         read.colour(bits)?;
         Some(read)
@@ -89,6 +93,7 @@ impl Sequence {
             true => (bits.number(8)?, bits.number(8)?, bits.number(8)?),
             false => (2, 2, 2),
         };
+        self.video_range = VideoRange::of_transfer(byte(described.1));
         if self.is_monochrome {
             return bits.skip(1);
         }
@@ -311,6 +316,7 @@ mod tests {
         let read = Sequence::read(&joined(&all.concat())).unwrap();
         assert_eq!(read.dimensions, (1920, 1080));
         assert_eq!(read.av1c(&[]), [0x81, 2 << 5 | 13, 0b1110_1000, 0]);
+        assert_eq!(read.video_range, Some(VideoRange::Pq));
         // A still picture of 4:4:4 by sRGB.
         let still = [
             (1, 3),
@@ -328,5 +334,6 @@ mod tests {
         let read = Sequence::read(&joined(&[&still[..], &colour].concat())).unwrap();
         assert_eq!(read.dimensions, (64, 32));
         assert_eq!(read.av1c(&[]), [0x81, 1 << 5 | 5, 0, 0]);
+        assert_eq!(read.video_range, Some(VideoRange::Sdr));
     }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::super::testing;
 use super::super::testing::receivers::av1 as depacketized;
 use super::*;
+use crate::media::colour::VideoRange;
 use crate::media::packetizer::{PARTS_MAX, SAMPLE_BYTES_MAX};
 
 const SEQUENCE_HEADER: u8 = 1;
@@ -259,6 +260,19 @@ fn the_media_description_tells_profile_level_and_tier() {
     assert_eq!(told.codec_string, "av01.1.13H.10");
     let told = codec(&[&[0x81, 0x50, 0x60, 0]]).unwrap();
     assert_eq!(told.codec_string, "av01.2.16M.12");
+}
+
+/// As libaom writes it of 320 x 180 in BT.2020 and PQ.
+#[test]
+fn the_sequence_header_tells_the_range() {
+    let av1c = testing::hex("81004c000a0e000000043cfeccdaf95091009040");
+    let told = codec(&[&av1c]).unwrap();
+    assert_eq!(told.video_range, Some(VideoRange::Pq));
+    let none = codec(&[&av1c[..4]]).unwrap();
+    assert_eq!(none.video_range, None);
+    let both = codec(&[&av1c[..4], &av1c]).unwrap();
+    assert_eq!(both.video_range, Some(VideoRange::Pq));
+    testing::break_configuration(&av1c, |broken| drop(codec(&[broken])));
 }
 
 #[test]

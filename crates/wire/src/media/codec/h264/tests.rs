@@ -6,6 +6,7 @@ use super::super::nal::PARAMETER_SETS_BYTES_MAX;
 use super::super::testing::receivers::h264 as depacketized;
 use super::super::testing::{break_configuration, hex, nal_sample, packets, parts};
 use super::*;
+use crate::media::colour::VideoRange;
 use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
 /// What libx264 and ffmpeg make of 1280 x 720 in profile High, of 322 x 182 in Constrained Baseline
@@ -56,6 +57,32 @@ fn configurations_of_ffmpeg_are_told_as_ffmpeg_does() {
     );
     assert_eq!((name.as_str(), size), ("avc1.42c00d", (322, 182)));
     assert_eq!(told(INTERLACED).2, (720, 576));
+}
+
+/// What libx264 makes of 320 x 180 with pixels of 16:11, overscan and scaling lists.
+const PQ: &str = "676e000ca6cd941419f9f04b50910094000003000400000300c83c50a658";
+
+#[test]
+fn usability_information_tells_the_dynamic_range() {
+    let range = |sps: &[u8]| {
+        let codec = codec(&[&configuration(4, &[sps], &[&[0x68]])]).unwrap();
+        (codec.dimensions, codec.video_range)
+    };
+    let pq = hex(PQ);
+    assert_eq!(range(&pq), (Some((320, 180)), Some(VideoRange::Pq)));
+    // What is not whole tells no range, and the size as long as it has it.
+    let told = (0..pq.len()).map(|end| pictures(&pq[..end]));
+    let told: Vec<_> = told.flatten().map(|it| it.video_range).collect();
+    assert_eq!(told.first(), Some(&None));
+    assert_eq!(told.last(), Some(&Some(VideoRange::Pq)));
+    assert!(told.is_sorted(), "{told:?}");
+    // Of several the highest, in whichever sample entry it is.
+    let plain = codec(&[&hex(HIGH)]).unwrap();
+    assert_eq!(plain.video_range, None);
+    let [plain, high] = [hex(HIGH), configuration(4, &[&pq], &[&[0x68]])];
+    let both = codec(&[&plain, &high]).unwrap();
+    assert_eq!(both.dimensions, Some((1280, 720)));
+    assert_eq!(both.video_range, Some(VideoRange::Pq));
 }
 
 #[test]
@@ -184,8 +211,8 @@ proptest! {
         let start = hex(HIGH);
         let start = if sps { &start[..18] } else { &[][..] };
         drop(codec(&[&[start, &bytes].concat()]));
-        let _ = dimensions(&bytes);
-        let _ = dimensions(&[&start[start.len().min(8)..], &bytes[..]].concat());
+        let _ = pictures(&bytes);
+        let _ = pictures(&[&start[start.len().min(8)..], &bytes[..]].concat());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::super::nal::PARAMETER_SETS_BYTES_MAX;
 use super::super::testing::receivers::h265 as depacketized;
 use super::super::testing::{break_configuration, hex, nal_sample, packets, parts};
 use super::*;
+use crate::media::colour::VideoRange;
 use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
 /// What libx265 and ffmpeg make of 1280 x 720 in profile Main, and of 1282 x 722 in Main 10, tier
@@ -76,13 +77,65 @@ fn sizes_are_found_behind_sub_layers() {
         // Number 0; 4:2:0; 16 x 8; no window.
         let rest = [0b1010_0000, 0b1000_1000, 0b1001_0000];
         let start = [&[0x42, 1, sub_layers << 1][..], &[0xff; 12], flags].concat();
-        dimensions(&[&start[..], &vec![0xff; told], &rest].concat())
+        pictures(&[&start[..], &vec![0xff; told], &rest].concat()).map(|it| it.dimensions)
     };
     assert_eq!(sps(0, &[], 0), Some((16, 8)));
     assert_eq!(sps(1, &[0b1100_0000, 0], 12), Some((16, 8)));
     assert_eq!(sps(2, &[0b0110_0000, 0], 12), Some((16, 8)));
     assert_eq!(sps(2, &[0b1111_0000, 0], 24), Some((16, 8)));
     assert_eq!(sps(2, &[0b1111_0000, 0], 12), None);
+}
+
+/// Sequence parameter sets of 320 x 180. The first three libx265 has made: plain; of three temporal
+/// layers, with the default scaling lists; with scaling lists of its own. The last is made to
+/// order, and ffmpeg's `trace_headers` reads it so: two sub-layers with profiles and levels of
+/// their own, PCM, sets of reference pictures of which two are predicted from those before, and
+/// long-term ones.
+const RANGES: [(&str, VideoRange); 4] = [
+    (
+        "42010102200000030090000003000003003ca00a080b9f6d96566924caf016a12201208000000300\
+         8000000c84",
+        VideoRange::Pq,
+    ),
+    (
+        "42010102200000030090000003000003003ca00a080b9f6d96662a491bb5e20d4244824100000300\
+         01000003001908",
+        VideoRange::Hlg,
+    ),
+    (
+        "42010102200000030090000003000003003ca00a080b9f6d96566924f853fc70ffc29fffca18ff14\
+         2ff0c7fff2853fc70ffffffffffffffc29fffffffffffffffca18ff142ffffffffffffff0c7fffff\
+         ffffffffff28497f8e1ffffffffffffff8497fffffffffffffff2848dfe285fffffffffffffe1237\
+         fffffffffffffff28497f8e1ffffffffffffff848dfe285fffffffffffffd5e02d42448241000003\
+         0001000003001908",
+        VideoRange::Hlg,
+    ),
+    (
+        "42010502200000030090000003000003003c70003c02200000030090000003000003003ca00a080b\
+         9f6d96572b95e4912bbbf2916b2fc73865ec4791fff0040002db5091209008",
+        VideoRange::Hlg,
+    ),
+];
+
+#[test]
+fn usability_information_tells_the_dynamic_range() {
+    for (text, range) in RANGES {
+        let sps = hex(text);
+        let told = pictures(&sps).unwrap();
+        assert_eq!(told.dimensions, (320, 180), "{text}");
+        assert_eq!(told.video_range, Some(range), "{text}");
+        let codec = codec(&[&configuration(4, &[(33, &[&sps])])]).unwrap();
+        assert_eq!(codec.video_range, Some(range));
+        break_configuration(&sps, |broken| {
+            let _ = pictures(broken);
+        });
+        // What is cut short tells no other range.
+        for end in 0..sps.len() {
+            let cut = pictures(&sps[..end]).and_then(|it| it.video_range);
+            assert!(cut.is_none_or(|it| it == range), "{end} bytes of {text}");
+        }
+    }
+    assert_eq!(codec(&[&hex(MAIN)]).unwrap().video_range, None);
 }
 
 #[test]
@@ -228,8 +281,17 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..300), start in 0..80_usize,
     ) {
         drop(codec(&[&[&hex(MAIN)[..start], &bytes].concat()]));
-        let _ = dimensions(&bytes);
-        let _ = dimensions(&[&hex(MAIN)[57..57 + start.min(43)], &bytes[..]].concat());
+        let _ = pictures(&bytes);
+        let _ = pictures(&[&hex(MAIN)[57..57 + start.min(43)], &bytes[..]].concat());
+    }
+
+    #[test]
+    fn random_parameter_sets_never_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        (number, start) in (0..4_usize, 0..170_usize),
+    ) {
+        let sps = hex(RANGES[number].0);
+        let _ = pictures(&[&sps[..start.min(sps.len())], &bytes].concat());
     }
 
     #[test]

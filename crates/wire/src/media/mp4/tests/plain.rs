@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::builder::*;
 use super::*;
+use crate::media::colour::Colour;
 
 /// What a file is made of: the chunks of a track and the samples in each, with their sizes,
 /// durations, composition offsets and whether they are sync samples.
@@ -420,6 +421,42 @@ fn facts_are_told_as_the_file_has_them() {
     assert_eq!(turned(0, ONE, -ONE, 0).rotation_degrees, 90);
     assert_eq!(turned(-ONE, 0, 0, -ONE).rotation_degrees, 180);
     assert_eq!(turned(0, -ONE, ONE, 0).rotation_degrees, 270);
+}
+
+/// ISO/IEC 14496-12, section 12.1.5.
+#[test]
+fn a_sample_entry_tells_colours() {
+    let told = |colours: &[&[u8]]| {
+        let colours: Vec<_> = colours
+            .iter()
+            .flat_map(|it| boxed(b"colr", &[it]))
+            .collect();
+        let entry = visual(b"vp08", &colours);
+        let track = Track {
+            entries: vec![entry],
+            ..Track::pictures(7, tables(1, 1, 1, 0))
+        };
+        let facts = only(&index(&padded(&moov(&[track], b"")))).facts.clone();
+        assert_eq!(facts.dimensions, Some((320, 240)));
+        facts.colour
+    };
+    let expected = |is_full_range| {
+        Some(Colour {
+            primaries: 9,
+            transfer: 16,
+            matrix: 9,
+            is_full_range,
+        })
+    };
+    assert_eq!(told(&[]), None);
+    let full = b"nclx\0\x09\0\x10\0\x09\x80";
+    assert_eq!(told(&[b"prof1234", full]), expected(true));
+    assert_eq!(told(&[b"nclx\0\x09\0\x10\0\x09\0"]), expected(false));
+    // QuickTime's has no range.
+    assert_eq!(told(&[b"nclc\0\x09\0\x10\0\x09"]), expected(false));
+    for end in 0..10 {
+        assert_eq!(told(&[&full[..end]]), None, "{end} bytes");
+    }
 }
 
 #[test]
