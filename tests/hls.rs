@@ -1062,6 +1062,78 @@ fn files_of_one_film_are_its_renditions() {
     );
 }
 
+/// Films of other colours and shapes of pixels, how they are made, what playlists tell of their
+/// range, and what ffprobe sees in their segments.
+const COLOURED: [(&str, &str, Option<&str>, &str); 3] = [
+    (
+        "pq.mp4",
+        "-t 4 -c:v libx265 -preset ultrafast -g 50 -pix_fmt yuv420p10le -tag:v hvc1 -an \
+         -x265-params \
+         log-level=none:pools=1:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc",
+        Some("PQ"),
+        "320,180,1:1,smpte2084",
+    ),
+    (
+        "hlg.webm",
+        "-t 4 -vf scale=720:576,setsar=64/45 -c:v libvpx-vp9 -profile:v 2 -deadline realtime \
+         -cpu-used 8 -g 50 -b:v 500k -pix_fmt yuv420p10le -an -color_primaries bt2020 \
+         -color_trc arib-std-b67 -colorspace bt2020nc",
+        Some("HLG"),
+        "720,576,64:45,arib-std-b67",
+    ),
+    (
+        "wide.mkv",
+        "-t 4 -vf scale=720:576,setsar=64/45 -c:v libsvtav1 -preset 12 -g 50 -pix_fmt yuv420p -an",
+        None,
+        "720,576,64:45,unknown",
+    ),
+];
+
+#[test]
+fn dynamic_ranges_and_shapes_of_pixels_are_told() {
+    require_programs!("ffmpeg", "ffprobe");
+    let site = Site::new(&[], |root| {
+        for (name, made, ..) in COLOURED {
+            fs::copy(film(name, made).unwrap(), root.join(name)).unwrap();
+            age(&root.join(name)).unwrap();
+        }
+    });
+    let mut raw = site.connect();
+    for (name, _, range, seen) in COLOURED {
+        let main = text(&raw.request("GET", &format!("/{name}/hls/index.m3u8"), ""));
+        let variants = main.lines().filter(|it| it.contains("STREAM-INF:"));
+        let told = range.map(|it| format!(",VIDEO-RANGE={it},"));
+        for variant in variants {
+            let is_told = told.as_ref().is_some_and(|it| variant.contains(it));
+            assert_eq!(is_told, variant.contains("VIDEO-RANGE"), "{main}");
+            assert_eq!(is_told, range.is_some(), "{main}");
+        }
+        let manifest = text(&raw.request("GET", &format!("/{name}/dash/manifest.mpd"), ""));
+        let is_told = manifest.contains("cicp:TransferCharacteristics");
+        assert_eq!(is_told, range.is_some(), "{manifest}");
+        let folder = format!("/{name}/hls/video");
+        let media = text(&raw.request("GET", &format!("{folder}/index.m3u8"), ""));
+        let init = media.split('"').nth(1).unwrap();
+        let mut all = raw.request("GET", &format!("{folder}/{init}"), "").body;
+        all.extend(raw.request("GET", &uris(&folder, &media)[0], "").body);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), all).unwrap();
+        let path = file.path().to_str().unwrap();
+        let entries = "stream=width,height,sample_aspect_ratio,color_transfer";
+        let probe = [
+            "-v",
+            "error",
+            "-show_entries",
+            entries,
+            "-of",
+            "csv=p=0",
+            path,
+        ];
+        let told = run(site.media.path(), "ffprobe", &probe).stdout;
+        assert_eq!(String::from_utf8(told).unwrap().trim(), seen, "{name}");
+    }
+}
+
 #[test]
 fn signed_urls_lead_to_segments_that_are_allowed() {
     require_programs!("ffmpeg");

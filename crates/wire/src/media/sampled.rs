@@ -76,6 +76,8 @@ pub struct TrackFacts {
     pub name: Option<String>,
     /// Pixels, as they are shown.
     pub dimensions: Option<(u32, u32)>,
+    /// Pixels as the container says that they are coded.
+    pub(in crate::media) coded: Option<(u32, u32)>,
     /// Their colours, as the container tells.
     pub(in crate::media) colour: Option<Colour>,
     /// By how many degrees it is turned clockwise to be shown: 0, 90, 180 or 270.
@@ -125,6 +127,18 @@ pub(in crate::media) struct SampledIndex {
 }
 
 impl SampledTrack {
+    /// Pixels as they are shown, if that is known.
+    pub(in crate::media) fn shown_dimensions(&self) -> Option<(u32, u32)> {
+        let shown = self.facts.dimensions.or(self.codec.dimensions);
+        shown.or(self.facts.coded)
+    }
+
+    /// Pixels as they are coded, if that is known; as they are shown, if only that is.
+    pub(in crate::media) fn coded_dimensions(&self) -> Option<(u32, u32)> {
+        let told = self.codec.dimensions.or(self.facts.coded);
+        told.or(self.facts.dimensions)
+    }
+
     /// Whether it is of subtitles.
     pub(in crate::media) fn is_text(&self) -> bool {
         matches!(self.config.as_deref(), Some(CodecConfig::Text { .. }))

@@ -198,7 +198,7 @@ fn visual(
     out: &mut Writer,
 ) {
     let shown = track.facts.dimensions;
-    let coded = track.codec.dimensions.or(shown).unwrap_or((0, 0));
+    let coded = track.coded_dimensions().unwrap_or((0, 0));
     let short = |pixels: u32| u16::try_from(pixels).unwrap_or(u16::MAX);
     out.nest(name, |out| {
         out.zeros(6);

@@ -60,7 +60,7 @@ fn trak(track: &SampledTrack, description: &Description, out: &mut Writer) {
         out.u16(volume);
         out.u16(0);
         matrix(turned(track.facts.rotation_degrees), out);
-        let shown = track.facts.dimensions.or(track.codec.dimensions);
+        let shown = track.shown_dimensions();
         let (width, height) = shown.filter(|_| is_video).unwrap_or((0, 0));
         out.u32(width.min(0xffff) << 16);
         out.u32(height.min(0xffff) << 16);

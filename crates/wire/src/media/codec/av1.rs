@@ -66,8 +66,9 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         most(|it| it.level),
         most(|it| it.tier)
     );
-    let sequences = configurations.iter().map(Configuration::sequence);
-    let video_range = sequences.filter_map(|it| it?.video_range).max();
+    let sequences = || configurations.iter().map(Configuration::sequence);
+    let video_range = sequences().filter_map(|it| it?.video_range).max();
+    let dimensions = sequences().next().flatten().map(|it| it.dimensions);
     Ok(Codec {
         medium: Medium::Video,
         payload_type: None,
@@ -76,7 +77,7 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         channels: None,
         format_parameters: Some(format_parameters),
         codec_string: first.codec_string(),
-        dimensions: None,
+        dimensions,
         video_range,
         packetizer: Arc::new(Av1 { configurations }),
     })

@@ -300,6 +300,7 @@ impl PlayingTrack {
             language: entry.language,
             name: entry.name,
             dimensions: entry.dimensions.filter(|_| is_video),
+            coded: entry.coded.filter(|_| is_video),
             colour: entry.colour.filter(|_| is_video),
             rotation_degrees: entry.rotation_degrees,
             sound,

@@ -505,6 +505,7 @@ fn facts_are_those_of_the_track() {
         (facts.id, facts.dimensions, facts.rotation_degrees),
         (1, Some((1024, 576)), 90)
     );
+    assert_eq!((facts.coded, facts.colour), (Some((720, 576)), None));
     assert_eq!(index.sampled[0].time_ns(0), -7_000_000);
     let plain = [simple(1, 0, KEYFRAME, b"one")];
     let plain = read(&file(&[tracks(&[track(1, VP8, b"")]), cluster(0, &plain)]));
@@ -512,6 +513,41 @@ fn facts_are_those_of_the_track() {
         plain.unwrap().sampled[0].facts.language.as_deref(),
         Some("eng")
     );
+}
+
+/// By a ratio, as ffmpeg tells of pixels that are not square, and by sizes that others hang up.
+#[test]
+fn a_ratio_tells_how_wide_pictures_are_shown() {
+    let shown = |unit: u64, size: Option<(u64, u64)>| {
+        let mut video = vec![
+            integer(0xb0, 720),
+            integer(0xba, 576),
+            integer(0x54b2, unit),
+        ];
+        video.extend(size.map(|(width, _)| integer(0x54b0, width)));
+        video.extend(size.map(|(_, height)| integer(0x54ba, height)));
+        let entry = track(1, VP8, &element(0xe0, &video.concat()));
+        let blocks = [simple(1, 0, KEYFRAME, b"one")];
+        let index = read(&file(&[tracks(&[entry]), cluster(0, &blocks)])).unwrap();
+        let facts = &index.sampled[0].facts;
+        assert_eq!(facts.coded, Some((720, 576)));
+        facts.dimensions.unwrap()
+    };
+    assert_eq!(shown(3, Some((16, 9))), (1024, 576));
+    assert_eq!(shown(1, Some((40, 30))), (768, 576));
+    assert_eq!(shown(2, Some((4, 3))), (768, 576));
+    assert_eq!(shown(0, Some((16, 9))), (16, 9));
+    // What is no ratio, is too large, or of an unknown unit.
+    for (unit, size) in [
+        (3, None),
+        (3, Some((16, 0))),
+        (3, Some((0, 9))),
+        (3, Some((u32::MAX.into(), 1))),
+        (4, Some((16, 9))),
+        (0, None),
+    ] {
+        assert_eq!(shown(unit, size), (720, 576), "unit {unit}: {size:?}");
+    }
 }
 
 /// As ffmpeg writes it of BT.2020 and PQ.

@@ -70,8 +70,9 @@ pub(super) struct Entry {
     pub(super) delay_ns: u64,
     pub(super) name: Option<String>,
     pub(super) language: Option<String>,
-    /// Pixels as they are shown.
+    /// Pixels as they are shown, and as they are coded.
     pub(super) dimensions: Option<(u32, u32)>,
+    pub(super) coded: Option<(u32, u32)>,
     pub(super) colour: Option<Colour>,
     /// Clockwise.
     pub(super) rotation_degrees: u16,
@@ -150,14 +151,15 @@ impl Entry {
                 _ => {}
             }
         }
-        // Units other than pixels are centimetres, inches, and an aspect ratio.
-        self.dimensions = match unit {
-            0 => Some((shown.0.unwrap_or(pixels.0), shown.1.unwrap_or(pixels.1))),
-            _ => Some(pixels),
+        let are_some = |&(width, height): &(u32, u32)| width > 0 && height > 0;
+        self.coded = Some(pixels).filter(are_some);
+        // Units other than pixels are centimetres, inches, an aspect ratio, and an unknown one.
+        self.dimensions = match (unit, shown) {
+            (0, _) => Some((shown.0.unwrap_or(pixels.0), shown.1.unwrap_or(pixels.1))),
+            (1..=3, (Some(width), Some(height))) => widened(pixels, (width, height)),
+            _ => None,
         };
-        self.dimensions = self
-            .dimensions
-            .filter(|&(width, height)| width > 0 && height > 0);
+        self.dimensions = self.dimensions.filter(are_some).or(self.coded);
     }
 
     fn read_projection(&mut self, body: &[u8]) {
@@ -211,6 +213,13 @@ impl Entry {
             self.encoded = Some("too much of the start of each frame is not in it");
         }
     }
+}
+
+/// Pixels as high as these, and as wide as they are to be shown by that ratio.
+fn widened(pixels: (u32, u32), ratio: (u32, u32)) -> Option<(u32, u32)> {
+    let (across, down) = (u64::from(ratio.0), u64::from(ratio.1));
+    let width = (u64::from(pixels.1) * across + down / 2).checked_div(down)?;
+    Some((u32::try_from(width).ok()?, pixels.1))
 }
 
 /// What `Colour` tells (section 5.1.4.1.28.16).

@@ -32,6 +32,8 @@ pub(super) struct Entries {
 /// What a sample entry tells of pictures.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Pictures {
+    /// Pixels as they are coded.
+    coded: Option<(u32, u32)>,
     colour: Option<Colour>,
 }
 
@@ -156,6 +158,7 @@ impl Entries {
     pub(super) fn facts(&self, of: &TrackFacts) -> TrackFacts {
         TrackFacts {
             sound: self.sound,
+            coded: self.pictures.coded,
             colour: self.pictures.colour,
             ..of.clone()
         }
@@ -192,7 +195,7 @@ impl<'a> Entry<'a> {
         let coded = Coded::read(&name, &Boxes(inside), &sound)
             .map_err(|reason| unplayable(described(&name), &reason))?;
         let pictures = match kind {
-            Kind::Pictures => Pictures::read(inside),
+            Kind::Pictures => Pictures::read(bytes, inside),
             _ => Pictures::default(),
         };
         Ok(Self {
@@ -215,10 +218,14 @@ impl<'a> Entry<'a> {
 
 impl Pictures {
     /// Of a `VisualSampleEntry` (sections 12.1.3 and 12.1.5), which has boxes `inside`.
-    fn read(inside: &[u8]) -> Self {
+    fn read(bytes: &[u8], inside: &[u8]) -> Self {
+        let mut fields = Fields(bytes.get(24..).unwrap_or_default());
+        let size = fields.u16().zip(fields.u16());
+        let size = size.map(|(width, height)| (u32::from(width), u32::from(height)));
         // Others have an ICC profile.
         let mut colours = Boxes(inside).filter(|(name, _)| name == b"colr");
         Self {
+            coded: size.filter(|&(width, height)| width > 0 && height > 0),
             colour: colours.find_map(|(_, bytes)| colour(bytes)),
         }
     }

@@ -197,10 +197,7 @@ fn rendition(source: Samples, name: String, firsts: &[usize], is_complete: bool)
     let listed = starts.len() - usize::from(!is_complete);
     let facts = &track.facts;
     let is_turned = matches!(facts.rotation_degrees, 90 | 270);
-    let dimensions = facts
-        .dimensions
-        .or(track.codec.dimensions)
-        .filter(|_| is_video);
+    let dimensions = track.shown_dimensions().filter(|_| is_video);
     let (rate_hz, channels) = facts.sound.unwrap_or((0, 0));
     // MP4 files tend to say 2 of AAC whatever it has.
     let of_codec = track.codec.channels.map(u32::from);

@@ -349,6 +349,55 @@ fn what_a_container_tells_of_colours_is_told_on() {
     assert_eq!(range(2), Some(VideoRange::Sdr));
 }
 
+/// The sample entry of what is shown wider than it is coded, read by our own reader: AV1 and VP9,
+/// whose configurations tell no size; and a transfer function that the configuration does not.
+#[test]
+fn sample_entries_tell_the_coded_size_and_colours() {
+    let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
+    let untold = Colour {
+        primaries: 9,
+        transfer: 18,
+        matrix: 9,
+        is_full_range: true,
+    };
+    for (transfer, range) in [
+        (2, VideoRange::Hlg),
+        (16, VideoRange::Pq),
+        (1, VideoRange::Sdr),
+    ] {
+        let vpcc = [1, 0, 0, 0, 2, 10, 0xa2, 9, transfer, 9, 0, 0];
+        let av1c = [0x81, 0x04, 0x0c, 0];
+        let is_untold = transfer == 2;
+        let configs = [
+            Some(CodecConfig::Vp9(Some(vpcc.into()))),
+            is_untold.then(|| CodecConfig::Av1(vec![av1c.into()])),
+        ];
+        for config in configs.into_iter().flatten() {
+            let mut track = pictures(&told, |at| at as u64 * 1000);
+            track.codec = config.codec().unwrap();
+            track.config = Some(Arc::new(config));
+            track.facts.dimensions = Some((1024, 576));
+            track.facts.coded = Some((720, 576));
+            track.facts.colour = Some(untold);
+            let film = Segmented::new(&index(vec![track]), true, |_| None).unwrap();
+            let rendition = &film.renditions[0];
+            assert_eq!(rendition.dimensions, Some((1024, 576)));
+            assert_eq!(rendition.video_range, Some(range));
+            let all = joined(rendition, &file_bytes(10_000));
+            let pasp: Vec<u8> = [b"pasp", &(1024 * 576_u32).to_be_bytes()[..]].concat();
+            let at = all.windows(8).position(|it| it == pasp).unwrap();
+            assert_eq!(all[at + 8..at + 12], (576 * 720_u32).to_be_bytes());
+            let mut scanner = Scanner::default();
+            scanner.read(&all).unwrap();
+            let read = scanner.finish().unwrap();
+            let facts = &read.as_sampled().unwrap().sampled[0].facts;
+            assert_eq!(facts.dimensions, Some((1024, 576)));
+            assert_eq!(facts.coded, Some((720, 576)));
+            assert_eq!(facts.colour, Some(untold).filter(|_| is_untold));
+        }
+    }
+}
+
 fn ts(stream: &[u8], is_whole: bool) -> Result<(Segmented, Index), SegmentsError> {
     let mut scanner = Scanner::default();
     scanner.read(stream).unwrap();

@@ -264,12 +264,13 @@ fn the_media_description_tells_profile_level_and_tier() {
 
 /// As libaom writes it of 320 x 180 in BT.2020 and PQ.
 #[test]
-fn the_sequence_header_tells_the_range() {
+fn the_sequence_header_tells_size_and_range() {
     let av1c = testing::hex("81004c000a0e000000043cfeccdaf95091009040");
     let told = codec(&[&av1c]).unwrap();
+    assert_eq!(told.dimensions, Some((320, 180)));
     assert_eq!(told.video_range, Some(VideoRange::Pq));
     let none = codec(&[&av1c[..4]]).unwrap();
-    assert_eq!(none.video_range, None);
+    assert_eq!((none.dimensions, none.video_range), (None, None));
     let both = codec(&[&av1c[..4], &av1c]).unwrap();
     assert_eq!(both.video_range, Some(VideoRange::Pq));
     testing::break_configuration(&av1c, |broken| drop(codec(&[broken])));

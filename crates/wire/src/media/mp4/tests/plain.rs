@@ -423,21 +423,23 @@ fn facts_are_told_as_the_file_has_them() {
     assert_eq!(turned(0, -ONE, ONE, 0).rotation_degrees, 270);
 }
 
-/// ISO/IEC 14496-12, section 12.1.5.
+/// ISO/IEC 14496-12, sections 12.1.3 and 12.1.5.
 #[test]
-fn a_sample_entry_tells_colours() {
+fn a_sample_entry_tells_coded_size_and_colours() {
     let told = |colours: &[&[u8]]| {
         let colours: Vec<_> = colours
             .iter()
             .flat_map(|it| boxed(b"colr", &[it]))
             .collect();
-        let entry = visual(b"vp08", &colours);
+        let mut entry = visual(b"vp08", &colours);
+        entry[8 + 24..8 + 28].copy_from_slice(&[0, 180, 0, 240]);
         let track = Track {
             entries: vec![entry],
             ..Track::pictures(7, tables(1, 1, 1, 0))
         };
         let facts = only(&index(&padded(&moov(&[track], b"")))).facts.clone();
         assert_eq!(facts.dimensions, Some((320, 240)));
+        assert_eq!(facts.coded, Some((180, 240)));
         facts.colour
     };
     let expected = |is_full_range| {
