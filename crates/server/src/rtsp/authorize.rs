@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use onrush_wire::auth::Action;
-use onrush_wire::rtsp::{Intent, Reply, Request, StatusCode, headers};
+use onrush_wire::rtsp::{Intent, Method, Reply, Request, StatusCode, headers, track_behind_query};
 
 use super::Control;
 use super::session::Session;
@@ -64,7 +64,11 @@ pub(super) async fn may(
         action,
         path,
         method: (&request.method).into(),
-        uri: &request.uri,
+        // A track behind the query is no part of what that says, as a token.
+        uri: match request.method {
+            Method::Setup => track_behind_query(&request.uri).0,
+            _ => &request.uri,
+        },
         authorization: request.header("Authorization"),
     };
     let authorized = control.content.authorizer.authorize(&asked).await;

@@ -7,7 +7,7 @@ use rtsp_types::{Method, StatusCode, headers};
 use super::reply::METHODS;
 use super::{
     AskedRange, RangeError, Reply, Request, SessionId, SrtpParameter, State, Target, Transport,
-    TransportError, UrlError, take_srtp,
+    TransportError, UrlError, take_srtp, track_behind_query,
 };
 use crate::media::{Scale, TRACKS_MAX};
 use crate::pace::Speed;
@@ -104,7 +104,11 @@ impl<S> Intent<S> {
                 Some(known.ok_or_else(no_session)?)
             }
         };
-        let target = match Target::parse(&request.uri) {
+        let (uri, behind) = match request.method {
+            Method::Setup => track_behind_query(&request.uri),
+            _ => (&*request.uri, None),
+        };
+        let target = match Target::parse(uri) {
             // The session says it all: the URL chooses nothing.
             Err(_) if session.is_some() && is_sign_of_life(&request.method) => Target::Server,
             target => target.map_err(|error| no_target(&error))?,
@@ -112,7 +116,7 @@ impl<S> Intent<S> {
         let (target, srtp) = match target {
             Target::Path(path) => {
                 let (path, srtp) = take_srtp(&path);
-                (Target::Path(path), srtp)
+                (Target::Path(with_track(path, behind)), srtp)
             }
             Target::Server => (target, None),
         };
@@ -139,6 +143,14 @@ impl<S> Intent<S> {
                 }
             }
         }
+    }
+}
+
+/// A path with the track that its URL has named behind a query, unless it names one itself.
+fn with_track(path: String, behind: Option<u32>) -> String {
+    match behind.filter(|_| !path.is_empty() && super::track(&path).is_none()) {
+        Some(number) => format!("{path}/{}", super::track_name(number)),
+        None => path,
     }
 }
 

@@ -45,6 +45,7 @@ pub use self::tunnel::{
 };
 pub use self::units::{AskedRange, Units};
 pub use self::url::{
-    ELEMENTARY, SrtpParameter, Target, UrlError, base, take_srtp, track, track_name,
+    ELEMENTARY, SrtpParameter, Target, UrlError, base, take_srtp, track, track_behind_query,
+    track_name,
 };
 pub use rtsp_types::{Method, StatusCode, headers};

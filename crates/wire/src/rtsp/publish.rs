@@ -129,7 +129,8 @@ fn set_up(request: &Request, peer: IpAddr, publication: Publication<'_>) -> Resu
     Ok(Publish::Setup { track, transports })
 }
 
-/// The track that a URL names: one that ends in its control, or is its control.
+/// The track that a URL names: one that ends in its control, or is its control. Publishers on
+/// libavformat append the control to the whole of what they have announced, behind its query.
 fn find(uri: &str, publication: Publication<'_>) -> Result<usize, Reply> {
     let path = |uri: &str| match Target::parse(uri) {
         Ok(Target::Path(path)) => Some(path),
@@ -147,8 +148,31 @@ fn find(uri: &str, publication: Publication<'_>) -> Result<usize, Reply> {
         named.or_else(whole).map(Target::Path).as_ref() == Some(&asked)
     };
     let found = publication.tracks.iter().position(is_named);
+    let found = found.or_else(|| {
+        let is_whole = asked == Target::Path(publication.path.to_owned());
+        behind_query(uri, publication.tracks).filter(|_| is_whole)
+    });
     let note = "no track was announced with this control URL";
     found.ok_or_else(|| Reply::refusal(StatusCode::NotFound, note))
+}
+
+/// The track whose control stands at the end of a URL's query; of several the longest, since a
+/// query may have slashes, too.
+fn behind_query(uri: &str, tracks: &[AnnouncedTrack]) -> Option<usize> {
+    let (_, query) = uri.split('#').next()?.split_once('?')?;
+    let control_of = |track: &AnnouncedTrack| {
+        let control = track.control.as_deref()?;
+        let control = control.trim_start_matches('/');
+        let is_last = query.strip_suffix(control)?.ends_with('/') && !control.is_empty();
+        is_last.then_some(control.len())
+    };
+    let found = (0..).zip(tracks).filter_map(|(number, track)| {
+        let bytes = control_of(track)?;
+        Some((bytes, number))
+    });
+    found
+        .max_by_key(|(bytes, _)| *bytes)
+        .map(|(_, number)| number)
 }
 
 /// What a session that publishes may be asked for.
@@ -269,6 +293,12 @@ mod tests {
             ("rtsp://h/live/a%20b/streamid=1", None),
             ("rtsp://h/live/a%20b", None),
             ("rtsp://h/live/other/streamid=0", None),
+            ("rtsp://h/live/a%20b?token=a.b/streamid=0", Some(0)),
+            ("rtsp://h/live/a%20b?x=/y&token=a.b/streamid=0#z", Some(0)),
+            ("rtsp://h/live/a%20b/streamid=0?token=a.b", Some(0)),
+            ("rtsp://h/live/a%20b?token=a.b/streamid=1", None),
+            ("rtsp://h/live/a%20b?token=a.bstreamid=0", None),
+            ("rtsp://h/live/other?token=a.b/streamid=0", None),
         ] {
             let head = format!("SETUP {url} RTSP/1.0\n{transport}");
             let found = match judge(&head, "", Some((0, false))).expect("a publisher's") {

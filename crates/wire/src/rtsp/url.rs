@@ -234,6 +234,19 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     ))
 }
 
+/// The URL of a SETUP without the name of a track that its client has put behind a query, and that
+/// track's number. Whoever does not take a description's base appends a track to the whole of what
+/// it has described: live555 does, and a query may be all that says who asks.
+#[must_use]
+pub fn track_behind_query(uri: &str) -> (&str, Option<u32>) {
+    let whole = uri.split('#').next().unwrap_or("").trim_end_matches('/');
+    let found = whole.find('?').and_then(|at| {
+        let (before, number) = track(&whole[at..])?;
+        Some((&whole[..at + before.len()], Some(number)))
+    });
+    found.unwrap_or((uri, None))
+}
+
 /// The control URL of a presentation's track of that number, from 1 on, below that of the
 /// presentation.
 #[must_use]
@@ -521,6 +534,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tracks_are_taken_from_behind_a_query() {
+        for (uri, expected) in [
+            ("rtsp://h/b.ts?k=v/track2", ("rtsp://h/b.ts?k=v", Some(2))),
+            (
+                "rtsp://h/b.ts?k=/v/track2/#z",
+                ("rtsp://h/b.ts?k=/v", Some(2)),
+            ),
+            ("rtsp://h/b.ts/?/track1", ("rtsp://h/b.ts/?", Some(1))),
+            ("rtsp://h/b.ts?k=v/track", ("rtsp://h/b.ts?k=v/track", None)),
+            ("rtsp://h/b.ts?track1", ("rtsp://h/b.ts?track1", None)),
+            (
+                "rtsp://h/b.ts/track1?k=v",
+                ("rtsp://h/b.ts/track1?k=v", None),
+            ),
+            (
+                "rtsp://h/b.ts/track1#?/track2",
+                ("rtsp://h/b.ts/track1#?/track2", None),
+            ),
+        ] {
+            assert_eq!(track_behind_query(uri), expected, "{uri}");
+        }
+    }
+
     proptest! {
         #[test]
         fn names_never_climb(
@@ -537,6 +574,7 @@ mod tests {
         fn noise_never_panics(uri in "\\PC{0,80}") {
             let _any: Result<Target, UrlError> = Target::parse(&uri);
             let _any = track(&uri);
+            prop_assert!(uri.starts_with(track_behind_query(&uri).0));
         }
     }
 }

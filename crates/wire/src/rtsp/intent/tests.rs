@@ -227,6 +227,10 @@ fn who_sets_up_names_a_track_or_the_presentation() {
         (State::Ready, "/a.ts/stream=0", ID, None),
         (State::Ready, "/a.ts/track1", ID, Some(0)),
         (State::Ready, "/a.ts/track3", ID, Some(2)),
+        (State::Init, "/a.ts?k=v/track2", "", Some(1)),
+        (State::Ready, "rtsp://h/a.ts?k=v/track2/", ID, Some(1)),
+        (State::Init, "/d/a.ts/track3?k=v/track2", "", Some(2)),
+        (State::Init, "/a.ts?k=v/track", "", None),
     ] {
         let session = match session {
             "" => String::new(),
@@ -239,6 +243,28 @@ fn who_sets_up_names_a_track_or_the_presentation() {
         assert!(path.ends_with("a.ts"), "{path}");
         assert_eq!(track, expected, "{text}");
     }
+}
+
+/// A query's last value may look like a track; and it stands behind what else the query asks for.
+#[test]
+fn a_track_behind_a_query_is_one_of_setup_alone() {
+    let described = judge(
+        State::Init,
+        "DESCRIBE /a.ts?x=/track2 RTSP/1.0\nCSeq: 1\n\n",
+    );
+    assert!(matches!(described, Ok(Intent::Describe { path, .. }) if path == "a.ts"));
+    let set_up = |query: &str| {
+        let ports = "Transport: RTP/AVP;unicast;client_port=6000-6001";
+        let text = format!("SETUP /a.ts?{query}/track2 RTSP/1.0\nCSeq: 1\n{ports}\n\n");
+        match judge(State::Init, &text) {
+            Ok(Intent::Setup { path, srtp, .. }) => (path, srtp.is_some()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(set_up("srtp"), ("a.ts".to_owned(), true));
+    let elementary = ("a.ts/tracks=elementary".to_owned(), false);
+    assert_eq!(set_up("k=v&tracks=elementary"), elementary);
+    assert_eq!(set_up("tracks=elementary&k=v"), elementary);
 }
 
 #[test]
