@@ -578,6 +578,8 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
 }
 
 #[cfg(test)]
+mod publishing_tests;
+#[cfg(test)]
 mod simulation_tests;
 #[cfg(test)]
 mod tests;

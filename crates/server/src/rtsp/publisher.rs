@@ -3,6 +3,7 @@
 //! A publication is its connection's. It ends with TEARDOWN, with the connection, or when nothing
 //! has come for too long; viewers of its channel wait then for the next of the same tracks.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub(super) struct Publisher {
     /// RECORD was asked for.
     has_begun: bool,
     is_recording: bool,
+    /// When it is to be told next how its packets arrive, while it records.
+    report_at: Cell<Instant>,
     /// The round in which its client was sent on to another server; 0 before.
     pub(super) redirected: u8,
 }
@@ -174,6 +177,7 @@ async fn announce(
         peer,
         has_begun: false,
         is_recording: false,
+        report_at: Cell::new(Instant::now()),
         redirected: 0,
     })
 }
@@ -267,6 +271,9 @@ async fn wait_while(is_so: impl Fn() -> bool) {
 const NODE_LEFT_TIME_MAX: Duration = Duration::from_secs(3);
 const NODE_LEFT_LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// How often a publisher is told how its packets arrive, and asked whether any do.
+const REPORT_EVERY: Duration = Duration::from_secs(PUBLISHER_SILENCE_MAX.as_secs() / 2);
+
 impl Publisher {
     fn publication(&self) -> Publication<'_> {
         Publication {
@@ -324,6 +331,7 @@ impl Publisher {
 
     fn record(&mut self) {
         self.is_recording = true;
+        self.report_at.set(Instant::now() + REPORT_EVERY);
         if std::mem::replace(&mut self.has_begun, true) {
             return self.lease.hold(false);
         }
@@ -373,8 +381,9 @@ impl Publisher {
     }
 
     /// How packets arrive that come as frames, as receiver reports (RFC 3550, section 6.4.2) on the
-    /// tracks' other channels; those of sockets get theirs there.
+    /// tracks' other channels; those of sockets get theirs there. The next are due in a while.
     pub(super) fn reports(&self) -> Vec<u8> {
+        self.report_at.set(Instant::now() + REPORT_EVERY);
         let mut frames = Vec::new();
         for (track, input) in self.inputs.iter().enumerate() {
             let channels = input.as_ref().and_then(Input::channels);
@@ -389,9 +398,21 @@ impl Publisher {
         frames
     }
 
-    /// How long the connection is waited for before it is [asked](Self::is_silent).
+    /// How long the connection is waited for before it is [asked](Self::is_silent), and told how
+    /// packets arrive.
     pub(super) fn patience(&self) -> Option<Duration> {
-        self.is_recording.then_some(PUBLISHER_SILENCE_MAX / 2)
+        let is_due_in = || {
+            self.report_at
+                .get()
+                .saturating_duration_since(Instant::now())
+        };
+        self.is_recording.then(is_due_in)
+    }
+
+    /// Whether it is to be told how its packets arrive. That has a time of its own: the connection
+    /// may never be without a frame that has begun.
+    pub(super) fn is_report_due(&self) -> bool {
+        self.patience().is_some_and(|left| left.is_zero())
     }
 
     /// Whether it is to be let go.

@@ -39,14 +39,20 @@ impl Connection {
             if self.feeds().any(|it| it.is_over(None)) {
                 return Ok(None);
             }
-            if let Some(received) = self.next() {
+            let (received, has_come) = self.next();
+            if let Some(received) = received {
                 return Ok(Some(received));
             }
             if let Some(due) = self.redirection_due() {
                 return Ok(due);
             }
-            if self.decoder.is_some() != is_begun {
-                is_begun = !is_begun;
+            if self.publisher.as_ref().is_some_and(|it| it.is_report_due()) {
+                return Ok(self.report_or_end());
+            }
+            let was_begun = std::mem::replace(&mut is_begun, self.decoder.is_some());
+            // What has begun behind something whole has a time of its own: where there is always
+            // more to read, every read may end in the middle of a frame.
+            if was_begun != is_begun || is_begun && has_come {
                 let time_max = self.patience(is_begun);
                 given_up.as_mut().reset(Instant::now() + time_max);
             }
@@ -87,23 +93,27 @@ impl Connection {
     /// What becomes of a connection on which nothing has come in time, or how much longer it is
     /// waited for.
     fn overdue(&self, is_begun: bool) -> Result<Option<Received>, Duration> {
-        let publisher = self.publisher.as_ref();
         if is_begun {
             let note = "the rest of the request did not come";
             let reply = Reply::refusal(StatusCode::RequestTimeout, note);
             return Ok(Some(Received::Refused(Box::new((reply, None)))));
         }
-        if publisher.is_some_and(|it| it.is_silent()) {
-            return Ok(None);
-        }
+        let publisher = self.publisher.as_ref();
         if publisher.is_some_and(|it| it.patience().is_some()) {
-            return Ok(Some(Received::ReportDue));
+            return Ok(self.report_or_end());
         }
         match self.has_sessions() {
             // Whoever watches a film says nothing on this connection; its session has a clock.
             true => Err(self.patience(is_begun)),
             false => Ok(None),
         }
+    }
+
+    /// What becomes of a publisher that is to be told how its packets arrive: none arrive if
+    /// nothing whole has come for too long, whatever else comes.
+    fn report_or_end(&self) -> Option<Received> {
+        let is_silent = self.publisher.as_ref().is_some_and(|it| it.is_silent());
+        (!is_silent).then_some(Received::ReportDue)
     }
 
     /// How long the rest of a request is waited for, or one at all.
@@ -117,43 +127,51 @@ impl Connection {
         }
     }
 
-    /// What is whole of what has come.
-    fn next(&mut self) -> Option<Received> {
-        let decoder = self.decoder.as_mut()?;
-        loop {
-            match decoder.next_event() {
-                Some(Ok(Event::Request(request))) => {
-                    return Some(Received::Request(Box::new(request)));
+    /// What is to be done by what is whole of what has come, and whether anything is.
+    fn next(&mut self) -> (Option<Received>, bool) {
+        let mut has_come = false;
+        let Some(decoder) = self.decoder.as_mut() else {
+            return (None, has_come);
+        };
+        let received = loop {
+            let Some(event) = decoder.next_event() else {
+                break None;
+            };
+            has_come = true;
+            match event {
+                Ok(Event::Request(request)) => {
+                    break Some(Received::Request(Box::new(request)));
                 }
-                Some(Ok(Event::Frame(Frame { channel, packet }))) if self.publisher.is_some() => {
+                Ok(Event::Frame(Frame { channel, packet })) if self.publisher.is_some() => {
                     if let Some(publisher) = &self.publisher {
                         publisher.frame(channel, packet);
                     }
                 }
-                Some(Ok(Event::Frame(Frame { channel, packet }))) => {
+                Ok(Event::Frame(Frame { channel, packet })) => {
                     let interleaving = self.interleaving.as_ref();
                     if let Some(owner) = interleaving.and_then(|it| it.owner_of(channel)) {
                         let control = &self.place.control;
                         control.tell(owner, |session| session.heard(Ok(&packet)));
                     }
                 }
-                Some(Ok(Event::Answer(answer))) => {
+                Ok(Event::Answer(answer)) => {
                     Self::note_answer(self.place.peer, answer);
                 }
-                Some(Ok(Event::Tunnel(side))) => {
+                Ok(Event::Tunnel(side)) => {
                     let rest = self.decoder.take().map(|decoder| decoder.into_rest());
                     let rest = rest.unwrap_or_default();
-                    return Some(Received::Tunnel(Box::new((side, rest))));
+                    return (Some(Received::Tunnel(Box::new((side, rest)))), has_come);
                 }
-                Some(Err(refused)) => {
+                Err(refused) => {
                     let farewell = (refused.reply(), refused.cseq);
-                    return Some(Received::Refused(Box::new(farewell)));
+                    break Some(Received::Refused(Box::new(farewell)));
                 }
-                None => break,
             }
+        };
+        if received.is_none() {
+            self.decoder.take_if(|decoder| !decoder.is_mid_request());
         }
-        self.decoder.take_if(|decoder| !decoder.is_mid_request());
-        None
+        (received, has_come)
     }
 
     /// Takes what has come, and says how much, or `None` if nothing has.
