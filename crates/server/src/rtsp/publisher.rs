@@ -63,7 +63,7 @@ pub(super) async fn answer(
     control: &Rc<Control>,
     publisher: &mut Option<Box<Publisher>>,
     request: &Request,
-    (socket, peer): (&ByteStream, SocketAddr),
+    (socket, peer, is_encrypted): (&ByteStream, SocketAddr, bool),
 ) -> Option<Result<Reply, Reply>> {
     let publication = publisher.as_ref().map(|publisher| publisher.publication());
     let asked = match Publish::of(request, peer.ip().to_canonical(), publication)? {
@@ -80,7 +80,7 @@ pub(super) async fn answer(
     };
     let done = match (asked, publisher.as_mut()) {
         (Publish::Announce { path, tracks }, _) => {
-            let from = (peer, socket.is_encrypted());
+            let from = (peer, is_encrypted);
             let announced = announce(control, request, (path, tracks), from).await;
             announced.map(|new| {
                 let session = publisher.insert(Box::new(new)).session;
@@ -95,7 +95,9 @@ pub(super) async fn answer(
         (_, None) => Ok(Reply::ok()),
         (Publish::Setup { track, transports }, Some(publisher)) => {
             let between = (canonical(socket.local()), canonical(peer));
-            let set_up = publisher.set_up(control, track, &transports, between);
+            let allows_udp = !is_encrypted || control.config.tls.allows_udp;
+            let transport = choose(&transports, allows_udp);
+            let set_up = transport.and_then(|it| publisher.set_up(control, track, it, between));
             set_up.map(of_session)
         }
         (Publish::Record, Some(publisher)) => {
@@ -113,6 +115,16 @@ pub(super) async fn answer(
         (Publish::KeepAlive, Some(_)) => Ok(of_session(Reply::ok())),
     };
     Some(done)
+}
+
+/// Which of the transports that a publisher offers it gets: the first, but over TLS one that is
+/// encrypted, as for viewers.
+fn choose(transports: &[Transport], allows_udp: bool) -> Result<&Transport, Reply> {
+    let is_taken = |it: &&Transport| allows_udp || matches!(it.lower, LowerTransport::Tcp { .. });
+    transports.iter().find(is_taken).ok_or_else(|| {
+        let note = "over TLS packets are interleaved, not sent over UDP";
+        Reply::refusal(StatusCode::UnsupportedTransport, note)
+    })
 }
 
 async fn announce(
@@ -289,14 +301,13 @@ impl Publisher {
         &mut self,
         control: &Control,
         track: usize,
-        transports: &[Transport],
+        transport: &Transport,
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Result<Reply, Reply> {
         if self.has_begun {
             let note = "its ways are those that it had when it began; TEARDOWN first";
             return Err(Reply::refusal(StatusCode::MethodNotValidInThisState, note));
         }
-        let transport = &transports[0];
         let (input, at) = match transport.lower {
             LowerTransport::Udp {
                 rtp_port,
@@ -448,5 +459,27 @@ impl Drop for Publisher {
             let path = self.lease.channel().path();
             info!("channel {path} is no longer published by {}", self.peer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_tls_a_publisher_gets_the_first_that_is_not_udp() {
+        let lower = |offer: &str, allows_udp| {
+            let offers = std::iter::once(offer);
+            let transports = Transport::negotiate_record(offers, [127, 0, 0, 1].into()).unwrap();
+            let chosen = choose(&transports, allows_udp);
+            let chosen = chosen.map(|it| matches!(it.lower, LowerTransport::Tcp { .. }));
+            chosen.map_err(|reply| reply.status())
+        };
+        let udp = "RTP/AVP;unicast;client_port=6-7;mode=record";
+        let both = format!("{udp},RTP/AVP/TCP;unicast;interleaved=0-1;mode=record");
+        assert_eq!(lower(&both, true), Ok(false));
+        assert_eq!(lower(&both, false), Ok(true));
+        assert_eq!(lower(udp, true), Ok(false));
+        assert_eq!(lower(udp, false), Err(461));
     }
 }

@@ -13,7 +13,9 @@ impl Connection {
     /// Carries a publisher's request out; `None` if it is none.
     pub(super) async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
         let (control, peer) = (Rc::clone(self.control()), self.peer());
-        publisher::answer(&control, &mut self.publisher, request, (&self.socket, peer)).await
+        // Of a tunnel both sides are.
+        let from = (&self.socket, peer, self.is_encrypted());
+        publisher::answer(&control, &mut self.publisher, request, from).await
     }
 
     /// Tells a publisher how the packets arrive that it sends as frames, unless it has left unread
