@@ -16,6 +16,13 @@ pub(crate) struct LimitOptions {
           default_value_t = Limits::default().sessions_max, value_parser = count)]
     pub(crate) sessions_max: usize,
 
+    /// Sessions at once from one address [default: a quarter]
+    ///
+    /// Of --sessions-max, or 64 if that is more; one more is answered 453. Raise it for viewers
+    /// behind one NAT, and for load tests from one machine.
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
+    pub(crate) sessions_per_address_max: Option<usize>,
+
     /// RTSP connections at once; one more is answered 503 and closed
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = Limits::default().connections_max, value_parser = count)]
@@ -98,10 +105,13 @@ impl LimitOptions {
     pub(crate) fn settings(&self, session_timeout: Duration) -> Limits {
         Limits {
             sessions_max: self.sessions_max,
+            sessions_per_address_max: self
+                .sessions_per_address_max
+                .unwrap_or_else(|| Limits::per_address(self.sessions_max)),
             connections_max: self.connections_max,
             connections_per_address_max: self
                 .connections_per_address_max
-                .unwrap_or_else(|| Limits::connections_per_address(self.connections_max)),
+                .unwrap_or_else(|| Limits::per_address(self.connections_max)),
             request_head_bytes_max: bytes(self.request_head_max),
             request_headers_max: self.request_headers_max,
             request_body_bytes_max: bytes(self.request_body_max),

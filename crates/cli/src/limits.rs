@@ -49,8 +49,9 @@ struct Limit {
 }
 
 pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let limits: Vec<_> = settings()
+    let limits: Vec<_> = of_clients()
         .into_iter()
+        .chain(settings())
         .chain(over_tcp())
         .chain(of_downloads())
         .chain(uploads::of_uploads())
@@ -87,13 +88,48 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// The bounds that are settings, in the order of their fields.
-fn settings() -> [Limit; 12] {
-    // Taken apart, so that a new limit does not compile until it is listed.
+/// The bounds on who comes.
+fn of_clients() -> [Limit; 4] {
     let Limits {
         sessions_max,
+        sessions_per_address_max,
         connections_max,
         connections_per_address_max,
+        ..
+    } = Limits::default();
+    [
+        limit(
+            "sessions_max",
+            count(sessions_max),
+            "sessions at once; one more: 453",
+        ),
+        limit(
+            "sessions_per_address_max",
+            count(sessions_per_address_max),
+            "of them from one address",
+        ),
+        limit(
+            "connections_max",
+            count(connections_max),
+            "connections; one more: 503",
+        ),
+        limit(
+            "connections_per_address_max",
+            count(connections_per_address_max),
+            "of them from one address",
+        ),
+    ]
+}
+
+/// The other bounds that are settings, in the order of their fields.
+fn settings() -> [Limit; 9] {
+    // Taken apart, so that a new limit does not compile until it is listed.
+    let Limits {
+        // Above.
+        sessions_max: _,
+        sessions_per_address_max: _,
+        connections_max: _,
+        connections_per_address_max: _,
         request_head_bytes_max,
         request_headers_max,
         request_body_bytes_max,
@@ -108,21 +144,6 @@ fn settings() -> [Limit; 12] {
         stall_time_max: _,
     } = Limits::default();
     [
-        limit(
-            "sessions_max",
-            count(sessions_max),
-            "sessions at once; one more: 453",
-        ),
-        limit(
-            "connections_max",
-            count(connections_max),
-            "connections; one more: 503",
-        ),
-        limit(
-            "connections_per_address_max",
-            count(connections_per_address_max),
-            "of them from one address",
-        ),
         limit(
             "request_head_bytes_max",
             bytes(request_head_bytes_max),

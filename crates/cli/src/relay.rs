@@ -84,6 +84,13 @@ pub(crate) struct RelayCommand {
           hide_short_help = true)]
     sessions_max: usize,
 
+    /// Players at once from one address
+    ///
+    /// One more is answered 453. Raise it for players behind one NAT, and for load tests.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions_per_address_max,
+          value_parser = count, hide_short_help = true)]
+    sessions_per_address_max: usize,
+
     /// RTSP connections at once from one address
     ///
     /// Raise it for players behind one NAT, and for load tests.
@@ -178,6 +185,7 @@ impl RelayCommand {
             rtp_ports: self.rtp_ports.0,
             limits: Limits {
                 sessions_max: self.sessions_max,
+                sessions_per_address_max: self.sessions_per_address_max,
                 connections_per_address_max: self.connections_per_address_max,
                 session_timeout: self.session_timeout.0,
                 ..default.limits
@@ -282,10 +290,12 @@ mod tests {
             "5004",
             "--from-anybody",
             "--connections-per-address-max=16384",
+            "--sessions-per-address-max=16384",
         ];
         let config = config(&options).unwrap();
         assert!(config.channels.from_anybody);
         assert_eq!(config.limits.connections_per_address_max, 16_384);
+        assert_eq!(config.limits.sessions_per_address_max, 16_384);
     }
 
     #[test]

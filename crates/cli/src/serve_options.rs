@@ -442,7 +442,8 @@ mod tests {
 
     #[test]
     fn every_limit_can_be_set() {
-        let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
+        let options = "--sessions-max=1 --sessions-per-address-max=16 --connections-max=2 \
+            --connections-per-address-max=3 \
             --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \
             --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10 \
             --growth-time-max=11s --state-max=12MiB --unacknowledged-max=130KiB \
@@ -450,6 +451,7 @@ mod tests {
         let options: Vec<_> = options.split_whitespace().collect();
         let expected = Limits {
             sessions_max: 1,
+            sessions_per_address_max: 16,
             connections_max: 2,
             connections_per_address_max: 3,
             request_head_bytes_max: 4096,
@@ -471,19 +473,23 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_quarter_of_the_connections() {
+    fn an_address_has_a_quarter_of_sessions_and_connections() {
         let of_address = |options: &[&str]| {
             let limits = serve(options).map(|config| config.limits);
-            limits.map(|limits| limits.connections_per_address_max)
+            limits.map(|it| (it.sessions_per_address_max, it.connections_per_address_max))
         };
-        assert_eq!(of_address(&[]), Ok(4096));
-        assert_eq!(of_address(&["--connections-max=1000"]), Ok(250));
-        assert_eq!(of_address(&["--connections-max=8"]), Ok(8));
+        assert_eq!(of_address(&[]), Ok((4096, 4096)));
+        for (most, quarter) in [(1000, 250), (8, 8)] {
+            let [sessions, connections] =
+                ["sessions", "connections"].map(|it| format!("--{it}-max={most}"));
+            assert_eq!(of_address(&[&sessions]), Ok((quarter, 4096)));
+            assert_eq!(of_address(&[&connections]), Ok((4096, quarter)));
+        }
         let all = [
-            "--connections-max=1000",
-            "--connections-per-address-max=1000",
+            "--sessions-per-address-max=9",
+            "--connections-per-address-max=7",
         ];
-        assert_eq!(of_address(&all), Ok(1000));
+        assert_eq!(of_address(&all), Ok((9, 7)));
     }
 
     #[test]

@@ -143,6 +143,10 @@ pub struct Limits {
     /// Sessions that exist at once, 16,384 by default; one more gets 453 Not Enough Bandwidth. It
     /// takes memory for as many streams on each engine at the start.
     pub sessions_max: usize,
+    /// Sessions that exist at once of one address: by default a quarter of all, so that nobody
+    /// keeps all others out, by however few connections. Raise it for viewers behind one NAT, and
+    /// for load tests.
+    pub sessions_per_address_max: usize,
     /// RTSP connections open at once, 16,384 by default; one more is answered 503 and closed. Each
     /// takes a descriptor (RLIMIT_NOFILE).
     pub connections_max: usize,
@@ -197,19 +201,19 @@ pub(crate) const fn files_suffice(files: u64, connections: usize, others: usize)
     clients.saturating_add(FILES_APART) <= files
 }
 
-/// As few connections leave room for a household or an office: an address has these even if they
-/// are more than a quarter.
-const CONNECTIONS_PER_ADDRESS: usize = 64;
+/// As few leave room for a household or an office: an address has these even if they are more than
+/// a quarter.
+const PER_ADDRESS: usize = 64;
 
 impl Limits {
-    /// How many connections one address has by default where there are so many in all: a quarter,
-    /// or 64 if that is more.
+    /// How many connections, or sessions, one address has by default where there are so many in
+    /// all: a quarter, or 64 if that is more.
     #[must_use]
-    pub const fn connections_per_address(connections_max: usize) -> usize {
-        match (connections_max, connections_max / 4) {
-            (_, quarter) if quarter > CONNECTIONS_PER_ADDRESS => quarter,
-            (all, _) if all < CONNECTIONS_PER_ADDRESS => all,
-            _ => CONNECTIONS_PER_ADDRESS,
+    pub const fn per_address(most: usize) -> usize {
+        match (most, most / 4) {
+            (_, quarter) if quarter > PER_ADDRESS => quarter,
+            (all, _) if all < PER_ADDRESS => all,
+            _ => PER_ADDRESS,
         }
     }
 }
@@ -238,11 +242,13 @@ impl Config {
 
 impl Default for Limits {
     fn default() -> Self {
+        const SESSIONS_MAX: usize = 16_384;
         const CONNECTIONS_MAX: usize = 16_384;
         Self {
-            sessions_max: 16_384,
+            sessions_max: SESSIONS_MAX,
+            sessions_per_address_max: Self::per_address(SESSIONS_MAX),
             connections_max: CONNECTIONS_MAX,
-            connections_per_address_max: Self::connections_per_address(CONNECTIONS_MAX),
+            connections_per_address_max: Self::per_address(CONNECTIONS_MAX),
             request_head_bytes_max: 16 * 1024,
             request_headers_max: 64,
             request_body_bytes_max: 16 * 1024,
@@ -295,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_a_quarter_of_the_connections_or_a_few() {
+    fn an_address_has_a_quarter_or_a_few() {
         for (all, of_address) in [
             (1, 1),
             (63, 63),
@@ -306,9 +312,10 @@ mod tests {
             (16_384, 4096),
             (usize::MAX, usize::MAX / 4),
         ] {
-            assert_eq!(Limits::connections_per_address(all), of_address, "{all}");
+            assert_eq!(Limits::per_address(all), of_address, "{all}");
         }
         assert_eq!(Limits::default().connections_per_address_max, 4096);
+        assert_eq!(Limits::default().sessions_per_address_max, 4096);
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub(crate) struct Statistics {
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     pub(crate) sessions_max: AtomicUsize,
+    pub(crate) sessions_per_address_max: AtomicUsize,
     pub(crate) connections_max: AtomicUsize,
     pub(crate) connections_per_address_max: AtomicUsize,
 }
@@ -59,6 +60,10 @@ impl Bounds {
     pub(crate) fn set(&self, limits: &Limits) {
         for (bound, limit) in [
             (&self.sessions_max, limits.sessions_max),
+            (
+                &self.sessions_per_address_max,
+                limits.sessions_per_address_max,
+            ),
             (&self.connections_max, limits.connections_max),
             (
                 &self.connections_per_address_max,

@@ -58,8 +58,8 @@ pub(crate) struct Load {
 
     /// Viewers at once
     ///
-    /// They come from one address, of which `onrush serve` takes 4096 connections: for more start
-    /// it with a higher --connections-per-address-max.
+    /// They come from one address, of which `onrush serve` takes 4096 connections and sessions: for
+    /// more start it with a higher --connections-per-address-max and --sessions-per-address-max.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     clients: u32,
 

@@ -37,6 +37,7 @@ const TAKEN: &[&str] = &[
     "channels",
     "on_demand",
     "sessions_max",
+    "sessions_per_address_max",
     "connections_max",
     "connections_per_address_max",
 ];

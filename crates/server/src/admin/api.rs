@@ -218,6 +218,11 @@ const SCHEMAS: &[Schema] = &[
         "Limits",
         &[
             ("sessions_max", "integer", "Sessions at once"),
+            (
+                "sessions_per_address_max",
+                "integer",
+                "Of them from one address",
+            ),
             ("connections_max", "integer", "RTSP connections at once"),
             (
                 "connections_per_address_max",
@@ -321,6 +326,7 @@ const SCHEMAS: &[Schema] = &[
 #[derive(Default, Serialize)]
 struct Limits {
     sessions_max: usize,
+    sessions_per_address_max: usize,
     connections_max: usize,
     connections_per_address_max: usize,
 }
@@ -373,6 +379,7 @@ async fn limits(State(site): State<Arc<Site>>) -> Json<Limits> {
     let bounds = &site.watched.statistics.bounds;
     Json(Limits {
         sessions_max: bounds.sessions_max.load(Ordering::Relaxed),
+        sessions_per_address_max: bounds.sessions_per_address_max.load(Ordering::Relaxed),
         connections_max: bounds.connections_max.load(Ordering::Relaxed),
         connections_per_address_max: bounds.connections_per_address_max.load(Ordering::Relaxed),
     })

@@ -352,7 +352,7 @@ impl Connection {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
         }
-        if let Some(note) = control.full().filter(|_| session.is_none()) {
+        if let Some(note) = control.full(self.peer_ip()).filter(|_| session.is_none()) {
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }

@@ -31,6 +31,7 @@ mod roster;
 mod sending;
 mod session;
 mod session_live;
+mod session_places;
 mod srtp;
 mod summary;
 mod track_session;
@@ -67,16 +68,15 @@ pub(crate) use self::sending::Sending;
 use self::session::{End, Session};
 pub use self::tunnel::TUNNEL_POSTS_WAITING_MAX;
 use self::tunnel::Tunnels;
-use crate::config::{Config, files_suffice};
+use crate::config::Config;
 use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
 use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::listening::Draining;
-use crate::random::random;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
-use crate::watching::{SessionEvent, WishQueue};
+use crate::watching::WishQueue;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -98,6 +98,8 @@ pub(crate) struct Control {
     groups: Groups,
     /// By half of their names, so that the table is small.
     sessions: RefCell<HashMap<u64, Rc<Session>>>,
+    /// How many of them each address has.
+    sessions_by_address: RefCell<HashMap<IpAddr, usize>>,
     /// A session has left.
     left: Notify,
     connections: RefCell<HashMap<IpAddr, usize>>,
@@ -141,6 +143,7 @@ impl Control {
             config,
             content,
             sessions: RefCell::default(),
+            sessions_by_address: RefCell::default(),
             left: Notify::new(),
             connections: RefCell::default(),
             tunnels: RefCell::default(),
@@ -443,42 +446,6 @@ impl Control {
         cluster.plays(films.collect());
     }
 
-    /// Why there can be no session more, if so.
-    fn full(&self) -> Option<String> {
-        let bounds = &self.statistics.bounds;
-        if self.statistics.drain.is_on() {
-            return Some("the server takes no session more; try another".to_owned());
-        }
-        let sessions = self.sessions.borrow().len();
-        let most = bounds.sessions_max.load(Ordering::Relaxed);
-        if sessions >= most {
-            return Some(format!("all {most} sessions are taken"));
-        }
-        let connections = self.statistics.connections.load(Ordering::Relaxed);
-        let files = self.files;
-        (!files_suffice(files, connections, self.descriptors(1))).then(|| {
-            format!("the server may open {files} files (RLIMIT_NOFILE), and all are taken")
-        })
-    }
-
-    /// Descriptors that RTP sockets take, with `more` than there are, and downloads.
-    fn descriptors(&self, more: usize) -> usize {
-        let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
-        let of_sockets = match self.content.sending.get() {
-            Some(data) => {
-                // A session has a stream for each of its tracks.
-                let streams = self.sessions.borrow().len().max(data.engines().streams());
-                let of_sockets = (streams + more).saturating_sub(data.engines().places());
-                of_sockets + data.engines().connections()
-            }
-            None => 0,
-        };
-        self.statistics
-            .rtp_files
-            .store(of_sockets, Ordering::Relaxed);
-        of_sockets + of_downloads
-    }
-
     /// Waits until there is somebody to take what a request asks for.
     async fn ready(&self) {
         if let Some(data) = self.content.sending.get() {
@@ -503,46 +470,6 @@ impl Control {
             self.sum(|engine| &engine.crossings),
             self.path_name(),
         );
-    }
-
-    /// A name for a new session.
-    fn name(&self) -> SessionId {
-        loop {
-            let id = SessionId::from_random(random());
-            // A number says whose a stream is, and 0 that it is nobody's.
-            if id.number() != 0 && !self.sessions.borrow().contains_key(&id.number()) {
-                return id;
-            }
-        }
-    }
-
-    /// Puts a session into the table.
-    fn add(&self, session: &Rc<Session>) {
-        let number = session.id().number();
-        let mut sessions = self.sessions.borrow_mut();
-        let before = sessions.insert(number, Rc::clone(session));
-        drop(sessions);
-        assert!(before.is_none(), "its name was made for it");
-        self.statistics
-            .sessions_total
-            .fetch_add(1, Ordering::Relaxed);
-        self.count_sessions();
-        roster::tell(&self.config, SessionEvent::Began, session);
-    }
-
-    /// Takes a session out that has ended.
-    fn remove(&self, id: SessionId) {
-        let removed = self.sessions.borrow_mut().remove(&id.number());
-        self.count_sessions();
-        if let Some(session) = removed {
-            roster::tell(&self.config, SessionEvent::Ended, &session);
-        }
-        self.left.notify_one();
-    }
-
-    fn count_sessions(&self) {
-        let sessions = self.sessions.borrow().len();
-        self.statistics.sessions.store(sessions, Ordering::Relaxed);
     }
 }
 

@@ -252,6 +252,7 @@ impl Simulation {
         }
         let control = &self.control;
         assert_eq!(control.sessions.borrow().len(), 0, "sessions");
+        assert!(control.sessions_by_address.borrow().is_empty());
         let connections = control.statistics.connections.load(Ordering::Relaxed);
         assert_eq!(connections, 0, "connections");
         let data = control.content.sending.get().expect("it sends");

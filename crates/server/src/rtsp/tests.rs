@@ -49,17 +49,23 @@ fn control() -> (Rc<Control>, TempDir) {
 }
 
 fn control_of(film_ts: &[u8], load_max_permille: u64) -> (Rc<Control>, TempDir) {
+    control_with(film_ts, |config| {
+        config.load_max_permille = load_max_permille;
+    })
+}
+
+fn control_with(film_ts: &[u8], change: impl FnOnce(&mut Config)) -> (Rc<Control>, TempDir) {
     let root = tempfile::tempdir().unwrap();
     let film = root.path().join("film.ts");
     std::fs::write(&film, film_ts).unwrap();
     // Else it might still grow, and has no end yet.
     onrush_testkit::media::age(&film).unwrap();
-    let config = Config {
+    let mut config = Config {
         media_root: root.path().to_owned(),
         cache_bytes: 1 << 20,
-        load_max_permille,
         ..Config::default()
     };
+    change(&mut config);
     let library = Arc::new(Library::new(&config).unwrap());
     let data = Data::start(&config).unwrap();
     let users = Authorizer::open(&UsersConfig::default(), Arc::default());
@@ -144,6 +150,27 @@ fn where_there_is_no_room_for_more_speed_is_1() {
             stop(&session).await;
         }));
     }
+}
+
+#[test]
+fn an_address_has_no_more_sessions_than_it_may_have() {
+    let film_ts = constant_rate(665, 0, 40_608);
+    let (control, _root) = control_with(&film_ts, |config| {
+        config.limits.sessions_per_address_max = 2;
+    });
+    block_on(LocalSet::new().run_until(async {
+        let [peer, other] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
+        let first = set_up(&control, 30_006).await;
+        assert_eq!(control.full(peer), None);
+        let second = set_up(&control, 30_008).await;
+        let why = control.full(peer).expect("two are the most");
+        assert!(why.contains("all 2 sessions that one address"), "{why}");
+        assert_eq!(control.full(other), None);
+        stop(&first).await;
+        assert_eq!(control.full(peer), None);
+        stop(&second).await;
+        assert!(control.sessions_by_address.borrow().is_empty());
+    }));
 }
 
 #[test]

@@ -22,6 +22,36 @@ fn there_are_no_more_sessions_than_there_may_be() {
     wait_until("a free place", || third().status == 200);
 }
 
+/// However few connections it has.
+#[test]
+fn an_address_has_no_more_sessions_than_it_may_have() {
+    let fixture = Fixture::limited(|limits| limits.sessions_per_address_max = 2);
+    let url = format!("{}/track1", fixture.url("long.ts"));
+    let mut ports = Vec::new();
+    let mut set_up = |client: &mut Client, ip: IpAddr| {
+        ports.push(Ports::bind(ip).unwrap());
+        let transport = ports.last().unwrap().transport().unwrap();
+        let headers = [("Transport", transport.as_str())];
+        client.request("SETUP", &url, &headers).unwrap()
+    };
+    let mut client = fixture.connect();
+    let first = set_up(&mut client, V4);
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(set_up(&mut client, V4).status, 200);
+    let refused = set_up(&mut client, V4);
+    assert_eq!(refused.status, 453);
+    assert!(refused.reason.contains("one address"), "{refused:?}");
+    let local = IpAddr::from([127, 0, 0, 2]);
+    let mut other = Client::connect_from(local, fixture.address()).unwrap();
+    assert_eq!(set_up(&mut other, local).status, 200);
+    assert_eq!(fixture.server.sessions(), 3);
+    let (session, _) = first.session_id().unwrap();
+    let headers = [("Session", session)];
+    let answer = client.request("TEARDOWN", &url, &headers).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(set_up(&mut client, V4).status, 200);
+}
+
 // SPECIFICATION.md: 42
 #[test]
 fn a_session_belongs_to_the_address_that_made_it() {

@@ -412,6 +412,7 @@ impl<P: FnMut(&str)> Search<'_, P> {
             "20000",
         ]);
         command.args(["--connections-per-address-max", "20000"]);
+        command.args(["--sessions-per-address-max", "20000"]);
         let status = self.films(candidate).status();
         // That of a server before is not its own.
         fs::remove_file(&status).ok();

@@ -153,6 +153,7 @@ fn options(node: u32, settings: &Settings) -> Vec<String> {
         // What it can play, as it is in the simulation: a node knows its sessions at once, and what
         // it sends a second later.
         format!("--sessions-max={}", simulated.node_viewers()),
+        format!("--sessions-per-address-max={}", simulated.node_viewers()),
         format!("--connections-max={most}"),
         format!("--connections-per-address-max={most}"),
         // Nodes share processors here, so that none knows by its own what it may take.

@@ -1,0 +1,111 @@
+//! The sessions that there may be, in all and of one address, and the table of those that there
+//! are.
+
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use onrush_wire::rtsp::SessionId;
+
+use super::session::Session;
+use super::{Control, roster};
+use crate::config::files_suffice;
+use crate::random::random;
+use crate::watching::SessionEvent;
+
+impl Control {
+    /// Why there can be no session more for `peer`, if so.
+    pub(super) fn full(&self, peer: IpAddr) -> Option<String> {
+        let bounds = &self.statistics.bounds;
+        if self.statistics.drain.is_on() {
+            return Some("the server takes no session more; try another".to_owned());
+        }
+        let sessions = self.sessions.borrow().len();
+        let most = bounds.sessions_max.load(Ordering::Relaxed);
+        if sessions >= most {
+            return Some(format!("all {most} sessions are taken"));
+        }
+        let of_address = self.sessions_by_address.borrow().get(&peer).copied();
+        let most = bounds.sessions_per_address_max.load(Ordering::Relaxed);
+        if of_address.unwrap_or(0) >= most {
+            return Some(format!(
+                "all {most} sessions that one address may have are taken"
+            ));
+        }
+        let connections = self.statistics.connections.load(Ordering::Relaxed);
+        let files = self.files;
+        (!files_suffice(files, connections, self.descriptors(1))).then(|| {
+            format!("the server may open {files} files (RLIMIT_NOFILE), and all are taken")
+        })
+    }
+
+    /// Descriptors that RTP sockets take, with `more` than there are, and downloads.
+    pub(super) fn descriptors(&self, more: usize) -> usize {
+        let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
+        let of_sockets = match self.content.sending.get() {
+            Some(data) => {
+                // A session has a stream for each of its tracks.
+                let streams = self.sessions.borrow().len().max(data.engines().streams());
+                let of_sockets = (streams + more).saturating_sub(data.engines().places());
+                of_sockets + data.engines().connections()
+            }
+            None => 0,
+        };
+        self.statistics
+            .rtp_files
+            .store(of_sockets, Ordering::Relaxed);
+        of_sockets + of_downloads
+    }
+
+    /// A name for a new session.
+    pub(super) fn name(&self) -> SessionId {
+        loop {
+            let id = SessionId::from_random(random());
+            // A number says whose a stream is, and 0 that it is nobody's.
+            if id.number() != 0 && !self.sessions.borrow().contains_key(&id.number()) {
+                return id;
+            }
+        }
+    }
+
+    /// Puts a session into the table.
+    pub(super) fn add(&self, session: &Rc<Session>) {
+        let number = session.id().number();
+        let mut sessions = self.sessions.borrow_mut();
+        let before = sessions.insert(number, Rc::clone(session));
+        drop(sessions);
+        assert!(before.is_none(), "its name was made for it");
+        let mut by_address = self.sessions_by_address.borrow_mut();
+        *by_address.entry(session.peer_ip()).or_insert(0) += 1;
+        drop(by_address);
+        self.statistics
+            .sessions_total
+            .fetch_add(1, Ordering::Relaxed);
+        self.count_sessions();
+        roster::tell(&self.config, SessionEvent::Began, session);
+    }
+
+    /// Takes a session out that has ended.
+    pub(super) fn remove(&self, id: SessionId) {
+        let removed = self.sessions.borrow_mut().remove(&id.number());
+        self.count_sessions();
+        if let Some(session) = removed {
+            let mut by_address = self.sessions_by_address.borrow_mut();
+            if let Entry::Occupied(mut of_address) = by_address.entry(session.peer_ip()) {
+                *of_address.get_mut() -= 1;
+                if *of_address.get() == 0 {
+                    of_address.remove();
+                }
+            }
+            drop(by_address);
+            roster::tell(&self.config, SessionEvent::Ended, &session);
+        }
+        self.left.notify_one();
+    }
+
+    fn count_sessions(&self) {
+        let sessions = self.sessions.borrow().len();
+        self.statistics.sessions.store(sessions, Ordering::Relaxed);
+    }
+}
