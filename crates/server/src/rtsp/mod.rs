@@ -32,6 +32,7 @@ mod sending;
 mod session;
 mod session_live;
 mod session_places;
+mod session_stored;
 mod srtp;
 mod summary;
 mod track_session;
@@ -506,6 +507,8 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
 
 #[cfg(test)]
 mod publishing_tests;
+#[cfg(test)]
+mod refused_seek_tests;
 #[cfg(test)]
 mod simulation_tests;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtp::Position;
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
+use onrush_wire::rtsp::{RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
@@ -24,11 +24,11 @@ pub(super) use super::end::End;
 use super::presentation::Presentation;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
-use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
+use super::tracks::{Line, TrackStart, each, no_range, play_all};
 use super::uses::Uses;
 use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
-use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
+use crate::library::Media;
 use crate::random::random;
 
 /// One client's use of one file or live stream.
@@ -154,7 +154,8 @@ impl Session {
         }
     }
 
-    fn span(&self) -> Span {
+    /// What is played, or was last.
+    pub(super) fn span(&self) -> Span {
         let ((start_ns, stop_ns), scale) = (self.span_ns.get(), self.scale.get());
         Span {
             start_ns,
@@ -211,79 +212,6 @@ impl Session {
         }
         drop(tracks);
         self.set_state(State::Ready);
-    }
-
-    /// Finds what a PLAY would do, and makes ready for it: stops what plays already, so that no
-    /// packet of the old place follows the answer. `None` if it plays already what is asked for.
-    pub(super) async fn prepare(
-        self: &Rc<Self>,
-        range: Option<Range>,
-        (scale, speed): (Scale, Speed),
-    ) -> Result<Option<Start>, Reply> {
-        let tracks = self.tracks();
-        let is_playing = self.state() == State::Playing;
-        let Some(media) = self.media() else {
-            // Whatever part is asked for: there is only what comes now.
-            return self.prepare_live(tracks, is_playing, range).await;
-        };
-        if media.grows() {
-            // So that what is known is what is there.
-            refreshed(Arc::clone(media), Some(REFRESH_BYTES_MAX)).await;
-        }
-        if let Some(start_ns) = range.and_then(|range| range.start_ns) {
-            known_to(media, start_ns).await?;
-        }
-        let (index, grows) = (media.index(), media.grows());
-        let duration_ns = media.duration_ns();
-        // A PLAY takes a pause point back: it is played on from here to the end.
-        let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
-        let (scale, played) = played(&tracks, scale);
-        let goes_on = is_playing && !has_pause_point && scale == self.scale.get();
-        // It plays on by the clock that it has, only faster or slower.
-        let is_turned = goes_on && scale.is_normal() && range.is_none();
-        let goes_on = goes_on && speed == self.speed.get();
-        let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
-            return Ok(None);
-        };
-        let span_from = |position_ns| match grows && range.start_ns.or(range.stop_ns).is_none() {
-            // There is always somewhere to go on from: at its end it waits for more.
-            true => Ok(Span {
-                start_ns: position_ns,
-                stop_ns: None,
-                scale,
-            }),
-            false => {
-                let span = range.resolve(position_ns, duration_ns, scale);
-                span.map_err(no_range)
-            }
-        };
-        if is_playing {
-            // A range that cannot be played must not stop what plays.
-            span_from(self.position_ns())?;
-            self.pause().await?;
-        }
-        let has_ended = self.state() == State::Ended;
-        if has_ended {
-            tracks.iter().for_each(|track| track.resume_at.set(0));
-        }
-        let is_live_edge = range.is_now && grows;
-        let resume_ns = || tracks.iter().filter_map(|track| track.resume_ns()).min();
-        let span = span_from(match is_live_edge {
-            true => index.seek(duration_ns).time_ns,
-            // From the end on there is only a way back.
-            false if has_ended && scale.is_reverse() => duration_ns,
-            false => resume_ns().unwrap_or(duration_ns),
-        })?;
-        // One place for all tracks.
-        let point = match range.start_ns {
-            Some(start_ns) => Some(index.seek(start_ns)),
-            None if is_live_edge => Some(index.seek(duration_ns)),
-            // Sync samples alone have no other place to go on from.
-            None => (!scale.is_normal()).then(|| index.seek(span.start_ns)),
-        };
-        let (span, due_ns, tracks) = starts(media, played, point, span).await?;
-        let line = Line::with_room(&tracks, (!is_turned).then_some(due_ns), speed);
-        Ok(Some(Start::Stored { span, line, tracks }))
     }
 
     /// Starts what was prepared. The answer must be on its way: packets follow at once.

@@ -29,7 +29,7 @@ fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
 }
 
 /// A session of `film.ts` that is set up for a client who listens nowhere.
-async fn set_up(control: &Rc<Control>, rtp_port: u16) -> Rc<Session> {
+pub(super) async fn set_up(control: &Rc<Control>, rtp_port: u16) -> Rc<Session> {
     let presentation = Presentation::open(control, "film.ts").await.unwrap();
     let (server, peer) = (([127, 0, 0, 1], 554).into(), ([127, 0, 0, 1], 2).into());
     let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
