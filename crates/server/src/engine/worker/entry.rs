@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use onrush_sys::path::{Segments, To};
 use onrush_wire::pace::MediaClock;
-use onrush_wire::rtp::Numbering;
+use onrush_wire::rtp::{Numbering, Position};
 
 use super::super::admission::Demand;
 use super::super::moving::PendingMove;
@@ -258,6 +258,29 @@ impl StreamEntry {
         next_packet.store(self.reader.next_packet(), Ordering::Relaxed);
     }
 
+    /// Goes on from packet `next`, if it does not stop before, and sends nothing up to there; how
+    /// many packets that leaves out.
+    ///
+    /// What only its client can read is numbered on as if nothing were missing: whoever misses
+    /// 32,768 packets or more takes a wrong count of how often numbers have wrapped, and can
+    /// decrypt nothing from then on (RFC 3711, section 3.3.1).
+    pub(super) fn skip_to(&mut self, next: u64, store: &store::Shared) -> u64 {
+        let before = self.reader.next_packet();
+        self.reader.skip_to(next, store);
+        let next = self.reader.next_packet();
+        if self.srtp().is_some() {
+            let origin = self.shared.source.origin();
+            let number = |packet| Position {
+                sequence: origin.sequence_of(packet),
+                timestamp: 0,
+            };
+            self.numbering = self.numbering.continued(number(before), number(next));
+            self.shared.numbering.set(Side::Worker, self.numbering);
+        }
+        self.shared.next_packet.store(next, Ordering::Relaxed);
+        next - before
+    }
+
     /// What its packets are encrypted with, if they leave as datagrams that only its client reads.
     pub(super) fn srtp(&self) -> Option<&StreamSrtp> {
         self.shared.srtp.as_deref()
@@ -325,5 +348,58 @@ impl StreamEntry {
             StreamOutlet::InstalledSocket => To::RegisteredFile(number),
             StreamOutlet::Interleaved { .. } => unreachable!("frames leave on connections"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onrush_wire::rtp::HEADER_BYTES;
+    use onrush_wire::srtp::{RtpReceiver, Suite};
+
+    use super::*;
+    use crate::experiments::Faults;
+    use crate::store::FilmKey;
+    use crate::testing::{CHUNK_BYTES, TestSource, store_of};
+
+    /// Receivers know by the last number whether those behind it have wrapped.
+    #[test]
+    fn who_misses_many_encrypted_packets_reads_what_follows() {
+        let (test, key) = (TestSource::lasting(100), FilmKey::new(Suite::default()));
+        let (store, origin) = (
+            store_of(CHUNK_BYTES, 8, Faults::default()),
+            test.source.origin(),
+        );
+        let srtp = Arc::new(StreamSrtp::new(key.master(), 7));
+        let mut shared = StreamShared::of_test(&test);
+        shared.srtp = Some(Arc::clone(&srtp));
+        let shared = Arc::new(shared);
+        let mut stream = StreamEntry::new(Arc::clone(&shared), StreamOutlet::InstalledSocket, 0);
+        stream.numbering = srtp.numbering(origin.sequence_of(0));
+        stream
+            .reader
+            .start(&shared, store.shared(), 0, u64::MAX, None);
+        let mut receiver = RtpReceiver::new(key.master());
+        let mut is_read = |stream: &StreamEntry, packet| {
+            let mut header = [0; HEADER_BYTES];
+            header[0] = 0x80;
+            header[2..4].copy_from_slice(&origin.sequence_of(packet).to_be_bytes());
+            let header = stream.numbering.header(&header);
+            let tag = vec![0; srtp.tag_bytes().into()];
+            let mut bytes = [&header[..], b"payload", &tag].concat();
+            srtp.protect_each(&mut [(0, &mut bytes)]);
+            receiver.unprotect(&mut bytes).is_ok()
+        };
+        let mut from = 0;
+        for skipped in [40_000, 32_768, 65_536, 1, 200_000] {
+            for packet in from..from + 10 {
+                assert!(is_read(&stream, packet), "{packet}");
+            }
+            stream.reader.skip_to(from + 10, store.shared());
+            assert_eq!(stream.skip_to(from + 10 + skipped, store.shared()), skipped);
+            from += 10 + skipped;
+            assert_eq!(shared.next_packet.load(Ordering::Relaxed), from);
+            assert_eq!(shared.numbering.get(Side::Worker), stream.numbering);
+        }
+        assert!(is_read(&stream, from));
     }
 }

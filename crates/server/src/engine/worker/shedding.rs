@@ -8,7 +8,6 @@
 //! where the engine has so little to do that others hold it up.
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering;
 
 use onrush_wire::pace::{LoadShedder, Second, Verdict};
 
@@ -124,14 +123,12 @@ impl Worker {
         };
         let media_ns = unsigned(stream.line().media_ns(now_ns));
         let burst_end_ns = (media_ns / plan.burst_ns() + 1).saturating_mul(plan.burst_ns());
-        let before = stream.reader.next_packet();
         // It may have been ahead, by a tick.
-        let next = plan.rtp_packet_at(burst_end_ns).max(before);
+        let next = plan.rtp_packet_at(burst_end_ns);
+        let next = next.max(stream.reader.next_packet());
         drop(plan);
-        stream.reader.skip_to(next, &self.store);
-        let next = stream.reader.next_packet();
-        bump(&self.remote.shared.packets_skipped, next - before);
-        stream.shared.next_packet.store(next, Ordering::Relaxed);
+        let skipped = stream.skip_to(next, &self.store);
+        bump(&self.remote.shared.packets_skipped, skipped);
         let is_at_end = stream.reader.is_at_end(&stream.shared);
         let end_ns = if is_at_end { stream.end_ns() } else { i64::MAX };
         match now_ns >= end_ns {
