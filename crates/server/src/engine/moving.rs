@@ -156,16 +156,25 @@ impl Stream {
         // From here on it is nobody's.
         let moving = Moving(self);
         self.set_slot(None);
-        let Ok(left) = left.await else {
+        let left = left.await;
+        // It is gone from there, with its socket or without.
+        if left.is_ok() || !from.remote.has_stopped() {
+            from.remote.shared.admission.give_back(demand);
+        }
+        let Ok(left) = left else {
             undo();
             return Err(EngineError::Stopped);
         };
-        from.remote.shared.admission.give_back(demand);
         let slot = EngineSlot {
             remote: Arc::clone(to),
             number,
         };
-        self.arrive(slot, left).await?;
+        let arrived = self.arrive(slot, left).await;
+        // What is at no engine gives nothing back when it is dropped.
+        if arrived.is_err() && self.slot().is_none() {
+            undo();
+        }
+        arrived?;
         std::mem::forget(moving);
         Ok(())
     }
@@ -174,6 +183,28 @@ impl Stream {
     async fn arrive(&self, slot: EngineSlot, left: Handover) -> Result<(), EngineError> {
         let Handover { socket, play } = left;
         let (remote, stream) = (Arc::clone(&slot.remote), slot.number);
+        if let Err(error) = self.open_at(&remote, stream, socket).await {
+            if let Some((_, Some(pin))) = play {
+                self.store.pool().unpin(pin);
+            }
+            return Err(error);
+        }
+        // Before it plays: who has seen it play may pause it.
+        self.set_slot(Some(slot));
+        if let Some((play, pin)) = play {
+            self.shared().ask_play(&play);
+            Self::send_retrying(&remote, Command::Play { stream, play, pin }).await?;
+        }
+        Ok(())
+    }
+
+    /// Is taken up by an engine.
+    async fn open_at(
+        &self,
+        remote: &Remote,
+        stream: u32,
+        socket: OwnedFd,
+    ) -> Result<(), EngineError> {
         // Where paths differ, so do a socket's options.
         prepare_socket(
             remote.shared.path(),
@@ -186,14 +217,7 @@ impl Stream {
             shared: self.shared(),
             outlet: Outlet::Socket(socket),
         };
-        Self::send_retrying(&remote, open).await?;
-        // Before it plays: who has seen it play may pause it.
-        self.set_slot(Some(slot));
-        if let Some((play, pin)) = play {
-            self.shared().ask_play(&play);
-            Self::send_retrying(&remote, Command::Play { stream, play, pin }).await?;
-        }
-        Ok(())
+        Self::send_retrying(remote, open).await
     }
 
     /// Gives a command to an engine, however many wait for it.

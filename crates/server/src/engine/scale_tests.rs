@@ -1,5 +1,7 @@
 //! More than one engine: streams that move.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::AtomicU64;
 
 use super::tests::{Rig, config, make_room, receive, rig};
@@ -66,6 +68,36 @@ fn a_stream_that_moves_to_and_fro_arrives_in_order() {
         let promised = rig.engines.counters().map(|shared| shared.admission.work());
         assert_eq!(promised.collect::<Vec<_>>(), [0, 0], "{path}");
     }
+}
+
+/// A socket of another kind takes no option of a path that cuts trains; one that cuts none does
+/// not ask it to.
+#[test]
+fn a_move_that_fails_gives_back_what_was_promised() {
+    let test = TestSource::lasting(300);
+    let path = PathName::Sendmmsg;
+    let rig = rig(EngineConfig {
+        path,
+        ..two_engines()
+    });
+    let (socket, _other) = UnixDatagram::pair().expect("a pair");
+    let spec = StreamSpec {
+        source: Arc::clone(&test.source),
+        to: OwnedFd::from(socket).into(),
+    };
+    let stream = rig.engines.open(spec).expect("a stream");
+    let here = (0..2).find(|&engine| stream.work_on(&rig.engines, engine).is_some());
+    let (here, there) = (here.unwrap(), 1 - here.unwrap());
+    let of = |engine: usize| &rig.engines.engines[engine].remote;
+    of(there).shared.set_path(PathName::SendmmsgGso);
+    let stays = block_on(stream.move_to(&rig.engines, there));
+    assert!(matches!(stays, Err(EngineError::Socket(_))), "{stays:?}");
+    for engine in [here, there] {
+        assert_eq!(of(engine).shared.admission.work(), 0, "{engine} {here}");
+    }
+    wait_until("its numbers are free", || rig.engines.streams() == 0);
+    drop(stream);
+    assert_eq!(rig.engines.streams(), 0);
 }
 
 #[test]
