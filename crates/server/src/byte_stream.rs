@@ -169,6 +169,13 @@ impl ByteStream {
         }
     }
 
+    /// Gives it back, if no engine sends on this connection after all.
+    pub(crate) fn put_sealer_back(&self, sealer: Sealer) {
+        if let Self::Tls(stream) = self {
+            stream.put_sealer_back(sealer);
+        }
+    }
+
     /// The key that whoever has the sealer is to go on with, if the client has asked for one.
     pub(crate) fn take_new_key(&mut self) -> Option<Box<NewKey>> {
         match self {

@@ -215,14 +215,15 @@ impl Engines {
         tls: Option<rustls::ServerConnection>,
     ) -> Result<Arc<InterleavedConnection>, EngineError> {
         let sealer = tls.map(Sealer::of).transpose();
-        let sealer = sealer.map_err(|_| EngineError::Interleaving)?;
-        self.open_connection(socket, sealer)
+        let mut sealer = sealer.map_err(|_| EngineError::Interleaving)?;
+        self.open_connection(socket, &mut sealer)
     }
 }
 
 impl Engines {
     /// Gives the writing side of a connection to the engine that has promised least: `socket` is a
-    /// descriptor of its own, and what leaves is sealed if there is a `sealer`.
+    /// descriptor of its own, and what leaves is sealed if there is a `sealer`, which stays where
+    /// it is if no engine takes the connection: then the refusal is sealed by it.
     ///
     /// # Errors
     ///
@@ -232,7 +233,7 @@ impl Engines {
     pub(crate) fn open_connection(
         &self,
         socket: OwnedFd,
-        sealer: Option<Sealer>,
+        sealer: &mut Option<Sealer>,
     ) -> Result<Arc<InterleavedConnection>, EngineError> {
         let remote = Arc::clone(self.least_promised()?);
         if !remote.shared.sends_streams.load(Ordering::Relaxed) {
@@ -247,11 +248,14 @@ impl Engines {
             connection: number,
             shared: Arc::clone(&shared),
             socket: Arc::clone(&socket),
-            sealer: sealer.map(Box::new),
+            sealer: sealer.take().map(Box::new),
         };
-        if let Err(error) = remote.send(open) {
+        if let Err(unsent) = remote.push(open) {
             remote.connections.put_back(number);
-            return Err(error);
+            if let Command::OpenConnection { sealer: unused, .. } = unsent {
+                *sealer = unused.map(|it| *it);
+            }
+            return Err(EngineError::Busy);
         }
         if remote.has_stopped() {
             return Err(EngineError::Stopped);

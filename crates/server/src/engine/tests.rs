@@ -1,6 +1,7 @@
 //! The engine with real sockets on loopback, and with a path that watches the memory.
 
 use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
 use super::worker::signed;
 use super::*;
 use crate::testing::{TestSource, block_on, store, wait_until};
+use crate::tls::record::tests::almost_worn;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -1031,4 +1033,20 @@ fn a_kernel_that_refuses_for_long_ends_the_stream() {
     wait_until("it goes on as soon as it may", || {
         stream.snapshot().packets > 0
     });
+}
+
+/// A refusal is sealed by it.
+#[test]
+fn a_connection_that_no_engine_takes_keeps_its_key() {
+    let rig = rig(config());
+    let remote = &rig.engines.engines[0].remote;
+    while remote.connections.take().is_some() {}
+    let (socket, _client) = UnixStream::pair().expect("a pair");
+    let mut sealer = Some(almost_worn(2));
+    let refused = rig.engines.open_connection(socket.into(), &mut sealer);
+    assert!(
+        matches!(refused, Err(EngineError::Full { .. })),
+        "{refused:?}"
+    );
+    assert!(sealer.is_some());
 }

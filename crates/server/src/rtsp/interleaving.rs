@@ -69,9 +69,12 @@ impl Interleaving {
         let socket = stream.socket();
         let writing = socket.as_fd().try_clone_to_owned().map_err(unavailable)?;
         let mtu_bytes = path_mtu(socket).map_err(unavailable)?;
-        let connection = data
-            .engines()
-            .open_connection(writing, stream.take_sealer());
+        let mut sealer = stream.take_sealer();
+        let connection = data.engines().open_connection(writing, &mut sealer);
+        // A refusal is sealed here, as all before it.
+        if let Some(sealer) = sealer {
+            stream.put_sealer_back(sealer);
+        }
         Ok(Rc::new(Self {
             local: local.ip().to_canonical(),
             peer: peer.ip().to_canonical(),

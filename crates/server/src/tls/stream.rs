@@ -153,6 +153,11 @@ impl TlsStream {
         self.outgoing.borrow_mut().sealer.take()
     }
 
+    /// Gives it back: whoever took it has sealed nothing.
+    pub(crate) fn put_sealer_back(&self, sealer: Sealer) {
+        self.outgoing.borrow_mut().sealer = Some(sealer);
+    }
+
     /// The key that whoever has the sealer is to go on with.
     pub(crate) fn take_new_key(&mut self) -> Option<Box<NewKey>> {
         self.new_key.take()
