@@ -38,12 +38,9 @@ use super::admission::Account;
 use super::clock::TICKS_PER_BURST;
 use super::numbering::RtpHeaders;
 use super::shared::{State, StreamShared, bump};
-use super::{
-    Command, EngineConfig, Framing, Outlet, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX,
-};
+use super::{Command, EngineConfig, Outlet, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX};
 use crate::experiments::Faults;
 use crate::store;
-use entry::StreamOutlet;
 use sending::BURSTS_PER_TICK_MAX;
 use table::StreamTable;
 use transmitter::Transmitter;
@@ -218,13 +215,7 @@ impl Worker {
         let segment_bytes = shared.segment_bytes;
         let outlet = match outlet {
             Outlet::Socket(socket) => self.transmitter.install(number, socket, segment_bytes),
-            Outlet::Interleaved(Framing {
-                connection,
-                channel,
-            }) => StreamOutlet::Interleaved {
-                connection,
-                channel,
-            },
+            Outlet::Interleaved(framing) => self.transmitter.frame(number, framing),
         };
         self.streams.insert(number, shared, outlet);
     }

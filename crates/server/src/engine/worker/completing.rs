@@ -8,7 +8,6 @@ use onrush_sys::path::Path;
 use super::super::admission::LATE_NS;
 use super::super::flights::Taken;
 use super::super::shared::State;
-use super::entry::StreamEntry;
 use super::transmitter::Answer;
 use super::{Worker, signed};
 
@@ -55,21 +54,11 @@ impl Worker {
 
     /// Nothing more leaves on a connection: what plays there has ended.
     pub(super) fn fail_connection(&mut self, connection: u32, errno: i32) {
-        if !self.transmitter.fail_connection(connection, errno) {
-            return;
-        }
-        let is_on = |stream: &StreamEntry| {
-            let framing = stream.framing();
-            framing.is_some_and(|framing| framing.connection == connection)
-        };
-        let mut ended = Vec::new();
-        for (number, stream) in self.streams.iter_mut() {
-            if is_on(stream) {
+        let streams = self.transmitter.fail_connection(connection, errno);
+        for number in streams.into_iter().flatten() {
+            if let Some(stream) = self.streams.get_mut(number) {
                 stream.set_errno(errno);
-                ended.push(number);
             }
-        }
-        for number in ended {
             self.streams.end(number, State::SendFailed);
         }
     }

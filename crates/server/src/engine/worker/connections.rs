@@ -70,6 +70,9 @@ struct Connection {
     /// With TLS, what all that leaves is sealed with, in the order in which it is queued.
     sealer: Option<Box<Sealer>>,
     messages: VecDeque<Message>,
+    /// The numbers of those that leave on it: of each two channels one at the most, and those that
+    /// are on their way out.
+    streams: Vec<u32>,
     /// Sends that are queued or handed over, and not answered.
     unanswered: u32,
     /// Of those, what is queued.
@@ -124,6 +127,7 @@ impl Connections {
             socket,
             sealer,
             messages: VecDeque::new(),
+            streams: Vec::new(),
             unanswered: 0,
             queued: 0,
             in_flight: 0,
@@ -133,6 +137,20 @@ impl Connections {
             is_closing: false,
             referring: Referring::default(),
         }));
+    }
+
+    /// A stream leaves on it from now on.
+    pub(super) fn add_stream(&mut self, number: u32, stream: u32) {
+        if let Some(connection) = self.get_mut(number) {
+            connection.streams.push(stream);
+        }
+    }
+
+    /// A stream is gone that left on it.
+    pub(super) fn remove_stream(&mut self, number: u32, stream: u32) {
+        if let Some(connection) = self.get_mut(number) {
+            connection.streams.retain(|it| *it != stream);
+        }
     }
 
     fn get_mut(&mut self, number: u32) -> Option<&mut Connection> {
@@ -357,19 +375,17 @@ impl Connections {
         self.remove_if_done(number)
     }
 
-    /// Nothing more leaves on it, and what its client has not taken is thrown away. Whether that is
-    /// news.
-    pub(super) fn fail(&mut self, number: u32, errno: i32) -> bool {
-        let Some(connection) = self.get_mut(number) else {
-            return false;
-        };
+    /// Nothing more leaves on it, and what its client has not taken is thrown away. If that is
+    /// news, the streams that left on it.
+    pub(super) fn fail(&mut self, number: u32, errno: i32) -> Option<Vec<u32>> {
+        let connection = self.get_mut(number)?;
         if std::mem::replace(&mut connection.has_failed, true) {
-            return false;
+            return None;
         }
         connection.shared.fail(errno);
         connection.drop_messages();
         abort_stream(connection.socket.as_fd());
-        true
+        Some(std::mem::take(&mut connection.streams))
     }
 
     /// Control has let go of it: nobody is left who would read what its client answers. Whether it

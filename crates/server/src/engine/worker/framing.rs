@@ -3,10 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::super::Framing;
 use super::super::connection_shared::{ConnectionShared, Message};
 use super::super::flights::Flight;
 use super::super::shared::{bump, drop_one};
 use super::connections::Gate;
+use super::entry::StreamOutlet;
 use super::transmitter::Transmitter;
 use crate::store::layout::Images;
 use crate::tls::record::Sealer;
@@ -37,9 +39,22 @@ impl Transmitter {
         self.remote.connections.give_back(number);
     }
 
-    /// Nothing more leaves on a connection. Whether that is news.
-    pub(super) fn fail_connection(&mut self, number: u32, errno: i32) -> bool {
+    /// Nothing more leaves on a connection. If that is news, the streams that left on it.
+    pub(super) fn fail_connection(&mut self, number: u32, errno: i32) -> Option<Vec<u32>> {
         self.connections.fail(number, errno)
+    }
+
+    /// A stream leaves as frames of that connection.
+    pub(super) fn frame(&mut self, stream: u32, framing: Framing) -> StreamOutlet {
+        let Framing {
+            connection,
+            channel,
+        } = framing;
+        self.connections.add_stream(connection, stream);
+        StreamOutlet::Interleaved {
+            connection,
+            channel,
+        }
     }
 
     /// Takes a message of control's.

@@ -153,10 +153,14 @@ impl Transmitter {
         }
     }
 
-    /// Lets go of the socket of a stream that is gone, if it keeps it.
+    /// Lets go of a stream that is gone: of its socket, if it keeps it.
     pub(super) fn release(&mut self, number: u32, stream: &StreamEntry) {
-        if matches!(stream.outlet, StreamOutlet::InstalledSocket) {
-            self.path.release_file(number);
+        match stream.outlet {
+            StreamOutlet::InstalledSocket => self.path.release_file(number),
+            StreamOutlet::Interleaved { connection, .. } => {
+                self.connections.remove_stream(connection, number);
+            }
+            StreamOutlet::Socket(_) => {}
         }
     }
 

@@ -157,8 +157,12 @@ fn what_fails_fails_once_and_goes_with_its_last_send() {
     let (mut connections, _shared, _client) = connections();
     connections.queue(0, packets(10), 1, 0);
     connections.message(0, Message::Bytes((*b"never").into()));
-    assert!(connections.fail(0, libc::EPIPE));
-    assert!(!connections.fail(0, libc::EIO));
+    for stream in [7, 8, 9] {
+        connections.add_stream(0, stream);
+    }
+    connections.remove_stream(0, 8);
+    assert_eq!(connections.fail(0, libc::EPIPE), Some(vec![7, 9]));
+    assert_eq!(connections.fail(0, libc::EIO), None);
     assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
     assert!(!connections.close(0), "a send is in flight");
     hand_over(&mut connections);
