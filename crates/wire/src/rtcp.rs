@@ -58,19 +58,17 @@ impl Sending<'_> {
     pub fn report(&self) -> Vec<u8> {
         let compound = Compound::builder()
             .add_packet(self.sender())
-            .add_packet(self.name());
+            .add_packet(name(self.ssrc, self.cname));
         write(&compound)
     }
 
     /// The same, and the end of the stream, with a reason of which 255 bytes are sent.
     #[must_use]
     pub fn goodbye(&self, reason: &str) -> Vec<u8> {
-        let reason = cut(reason);
-        let bye = Bye::builder().add_source(self.ssrc).reason(reason);
         let compound = Compound::builder()
             .add_packet(self.sender())
-            .add_packet(self.name());
-        write(&compound.add_packet(bye))
+            .add_packet(name(self.ssrc, self.cname));
+        write(&compound.add_packet(bye(self.ssrc, reason)))
     }
 
     fn sender(&self) -> impl RtcpPacketWriter + use<> {
@@ -84,11 +82,37 @@ impl Sending<'_> {
             .packet_count(self.packets as u32)
             .octet_count(self.payload_bytes as u32)
     }
+}
 
-    fn name(&self) -> impl RtcpPacketWriter {
-        let cname = cut(self.cname);
-        let item = SdesItem::builder(SdesItem::CNAME, cname);
-        Sdes::builder().add_chunk(SdesChunk::builder(self.ssrc).add_item(item))
+/// A sender that does not know yet what its timestamps are: nothing has come of its stream.
+///
+/// A sender report would have to say one, and a receiver that ties tracks together by reports would
+/// believe it. So it begins with a receiver report, of nothing (RFC 3550, section 6.1).
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<'a> {
+    /// The stream's synchronisation source.
+    pub ssrc: u32,
+    /// The sender's name, the same in all of its streams.
+    pub cname: &'a str,
+}
+
+impl Waiting<'_> {
+    /// An empty receiver report and the sender's name: somebody is here.
+    #[must_use]
+    pub fn report(&self) -> Vec<u8> {
+        let compound = Compound::builder()
+            .add_packet(ReceiverReport::builder(self.ssrc))
+            .add_packet(name(self.ssrc, self.cname));
+        write(&compound)
+    }
+
+    /// The same, and the end of the stream, with a reason of which 255 bytes are sent.
+    #[must_use]
+    pub fn goodbye(&self, reason: &str) -> Vec<u8> {
+        let compound = Compound::builder()
+            .add_packet(ReceiverReport::builder(self.ssrc))
+            .add_packet(name(self.ssrc, self.cname));
+        write(&compound.add_packet(bye(self.ssrc, reason)))
     }
 }
 
@@ -174,8 +198,7 @@ impl Receiving<'_> {
             .last_sender_report_timestamp(last)
             .delay_since_last_sender_report_timestamp(delay);
         let report = ReceiverReport::builder(self.ssrc).add_report_block(block);
-        let item = SdesItem::builder(SdesItem::CNAME, self.cname);
-        let name = Sdes::builder().add_chunk(SdesChunk::builder(self.ssrc).add_item(item));
+        let name = name(self.ssrc, self.cname);
         write(&Compound::builder().add_packet(report).add_packet(name))
     }
 }
@@ -223,6 +246,15 @@ fn reception(block: &ReportBlock<'_>, arrival: u64) -> Reception {
         jitter: block.interarrival_jitter(),
         round_trip,
     }
+}
+
+fn name(ssrc: u32, cname: &str) -> impl RtcpPacketWriter {
+    let item = SdesItem::builder(SdesItem::CNAME, cut(cname));
+    Sdes::builder().add_chunk(SdesChunk::builder(ssrc).add_item(item))
+}
+
+fn bye(ssrc: u32, reason: &str) -> impl RtcpPacketWriter {
+    Bye::builder().add_source(ssrc).reason(cut(reason))
 }
 
 /// What fits where the length is one byte.
@@ -281,6 +313,26 @@ mod tests {
         );
         let long = "é".repeat(200);
         assert_eq!(SENDING.goodbye(&long)[report + 8], 254);
+    }
+
+    #[test]
+    fn who_knows_no_timestamp_says_none() {
+        let waiting = Waiting {
+            ssrc: SENDING.ssrc,
+            cname: SENDING.cname,
+        };
+        let bytes = waiting.report();
+        assert_eq!(bytes[..8], [0x80, 201, 0, 1, 0xde, 0xad, 0xbe, 0xef]);
+        // The name, as a sender report has it behind it.
+        assert_eq!(bytes[8..], SENDING.report()[28..]);
+        assert_eq!(sender_line(&bytes), None);
+        let goodbye = waiting.goodbye("the end");
+        assert_eq!(goodbye[..bytes.len()], bytes);
+        assert_eq!(
+            &goodbye[bytes.len()..],
+            b"\x81\xcb\x00\x03\xde\xad\xbe\xef\x07the end"
+        );
+        assert!(read(&goodbye, 1, 0).bye);
     }
 
     fn report(lost: u32, last: u32, delay: u32) -> Vec<u8> {

@@ -494,9 +494,9 @@ impl LiveChannel for Channel {
         self.stats().playable.map(|playable| playable.ssrc)
     }
 
-    fn timestamp_at(&self, _track: usize, now_ns: u64) -> u32 {
+    fn timestamp_at(&self, _track: usize, now_ns: u64) -> Option<u32> {
         let playable = self.stats().playable;
-        playable.map_or(0, |playable| playable.timestamp_at(now_ns))
+        playable.map(|playable| playable.timestamp_at(now_ns))
     }
 
     fn given(&self, _track: usize) -> &Given {

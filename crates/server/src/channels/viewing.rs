@@ -24,8 +24,9 @@ pub(crate) trait LiveChannel: std::fmt::Debug + Send + Sync {
     fn clock_hz(&self, track: usize) -> u32;
     /// The SSRC that viewers of a track get, if it is known.
     fn ssrc_now(&self, track: usize) -> Option<u32>;
-    /// The timestamp of a packet of a track that is of that moment of the monotonic clock.
-    fn timestamp_at(&self, track: usize, now_ns: u64) -> u32;
+    /// The timestamp of a packet of a track that is of that moment of the monotonic clock; nothing
+    /// while none of its packets has come.
+    fn timestamp_at(&self, track: usize, now_ns: u64) -> Option<u32>;
     /// What the group of a track has been given.
     fn given(&self, track: usize) -> &Given;
     /// Why its viewers are to end, if they are.

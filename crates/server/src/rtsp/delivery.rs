@@ -210,13 +210,13 @@ impl Delivery {
         }
     }
 
-    /// What was sent until that moment.
-    pub(super) fn sent(&self, at: Moment) -> Sent {
+    /// What was sent until that moment; nothing while it is not known which timestamp that is.
+    pub(super) fn sent(&self, at: Moment) -> Option<Sent> {
         match self {
-            Self::Stored(delivery) => delivery.sent(at),
-            Self::Live(player) => Sent::of(player.timestamp(at), player.sent()),
+            Self::Stored(delivery) => Some(delivery.sent(at)),
+            Self::Live(player) => Some(Sent::of(player.timestamp(at)?, player.sent())),
             // Its leader counts.
-            Self::Group(_) => Sent::of(0, Played::default()),
+            Self::Group(_) => Some(Sent::of(0, Played::default())),
         }
     }
 

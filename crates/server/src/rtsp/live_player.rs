@@ -139,17 +139,22 @@ impl LivePlayer {
         self.viewing.sent(self.channel.given(self.track))
     }
 
-    /// The timestamp that a packet would have that is of that moment.
-    pub(super) fn timestamp(&self, at: Moment) -> u32 {
-        let timestamp = self.channel.timestamp_at(self.track, at.monotonic_ns);
+    /// The timestamp that a packet would have that is of that moment, once one has come.
+    pub(super) fn timestamp(&self, at: Moment) -> Option<u32> {
+        let timestamp = self.channel.timestamp_at(self.track, at.monotonic_ns)?;
         let of_channel = Position {
             sequence: 0,
             timestamp,
         };
         let position = self.viewing.numbering().position(of_channel);
         let srtp = self.srtp.as_ref();
-        srtp.map_or(position, |srtp| srtp.position(position))
-            .timestamp
+        let position = srtp.map_or(position, |srtp| srtp.position(position));
+        Some(position.timestamp)
+    }
+
+    /// Whether no packet of it has come yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.channel.timestamp_at(self.track, 0).is_none()
     }
 
     /// A live stream may become another one while it plays.

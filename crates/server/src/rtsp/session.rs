@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
-use onrush_wire::rtcp::{self, Heard};
+use onrush_wire::rtcp::Heard;
 use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
@@ -23,13 +23,12 @@ use super::Control;
 pub(super) use super::end::End;
 use super::presentation::Presentation;
 use super::refusals::refusal;
-use super::track_session::{TrackSession, is_unreachable};
+use super::track_session::{TrackSession, is_unreachable, report_interval};
 use super::tracks::{Line, TrackStart, each, no_range, play_all};
 use super::uses::Uses;
 use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
 use crate::library::Media;
-use crate::random::random;
 
 /// One client's use of one file or live stream.
 #[derive(Debug)]
@@ -408,11 +407,11 @@ impl Session {
 
     /// Sends a report of each track, and plans the next.
     fn report(self: &Rc<Self>) {
-        let random = u32::from_ne_bytes(random());
-        let next = Instant::now() + rtcp::report_interval(random);
+        let tracks = self.tracks();
+        let next = Instant::now() + report_interval(&tracks);
         self.report_at
             .set((self.state.get() == State::Playing).then_some(next));
-        for track in self.tracks().iter().filter(|track| !track.is_silent()) {
+        for track in tracks.iter().filter(|track| !track.is_silent()) {
             if let Err(error) = track.report() {
                 self.missing(error.kind());
             }

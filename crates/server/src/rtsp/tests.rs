@@ -1,9 +1,10 @@
 //! Control, its sessions and what they take.
 
-use onrush_testkit::rtsp_client::Ports;
+use onrush_testkit::rtsp_client::{Ports, rtcp_types};
 use onrush_wire::media::Scale;
 use onrush_wire::media::ts::synth::constant_rate;
 use onrush_wire::pace::Speed;
+use onrush_wire::rtp::{Header, StaticPayload};
 use onrush_wire::rtsp::{State, Transport};
 use tempfile::TempDir;
 use tokio::task::LocalSet;
@@ -31,6 +32,10 @@ fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
 /// A session of `film.ts` that is set up for a client who listens nowhere.
 pub(super) async fn set_up(control: &Rc<Control>, rtp_port: u16) -> Rc<Session> {
     let presentation = Presentation::open(control, "film.ts").await.unwrap();
+    set_up_of(control, presentation, rtp_port)
+}
+
+fn set_up_of(control: &Rc<Control>, presentation: Presentation, rtp_port: u16) -> Rc<Session> {
     let (server, peer) = (([127, 0, 0, 1], 554).into(), ([127, 0, 0, 1], 2).into());
     let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
     let offers = std::iter::once(offer.as_str());
@@ -97,7 +102,7 @@ fn reports_tell_one_line_of_time_also_after_the_end() {
         let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
         let track = session.tracks()[0].clone();
         let lags = || control.sum(|engine| &engine.lags);
-        let timestamp = |moment| track.sending(moment, "").timestamp;
+        let timestamp = |moment| track.sending(moment, "").unwrap().timestamp;
         let is_told = async || {
             let start = session
                 .prepare(None, (Scale::NORMAL, Speed::NORMAL))
@@ -130,6 +135,53 @@ fn reports_tell_one_line_of_time_also_after_the_end() {
             assert!(is_told().await);
         }
         stop(&session).await;
+    }));
+}
+
+/// A player that is told a timestamp which no packet has would place the track hours off.
+#[test]
+fn no_timestamp_is_told_before_the_first_packet() {
+    let (control, _root) = control();
+    block_on(LocalSet::new().run_until(async {
+        let published = &control.content.published;
+        let tracks = vec![StaticPayload::MP2T.into()];
+        let lease = published.announce("live/cam", tracks).unwrap();
+        lease.begin(Vec::new(), String::new(), published::Right::Always);
+        let presentation = Presentation::open(&control, "live/cam").await.unwrap();
+        let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
+        let rtp_port = ports.rtp.local_addr().unwrap().port();
+        let session = set_up_of(&control, presentation, rtp_port);
+        let track = session.tracks()[0].clone();
+        assert!(track.sending(Moment::now(), "").is_none());
+        track.report().unwrap();
+        track.say_goodbye("nothing has come");
+        let said = [(); 2].map(|()| ports.rtcp(|_| true).unwrap());
+        assert_eq!(rtcp_types(&said[0]), [201, 202]);
+        assert_eq!(rtcp_types(&said[1]), [201, 202, 203]);
+        let header = Header {
+            marker: true,
+            payload_type: 33,
+            sequence: 7,
+            timestamp: 3_000_000_000,
+            ssrc: 1,
+        };
+        lease.frame(0, false, header.to_bytes().to_vec());
+        let started = Instant::now();
+        let timestamp = loop {
+            if let Some(sending) = track.sending(Moment::now(), "") {
+                break sending.timestamp;
+            }
+            assert!(started.elapsed() < Duration::from_secs(20), "it has come");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let since = timestamp.wrapping_sub(header.timestamp);
+        assert!(since < 60 * 90_000, "{since}");
+        track.report().unwrap();
+        let said = ports.rtcp(|_| true).unwrap();
+        assert_eq!(rtcp_types(&said), [200, 202]);
+        stop(&session).await;
+        drop(lease);
+        published.stop();
     }));
 }
 

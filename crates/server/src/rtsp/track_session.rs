@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::route::Trace;
-use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
+use onrush_wire::rtcp::{self, Heard, Reception, Sending, Waiting, ntp};
 use onrush_wire::rtsp::{Reply, Served, Transport};
 use tracing::{debug, info};
 
@@ -23,6 +23,7 @@ use super::reports::Reports;
 use super::srtp::TrackSrtp;
 use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError, StreamSrtp};
+use crate::random::random;
 use crate::store::Source;
 
 /// Where a session's packets go, and all that is known about them.
@@ -278,10 +279,16 @@ impl TrackSession {
         heard
     }
 
-    /// Sends a sender report. Also finds out whether there is still somebody: if
-    /// not, the RTCP port's listener, or this send, hears that the port is unreachable.
+    /// Sends a sender report, or an empty one of a receiver where nothing has come that could be
+    /// reported. Also finds out whether there is still somebody: if not, the RTCP port's listener,
+    /// or this send, hears that the port is unreachable.
     pub(super) fn report(&self) -> io::Result<()> {
-        self.send(&self.sending(Moment::now(), &self.cname()).report())
+        let cname = self.cname();
+        let report = match self.sending(Moment::now(), &cname) {
+            Some(sending) => sending.report(),
+            None => self.waiting(&cname).report(),
+        };
+        self.send(&report)
     }
 
     /// What media time is due now; of no meaning in a live stream.
@@ -300,7 +307,10 @@ impl TrackSession {
             return;
         }
         let cname = self.cname();
-        let goodbye = self.sending(Moment::now(), &cname).goodbye(reason);
+        let goodbye = match self.sending(Moment::now(), &cname) {
+            Some(sending) => sending.goodbye(reason),
+            None => self.waiting(&cname).goodbye(reason),
+        };
         // Whoever is no longer there needs no farewell.
         self.send(&goodbye).unwrap_or_default();
     }
@@ -353,21 +363,26 @@ impl TrackSession {
         format!("onrush@{}", self.reports.local_ip())
     }
 
-    /// What is told of it at a moment.
-    pub(super) fn sending<'a>(&self, at: Moment, cname: &'a str) -> Sending<'a> {
+    /// What is told of it at a moment, if something has come.
+    pub(super) fn sending<'a>(&self, at: Moment, cname: &'a str) -> Option<Sending<'a>> {
         let Sent {
             timestamp,
             packets,
             payload_bytes,
-        } = self.delivery.sent(at);
-        Sending {
+        } = self.delivery.sent(at)?;
+        Some(Sending {
             ssrc: self.ssrc(),
             cname,
             ntp: ntp(at.unix),
             timestamp,
             packets,
             payload_bytes,
-        }
+        })
+    }
+
+    fn waiting<'a>(&self, cname: &'a str) -> Waiting<'a> {
+        let ssrc = self.ssrc();
+        Waiting { ssrc, cname }
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
@@ -392,6 +407,19 @@ impl TrackSession {
         }
     }
 }
+
+/// How long to wait before the next report of these tracks. Where nothing has come of any its first
+/// sender report is to be soon behind the first packet: players tie tracks together by it.
+pub(super) fn report_interval(tracks: &[Rc<TrackSession>]) -> Duration {
+    let is_waiting = |track: &Rc<TrackSession>| track.live().is_some_and(LivePlayer::is_waiting);
+    match tracks.iter().all(is_waiting) {
+        true => WAITING_INTERVAL,
+        false => rtcp::report_interval(u32::from_ne_bytes(random())),
+    }
+}
+
+/// The interval of reports while nothing has come.
+const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether `error` says that nobody listens at the other end.
 pub(super) fn is_unreachable(error: io::ErrorKind) -> bool {

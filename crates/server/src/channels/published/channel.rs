@@ -420,14 +420,12 @@ impl LiveChannel for PublishedChannel {
         Some(self.ssrc(track))
     }
 
-    fn timestamp_at(&self, track: usize, now_ns: u64) -> u32 {
-        let (clock_hz, line) = (self.tracks[track].clock_hz, *lock(&self.facts[track].line));
-        line.map_or(0, |line| {
-            let ticks = |ns: u64| ticks_of(ns, clock_hz.into());
-            match now_ns.checked_sub(line.at_ns) {
-                Some(since_ns) => line.timestamp.wrapping_add(ticks(since_ns)),
-                None => line.timestamp.wrapping_sub(ticks(line.at_ns - now_ns)),
-            }
+    fn timestamp_at(&self, track: usize, now_ns: u64) -> Option<u32> {
+        let (clock_hz, line) = (self.tracks[track].clock_hz, self.line(track)?);
+        let ticks = |ns: u64| ticks_of(ns, clock_hz.into());
+        Some(match now_ns.checked_sub(line.at_ns) {
+            Some(since_ns) => line.timestamp.wrapping_add(ticks(since_ns)),
+            None => line.timestamp.wrapping_sub(ticks(line.at_ns - now_ns)),
         })
     }
 
