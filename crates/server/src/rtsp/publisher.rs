@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
@@ -172,7 +173,7 @@ async fn announce(
             PublishError::Name | PublishError::Taken | PublishError::Full => StatusCode::Forbidden,
             PublishError::OtherTracks(_) => StatusCode::UnsupportedMediaType,
             PublishError::TooMany => StatusCode::NotEnoughBandwidth,
-            PublishError::Thread(_) => StatusCode::ServiceUnavailable,
+            PublishError::Stopped | PublishError::Thread(_) => StatusCode::ServiceUnavailable,
         };
         refused(Reply::refusal(status, &error.to_string()))
     })?;
@@ -426,10 +427,11 @@ impl Publisher {
         self.patience().is_some_and(|left| left.is_zero())
     }
 
-    /// Whether it is to be let go.
-    pub(super) fn is_dismissed(&self) -> bool {
+    /// Whether it is to be let go. If not, the task is woken once it is, but for another node that
+    /// has the channel by then.
+    pub(super) fn is_dismissed(&self, context: Option<&Context<'_>>) -> bool {
         let claim = self.claim.as_ref().filter(|_| !self.may_stand_by);
-        self.lease.is_dismissed() || claim.is_some_and(|it| it.refused().is_some())
+        self.lease.is_dismissed(context) || claim.is_some_and(|it| it.refused().is_some())
     }
 
     /// Whether it records, and nothing has come for too long; said in the log.

@@ -204,6 +204,35 @@ fn a_publisher_that_does_not_go_is_let_go_in_the_end() {
     }
 }
 
+/// It comes again to the server that has this one's place, and need not be silent before.
+#[test]
+fn publishers_are_let_go_at_once_for_a_successor() {
+    let mut fixture = Fixture::new();
+    let ports = Ports::bind(V4).unwrap();
+    let by_ports = format!("{};mode=record", ports.transport().unwrap());
+    let by_frames = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
+    let mut publishers: Vec<_> = [("live/ports", &*by_ports), ("live/frames", by_frames)]
+        .map(|(path, transport)| {
+            let mut publisher = Publisher::announce_at(&fixture, path, transport);
+            publisher.record();
+            publisher
+        })
+        .into();
+    fixture.server.drain();
+    for publisher in &mut publishers {
+        // Less than it takes until a connection looks whether its publisher is silent.
+        let stream = publisher.client.stream();
+        let wait_max = Duration::from_secs(4);
+        stream.set_read_timeout(Some(wait_max)).unwrap();
+        let error = publisher.client.receive().unwrap_err();
+        let is_closed = matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+        );
+        assert!(is_closed, "{}: {error}", publisher.url);
+    }
+}
+
 #[test]
 fn a_pulled_channel_follows_its_source() {
     let far = Fixture::new();
@@ -292,8 +321,13 @@ struct Publisher {
 
 impl Publisher {
     fn announce(fixture: &Fixture) -> Self {
+        let transport = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
+        Self::announce_at(fixture, "live/cam", transport)
+    }
+
+    fn announce_at(fixture: &Fixture, path: &str, transport: &str) -> Self {
         let mut client = InterleavedClient::connect(fixture.address()).unwrap();
-        let url = fixture.url("live/cam");
+        let url = fixture.url(path);
         let sdp = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
                    a=control:streamid=0\r\n";
         let length = sdp.len().to_string();
@@ -305,7 +339,6 @@ impl Publisher {
         client.send_raw(sdp.as_bytes()).unwrap();
         let answer = client.receive().unwrap();
         assert!(matches!(answer, Received::Response(answer) if answer.status == 200));
-        let transport = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
         let track = format!("{url}/streamid=0");
         client.set_up(&track, transport).unwrap();
         Self {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{self, Context};
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::wake::Waker;
@@ -39,6 +40,8 @@ pub(crate) struct PublishedChannel {
     has_begun: AtomicBool,
     /// By ingest, whether its publisher is to be let go.
     is_dismissed: [AtomicBool; INGESTS_MAX],
+    /// By ingest, the task that is woken then.
+    publishers: Mutex<[Option<task::Waker>; INGESTS_MAX]>,
     ingests: Mutex<Ingests>,
     seat: Mutex<Seat>,
     viewers: AtomicUsize,
@@ -162,6 +165,7 @@ impl PublishedChannel {
             arrived_ns: Default::default(),
             has_begun: AtomicBool::new(false),
             is_dismissed: Default::default(),
+            publishers: Mutex::default(),
             ingests: Mutex::default(),
             seat: Mutex::default(),
             viewers: AtomicUsize::new(0),
@@ -246,6 +250,7 @@ impl PublishedChannel {
     /// A publisher has gone.
     pub(super) fn end_publisher(&self, ingest: usize) {
         lock(&self.ingests).all[ingest] = None;
+        lock(&self.publishers)[ingest] = None;
         self.send(Command::EndPublisher(ingest));
     }
 
@@ -258,11 +263,24 @@ impl PublishedChannel {
     /// Sets whether a publisher is to be let go.
     pub(super) fn dismiss(&self, ingest: usize, is_dismissed: bool) {
         self.is_dismissed[ingest].store(is_dismissed, Ordering::Relaxed);
+        self.wake_publisher(ingest);
     }
 
-    /// Whether a publisher is to be let go.
-    pub(super) fn is_dismissed(&self, ingest: usize) -> bool {
-        self.is_dismissed[ingest].load(Ordering::Relaxed)
+    /// Whether a publisher is to be let go: it alone, or because the channel has ended, which takes
+    /// nothing any more. If not, the task is woken once it is.
+    pub(super) fn is_dismissed(&self, ingest: usize, context: Option<&Context<'_>>) -> bool {
+        // First, so that what changes from here on wakes it.
+        if let Some(context) = context {
+            lock(&self.publishers)[ingest] = Some(context.waker().clone());
+        }
+        self.is_dismissed[ingest].load(Ordering::Relaxed) || lock(&self.end).is_some()
+    }
+
+    fn wake_publisher(&self, ingest: usize) {
+        let waiting = lock(&self.publishers)[ingest].take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
     }
 
     /// Whether a publisher has ever sent, so that it can be watched.
@@ -310,6 +328,7 @@ impl PublishedChannel {
     pub(super) fn retire(&self, why: &str) {
         lock(&self.end).get_or_insert_with(|| why.to_owned());
         self.send(Command::Stop);
+        (0..INGESTS_MAX).for_each(|ingest| self.wake_publisher(ingest));
     }
 
     pub(super) fn send(&self, command: Command) {

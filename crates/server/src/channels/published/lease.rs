@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ struct Names {
     taken: BTreeMap<String, Entry>,
     /// Threads of channels that have ended.
     ended: Vec<JoinHandle<()>>,
+    /// There are to be no more.
+    is_stopped: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +85,8 @@ pub(crate) enum PublishError {
     OtherTracks(String),
     #[error("{PUBLISHED_MAX} channels are published, which is the most")]
     TooMany,
+    #[error("the server stops")]
+    Stopped,
     #[error("no thread for it: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -198,6 +203,9 @@ impl PublishedChannels {
             return Err(PublishError::Name);
         }
         let mut names = self.names();
+        if names.is_stopped {
+            return Err(PublishError::Stopped);
+        }
         if let Some(entry) = names.taken.get_mut(path) {
             let is_there = entry.gone.is_none();
             if is_there && !self.has_standby(path) {
@@ -232,9 +240,8 @@ impl PublishedChannels {
         Ok(self.lease(&channel, 0))
     }
 
-    /// Lets the publisher of that name go, as soon as something comes from it or nothing does for
-    /// too long; whether there is one. Its viewers go on with the standby, or wait for the next
-    /// publisher, which may be the same.
+    /// Lets the publisher of that name go; whether there is one. Its viewers go on with the
+    /// standby, or wait for the next publisher, which may be the same.
     pub(crate) fn dismiss(&self, path: &str) -> bool {
         let names = self.names();
         let Some(entry) = names.taken.get(path) else {
@@ -270,9 +277,10 @@ impl PublishedChannels {
         join(finished);
     }
 
-    /// Ends all of them, and waits.
+    /// Ends all of them, lets their publishers go, and waits. Nobody takes a name from then on.
     pub(crate) fn stop(&self) {
         let mut names = self.names();
+        names.is_stopped = true;
         let all: Vec<_> = names.taken.keys().cloned().collect();
         for path in all {
             names.end(&path, "the server stops");
@@ -364,9 +372,10 @@ impl Lease {
         self.channel.arrived_ns(self.ingest)
     }
 
-    /// Whether it is to be let go.
-    pub(crate) fn is_dismissed(&self) -> bool {
-        self.channel.is_dismissed(self.ingest)
+    /// Whether it is to be let go, also because its channel has ended; if not, the task is woken
+    /// once it is.
+    pub(crate) fn is_dismissed(&self, context: Option<&Context<'_>>) -> bool {
+        self.channel.is_dismissed(self.ingest, context)
     }
 
     /// Whether viewers get what another publisher sends.
@@ -431,131 +440,4 @@ fn join(threads: Vec<JoinHandle<()>>) {
 const PARTS_MAX: usize = 8;
 
 #[cfg(test)]
-mod tests {
-    use onrush_wire::rtp::StaticPayload;
-
-    use super::*;
-    use crate::channels::viewing::LiveChannel;
-
-    fn channels() -> Arc<PublishedChannels> {
-        PublishedChannels::new(&ChannelsConfig::default(), &Limits::default())
-    }
-
-    fn tracks() -> Vec<Track> {
-        vec![StaticPayload::MP2T.into()]
-    }
-
-    #[test]
-    fn a_name_has_one_publisher_until_it_goes() {
-        let channels = channels();
-        let lease = channels.announce("live/a", tracks()).unwrap();
-        assert!(channels.find("live/a").is_none(), "nothing is sent yet");
-        lease.begin(Vec::new(), String::new(), Right::Always);
-        let channel = channels.find("live/a").unwrap();
-        let second = channels.announce("live/a", tracks());
-        assert!(matches!(second, Err(PublishError::Taken)));
-        channel.count_viewer(true);
-        drop(lease);
-        channels.sweep();
-        let lease = channels.announce("live/a", tracks()).unwrap();
-        assert!(Arc::ptr_eq(lease.channel(), &channel), "its viewers go on");
-        drop(lease);
-        let other = StaticPayload::of(0).unwrap().into();
-        let lease = channels.announce("live/a", vec![other]).unwrap();
-        assert!(!Arc::ptr_eq(lease.channel(), &channel));
-        assert!(channel.end().unwrap().contains("other tracks"));
-        drop(lease);
-        channels.sweep();
-        assert!(channels.all().is_empty(), "nobody watches");
-        channels.stop();
-    }
-
-    fn with_standby() -> Arc<PublishedChannels> {
-        let config = ChannelsConfig {
-            standby: vec!["live/*".parse().unwrap()],
-            ..ChannelsConfig::default()
-        };
-        PublishedChannels::new(&config, &Limits::default())
-    }
-
-    #[test]
-    fn a_channel_has_one_standby_if_it_is_to() {
-        let channels = with_standby();
-        let first = channels.announce("live/a", tracks()).unwrap();
-        let second = channels.announce("live/a", tracks()).unwrap();
-        let third = channels.announce("live/a", tracks()).unwrap_err();
-        assert!(matches!(third, PublishError::Full), "{third}");
-        drop(first);
-        // The other one is there: the channel goes on.
-        channels.sweep();
-        assert_eq!(channels.all().len(), 1);
-        let first = channels.announce("live/a", tracks()).unwrap();
-        assert!(Arc::ptr_eq(first.channel(), second.channel()));
-        drop((first, second));
-        channels.sweep();
-        assert!(channels.all().is_empty());
-        let _first = channels.announce("other/a", tracks()).unwrap();
-        let second = channels.announce("other/a", tracks());
-        assert!(matches!(second, Err(PublishError::Taken)));
-        channels.stop();
-    }
-
-    #[test]
-    fn a_standby_of_other_tracks_is_told_what_differs() {
-        let channels = with_standby();
-        let track = |encoding: &'static str, parameters: &str| Track {
-            medium: onrush_wire::media::Medium::Video,
-            payload_type: 96,
-            encoding: encoding.into(),
-            clock_hz: 90_000,
-            channels: None,
-            format_parameters: Some(parameters.to_owned()),
-        };
-        let own = vec![track("H264", "a=1")];
-        let _first = channels.announce("live/a", own.clone()).unwrap();
-        for (other, told) in [
-            (
-                vec![track("H265", "a=1")],
-                "track 1 is H265/90000 as 96 and not H264/90000 as 96",
-            ),
-            (
-                vec![track("H264", "a=2")],
-                "parameters of track 1 are others",
-            ),
-            ([own.clone(), own.clone()].concat(), "it has 2 and not 1"),
-        ] {
-            let error = channels.announce("live/a", other).unwrap_err();
-            assert!(error.to_string().contains(told), "{error}");
-        }
-        assert!(channels.announce("live/a", own).is_ok());
-        channels.stop();
-    }
-
-    #[test]
-    fn names_are_as_many_as_may_be_and_no_more() {
-        let channels = channels();
-        let take = |n: usize| channels.announce(&format!("live/{n}"), tracks());
-        let all: Vec<_> = (0..PUBLISHED_MAX).map(|n| take(n).unwrap()).collect();
-        assert!(matches!(take(PUBLISHED_MAX), Err(PublishError::TooMany)));
-        drop(all);
-        channels.sweep();
-        assert!(take(PUBLISHED_MAX).is_ok());
-        channels.stop();
-    }
-
-    #[test]
-    fn names_are_short_and_no_tracks() {
-        let channels = channels();
-        let long = "x/".repeat(PARTS_MAX);
-        for path in ["", "a b", "a//b", "a/track1", &format!("{long}x"), "a\n"] {
-            let refused = channels.announce(path, tracks());
-            assert!(matches!(refused, Err(PublishError::Name)), "{path}");
-        }
-        assert!(
-            channels
-                .announce(long.trim_end_matches('/'), tracks())
-                .is_ok()
-        );
-        channels.stop();
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onrush_wire::rtsp::{self, Decoder, Event, Frame, Reply, StatusCode};
@@ -16,7 +16,7 @@ use crate::cluster::Feed;
 /// Why a connection that waits for a request goes on.
 enum Woken {
     Readable,
-    /// Clients are to be sent on, or a node is to be let go.
+    /// Clients are to be sent on, or a publisher or a node is to be let go.
     Draining,
     /// Nothing has come for so long.
     Late,
@@ -28,12 +28,18 @@ impl Connection {
         self.of_node.iter().filter_map(|it| it.feed.as_ref())
     }
 
+    /// Whether what it publishes is to end; if not, the task is woken once it is.
+    fn is_dismissed(&self, context: Option<&Context<'_>>) -> bool {
+        let publisher = self.publisher.as_ref();
+        publisher.is_some_and(|it| it.is_dismissed(context))
+    }
+
     /// The next request; `None` once the client has closed or has been silent for too long.
     pub(super) async fn receive(&mut self) -> io::Result<Option<Received>> {
         let mut is_begun = false;
         let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
-            if self.publisher.as_ref().is_some_and(|it| it.is_dismissed()) {
+            if self.is_dismissed(None) {
                 return Ok(None);
             }
             if self.feeds().any(|it| it.is_over(None)) {
@@ -67,7 +73,9 @@ impl Connection {
                     return Poll::Ready(ready.map(|()| Woken::Readable));
                 }
                 let mut feeds = self.feeds();
-                if self.redirection_due().is_some() || feeds.any(|it| it.is_over(Some(context))) {
+                let is_over = self.is_dismissed(Some(context));
+                let is_over = is_over || feeds.any(|it| it.is_over(Some(context)));
+                if is_over || self.redirection_due().is_some() {
                     return Poll::Ready(Ok(Woken::Draining));
                 }
                 if let Some(interleaving) = &self.interleaving {
