@@ -150,9 +150,10 @@ impl Pulls {
         let new: Vec<_> = configs.iter().filter(is_new).collect();
         *pulls = kept;
         drop(pulls);
+        gone.iter().for_each(Pull::tell_to_stop);
         // Without the lock, which whoever asks for a channel takes: it may last.
         for pull in &mut gone {
-            pull.stop();
+            pull.wait();
             self.channels.remove_pulled(&pull.path);
         }
         for config in new {
@@ -160,11 +161,14 @@ impl Pulls {
         }
     }
 
-    /// Ends all of them, then all other published channels, and waits.
+    /// Ends all of them, and all other published channels, and waits.
     pub(crate) fn stop(&self) {
         let mut pulls = std::mem::take(&mut *self.all());
-        pulls.iter_mut().for_each(Pull::stop);
+        pulls.iter().for_each(Pull::tell_to_stop);
+        // First: publishers that are let go come again to whoever serves next, and sources that do
+        // not answer last.
         self.channels.stop();
+        pulls.iter_mut().for_each(Pull::wait);
     }
 
     /// Whether it could be started.
@@ -245,9 +249,8 @@ impl Pull {
         self.shared.changed.notify_all();
     }
 
-    /// Ends it, and waits.
-    fn stop(&mut self) {
-        self.tell_to_stop();
+    /// Waits for its end.
+    fn wait(&mut self) {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -555,3 +558,6 @@ const STEP: Duration = Duration::from_millis(200);
 
 /// Receiver reports over TCP leave so often; those over UDP are the channel's thread's.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;
