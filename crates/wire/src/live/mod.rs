@@ -7,11 +7,13 @@
 //! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none; a
 //! transport stream whose datagrams are pieces of it is put together for them. A [`Recent`] keeps
 //! what came since a decoder could start, which a [`SyncRule`] tells. Of two publishers of one
-//! channel [`active_ingest`] says which one viewers get, and a [`Reserve`] keeps the other ready.
+//! channel [`active_ingest`] says which one viewers get, and a [`Reserve`] keeps the other ready. A
+//! [`SenderClock`] ties a publisher's clock to ours.
 //! Not here: the network, the clock, and any attempt at mending a stream (reordering, de-jittering,
 //! repairing).
 
 mod align;
+mod clock;
 mod follow;
 mod jitter;
 mod lag;
@@ -21,6 +23,7 @@ mod standby;
 mod sync;
 mod train;
 
+pub use self::clock::SenderClock;
 pub use self::follow::{Follower, Heard, Note};
 pub use self::jitter::Jitter;
 pub use self::lag::Lag;

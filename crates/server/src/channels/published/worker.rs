@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::live::{Heard, INGESTS_MAX, Lead, Note, SyncRule};
+use onrush_wire::live::{Heard, INGESTS_MAX, Lead, Note, SenderClock, SyncRule};
 use onrush_wire::rtcp::{SenderLine, sender_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
@@ -63,8 +63,8 @@ struct Core {
     taps: Vec<Arc<Tap>>,
     /// Packets leave as they come, and do not wait for others.
     is_prompt: bool,
-    /// What is to be added to the publisher's clock to make it ours, once it has reported.
-    clock_offset_ns: Option<i128>,
+    /// The publisher's, by its reports of all tracks.
+    clock: SenderClock,
     /// What was none of a standby's packets, of those that have gone.
     unannounced: u64,
     /// Anomalies that are logged once a second at the most.
@@ -102,7 +102,7 @@ impl Worker {
                 taps: Vec::new(),
                 is_prompt: settings.audience.delay_ns == 0,
                 channel,
-                clock_offset_ns: None,
+                clock: SenderClock::default(),
                 unannounced: 0,
                 missing: 0,
                 logged_ns: 0,
@@ -374,21 +374,15 @@ impl Core {
         }
     }
 
-    /// A report of the publisher's: the first of all tracks says how its clock and ours differ.
+    /// A report of the publisher's: those of all tracks say how its clock and ours differ.
     fn report(&mut self, track: usize, line: SenderLine, now_ns: u64) {
         let Some(timestamp) = self.intakes[track].report(line, now_ns) else {
             return;
         };
-        let ntp_ns = i128::from(line.ntp >> 32) * 1_000_000_000
-            + ((i128::from(line.ntp & 0xffff_ffff) * 1_000_000_000) >> 32);
-        let offset_ns = self
-            .clock_offset_ns
-            .get_or_insert_with(|| i128::from(now_ns) - ntp_ns);
-        // A clock that was set, or one that lies.
-        if (ntp_ns + *offset_ns - i128::from(now_ns)).unsigned_abs() > REPORT_NS_MAX.into() {
-            *offset_ns = i128::from(now_ns) - ntp_ns;
-        }
-        let at_ns = u64::try_from(ntp_ns + *offset_ns).unwrap_or(now_ns);
+        // Of a publisher without a clock the arrival of packets is all that is known.
+        let Some(at_ns) = self.clock.time_ns(line.ntp, now_ns) else {
+            return;
+        };
         let at_ns = at_ns.saturating_add(self.lead.ns);
         let line = Line {
             timestamp,

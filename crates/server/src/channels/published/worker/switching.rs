@@ -1,6 +1,6 @@
 //! Which of a channel's publishers viewers get, and how they go on with the other.
 
-use onrush_wire::live::{CatchUp, INGESTS_MAX, Kept, Lead, active_ingest};
+use onrush_wire::live::{CatchUp, INGESTS_MAX, Kept, Lead, SenderClock, active_ingest};
 use tracing::info;
 
 use super::super::ingest::{BY_FRAME, CATCHING_UP_BYTES_MAX, Phase, Publishing};
@@ -153,7 +153,7 @@ impl Core {
     /// Viewers get another publisher's packets from now on: its numbers and its clock are its own.
     fn go_on(&mut self, lead: Lead) {
         let gain_ns = lead.gain_ns(std::mem::replace(&mut self.lead, lead));
-        self.clock_offset_ns = None;
+        self.clock = SenderClock::default();
         for intake in &mut self.intakes {
             intake.begin(gain_ns);
         }
