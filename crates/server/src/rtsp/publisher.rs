@@ -440,7 +440,8 @@ impl Publisher {
         let is_silent = u128::from(silent_ns) >= PUBLISHER_SILENCE_MAX.as_nanos();
         if self.is_recording && is_silent {
             let path = self.lease.channel().path();
-            info!("channel {path}: nothing has come for {PUBLISHER_SILENCE_MAX:?}");
+            let refused = self.lease.refused();
+            info!("channel {path}: nothing has come for {PUBLISHER_SILENCE_MAX:?}{refused}");
         }
         self.is_recording && is_silent
     }

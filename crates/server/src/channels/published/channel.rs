@@ -14,6 +14,7 @@ use onrush_wire::rtp::ticks_of;
 use super::FRAMES_WAITING_BYTES_MAX;
 use super::intake::Reception;
 use super::receiving::TrackSockets;
+use super::refused::{Refused, RefusedCounts};
 use super::right::{Right, Seat};
 use crate::channels::Stats;
 use crate::channels::srtp::ChannelKeysInUse;
@@ -42,6 +43,8 @@ pub(crate) struct PublishedChannel {
     is_dismissed: [AtomicBool; INGESTS_MAX],
     /// By ingest, the task that is woken then.
     publishers: Mutex<[Option<task::Waker>; INGESTS_MAX]>,
+    /// By ingest, what came since it began and was not taken.
+    refused: [RefusedCounts; INGESTS_MAX],
     ingests: Mutex<Ingests>,
     seat: Mutex<Seat>,
     viewers: AtomicUsize,
@@ -166,6 +169,7 @@ impl PublishedChannel {
             has_begun: AtomicBool::new(false),
             is_dismissed: Default::default(),
             publishers: Mutex::default(),
+            refused: Default::default(),
             ingests: Mutex::default(),
             seat: Mutex::default(),
             viewers: AtomicUsize::new(0),
@@ -223,6 +227,7 @@ impl PublishedChannel {
         let since_ns = monotonic_ns();
         // So that it is not silent before it has sent anything.
         self.set_arrived(ingest, since_ns);
+        self.refused[ingest].clear();
         lock(&self.ingests).all[ingest] = Some(IngestSource { from, since_ns });
         let is_played = right.is_held(&self.path);
         self.send(Command::Begin(ingest, sockets, right));
@@ -281,6 +286,16 @@ impl PublishedChannel {
         if let Some(waker) = waiting {
             waker.wake();
         }
+    }
+
+    /// What came of an ingest since it began and was not taken.
+    pub(super) fn refused(&self, ingest: usize) -> Refused {
+        self.refused[ingest].read()
+    }
+
+    /// For the thread: what is counted of an ingest.
+    pub(super) fn refused_counts(&self, ingest: usize) -> &RefusedCounts {
+        &self.refused[ingest]
     }
 
     /// Whether a publisher has ever sent, so that it can be watched.

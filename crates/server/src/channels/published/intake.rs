@@ -12,6 +12,7 @@ use onrush_wire::media::Track;
 use onrush_wire::rtcp::SenderLine;
 use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
 
+use super::refused::Refused;
 use crate::channels::config::SENDER_KEPT;
 
 /// Takes the packets of a track.
@@ -35,16 +36,8 @@ pub(super) struct Intake {
     cycles: u32,
     /// What passes beside the time that has passed until the next source's first packet, in ns.
     gain_ns: i64,
-    pub(super) counts: Counts,
-}
-
-/// What was not taken.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Counts {
-    /// No RTP, or of another payload type than was announced.
-    pub(super) unannounced: u64,
-    /// Of another source than the one that is taken.
-    pub(super) foreign: u64,
+    /// What was not taken.
+    pub(super) counts: Refused,
 }
 
 /// How the packets of a track arrive.
@@ -83,7 +76,7 @@ impl Intake {
             reported: (0, 0),
             cycles: 0,
             gain_ns: 0,
-            counts: Counts::default(),
+            counts: Refused::default(),
         }
     }
 
@@ -301,7 +294,7 @@ mod tests {
         assert_eq!(take(&mut intake, &packet(2, 9, 0, 33), SECOND), None);
         assert_eq!(take(&mut intake, &packet(1, 2, 0, 96), SECOND), None);
         assert_eq!(take(&mut intake, b"short", SECOND), None);
-        let counts = Counts {
+        let counts = Refused {
             unannounced: 2,
             foreign: 1,
         };

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::channel::{Command, Frame, PublishedChannel};
 use super::pull_state::PullState;
 use super::receiving::TrackSockets;
+use super::refused::Refused;
 use super::right::Right;
 use super::worker::{Settings, Worker};
 use super::{PUBLISHED_MAX, PUBLISHER_AWAITED_MAX};
@@ -370,6 +371,11 @@ impl Lease {
     /// When its last packet arrived, in ns of the monotonic clock.
     pub(crate) fn arrived_ns(&self) -> u64 {
         self.channel.arrived_ns(self.ingest)
+    }
+
+    /// What it sent since it began that is not of its tracks.
+    pub(crate) fn refused(&self) -> Refused {
+        self.channel.refused(self.ingest)
     }
 
     /// Whether it is to be let go, also because its channel has ended; if not, the task is woken

@@ -19,6 +19,7 @@ mod pull;
 mod pull_client;
 mod pull_state;
 mod receiving;
+mod refused;
 mod right;
 mod worker;
 

@@ -525,7 +525,7 @@ impl Pulling {
             }
             let silent_ns = monotonic_ns().saturating_sub(lease.arrived_ns());
             if u128::from(silent_ns) >= PUBLISHER_SILENCE_MAX.as_nanos() {
-                return Err(PullError::Silent);
+                return Err(PullError::Silent(lease.refused()));
             }
             if client.is_interleaved() && reported.elapsed() >= REPORT_EVERY {
                 reported = Instant::now();

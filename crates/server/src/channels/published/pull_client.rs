@@ -15,6 +15,7 @@ use thiserror::Error;
 use super::PUBLISHER_SILENCE_MAX;
 use super::lease::PublishError;
 use super::receiving::TrackSockets;
+use super::refused::Refused;
 use crate::channels::pull_url::PullUrl;
 use crate::random::random;
 
@@ -83,8 +84,8 @@ pub(super) enum PullError {
     LogIn,
     #[error("its answer to {0} makes no sense")]
     Answer(&'static str),
-    #[error("nothing has come for {PUBLISHER_SILENCE_MAX:?}")]
-    Silent,
+    #[error("nothing has come for {PUBLISHER_SILENCE_MAX:?}{0}")]
+    Silent(Refused),
 }
 
 impl PullClient {

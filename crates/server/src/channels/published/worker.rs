@@ -17,6 +17,7 @@ use super::channel::{Command, Line, PublishedChannel};
 use super::ingest::{BY_FRAME, Publishing};
 use super::intake::Intake;
 use super::receiving::Input;
+use super::refused::Refused;
 use super::right::Right;
 use crate::channels::Stats;
 use crate::channels::audience::{Audience, AudienceSettings};
@@ -287,6 +288,9 @@ impl Core {
             (false, false) => {
                 if own.keep(track, (from, packet), now_ns) {
                     self.channel.set_arrived(ingest, now_ns);
+                } else {
+                    let counts = self.channel.refused_counts(ingest);
+                    counts.add(Refused::UNANNOUNCED);
                 }
             }
         }
@@ -307,8 +311,11 @@ impl Core {
             }
             _ => {}
         };
-        let Some(taken) = self.intakes[track].take(from, packet, arrived_ns, note) else {
-            return;
+        let intake = &mut self.intakes[track];
+        let before = intake.counts;
+        let Some(taken) = intake.take(from, packet, arrived_ns, note) else {
+            let counts = self.channel.refused_counts(ingest);
+            return counts.add(intake.counts.since(before));
         };
         let own = self.ingests[ingest].as_mut();
         let kept_report = own.and_then(|own| {

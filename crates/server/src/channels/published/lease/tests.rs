@@ -73,6 +73,25 @@ impl Wake for Woken {
     }
 }
 
+#[test]
+fn a_publisher_hears_what_was_refused_of_it() {
+    let channels = channels();
+    let lease = channels.announce("live/a", tracks()).unwrap();
+    lease.begin(Vec::new(), String::new(), Right::Always);
+    // Payload type 99, where 33 was announced.
+    let packet = [&[0x80_u8, 99, 0, 1][..], &[0; 8], b"payload"].concat();
+    (0..3).for_each(|_| lease.frame(0, false, packet.clone()));
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while lease.refused().unannounced < 3 {
+        assert!(Instant::now() < give_up, "{:?}", lease.refused());
+        thread::sleep(Duration::from_millis(1));
+    }
+    lease.begin(Vec::new(), String::new(), Right::Always);
+    assert_eq!(lease.refused(), Refused::default());
+    drop(lease);
+    channels.stop();
+}
+
 fn with_standby() -> Arc<PublishedChannels> {
     let config = ChannelsConfig {
         standby: vec!["live/*".parse().unwrap()],
