@@ -114,9 +114,10 @@ impl Input {
         let address = self.address;
         let interface = match &self.interface {
             None => 0,
-            Some(_) if !address.ip().is_multicast() => 0,
+            Some(_) if !address.ip().is_multicast() && !needs_scope(address.ip()) => 0,
             Some(name) => self.interface_index(name)?,
         };
+        let address = scoped(address, interface);
         let socket = match self.bind(address) {
             // A host without IPv6.
             Err(error) if is_wildcard(address) && lacks_ipv6(&error) => {
@@ -124,7 +125,9 @@ impl Input {
             }
             bound => bound?,
         };
-        if let (Some(name), false) = (&self.interface, address.ip().is_multicast()) {
+        // An address with a scope has bound it to the interface, and only root binds it once more.
+        let is_bound = address.ip().is_multicast() || has_scope(address);
+        if let (Some(name), false) = (&self.interface, is_bound) {
             socket.bind_device(Some(name.as_bytes()))?;
         }
         let socket = UdpSocket::from(socket);
@@ -177,6 +180,31 @@ impl Input {
             let error = io::Error::from(error);
             io::Error::new(error.kind(), format!("interface {name}: {error}"))
         })
+    }
+}
+
+/// Whether an address means something on one link alone, so that binding to it takes an interface
+/// (RFC 4007, section 6): of a group those of the scopes 1 and 2 (RFC 7346).
+fn needs_scope(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) if ip.is_multicast() => matches!(ip.octets()[1] & 0xf, 1 | 2),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+fn has_scope(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(address) if address.scope_id() != 0)
+}
+
+/// The address on that interface, if it means something on one link alone and names none.
+fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
+    match address {
+        SocketAddr::V6(mut v6) if needs_scope(address.ip()) && v6.scope_id() == 0 => {
+            v6.set_scope_id(interface);
+            v6.into()
+        }
+        _ => address,
     }
 }
 
@@ -243,6 +271,49 @@ mod tests {
         let name = "x".repeat(INTERFACE_BYTES_MAX);
         assert!(format!("239.1.2.3:5%{name}").parse::<Input>().is_ok());
         assert!(format!("239.1.2.3:5%{name}x").parse::<Input>().is_err());
+    }
+
+    #[test]
+    fn addresses_of_a_link_are_bound_on_their_interface() {
+        let scope = |text: &str| {
+            let input: Input = text.parse().unwrap();
+            match scoped(input.address, 3) {
+                SocketAddr::V4(_) => 0,
+                SocketAddr::V6(address) => address.scope_id(),
+            }
+        };
+        for text in [
+            "[fe80::1]:7%eth0",
+            "[febf::1]:7%eth0",
+            "[ff01::1]:7%eth0",
+            "[ff02::1]:7%eth0",
+            "[ff12::1]:7%eth0",
+        ] {
+            assert_eq!(scope(text), 3, "{text}");
+        }
+        for text in [
+            "[fec0::1]:7",
+            "[ff05::1]:7",
+            "[ff3e::1]:7",
+            "[::]:7",
+            "10.0.0.1:7",
+        ] {
+            assert_eq!(scope(text), 0, "{text}");
+        }
+        assert_eq!(scope("[fe80::1%5]:7%eth0"), 5, "it names one");
+    }
+
+    #[test]
+    fn a_group_of_a_link_is_heard() {
+        // A host without IPv6 has no such address.
+        if UdpSocket::bind("[::1]:0").is_ok() {
+            let group: Input = "[ff02::5:6]:5004%lo".parse().unwrap();
+            let bound = group.open().unwrap().local_addr().unwrap();
+            assert_eq!(
+                bound,
+                scoped(group.address, group.interface_index("lo").unwrap())
+            );
+        }
     }
 
     #[test]
