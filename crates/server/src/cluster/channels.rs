@@ -117,6 +117,16 @@ impl ClusterMember {
             Some(_) => monotonic_ns().saturating_add(lasts_ns),
             None => 0,
         };
+        // Of another registry a revision says nothing: it may be another node's lease there.
+        if state.registry.is_some_and(|before| before.id != id) {
+            state.releases.clear();
+        } else if let Some((release @ LeaseRequest::Release(..), _)) = state.asked.take()
+            && state.releases.len() < CLAIMS_MAX
+        {
+            // It was not answered when the registry was lost.
+            state.releases.push(release);
+        }
+        state.asked = None;
         state.registry = Some(KnownRegistry { id, settled_ns });
     }
 
@@ -431,130 +441,4 @@ impl KnownRegistry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::member;
-    use super::*;
-
-    const LASTS: Duration = Duration::from_secs(10);
-
-    fn reached() -> Arc<ClusterMember> {
-        let member = member();
-        member.lease_registry(1, LASTS);
-        member.reached(Ok(()));
-        member
-    }
-
-    fn other(channel: &str, token: Token) -> ChannelEntry {
-        ChannelEntry {
-            format: CHANNEL_FORMAT,
-            channel: channel.to_owned(),
-            node: "a".to_owned(),
-            instance: 1,
-            rtsp: "a.example:8554".to_owned(),
-            token,
-        }
-    }
-
-    #[test]
-    fn a_claim_is_asked_for_answered_and_given_back() {
-        let member = reached();
-        assert_eq!(member.next_lease_request(), None);
-        let claim = member.claim("live/cam").unwrap();
-        assert!(claim.is_open());
-        let request = member.next_lease_request().unwrap();
-        let LeaseRequest::Create(entry) = &request else {
-            panic!("{request:?}");
-        };
-        assert_eq!((&*entry.rtsp, entry.token), ("b.example:8554", 0));
-        member.lease_answer(&request, Ok(7));
-        assert_eq!(claim.standing(), Standing::Holds(7));
-        assert!(member.has_lease("live/cam", 7) && !member.has_lease("live/cam", 6));
-        assert_eq!(member.next_lease_request(), None, "it is new");
-        // Two here claim the same: the last gives it back.
-        let second = member.claim("live/cam").unwrap();
-        drop(claim);
-        assert_eq!(second.standing(), Standing::Holds(7));
-        drop(second);
-        let request = member.next_lease_request();
-        assert!(matches!(request, Some(LeaseRequest::Release(_, 7))));
-        assert_eq!(member.channel_rows().0.len(), 0);
-    }
-
-    #[test]
-    fn who_is_gone_when_the_answer_comes_gives_the_lease_back() {
-        let member = reached();
-        let claim = member.claim("live/cam").unwrap();
-        let request = member.next_lease_request().unwrap();
-        drop(claim);
-        member.lease_answer(&request, Ok(7));
-        let request = member.next_lease_request();
-        assert!(matches!(request, Some(LeaseRequest::Release(_, 7))));
-    }
-
-    #[test]
-    fn another_nodes_lease_refuses_and_lets_go() {
-        let member = reached();
-        let claim = member.claim("live/cam").unwrap();
-        let request = member.next_lease_request().unwrap();
-        member.lease_answer(&request, Ok(7));
-        member.lease_news(LeaseNews::Put(other("live/cam", 5), 8));
-        assert_eq!(claim.refused(), None, "that one is older");
-        member.lease_news(LeaseNews::Put(other("live/cam", 9), 9));
-        assert_eq!(claim.refused(), Some(other("live/cam", 9)));
-        assert_eq!(member.stats.stepped_down.load(Ordering::Relaxed), 1);
-        member.leases(vec![Arc::new(other("live/cam", 9))], Vec::new());
-        let held = member.holder_of("live/cam");
-        assert_eq!(held.as_deref(), Some(&other("live/cam", 9)));
-        let rows = member.channel_rows().0;
-        assert_eq!(rows.len(), 1, "{rows:?}");
-        assert!(!rows[0].is_this);
-        // It goes on at once when that one is gone.
-        member.lease_news(LeaseNews::Gone("live/cam".to_owned(), 10));
-        let request = member.next_lease_request();
-        assert!(matches!(request, Some(LeaseRequest::Create(_))));
-    }
-
-    #[test]
-    fn a_registry_made_anew_is_waited_for_by_who_held_nothing() {
-        let member = reached();
-        let held = member.claim("live/held").unwrap();
-        let request = member.next_lease_request().unwrap();
-        member.lease_answer(&request, Ok(7));
-        member.reached(Err("gone".to_owned()));
-        assert!(!held.is_open());
-        member.lease_registry(2, LASTS);
-        member.reached(Ok(()));
-        let request = member.next_lease_request().unwrap();
-        assert_eq!(request.entry().channel, "live/held");
-        member.lease_answer(&request, Ok(1));
-        let open = member.claim("live/open").unwrap();
-        assert_eq!(member.next_lease_request(), None);
-        assert!(!open.is_open(), "nobody waits for that");
-        assert_eq!(open.standing(), Standing::Open);
-        assert_eq!(held.standing(), Standing::Holds(1));
-    }
-
-    #[test]
-    fn claims_are_as_many_as_may_be() {
-        let member = member();
-        let claim = |n: usize| member.claim(&format!("live/{n}"));
-        let claims: Vec<_> = (0..CLAIMS_MAX).map(|n| claim(n).unwrap()).collect();
-        assert!(claim(CLAIMS_MAX).is_none());
-        assert!(claim(0).is_some(), "one more of the same");
-        drop(claims);
-        assert!(claim(CLAIMS_MAX).is_some());
-        assert!(member.claim("no channel").is_none());
-    }
-
-    #[test]
-    fn who_leaves_gives_all_leases_back() {
-        let member = reached();
-        assert!(member.keep_claimed("live/cam"));
-        let request = member.next_lease_request().unwrap();
-        member.lease_answer(&request, Ok(7));
-        member.leave_channels();
-        let request = member.next_lease_request();
-        assert!(matches!(request, Some(LeaseRequest::Release(_, 7))));
-        assert_eq!(member.next_lease_request(), None);
-    }
-}
+mod tests;
