@@ -270,7 +270,7 @@ impl Audience {
                 }
             }
             for left in track.shared.extract_if(.., |shared| shared.is_retired()) {
-                track.lane.past += left.lane.counts();
+                track.lane.add_past(&left.lane);
                 self.encrypted[0] += left.encrypted;
                 self.encrypted[1] += left.unencrypted;
             }

@@ -16,7 +16,7 @@ use super::outlet::{Counts, Outlet};
 pub(super) struct Lane {
     pub(super) builder: TrainBuilder,
     pub(super) outlets: BTreeMap<IpAddr, Outlet>,
-    /// What left through outlets that are there no longer.
+    /// What left through outlets and [lanes](Self::add_past) that are there no longer.
     pub(super) past: Counts,
     pub(super) trains: u64,
     pub(super) packets: u64,
@@ -68,6 +68,14 @@ impl Lane {
         builder.flush(|train| send_train(&train, outlets, trains, passing_ns));
     }
 
+    /// Goes on with the counters of a lane that is there no longer.
+    pub(super) fn add_past(&mut self, left: &Self) {
+        self.past += left.counts();
+        self.trains += left.trains;
+        self.passing_ns.0 += left.passing_ns.0;
+        self.passing_ns.1 = self.passing_ns.1.max(left.passing_ns.1);
+    }
+
     /// What left through all outlets.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = self.past;
@@ -91,5 +99,27 @@ fn send_train(
         *trains += 1;
         let passed_ns = monotonic_ns().saturating_sub(train.arrived_ns);
         *passing_ns = (passing_ns.0 + passed_ns, passing_ns.1.max(passed_ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_outlive_a_lane_that_goes() {
+        let lane = |trains, passing_ns| Lane {
+            trains,
+            passing_ns,
+            past: Counts {
+                packets: 10 * trains,
+                ..Counts::default()
+            },
+            ..Lane::new()
+        };
+        let mut stays = lane(2, (5, 4));
+        stays.add_past(&lane(3, (9, 6)));
+        assert_eq!((stays.trains, stays.passing_ns), (5, (14, 6)));
+        assert_eq!(stays.counts().packets, 50);
     }
 }

@@ -68,6 +68,8 @@ struct Core {
     clock: SenderClock,
     /// What was none of a standby's packets, of those that have gone.
     unannounced: u64,
+    /// Datagrams that found no room in sockets that are closed.
+    overflows: u64,
     /// Anomalies that are logged once a second at the most.
     missing: u64,
     logged_ns: u64,
@@ -105,6 +107,7 @@ impl Worker {
                 channel,
                 clock: SenderClock::default(),
                 unannounced: 0,
+                overflows: 0,
                 missing: 0,
                 logged_ns: 0,
                 stats: Stats::default(),
@@ -158,7 +161,7 @@ impl Worker {
     fn apply(&mut self, command: Command, ended: &mut [bool; INGESTS_MAX]) {
         match command {
             Command::Begin(ingest, sockets, right) => {
-                self.inputs[ingest].clear();
+                self.close(ingest);
                 ended[ingest] = false;
                 for sockets in sockets {
                     match sockets.into_inputs() {
@@ -169,7 +172,7 @@ impl Worker {
                 self.core.begin(ingest, right, monotonic_ns());
             }
             Command::EndPublisher(ingest) => {
-                self.inputs[ingest].clear();
+                self.close(ingest);
                 ended[ingest] = true;
             }
             Command::Hold(ingest, is_held) => {
@@ -181,6 +184,12 @@ impl Worker {
             Command::Tap(tap) => self.core.tap(tap),
             Command::Stop => {}
         }
+    }
+
+    /// Receives of that ingest no more.
+    fn close(&mut self, ingest: usize) {
+        self.core.overflows += overflows(&self.inputs[ingest]);
+        self.inputs[ingest].clear();
     }
 
     /// Tells the publisher how its packets arrive, where it sends to sockets.
@@ -453,15 +462,20 @@ impl Core {
         let kept = self.ingests.iter().flatten();
         counts.0 += self.unannounced + kept.map(|it| it.unannounced).sum::<u64>();
         (stats.unannounced, stats.foreign) = counts;
-        let sockets = inputs
-            .iter()
-            .flatten()
-            .map(|input| u64::from(input.receiver.overflows()));
-        stats.overflows = sockets.sum::<u64>() + self.channel.frames_dropped();
+        let sockets = inputs.iter().map(|inputs| overflows(inputs));
+        stats.overflows = self.overflows + sockets.sum::<u64>() + self.channel.frames_dropped();
         stats.players = self.audience.watching();
         (stats.dropped, stats.stalled_out) = (self.audience.dropped, self.audience.stalled_out);
         self.channel.publish(stats);
     }
+}
+
+/// Datagrams that found no room.
+fn overflows(inputs: &[Input]) -> u64 {
+    let sockets = inputs.iter();
+    sockets
+        .map(|input| u64::from(input.receiver.overflows()))
+        .sum()
 }
 
 /// Batches of a round.
