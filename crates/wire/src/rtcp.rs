@@ -175,6 +175,8 @@ pub struct Receiving<'a> {
     pub cname: &'a str,
     /// The stream's.
     pub sender: u32,
+    /// Lost since the report before, in 256ths; see [`lost_fraction`].
+    pub lost_fraction: u8,
     /// Lost since the beginning; 24 bits are said.
     pub lost: u32,
     /// The highest sequence number received, its cycles above.
@@ -192,6 +194,7 @@ impl Receiving<'_> {
     pub fn report(&self) -> Vec<u8> {
         let (last, delay) = self.last_report;
         let block = ReportBlock::builder(self.sender)
+            .fraction_lost(self.lost_fraction)
             .cumulative_lost(self.lost.min((1 << 23) - 1))
             .extended_sequence_number(self.sequence_max)
             .interarrival_jitter(self.jitter)
@@ -201,6 +204,14 @@ impl Receiving<'_> {
         let name = name(self.ssrc, self.cname);
         write(&Compound::builder().add_packet(report).add_packet(name))
     }
+}
+
+/// How much was lost of the packets that were expected since the report before, in 256ths (RFC
+/// 3550, section 6.4.1 and appendix A.3). What is more than all is all but a 256th.
+#[must_use]
+pub fn lost_fraction(expected: u32, lost: u32) -> u8 {
+    let fraction = (u64::from(lost) << 8).checked_div(expected.into());
+    u8::try_from(fraction.unwrap_or(0)).unwrap_or(u8::MAX)
 }
 
 /// A Unix time as RTCP says it: seconds since 1900, 32 bits before the point and 32 behind.
@@ -335,6 +346,25 @@ mod tests {
         assert!(read(&goodbye, 1, 0).bye);
     }
 
+    #[test]
+    fn fractions_are_of_what_was_expected() {
+        for (expected, lost, fraction) in [
+            (0, 0, 0),
+            (0, 7, 0),
+            (256, 0, 0),
+            (256, 1, 1),
+            (1000, 250, 64),
+            (100, 100, u8::MAX),
+            (u32::MAX, u32::MAX, u8::MAX),
+        ] {
+            assert_eq!(
+                lost_fraction(expected, lost),
+                fraction,
+                "{lost} of {expected}"
+            );
+        }
+    }
+
     fn report(lost: u32, last: u32, delay: u32) -> Vec<u8> {
         let block = |ssrc| {
             ReportBlock::builder(ssrc)
@@ -415,6 +445,7 @@ mod tests {
             ssrc: 9,
             cname: "onrush@host",
             sender: SENDING.ssrc,
+            lost_fraction: 64,
             lost: u32::MAX,
             sequence_max: 0x1_0005,
             jitter: 7,
@@ -425,6 +456,7 @@ mod tests {
             .reception
             .unwrap();
         assert_eq!((reception.lost, reception.jitter), ((1 << 23) - 1, 7));
+        assert_eq!(reception.lost_fraction, 64);
         assert_eq!(sender_line(b"GET"), None);
     }
 

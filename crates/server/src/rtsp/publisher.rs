@@ -398,9 +398,10 @@ impl Publisher {
         self.report_at.set(Instant::now() + REPORT_EVERY);
         let mut frames = Vec::new();
         for (track, input) in self.inputs.iter().enumerate() {
-            let channels = input.as_ref().and_then(Input::channels);
-            let report = self.lease.reception_report(track);
-            if let Some((channels, report)) = channels.zip(report)
+            let Some(channels) = input.as_ref().and_then(Input::channels) else {
+                continue;
+            };
+            if let Some(report) = self.lease.reception_report(track)
                 && let Ok(bytes) = u16::try_from(report.len())
             {
                 frames.extend_from_slice(&frame_prefix(channels.rtcp, bytes));

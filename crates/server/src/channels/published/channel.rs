@@ -8,7 +8,7 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::wake::Waker;
 use onrush_wire::live::INGESTS_MAX;
 use onrush_wire::media::Track;
-use onrush_wire::rtcp::Receiving;
+use onrush_wire::rtcp::{Receiving, lost_fraction};
 use onrush_wire::rtp::ticks_of;
 
 use super::FRAMES_WAITING_BYTES_MAX;
@@ -62,6 +62,8 @@ pub(super) struct TrackFacts {
     pub(super) given: Arc<Given>,
     pub(super) line: Mutex<Option<Line>>,
     reception: Mutex<Option<Reception>>,
+    /// What its publisher was told of that last.
+    told: Mutex<Option<Reception>>,
 }
 
 /// A moment's timestamp.
@@ -155,6 +157,7 @@ impl PublishedChannel {
             given: Arc::default(),
             line: Mutex::default(),
             reception: Mutex::default(),
+            told: Mutex::default(),
         });
         Ok(Self {
             facts: facts.collect(),
@@ -386,16 +389,24 @@ impl PublishedChannel {
         *lock(&self.facts[track].reception) = reception;
     }
 
-    /// What the publisher of a track is told of that, once packets have come.
+    /// What the publisher of a track is told of that, once packets have come: also what was lost
+    /// since it was told last.
     pub(crate) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
         let facts = self.facts.get(track)?;
+        let reception = (*lock(&facts.reception))?;
+        let before = lock(&facts.told).replace(reception);
         let Reception {
             sender,
             lost,
             sequence_max,
             jitter,
             reported: (middle, at_ns),
-        } = (*lock(&facts.reception))?;
+        } = reception;
+        let before = before.filter(|before| before.sender == sender);
+        let lost_fraction = before.map_or(0, |before| {
+            let expected = sequence_max.wrapping_sub(before.sequence_max);
+            lost_fraction(expected, lost.saturating_sub(before.lost))
+        });
         let since_ns = monotonic_ns().saturating_sub(at_ns);
         let since = match middle {
             0 => 0,
@@ -405,6 +416,7 @@ impl PublishedChannel {
             ssrc: facts.ssrc,
             cname: "onrush",
             sender,
+            lost_fraction,
             lost,
             sequence_max,
             jitter,

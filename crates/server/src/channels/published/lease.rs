@@ -390,10 +390,13 @@ impl Lease {
         ingests.active.is_some_and(|active| active != self.ingest)
     }
 
-    /// What it is told of how a track's packets arrive, once some have come that viewers get.
+    /// What it is told of how a track's packets arrive, once some have come that viewers get. Each
+    /// report is of what came since the one before.
     pub(crate) fn reception_report(&self, track: usize) -> Option<Vec<u8>> {
-        let report = self.channel.reception_report(track)?;
-        (!self.is_standby()).then_some(report)
+        match self.is_standby() {
+            true => None,
+            false => self.channel.reception_report(track),
+        }
     }
 }
 
