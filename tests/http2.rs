@@ -387,7 +387,7 @@ fn a_client_that_reads_nothing_holds_little_memory() {
 #[test]
 fn pages_that_nobody_reads_hold_little_memory() {
     let (site, _) = site(&[]);
-    std::fs::create_dir(site.path("many")).unwrap();
+    fs::create_dir(site.path("many")).unwrap();
     for number in 0..1000 {
         let name = format!("{number}-{}.ts", "long".repeat(40));
         fs::write(site.path("many").join(name), []).unwrap();
