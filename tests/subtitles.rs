@@ -191,6 +191,33 @@ fn files_beside_a_film_are_its_subtitles() {
     assert!(text(&site, &path).contains("Goodbye"));
 }
 
+/// Of chapters, which MP4 has as a text track.
+#[test]
+fn chapters_are_no_subtitles() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&[], |root| {
+        fs::write(root.join("in.srt"), SRT).unwrap();
+        film(root, "plain.mp4", &[("in.srt", "eng")], "mov_text");
+        let chapters = "[CHAPTER]\nTIMEBASE=1/1\nSTART=0\nEND=60\ntitle=One\n";
+        fs::write(root.join("chapters"), format!(";FFMETADATA1\n{chapters}")).unwrap();
+        let mut command = Command::new("ffmpeg");
+        command
+            .args(["-v", "error", "-y", "-i"])
+            .arg(root.join("plain.mp4"));
+        command.arg("-i").arg(root.join("chapters"));
+        command.args(["-map", "0", "-map_metadata", "1", "-c", "copy"]);
+        let status = command.arg(root.join("film.mp4")).status().unwrap();
+        assert!(status.success());
+        age(&root.join("film.mp4")).unwrap();
+        fs::remove_file(root.join("in.srt")).unwrap();
+    });
+    let main = text(&site, "/film.mp4/hls/index.m3u8");
+    assert_eq!(subtitles(&main).len(), 1, "{main}");
+    let playlist = text(&site, "/film.mp4/hls/text/index.m3u8");
+    let path = format!("/film.mp4/hls/text/{}", uris(&playlist)[0]);
+    assert!(!text(&site, &path).contains("One"));
+}
+
 #[test]
 fn ass_beside_a_film_is_its_plain_text() {
     require_programs!("ffmpeg");

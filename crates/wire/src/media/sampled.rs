@@ -74,6 +74,9 @@ pub struct TrackFacts {
     pub language: Option<String>,
     /// Its name, if it has one.
     pub name: Option<String>,
+    /// Whether the file would have it played where nobody chooses among those of its kind; it may
+    /// say so of several, or of none.
+    pub is_default: bool,
     /// Pixels, as they are shown.
     pub dimensions: Option<(u32, u32)>,
     /// Pixels as the container says that they are coded.

@@ -88,10 +88,11 @@ impl Movie {
         let told_ns = told.checked_div(timescale.into()).unwrap_or(0);
         movie.told_duration_ns = u64::try_from(told_ns).ok().filter(|&it| it > 0);
         let traks = boxes.filter(|(name, _)| name == b"trak");
+        let chapters = chapters(traks.clone().map(|(_, trak)| trak));
         let mut beyond = 0;
         for (number, (_, trak)) in traks.enumerate() {
             match number < TRAKS_MAX {
-                true => movie.add(trak, timescale),
+                true => movie.add(trak, timescale, &chapters),
                 false => beyond += 1,
             }
         }
@@ -108,8 +109,8 @@ impl Movie {
         Ok(movie)
     }
 
-    /// Adds a track to those that are played, or to the others.
-    fn add(&mut self, trak: &[u8], movie_timescale: u32) {
+    /// Adds a track to those that are played, or to the others, among which are those of chapters.
+    fn add(&mut self, trak: &[u8], movie_timescale: u32, chapters: &[u64]) {
         let left_out = |id, what, reason| LeftOut { id, what, reason };
         let head = match Head::read(trak) {
             Ok(head) => head,
@@ -125,6 +126,11 @@ impl Movie {
             let stsd = Boxes(head.stbl).first(b"stsd");
             let rate = stsd.and_then(clocks::time_code_rate);
             self.time_code_rate = self.time_code_rate.or(rate);
+        }
+        if let Some(what) = head.chapters().filter(|_| chapters.contains(&id)) {
+            let reason = "they are neither subtitles nor pictures of the film".to_owned();
+            self.left_out.push(left_out(id, what, reason));
+            return;
         }
         let unplayed = match self.prepare(&head, movie_timescale) {
             Ok((track, filler)) => {
@@ -269,7 +275,38 @@ pub(super) fn samples_max(file_bytes: u64) -> usize {
     bytes.clamp(ALWAYS, SAMPLES_MAX)
 }
 
+/// The numbers of the tracks that others name as those of their chapters (QuickTime's `tref` and
+/// `chap`), as many as there may be tracks.
+fn chapters<'a>(traks: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
+    let named = traks.take(TRAKS_MAX).flat_map(|trak| {
+        let references = Boxes(trak).first(b"tref").map(Boxes);
+        let chapters = references.into_iter().flatten();
+        chapters.filter(|(name, _)| name == b"chap")
+    });
+    let numbers = named.flat_map(|(_, bytes)| bytes.as_chunks::<4>().0);
+    let numbers = numbers.map(|it| u32::from_be_bytes(*it));
+    // What is not used is 0.
+    let numbers = numbers.filter(|&it| it > 0).map(u64::from);
+    numbers.take(TRAKS_MAX).collect()
+}
+
 impl<'a> Head<'a> {
+    /// What it is if another track names it as that of its chapters, for people: their titles, or
+    /// their pictures. `None` of pictures and sound that are played all the same.
+    fn chapters(&self) -> Option<String> {
+        let entry = Boxes(self.stbl).first(b"stsd");
+        let entry = entry.and_then(|stsd| Boxes(stsd.get(8..)?).next());
+        let name = entry.map_or(self.handler, |(name, _)| name);
+        match &self.handler {
+            b"sbtl" | b"subt" | b"text" => Some(format!("chapters ({})", spelled(&name))),
+            // Others may be the film's, and be named by mistake.
+            b"vide" if &name == b"jpeg" || !self.facts.is_default => {
+                Some(format!("pictures of chapters ({})", spelled(&name)))
+            }
+            _ => None,
+        }
+    }
+
     /// What is told of a track. An error has its number, if that is known, and a reason.
     fn read(trak: &'a [u8]) -> Result<Self, (u64, &'static str)> {
         let trak = Boxes(trak);
@@ -336,11 +373,13 @@ fn language(mdhd: &[u8]) -> Option<String> {
     code.filter(|it| is_one && it != "und")
 }
 
-/// Tells what is in a track header box (`tkhd`): the number, the size, and by how much pictures are
-/// turned.
+/// Tells what is in a track header box (`tkhd`): whether it is enabled (section 8.3.2), which of
+/// all others of its kind many programs say of none, the number, the size, and by how much pictures
+/// are turned.
 fn tell_header(tkhd: &[u8], facts: &mut TrackFacts) -> Option<()> {
     let mut fields = Fields(tkhd);
-    let (version, _) = fields.version_and_flags()?;
+    let (version, flags) = fields.version_and_flags()?;
+    facts.is_default = flags & 1 != 0;
     fields.wide(version)?;
     fields.wide(version)?;
     facts.id = fields.u32()?.into();

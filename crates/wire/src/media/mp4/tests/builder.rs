@@ -63,6 +63,10 @@ pub(super) struct Track {
     pub(super) matrix: [i32; 9],
     pub(super) language: [u8; 3],
     pub(super) name: &'static [u8],
+    /// The flags of its header: 7 is enabled, and in the movie and its preview.
+    pub(super) flags: u32,
+    /// The tracks that it names as those of its chapters.
+    pub(super) chapters: Vec<u32>,
 }
 
 impl Track {
@@ -77,6 +81,8 @@ impl Track {
             matrix: [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30],
             language: *b"und",
             name: b"",
+            flags: 7,
+            chapters: Vec::new(),
         }
     }
 
@@ -93,7 +99,7 @@ impl Track {
         let matrix = self.matrix.map(i32::cast_unsigned);
         let size = numbers(&[320 << 16, 240 << 16]);
         let head = [&numbers(&[0, 0, self.id, 0, 0])[..], &[0; 16]].concat();
-        let tkhd = full(b"tkhd", 0, 7, &[&head, &numbers(&matrix), &size]);
+        let tkhd = full(b"tkhd", 0, self.flags, &[&head, &numbers(&matrix), &size]);
         let letters = self.language.map(|it| u16::from(it - 0x60));
         let language = letters.iter().fold(0, |all, it| all << 5 | it);
         let times = numbers(&[0, 0, self.timescale, 0]);
@@ -122,7 +128,11 @@ impl Track {
             true => Vec::new(),
             false => boxed(b"edts", &[&counted(b"elst", 0, 3, &edits)]),
         };
-        boxed(b"trak", &[&tkhd, &edts, &mdia])
+        let tref = match self.chapters.is_empty() {
+            true => Vec::new(),
+            false => boxed(b"tref", &[&boxed(b"chap", &[&numbers(&self.chapters)])]),
+        };
+        boxed(b"trak", &[&tkhd, &edts, &tref, &mdia])
     }
 }
 

@@ -366,3 +366,21 @@ fn turned_pictures_and_languages_are_told() {
     assert_eq!(index.sampled[0].facts.dimensions, Some((160, 120)));
     assert_eq!(index.sampled[1].facts.language.as_deref(), Some("deu"));
 }
+
+#[test]
+fn chapters_that_ffmpeg_writes_are_no_subtitles() {
+    let told = ";FFMETADATA1\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=500\ntitle=One\n";
+    let chapters = std::env::temp_dir().join(format!("onrush-{}-chapters", std::process::id()));
+    fs::write(&chapters, told).unwrap();
+    let chapters = File(chapters);
+    let source = File::made("plain.mp4", &format!("{PICTURES} {SOUND} {H264} -t 1"));
+    let (path, told) = (source.0.display(), chapters.0.display());
+    let more = "-map_metadata 1 -c copy";
+    let file = File::made("chapters.mp4", &format!("-i {path} -i {told} {more}"));
+    let index = file.index();
+    assert!(index.texts.is_empty(), "{:?}", index.left_out);
+    let left_out: Vec<_> = index.left_out.iter().map(|it| &*it.what).collect();
+    assert_eq!(left_out, ["chapters (text)"]);
+    let media: Vec<_> = index.sampled.iter().map(|it| it.codec.medium).collect();
+    assert_eq!(media, [Medium::Video, Medium::Audio]);
+}

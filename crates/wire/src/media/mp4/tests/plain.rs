@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::builder::*;
+use super::movie::TRAKS_MAX;
 use super::*;
 use crate::media::colour::Colour;
 
@@ -459,6 +460,74 @@ fn a_sample_entry_tells_coded_size_and_colours() {
     for end in 0..10 {
         assert_eq!(told(&[&full[..end]]), None, "{end} bytes");
     }
+}
+
+/// A text track whose samples are timed text, with these flags for how it is shown.
+fn text(id: u32, name: &[u8; 4], display: u32) -> Track {
+    Track {
+        handler: *b"text",
+        entries: vec![boxed(
+            name,
+            &[&[0; 6], &[0, 1], &numbers(&[display]), &[0; 30]],
+        )],
+        ..Track::pictures(id, tables(3, 1, 10, 0))
+    }
+}
+
+#[test]
+fn a_track_of_chapters_is_no_subtitles() {
+    let jpeg = |id| Track {
+        entries: vec![visual(b"jpeg", b"")],
+        flags: 0,
+        ..Track::pictures(id, tables(3, 1, 10, 0))
+    };
+    let tracks = [
+        // Those behind may be named, too, and what there is not.
+        Track {
+            chapters: vec![0, 2, 9, 4],
+            ..Track::pictures(1, tables(3, 1, 10, 0))
+        },
+        text(2, b"text", 0),
+        text(3, b"tx3g", 0),
+        jpeg(4),
+        // Two are named that are the film's all the same.
+        Track {
+            chapters: vec![1, 5],
+            ..Track::sound(5, tables(3, 1, 10, 0))
+        },
+        text(6, b"text", 0),
+    ];
+    let index = index(&padded(&moov(&tracks, b"")));
+    let ids = |of: &[std::sync::Arc<SampledTrack>]| -> Vec<_> {
+        of.iter().map(|track| track.facts.id).collect()
+    };
+    assert_eq!(ids(&index.sampled), [1, 5]);
+    assert_eq!(ids(&index.texts), [3, 6]);
+    let chapters = index
+        .left_out
+        .iter()
+        .filter(|it| it.what.contains("chapters"));
+    let told: Vec<_> = chapters.map(|it| (it.id, &*it.what)).collect();
+    assert_eq!(
+        told,
+        [(2, "chapters (text)"), (4, "pictures of chapters (jpeg)")]
+    );
+}
+
+/// As many as a file may have tracks, each of which names as many.
+#[test]
+fn no_more_chapters_are_looked_up_than_there_may_be_tracks() {
+    let of = |chapters| {
+        let first = Track {
+            chapters,
+            ..Track::pictures(1, tables(3, 1, 10, 0))
+        };
+        let moov = moov(&[first, text(2, b"text", 0)], b"");
+        index(&padded(&moov)).texts.len()
+    };
+    assert_eq!(of([vec![9; TRAKS_MAX - 1], vec![2]].concat()), 0);
+    assert_eq!(of([vec![9; TRAKS_MAX], vec![2]].concat()), 1);
+    assert_eq!(of([vec![0; TRAKS_MAX], vec![2]].concat()), 0);
 }
 
 #[test]
