@@ -77,6 +77,9 @@ pub struct TrackFacts {
     /// Whether the file would have it played where nobody chooses among those of its kind; it may
     /// say so of several, or of none.
     pub is_default: bool,
+    /// Whether it is of subtitles that are shown though nobody asks for any: what is said in other
+    /// languages, and written in the pictures.
+    pub is_forced: bool,
     /// Pixels, as they are shown.
     pub dimensions: Option<(u32, u32)>,
     /// Pixels as the container says that they are coded.

@@ -97,6 +97,8 @@ pub struct Rendition {
     pub language: Option<String>,
     /// Its name for people, as the container has it.
     pub label: Option<String>,
+    /// Whether the file would have it played where nobody chooses among those of its kind.
+    pub is_default: bool,
     /// Ticks a second of its times. Not 0.
     pub timescale: u32,
     /// Whether every segment begins where a decoder can start.

@@ -299,6 +299,8 @@ impl PlayingTrack {
             id: entry.number,
             language: entry.language,
             name: entry.name,
+            is_default: entry.is_default,
+            is_forced: entry.is_forced,
             dimensions: entry.dimensions.filter(|_| is_video),
             coded: entry.coded.filter(|_| is_video),
             colour: entry.colour.filter(|_| is_video),

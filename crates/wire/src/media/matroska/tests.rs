@@ -577,6 +577,23 @@ fn colours_are_those_of_the_track() {
     assert_eq!(of(&[integer(0x55ba, 300)]), Colour::default());
 }
 
+#[test]
+fn tracks_are_default_if_they_do_not_say_otherwise() {
+    let blocks = [simple(1, 0, KEYFRAME, b"one")];
+    let of = |more: &[u8]| {
+        let text = track(2, "S_TEXT/UTF8", more);
+        let tracks = tracks(&[track(1, VP8, more), text]);
+        let index = read(&file(&[tracks, cluster(0, &blocks)])).unwrap();
+        let facts = [&index.sampled[0], &index.texts[0]].map(|it| &it.facts);
+        facts.map(|it| (it.is_default, it.is_forced))
+    };
+    assert_eq!(of(b""), [(true, false); 2]);
+    assert_eq!(of(&element(0x88, b"")), [(true, false); 2]);
+    assert_eq!(of(&integer(0x88, 0)), [(false, false); 2]);
+    let both = [integer(0x88, 1), integer(0x55aa, 1)].concat();
+    assert_eq!(of(&both), [(true, true); 2]);
+}
+
 /// `Tracks` behind the first cluster, and a `SeekHead` that says so or lies.
 #[test]
 fn late_tracks_are_found_by_the_seek_head_alone() {

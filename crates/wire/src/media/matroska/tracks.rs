@@ -19,6 +19,8 @@ pub(super) const KIND_AUDIO: u64 = 2;
 const TRACK_ENTRY: u32 = 0xae;
 const TRACK_NUMBER: u32 = 0xd7;
 const TRACK_TYPE: u32 = 0x83;
+const FLAG_DEFAULT: u32 = 0x88;
+const FLAG_FORCED: u32 = 0x55aa;
 const CODEC_ID: u32 = 0x86;
 const CODEC_PRIVATE: u32 = 0x63a2;
 const CODEC_DELAY: u32 = 0x56aa;
@@ -70,6 +72,10 @@ pub(super) struct Entry {
     pub(super) delay_ns: u64,
     pub(super) name: Option<String>,
     pub(super) language: Option<String>,
+    /// Whether it may be played where nobody chooses.
+    pub(super) is_default: bool,
+    /// Whether its subtitles are shown though nobody asks for any.
+    pub(super) is_forced: bool,
     /// Pixels as they are shown, and as they are coded.
     pub(super) dimensions: Option<(u32, u32)>,
     pub(super) coded: Option<(u32, u32)>,
@@ -110,6 +116,7 @@ impl Entry {
 
     fn read(body: &[u8]) -> Self {
         let mut entry = Self {
+            is_default: true,
             sampling_hz: 8000.0,
             channels: 1,
             ..Self::default()
@@ -119,6 +126,9 @@ impl Entry {
             match id {
                 TRACK_NUMBER => entry.number = unsigned(body).unwrap_or(0),
                 TRACK_TYPE => entry.kind = unsigned(body).unwrap_or(0),
+                // What is empty says what it would if it was not there.
+                FLAG_DEFAULT if !body.is_empty() => entry.is_default = unsigned(body) != Some(0),
+                FLAG_FORCED => entry.is_forced = unsigned(body) == Some(1),
                 CODEC_ID => entry.codec_id = text(body, TEXT_BYTES_MAX),
                 CODEC_PRIVATE => entry.private = body.to_vec(),
                 CODEC_DELAY => entry.delay_ns = unsigned(body).unwrap_or(0),

@@ -154,9 +154,10 @@ impl Entries {
         })
     }
 
-    /// These facts, and what is told here of pictures and sound.
-    pub(super) fn facts(&self, of: &TrackFacts) -> TrackFacts {
+    /// These facts, and what is told here of pictures, sound and subtitles.
+    pub(super) fn facts(&self, of: &TrackFacts, is_forced: bool) -> TrackFacts {
         TrackFacts {
+            is_forced,
             sound: self.sound,
             coded: self.pictures.coded,
             colour: self.pictures.colour,

@@ -155,8 +155,8 @@ impl Movie {
             b"soun" => Kind::Sound,
             b"sbtl" | b"subt" | b"text" if Entries::of_text(stsd).is_some() => Kind::Text,
             other => {
-                let what = medium(other, stsd);
-                return Err((what, "neither pictures nor sound".to_owned()));
+                let reason = "neither pictures nor sound".to_owned();
+                return Err((medium(other, stsd), reason));
             }
         };
         let entries = Entries::read(stsd, kind, head.timescale);
@@ -170,7 +170,7 @@ impl Movie {
         if self.fillers.iter().any(|it| it.id == id) {
             return refused("a track before it has the same number");
         }
-        let mut facts = entries.facts(&head.facts);
+        let mut facts = entries.facts(&head.facts, is_forced(stsd));
         let edits = head.edits.map_or_else(Edits::default, |elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
@@ -400,6 +400,16 @@ fn tell_header(tkhd: &[u8], facts: &mut TrackFacts) -> Option<()> {
     let size = (fields.u32()? >> 16, fields.u32()? >> 16);
     facts.dimensions = Some(size).filter(|&(width, height)| width > 0 && height > 0);
     Some(())
+}
+
+/// Whether all samples of a track of timed text are shown though nobody asks for subtitles
+/// (QuickTime File Format, "Subtitle sample description").
+fn is_forced(stsd: &[u8]) -> bool {
+    const ALL_FORCED: u32 = 1 << 31;
+    let entry = stsd.get(8..).and_then(|entries| Boxes(entries).next());
+    let flags = entry.filter(|(name, _)| name == b"tx3g");
+    let flags = flags.and_then(|(_, entry)| Fields(entry.get(8..)?).u32());
+    flags.is_some_and(|it| it & ALL_FORCED != 0)
 }
 
 /// What fragments have if they do not say otherwise (`trex`), and the number of the track.

@@ -221,6 +221,7 @@ fn rendition(source: Samples, name: String, firsts: &[usize], is_complete: bool)
         .filter(|_| !is_video),
         language: facts.language.clone(),
         label: facts.name.clone().filter(|name| is_told(name)),
+        is_default: facts.is_default,
         timescale: track.timescale.max(1),
         is_independent: !is_video || firsts.iter().all(|&first| samples.is_sync(first)),
         rates: Rates::default(),

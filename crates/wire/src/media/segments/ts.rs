@@ -66,6 +66,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         sample_rate_hz: None,
         language: None,
         label: None,
+        is_default: false,
         timescale: TIMESCALE,
         is_independent: streams.seek_kind != SeekKind::None,
         rates: Rates::default(),

@@ -62,6 +62,12 @@ impl TextTrack {
         name.filter(|it| !it.is_empty() && !it.ends_with("Handler"))
     }
 
+    /// Whether it is shown though nobody asks for subtitles.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        self.of.facts.is_forced
+    }
+
     /// The cues that are shown in a stretch of the film: no more than [`CUES_MAX`], nor than have
     /// [`TEXT_BYTES_MAX`] of text, though the samples of a small file may be many and the same.
     /// `read` gives bytes of the file.

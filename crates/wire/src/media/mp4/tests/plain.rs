@@ -531,6 +531,36 @@ fn no_more_chapters_are_looked_up_than_there_may_be_tracks() {
 }
 
 #[test]
+fn tracks_tell_whether_they_are_enabled_and_forced() {
+    const ALL_FORCED: u32 = 0xc000_0000;
+    let disabled = Track {
+        flags: 6,
+        ..Track::sound(2, tables(3, 1, 10, 0))
+    };
+    let tracks = [
+        Track::pictures(1, tables(3, 1, 10, 0)),
+        disabled,
+        Track {
+            flags: 6,
+            ..text(3, b"tx3g", ALL_FORCED)
+        },
+        text(4, b"tx3g", 0x4000_0000),
+        // There its flags have another meaning.
+        text(5, b"text", ALL_FORCED),
+    ];
+    let index = index(&padded(&moov(&tracks, b"")));
+    let of = |of: &[std::sync::Arc<SampledTrack>]| -> Vec<_> {
+        let facts = of.iter().map(|track| &track.facts);
+        facts
+            .map(|it| (it.id, it.is_default, it.is_forced))
+            .collect()
+    };
+    assert_eq!(of(&index.sampled), [(1, true, false), (2, false, false)]);
+    let texts = [(3, false, true), (4, true, false), (5, true, false)];
+    assert_eq!(of(&index.texts), texts);
+}
+
+#[test]
 fn a_movie_box_to_the_end_of_the_file_is_read() {
     let mut moov = moov(&[Track::pictures(1, tables(3, 1, 10, 0))], b"");
     moov[..4].fill(0);
