@@ -97,10 +97,10 @@ fn text_tracks_are_webvtt() {
     let first = |text| format!("{head}\n00:00:01.000 --> 00:00:02.500\n{text}\n");
     let second = format!("{head}\n00:01:01.000 --> 00:01:04.000\ntwo\nlines\n");
     for (name, languages, expected) in [
-        ("timed.mp4", &["eng", "fra"][..], "Hello you &amp; me"),
-        ("plain.mkv", &["eng"], "Hello you &amp; me"),
-        ("webvtt.mkv", &["eng"], "Hello <i>you</i> & me"),
-        ("ass.mkv", &["eng"], "Hello &amp; &lt;b&gt;, you\ntwo"),
+        ("timed.mp4", &["en", "fr"][..], "Hello you &amp; me"),
+        ("plain.mkv", &["en"], "Hello you &amp; me"),
+        ("webvtt.mkv", &["en"], "Hello <i>you</i> & me"),
+        ("ass.mkv", &["en"], "Hello &amp; &lt;b&gt;, you\ntwo"),
     ] {
         let main = text(&site, &format!("/{name}/hls/index.m3u8"));
         let found = subtitles(&main);

@@ -10,6 +10,7 @@ mod xml;
 use std::fmt::Write;
 
 use crate::hls::{Listed, Presentation, Text};
+use crate::language::tag;
 use crate::media::Medium;
 use crate::media::segments::{Format, Rendition};
 
@@ -73,8 +74,8 @@ fn adaptation_set(
         Medium::Audio => "audio",
         Medium::Application => "application",
     };
-    let language = of.language.as_deref().filter(|it| !it.is_empty());
-    let language = language.map(|it| format!(" lang=\"{}\"", escaped(it)));
+    let language = of.language.as_deref().and_then(tag);
+    let language = language.map(|it| format!(" lang=\"{it}\""));
     let starts_with = u8::from(set.iter().all(|it| it.of.is_independent));
     let mut text = |arguments: std::fmt::Arguments<'_>| {
         out.write_fmt(arguments).expect("a string takes all");
@@ -97,8 +98,8 @@ fn adaptation_set(
 /// Subtitles, which are one file (ISO/IEC 23009-1, section 5.3.9.1).
 fn subtitles(out: &mut String, number: usize, text: &Text, query: &str) {
     let (name, version, query) = (&text.name, text.version, escaped(query));
-    let language = text.language.as_deref();
-    let language = language.map(|it| format!(" lang=\"{}\"", escaped(it)));
+    let language = text.language.as_deref().and_then(tag);
+    let language = language.map(|it| format!(" lang=\"{it}\""));
     let label = text.label.as_deref();
     let label = label.map(|it| format!("<Label>{}</Label>\n", escaped(it)));
     write!(
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(labels, ["Le \"commentaire\"<b>&"]);
         let languages = named(document.root_element(), "AdaptationSet");
         let languages = languages.iter().filter_map(|it| it.attribute("lang"));
-        assert_eq!(languages.collect::<Vec<_>>(), ["eng", "fra"]);
+        assert_eq!(languages.collect::<Vec<_>>(), ["en", "fr"]);
     }
 
     /// What the adaptation sets say of their dynamic range, and of pictures how many there are.
@@ -277,7 +278,7 @@ mod tests {
         film.texts = vec![Text {
             name: "text".to_owned(),
             version: VERSION,
-            language: Some("\"<".to_owned()),
+            language: Some("ger-AT".to_owned()),
             label: Some("a & b".to_owned()),
         }];
         film.query = "?a=b&c=d";
@@ -288,7 +289,7 @@ mod tests {
             .into_iter()
             .find(|it| it.attribute("mimeType") == Some("text/vtt"));
         let set = set.unwrap();
-        assert_eq!(set.attribute("lang"), Some("\"<"));
+        assert_eq!(set.attribute("lang"), Some("de-AT"));
         assert_eq!(named(set, "Label")[0].text(), Some("a & b"));
         let url = "../hls/text/00abcdef01234567/all.vtt?a=b&c=d";
         assert_eq!(named(set, "BaseURL")[0].text(), Some(url));

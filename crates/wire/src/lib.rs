@@ -13,6 +13,7 @@ pub mod dash;
 pub mod ftp;
 pub mod hls;
 pub mod http;
+mod language;
 pub mod live;
 pub mod media;
 pub mod name;

@@ -155,7 +155,7 @@ fn sound(
     )
     .expect("text");
     if let Some(language) = language(it.of) {
-        write!(out, ",LANGUAGE=\"{}\"", quotable(language)).expect("text");
+        write!(out, ",LANGUAGE=\"{language}\"").expect("text");
     }
     let default = if is_default { "YES" } else { "NO" };
     write!(out, ",DEFAULT={default},AUTOSELECT=YES").expect("text");

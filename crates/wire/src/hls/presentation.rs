@@ -1,8 +1,10 @@
 //! A film as players are told of it: renditions of one file, or of several.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Version;
+use crate::language::tag;
 use crate::media::segments::{Rendition, Segmented};
 use crate::media::{Medium, VideoRange};
 
@@ -143,7 +145,8 @@ impl<'a> Presentation<'a> {
 
     /// What people call each rendition; no two of a medium have the same name.
     pub(super) fn unique_name(listed: &Listed<'_>, others: &mut HashSet<String>) -> String {
-        let told = listed.of.label.as_deref().or_else(|| language(listed.of));
+        let language = language(listed.of);
+        let told = listed.of.label.as_deref().or(language.as_deref());
         unique(told.unwrap_or(&listed.name), others)
     }
 }
@@ -186,9 +189,8 @@ const fn kind(medium: Medium) -> &'static str {
 }
 
 /// A language that says something.
-pub(super) fn language(of: &Rendition) -> Option<&str> {
-    let language = of.language.as_deref();
-    language.filter(|it| !it.is_empty() && *it != "und")
+pub(super) fn language(of: &Rendition) -> Option<Cow<'_, str>> {
+    of.language.as_deref().and_then(tag)
 }
 
 /// Without what a quoted string may not have (section 4.2).

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::ops::Range;
 
-use super::presentation::{quotable, unique};
+use super::presentation::unique;
 use super::{Presentation, Text};
+use crate::language::tag;
 use crate::media::segments::SEGMENTS_MAX;
 
 /// How long a segment of subtitles lasts, but for the last. It may differ from those of pictures,
@@ -19,15 +20,16 @@ pub(super) const GROUP: &str = "text";
 pub(super) fn media(out: &mut String, film: &Presentation<'_>) {
     let mut names = HashSet::new();
     for text in &film.texts {
-        let told = text.label.as_deref().or(text.language.as_deref());
+        let language = text.language.as_deref().and_then(tag);
+        let told = text.label.as_deref().or(language.as_deref());
         let name = unique(told.unwrap_or(&text.name), &mut names);
         write!(
             out,
             "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"{GROUP}\",NAME=\"{name}\""
         )
         .expect("text");
-        if let Some(language) = &text.language {
-            write!(out, ",LANGUAGE=\"{}\"", quotable(language)).expect("text");
+        if let Some(language) = &language {
+            write!(out, ",LANGUAGE=\"{language}\"").expect("text");
         }
         let (name, query) = (&text.name, film.query);
         let rest = "DEFAULT=NO,AUTOSELECT=YES,FORCED=NO";

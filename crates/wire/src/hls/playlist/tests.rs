@@ -529,11 +529,11 @@ fn what_goes_on_has_no_end_and_begins_at_its_start() {
 fn names_are_made_fit_to_stand_between_quotes() {
     let text = main_playlist(&of(&film(40, 50)));
     assert!(
-        text.contains(",NAME=\"eng\",LANGUAGE=\"eng\",DEFAULT=YES"),
+        text.contains(",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES"),
         "{text}"
     );
     assert!(
-        text.contains(",NAME=\"Le 'commentaire'<b>&\",LANGUAGE=\"fra\",DEFAULT=NO"),
+        text.contains(",NAME=\"Le 'commentaire'<b>&\",LANGUAGE=\"fr\",DEFAULT=NO"),
         "{text}"
     );
 }
