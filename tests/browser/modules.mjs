@@ -80,9 +80,31 @@ test("multivariant playlists are read", () => {
     }]);
     assert.equal(sounds[0].name, "x, y='z");
     assert.equal(sounds[0].isDefault, true);
+    assert.equal(sounds[0].codec, undefined);
     assert.equal(subtitles[0].uri, "s.m3u8");
   }
+  const coded = multivariant(MAIN.replace("DEFAULT=YES", 'DEFAULT=YES,X-CODECS="ac-3"'));
+  assert.equal(coded.sounds[0].codec, "ac-3");
   assert.equal(multivariant("#EXTM3U\n#EXTINF:1,\na.ts\n").variants.length, 0);
+});
+
+// Of a browser that lacks AC-3.
+test("of a group of several codecs those are offered that are decoded", async () => {
+  globalThis.window = globalThis;
+  globalThis.MediaSource = { isTypeSupported: (type) => !type.includes("ac-3") };
+  const { Player, playable } = await load("media_source.js");
+  const media = (codec, rest) =>
+    `#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="a",NAME="${codec}",X-CODECS="${codec}",URI="${codec}"${rest}\n`;
+  const variant = (codecs) => `#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS="avc1,${codecs}",AUDIO="a"\nv\n`;
+  const both = media("ac-3", ",DEFAULT=YES") + media("mp4a", "") + variant("ac-3,mp4a") + variant("ac-3");
+  const main = multivariant(`#EXTM3U\n${both}`);
+  const player = new Player({}, main, "http://h/index.m3u8", () => {});
+  assert.deepEqual(player.variants.map((it) => it.codecs), ["avc1,ac-3,mp4a"]);
+  assert.deepEqual(player.sounds.map((it) => it.name), ["mp4a"]);
+  assert.equal(player.sound, player.sounds[0]);
+  assert.equal(player.soundType(player.sound), 'audio/mp4; codecs="mp4a"');
+  const deaf = multivariant(`#EXTM3U\n${media("ac-3", "") + variant("ac-3")}`);
+  assert.equal(playable(deaf).length, 0);
 });
 
 test("media playlists are read, and times found in them", () => {

@@ -9,13 +9,16 @@ mod xml;
 
 use std::fmt::Write;
 
-use crate::hls::{Listed, Presentation, Text};
+use crate::hls::{Listed, Presentation, Sound, Text, sounds};
 use crate::language::tag;
 use crate::media::Medium;
 use crate::media::segments::{Format, Rendition};
 
 pub(crate) use self::representation::{Representation, Row, Template};
 pub(crate) use self::xml::{duration, escaped, transfer};
+
+/// What the roles of tracks are of (section 5.8.5.5).
+const ROLES: &str = "urn:mpeg:dash:role:2011";
 
 /// The manifest of a film; `None` if it cannot have one: DASH players take no transport streams,
 /// and what is not known to its end has no duration.
@@ -51,8 +54,10 @@ pub fn manifest(film: &Presentation<'_>) -> Option<String> {
             None => sets.push(vec![rendition]),
         }
     }
+    let sounds = sounds(film);
     for (number, set) in (1..).zip(&sets) {
-        adaptation_set(&mut out, number, set, (is_aligned, film.query));
+        let role = set.first().and_then(|it| role(&sounds, it));
+        adaptation_set(&mut out, (number, role), set, (is_aligned, film.query));
     }
     for (number, text) in (sets.len() + 1..).zip(&film.texts) {
         subtitles(&mut out, number, text, film.query);
@@ -61,10 +66,21 @@ pub fn manifest(film: &Presentation<'_>) -> Option<String> {
     Some(out)
 }
 
+/// What a track of sound is for (section 5.8.5.5): to be heard where nobody chooses, or instead.
+fn role(sounds: &[Sound<'_>], track: &Listed<'_>) -> Option<&'static str> {
+    let has = |it: &&Sound<'_>| it.tracks.iter().any(|it| it.name == track.name);
+    let sound = sounds.iter().find(has)?;
+    Some(if sound.is_default {
+        "main"
+    } else {
+        "alternate"
+    })
+}
+
 /// Renditions that a player may change between; there is at least one.
 fn adaptation_set(
     out: &mut String,
-    number: usize,
+    (number, role): (usize, Option<&str>),
     set: &[&Listed<'_>],
     (is_aligned, query): (bool, &str),
 ) {
@@ -89,6 +105,11 @@ fn adaptation_set(
     if let Some(label) = &of.label {
         text(format_args!("<Label>{}</Label>\n", escaped(label)));
     }
+    if let Some(role) = role {
+        text(format_args!(
+            "<Role schemeIdUri=\"{ROLES}\" value=\"{role}\"/>\n"
+        ));
+    }
     for listed in set {
         representation(out, listed, query);
     }
@@ -105,7 +126,7 @@ fn subtitles(out: &mut String, number: usize, text: &Text, query: &str) {
     write!(
         out,
         "<AdaptationSet id=\"{number}\" contentType=\"text\" mimeType=\"text/vtt\"{}>\n\
-         <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"subtitle\"/>\n{}\
+         {}<Role schemeIdUri=\"{ROLES}\" value=\"subtitle\"/>\n\
          <Representation id=\"{name}\" bandwidth=\"1000\">\n\
          <BaseURL>../hls/{name}/{version}/all.vtt{query}</BaseURL>\n\
          </Representation>\n</AdaptationSet>\n",
@@ -169,7 +190,7 @@ mod tests {
     use crate::hls::Version;
     use crate::media::VideoRange;
     use crate::media::segments::Segmented;
-    use crate::media::segments::testing::film;
+    use crate::media::segments::testing::{film, sounds};
 
     const VERSION: Version = Version(0x00ab_cdef_0123_4567);
 
@@ -293,6 +314,23 @@ mod tests {
         assert_eq!(named(set, "Label")[0].text(), Some("a & b"));
         let url = "../hls/text/00abcdef01234567/all.vtt?a=b&c=d";
         assert_eq!(named(set, "BaseURL")[0].text(), Some(url));
+    }
+
+    #[test]
+    fn roles_tell_what_is_played_where_nobody_chooses() {
+        let film = sounds(&[("mp4a.40.2", "eng", ""), ("*ac-3", "fra", "")]);
+        let film = of(&film);
+        let text = manifest(&film).unwrap();
+        let document = Document::parse(&text).unwrap();
+        let sets = named(document.root_element(), "AdaptationSet");
+        let role = |set: Node<'_, '_>| {
+            let role = named(set, "Role").first().copied()?;
+            role.attribute("value").map(str::to_owned)
+        };
+        let roles: Vec<_> = sets.into_iter().map(role).collect();
+        let roles: Vec<_> = roles.iter().map(Option::as_deref).collect();
+        let expected = [None, Some("alternate"), Some("main")];
+        assert_eq!(roles, expected);
     }
 
     #[test]

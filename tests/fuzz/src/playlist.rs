@@ -22,6 +22,7 @@ pub(crate) fn assert_manifest(text: &str) -> usize {
 /// If it is none.
 pub(crate) fn assert_playlist(text: &str) -> u64 {
     assert!(text.starts_with("#EXTM3U\n") && text.ends_with('\n'));
+    assert_groups(text);
     let (mut target_s, mut lasts_us, mut is_url_next) = (0, 0, false);
     let mut part_target_us = 0;
     for line in text.lines() {
@@ -55,6 +56,82 @@ pub(crate) fn assert_playlist(text: &str) -> u64 {
     }
     assert!(!is_url_next, "what is told last has no URL");
     lasts_us
+}
+
+/// A rendition of a group: what is the same of it in every group of its type.
+type Member<'a> = [Option<&'a str>; 6];
+
+/// What holds of groups of renditions (section 4.4.6.1.1): all of a type have the same members, no
+/// two of which have one name and no two are the default; what languages are called is what tags of
+/// BCP 47 are; and what variants name is there.
+///
+/// # Panics
+///
+/// If it does not hold.
+fn assert_groups(text: &str) {
+    let mut groups: Vec<((&str, &str), Vec<Member<'_>>)> = Vec::new();
+    for line in text.lines().filter(|it| it.starts_with("#EXT-X-MEDIA:")) {
+        let [kind, id, name] = ["TYPE", "GROUP-ID", "NAME"].map(|name| attribute(line, name));
+        let (kind, id) = (kind.expect("a type"), id.expect("a group"));
+        let told = [
+            "LANGUAGE",
+            "DEFAULT",
+            "AUTOSELECT",
+            "FORCED",
+            "CHARACTERISTICS",
+        ];
+        let [language, default, autoselect, forced, more] = told.map(|it| attribute(line, it));
+        assert!(name.is_some_and(|it| it.len() > 2), "{line}");
+        assert!(language.is_none_or(is_tag), "{line}");
+        assert!(default != Some("YES") || autoselect != Some("NO"), "{line}");
+        let member = [name, language, default, autoselect, forced, more];
+        match groups.iter_mut().find(|it| it.0 == (kind, id)) {
+            Some((_, members)) => members.push(member),
+            None => groups.push(((kind, id), vec![member])),
+        }
+    }
+    for ((kind, _), members) in &groups {
+        let first = groups.iter().find(|it| it.0.0 == *kind);
+        assert_eq!(first.map(|it| &it.1), Some(members), "{text}");
+        let names: std::collections::HashSet<_> = members.iter().map(|it| it[0]).collect();
+        let defaults = members.iter().filter(|it| it[2] == Some("YES")).count();
+        assert!(names.len() == members.len() && defaults <= 1, "{text}");
+    }
+    for line in text
+        .lines()
+        .filter(|it| it.starts_with("#EXT-X-STREAM-INF:"))
+    {
+        for kind in ["AUDIO", "SUBTITLES"] {
+            let id = attribute(line, kind);
+            let is_there = |id| groups.iter().any(|it| it.0 == (kind, id));
+            assert!(id.is_none_or(is_there), "{line}: {text}");
+        }
+    }
+}
+
+/// Whether a quoted string has a tag of BCP 47 (RFC 5646, section 2.1), as far as letters tell.
+fn is_tag(quoted: &str) -> bool {
+    let tag = quoted.trim_matches('"');
+    let is_part =
+        |it: &str| (1..=8).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_alphanumeric());
+    tag.split('-').all(is_part)
+}
+
+/// What an attribute of a tag is, with its quotes if it has any (section 4.2).
+fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let (_, mut rest) = line.split_once(':')?;
+    while let Some((found, after)) = rest.split_once('=') {
+        let end = match after.strip_prefix('"') {
+            Some(inside) => inside.find('"').map(|at| at + 2),
+            None => after.find(','),
+        };
+        let (value, more) = after.split_at(end.unwrap_or(after.len()));
+        if found == name {
+            return Some(value);
+        }
+        rest = more.strip_prefix(',').unwrap_or(more);
+    }
+    None
 }
 
 /// Seconds with a fraction, in us.

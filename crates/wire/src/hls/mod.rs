@@ -25,9 +25,11 @@ pub mod live;
 mod playlist;
 mod presentation;
 mod route;
+mod sounds;
 mod texts;
 
 pub use playlist::{main_playlist, media_playlist, picture_playlist};
 pub use presentation::{Listed, Presentation, Text, is_of_several};
 pub use route::{Resource, Version, parse};
+pub(crate) use sounds::{Sound, sounds};
 pub use texts::{TEXT_SEGMENT_MS, text_playlist, text_stretch_ms};

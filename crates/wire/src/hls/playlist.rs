@@ -2,22 +2,14 @@
 
 use std::fmt::Write;
 
-use std::collections::HashSet;
-
-use super::presentation::{language, quotable};
+use super::presentation::quotable;
+use super::sounds::{Group, Sound, codec, groups, sounds};
 use super::{Listed, Presentation, texts};
 use crate::media::segments::{Format, Rates, Rendition};
 use crate::media::{Medium, VideoRange};
 
 /// The version that playlists of pictures need at the least, which have an EXT-X-MAP (section 8).
 const PICTURES_VERSION: u8 = 6;
-
-/// Renditions of sound with one codec, which players may change between.
-struct Group<'a> {
-    id: String,
-    codec: &'a str,
-    renditions: Vec<&'a Listed<'a>>,
-}
 
 /// The playlist that names a film's others; of a transport stream without pictures that can be
 /// shown alone, which is one rendition, the playlist of that.
@@ -89,32 +81,34 @@ fn multivariant(film: &Presentation<'_>) -> String {
         );
     }
     let query = film.query;
-    let groups = groups(film);
+    let sounds = sounds(film);
+    let groups = groups(&sounds);
     let has_pictures = film.pictures().next().is_some();
-    let sounds: usize = groups.iter().map(|it| it.renditions.len()).sum();
-    let is_named = has_pictures || sounds > 1;
-    let mut names = HashSet::new();
+    let tracks: usize = sounds.iter().map(|it| it.tracks.len()).sum();
+    let is_named = has_pictures || tracks > 1;
     for group in groups.iter().filter(|_| is_named) {
-        for rendition in &group.renditions {
-            let is_first = names.is_empty();
-            let name = Presentation::unique_name(rendition, &mut names);
-            sound(&mut out, (group, query), rendition, &name, is_first);
+        for (of, track) in sounds.iter().zip(&group.tracks) {
+            sound(&mut out, (group, query), of, track);
         }
     }
     texts::media(&mut out, film);
     let has_high = film.video_ranges().any(VideoRange::is_high);
     let of_all = (query, !film.texts.is_empty(), has_high);
+    let default = sounds.iter().position(|it| it.is_default).unwrap_or(0);
     for pictures in film.pictures() {
         match &groups[..] {
             [] => variant(&mut out, pictures, None, of_all),
             groups => groups
                 .iter()
-                .for_each(|it| variant(&mut out, pictures, Some(it), of_all)),
+                .for_each(|it| variants(&mut out, pictures, (it, default), of_all)),
         }
     }
     for group in groups.iter().filter(|_| !has_pictures) {
-        let with = is_named.then_some(group);
-        variant(&mut out, group.renditions[0], with, of_all);
+        match group.tracks.get(default) {
+            Some(track) if is_named => variants(&mut out, track, (group, default), of_all),
+            Some(track) => variant(&mut out, track, None, of_all),
+            None => {}
+        }
     }
     for pictures in film.pictures() {
         picture_variant(&mut out, pictures, (query, has_high));
@@ -122,58 +116,53 @@ fn multivariant(film: &Presentation<'_>) -> String {
     out
 }
 
-fn groups<'a>(film: &'a Presentation<'a>) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    let sounds = film.renditions.iter();
-    for rendition in sounds.filter(|it| it.of.medium == Medium::Audio) {
-        let codec = rendition.of.codec.as_deref().unwrap_or_default();
-        let known = groups.iter_mut().find(|it| it.codec == codec);
-        match known {
-            Some(group) => group.renditions.push(rendition),
-            None => groups.push(Group {
-                id: format!("audio{}", groups.len() + 1),
-                codec,
-                renditions: vec![rendition],
-            }),
-        }
-    }
-    groups
-}
-
-/// EXT-X-MEDIA (section 4.4.6.1).
-fn sound(
-    out: &mut String,
-    (group, query): (&Group<'_>, &str),
-    it: &Listed<'_>,
-    name: &str,
-    is_default: bool,
-) {
-    let id = &group.id;
+/// EXT-X-MEDIA (section 4.4.6.1) of a track of a group.
+fn sound(out: &mut String, (group, query): (&Group<'_>, &str), of: &Sound<'_>, it: &Listed<'_>) {
+    let (id, name) = (&group.id, &of.name);
     write!(
         out,
         "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{id}\",NAME=\"{name}\""
     )
     .expect("text");
-    if let Some(language) = language(it.of) {
+    if let Some(language) = &of.language {
         write!(out, ",LANGUAGE=\"{language}\"").expect("text");
     }
-    let default = if is_default { "YES" } else { "NO" };
+    let default = if of.is_default { "YES" } else { "NO" };
     write!(out, ",DEFAULT={default},AUTOSELECT=YES").expect("text");
     if let Some(channels) = it.of.channels {
         write!(out, ",CHANNELS=\"{channels}\"").expect("text");
     }
+    // For the page alone: no attribute tells how one of a group is coded.
+    if group.codecs.len() > 1 {
+        write!(out, ",X-CODECS=\"{}\"", quotable(codec(it))).expect("text");
+    }
     line(out, format_args!(",URI=\"{}/index.m3u8{query}\"", it.name));
 }
 
-/// EXT-X-STREAM-INF (section 4.4.6.2).
+/// The variants of pictures with a group of sound, or of sound alone. Players leave out a variant
+/// that tells of a codec which they lack; where the group has several, they may take one that tells
+/// of that alone which is heard where nobody chooses.
+fn variants(
+    out: &mut String,
+    listed: &Listed<'_>,
+    (group, default): (&Group<'_>, usize),
+    of_all: (&str, bool, bool),
+) {
+    variant(out, listed, Some((group, &group.codecs)), of_all);
+    if let (Some(track), 2..) = (group.tracks.get(default), group.codecs.len()) {
+        variant(out, listed, Some((group, &[codec(track)])), of_all);
+    }
+}
+
+/// EXT-X-STREAM-INF (section 4.4.6.2), with a group of sound and what is told of its codecs.
 fn variant(
     out: &mut String,
     listed: &Listed<'_>,
-    with: Option<&Group<'_>>,
+    with: Option<(&Group<'_>, &[&str])>,
     (query, has_texts, has_high): (&str, bool, bool),
 ) {
     let of = listed.of;
-    let sounds = with.map_or(&[][..], |group| &group.renditions);
+    let sounds = with.map_or(&[][..], |(group, _)| &group.tracks);
     let others = sounds.iter().filter(|it| it.name != listed.name);
     // Of several that may be played with it, the one that takes most.
     let most = others
@@ -188,9 +177,10 @@ fn variant(
         "#EXT-X-STREAM-INF:BANDWIDTH={peak_bps},AVERAGE-BANDWIDTH={mean_bps}"
     )
     .expect("text");
-    let codecs = [of.codec.as_deref(), with.map(|it| it.codec)];
-    let mut codecs: Vec<_> = codecs.into_iter().flatten().collect();
-    codecs.dedup();
+    let own = of.codec.as_deref();
+    let mut codecs: Vec<_> = own.into_iter().collect();
+    let others = with.map_or(&[][..], |(_, codecs)| codecs).iter();
+    codecs.extend(others.filter(|it| own != Some(**it)));
     if !codecs.is_empty() {
         write!(out, ",CODECS=\"{}\"", quotable(&codecs.join(","))).expect("text");
     }
@@ -198,7 +188,7 @@ fn variant(
     if let Some(rate) = of.frame_rate {
         write!(out, ",FRAME-RATE={rate:.3}").expect("text");
     }
-    if let Some(group) = with {
+    if let Some((group, _)) = with {
         write!(out, ",AUDIO=\"{}\"", group.id).expect("text");
     }
     if has_texts {

@@ -1,10 +1,8 @@
 //! A film as players are told of it: renditions of one file, or of several.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Version;
-use crate::language::tag;
 use crate::media::segments::{Rendition, Segmented};
 use crate::media::{Medium, VideoRange};
 
@@ -142,13 +140,6 @@ impl<'a> Presentation<'a> {
         };
         pictures.filter(|it| !is_aligned(it.of)).collect()
     }
-
-    /// What people call each rendition; no two of a medium have the same name.
-    pub(super) fn unique_name(listed: &Listed<'_>, others: &mut HashSet<String>) -> String {
-        let language = language(listed.of);
-        let told = listed.of.label.as_deref().or(language.as_deref());
-        unique(told.unwrap_or(&listed.name), others)
-    }
 }
 
 /// That name, or one like it that none of the others has.
@@ -188,9 +179,9 @@ const fn kind(medium: Medium) -> &'static str {
     }
 }
 
-/// A language that says something.
-pub(super) fn language(of: &Rendition) -> Option<Cow<'_, str>> {
-    of.language.as_deref().and_then(tag)
+/// A name that shows something: those of files may be of spaces, or of what steers a terminal.
+pub(super) fn shown(name: Option<&str>) -> Option<&str> {
+    name.filter(|it| !quotable(it).trim().is_empty())
 }
 
 /// Without what a quoted string may not have (section 4.2).

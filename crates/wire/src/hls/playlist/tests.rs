@@ -65,6 +65,25 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     found.map(|it| it.1)
 }
 
+/// What all members of a group have that is the same in others.
+type Member<'a> = [Option<&'a str>; 4];
+
+/// Of each group of sound its members.
+fn members(text: &str) -> Vec<(&str, Vec<Member<'_>>)> {
+    let mut groups: Vec<(&str, Vec<Member<'_>>)> = Vec::new();
+    let media = of_tag(text, "#EXT-X-MEDIA:").into_iter();
+    for line in media.filter(|it| attribute(it, "TYPE") == Some("AUDIO")) {
+        let id = attribute(line, "GROUP-ID").unwrap_or_default();
+        let member = ["NAME", "LANGUAGE", "DEFAULT", "AUTOSELECT"];
+        let member = member.map(|name| attribute(line, name));
+        match groups.iter_mut().find(|it| it.0 == id) {
+            Some((_, of)) => of.push(member),
+            None => groups.push((id, vec![member])),
+        }
+    }
+    groups
+}
+
 fn durations(text: &str) -> Vec<f64> {
     let lines = lines(text).filter_map(|line| line.strip_prefix("#EXTINF:"));
     lines
@@ -212,7 +231,7 @@ const MEDIA: [Rule; 9] = [
 ];
 
 /// What holds for multivariant playlists.
-const MULTIVARIANT: [Rule; 10] = [
+const MULTIVARIANT: [Rule; 11] = [
     (
         "4.1",
         "it has no tag of a media playlist",
@@ -312,21 +331,28 @@ const MULTIVARIANT: [Rule; 10] = [
         "4.4.6.1.1",
         "names of a group differ, and one is the default",
         |text| {
-            let media = of_tag(text, "#EXT-X-MEDIA:");
-            let mut names: Vec<_> = media
-                .iter()
-                .filter_map(|it| attribute(it, "NAME"))
-                .collect();
-            let all = names.len();
-            names.sort_unstable();
-            names.dedup();
-            let defaults = media
-                .iter()
-                .filter(|it| attribute(it, "DEFAULT") == Some("YES"))
-                .count();
-            names.len() == all && defaults == usize::from(all > 0)
+            members(text).iter().all(|(_, of)| {
+                let mut names: Vec<_> = of.iter().map(|it| it[0]).collect();
+                names.sort_unstable();
+                names.dedup();
+                let defaults = of.iter().filter(|it| it[2] == Some("YES")).count();
+                names.len() == of.len() && defaults == 1
+            })
         },
         |text| text.replace("DEFAULT=NO", "DEFAULT=YES"),
+    ),
+    (
+        "4.4.6.1.1",
+        "groups have the same members",
+        |text| {
+            let all = members(text);
+            all.iter()
+                .all(|(_, of)| Some(of) == all.first().map(|it| &it.1))
+        },
+        |text| {
+            let more = "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio9\",NAME=\"en\",DEFAULT=YES\n";
+            format!("{text}{more}")
+        },
     ),
     (
         "4.2",

@@ -94,6 +94,31 @@ pub(crate) fn film(seconds: usize, distance: usize) -> Segmented {
     Segmented::new(&index(vec![pictures, first, second]), true, |_| None).unwrap()
 }
 
+/// Tracks of sound, each with its codec, its language and its name; `*` in front of a codec has
+/// it be the default.
+pub(crate) type Sounds<'a> = &'a [(&'a str, &'a str, &'a str)];
+
+/// A film of pictures and these tracks of sound; of pictures alone if there are none.
+pub(crate) fn sounds(of: Sounds<'_>) -> Segmented {
+    let frames: Vec<Told> = vec![(1024, 0, 300, true); 10 * 48_000 / 1024];
+    let tracks = of.iter().map(|&(codec, language, name)| {
+        let mut track = sound(&frames, |at| at as u64 * 1000);
+        let known = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
+        track.facts.language = known(language);
+        track.facts.name = known(name);
+        track.facts.is_default = codec.starts_with('*');
+        track
+    });
+    let mut tracks: Vec<_> = tracks.collect();
+    tracks.push(pictures(&[(2000, 0, 9000, true); 5], |_| 0));
+    let mut film = Segmented::new(&index(tracks), true, |_| None).unwrap();
+    let renditions = film.renditions.iter_mut().skip(1);
+    for (rendition, (codec, ..)) in renditions.zip(of) {
+        rendition.codec = Some(codec.trim_start_matches('*').to_owned());
+    }
+    film
+}
+
 /// A film of pictures that last so many ticks.
 pub(crate) fn stills(timescale: u32, lasts: &[u32]) -> Segmented {
     let told: Vec<Told> = lasts.iter().map(|&lasts| (lasts, 0, 9000, true)).collect();

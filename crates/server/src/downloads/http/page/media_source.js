@@ -10,11 +10,20 @@ const CHANGE_AT = 2;
 // Sound may begin so much later than what is shown without anybody waiting for it.
 const LATE = 0.2;
 
-// The variants of a multivariant playlist that this browser decodes.
+const decodes = (codecs, kind = "video") => "MediaSource" in window &&
+  MediaSource.isTypeSupported(`${kind}/mp4; codecs="${codecs}"`);
+
+// What is not told of a sound's codec is that of its variant.
+const isHeard = (it) => !it.codec || decodes(it.codec, "audio");
+
+// The variants of a multivariant playlist that this browser decodes; of a group of sounds that are
+// coded in several ways one of them is enough.
 export function playable(main) {
-  const decodes = (it) => "MediaSource" in window &&
-    MediaSource.isTypeSupported(`video/mp4; codecs="${it.codecs}"`);
-  return main.variants.filter(decodes);
+  return main.variants.filter((it) => {
+    const sounds = main.sounds.filter((sound) => sound.codec && sound.group === it.group);
+    return sounds.length === 0 ? decodes(it.codecs) :
+      decodes(it.codecs.split(",")[0]) && sounds.some(isHeard);
+  });
 }
 
 export class Player {
@@ -23,9 +32,12 @@ export class Player {
   constructor(film, main, url, fails, again) {
     Object.assign(this, { film, url, fails, again });
     const all = playable(main);
-    // Variants differ in pictures or in how sound is coded; of the latter one is enough.
-    this.variants = all.filter((it) => it.group === all[0].group);
-    this.sounds = main.sounds.filter((it) => it.group === this.variants[0].group);
+    // Variants differ in pictures, in how sound is coded, or in what is told of it; of the latter
+    // one is enough.
+    const alike = all.filter((it) => it.group === all[0].group);
+    this.variants = alike.filter((it, at) =>
+      alike.findIndex((other) => other.uri === it.uri) === at);
+    this.sounds = main.sounds.filter((it) => it.group === all[0].group && isHeard(it));
     this.sound = this.sounds.find((it) => it.isDefault) ?? this.sounds[0];
     this.isAutomatic = true;
     this.now = first(this.variants.map((it) => it.rate));
@@ -69,8 +81,7 @@ export class Player {
     this.tracks = [this.pictures];
     const loads = [this.pictures.load(this.of(variant), type)];
     if (this.sound && isVideo && !this.isSilent) {
-      const codec = variant.codecs.split(",")[1];
-      const soundType = `audio/mp4; codecs="${codec}"`;
+      const soundType = this.soundType(this.sound);
       this.soundTrack = new Track(source, soundType);
       this.tracks.push(this.soundTrack);
       loads.push(this.soundTrack.load(this.of(this.sound), soundType));
@@ -85,6 +96,11 @@ export class Player {
   type(variant) {
     const kind = variant.resolution ? "video" : "audio";
     return `${kind}/mp4; codecs="${variant.codecs.split(",")[0]}"`;
+  }
+
+  soundType(sound) {
+    const codec = sound.codec ?? this.variants[this.now].codecs.split(",")[1];
+    return `audio/mp4; codecs="${codec}"`;
   }
 
   // Fetches in turn, for as long as the page is there.
@@ -147,7 +163,7 @@ export class Player {
 
   async setSound(sound) {
     this.sound = sound;
-    await this.soundTrack?.load(this.of(sound), this.soundTrack.type, 0);
+    await this.soundTrack?.load(this.of(sound), this.soundType(sound), 0);
   }
 
   end() {
