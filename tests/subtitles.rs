@@ -158,6 +158,7 @@ fn files_beside_a_film_are_its_subtitles() {
         )
         .unwrap();
         fs::write(root.join("film.de.srt"), vec![b'a'; (2 << 20) + 1]).unwrap();
+        fs::write(root.join("film.en.forced.srt"), SRT).unwrap();
         fs::write(root.join("other.en.srt"), SRT).unwrap();
     });
     let main = text(&site, "/film.mp4/hls/index.m3u8");
@@ -165,11 +166,13 @@ fn files_beside_a_film_are_its_subtitles() {
         .lines()
         .filter(|it| it.contains("TYPE=SUBTITLES"))
         .collect();
-    assert_eq!(media.len(), 2, "{main}");
-    assert!(media[0].contains("NAME=\"en\",LANGUAGE=\"en\""), "{main}");
-    assert!(media[1].contains("NAME=\"text-2\",DEFAULT"), "{main}");
-    let playlist = text(&site, "/film.mp4/hls/text/index.m3u8");
-    let path = format!("/film.mp4/hls/text/{}", uris(&playlist)[0]);
+    assert_eq!(media.len(), 3, "{main}");
+    let forced = "NAME=\"en (forced)\",LANGUAGE=\"en\",DEFAULT=NO,AUTOSELECT=YES,FORCED=YES";
+    assert!(media[0].contains(forced), "{main}");
+    assert!(media[1].contains("NAME=\"en\",LANGUAGE=\"en\""), "{main}");
+    assert!(media[2].contains("NAME=\"text-3\",DEFAULT"), "{main}");
+    let playlist = text(&site, "/film.mp4/hls/text-2/index.m3u8");
+    let path = format!("/film.mp4/hls/text-2/{}", uris(&playlist)[0]);
     assert!(text(&site, &path).ends_with("\nHello <i>you</i> &amp; me\n"));
     let answer = site.get(&path, "");
     assert_eq!(
@@ -186,8 +189,8 @@ fn files_beside_a_film_are_its_subtitles() {
     fs::write(site.path("film.en.srt"), SRT.replace("Hello", "Goodbye")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1500));
     assert_eq!(site.get(&path, "").status, 404);
-    let playlist = text(&site, "/film.mp4/hls/text/index.m3u8");
-    let path = format!("/film.mp4/hls/text/{}", uris(&playlist)[0]);
+    let playlist = text(&site, "/film.mp4/hls/text-2/index.m3u8");
+    let path = format!("/film.mp4/hls/text-2/{}", uris(&playlist)[0]);
     assert!(text(&site, &path).contains("Goodbye"));
 }
 

@@ -121,12 +121,16 @@ fn subtitles(out: &mut String, number: usize, text: &Text, query: &str) {
     let (name, version, query) = (&text.name, text.version, escaped(query));
     let language = text.language.as_deref().and_then(tag);
     let language = language.map(|it| format!(" lang=\"{it}\""));
+    let role = match text.is_forced {
+        true => "forced-subtitle",
+        false => "subtitle",
+    };
     let label = text.label.as_deref();
     let label = label.map(|it| format!("<Label>{}</Label>\n", escaped(it)));
     write!(
         out,
         "<AdaptationSet id=\"{number}\" contentType=\"text\" mimeType=\"text/vtt\"{}>\n\
-         {}<Role schemeIdUri=\"{ROLES}\" value=\"subtitle\"/>\n\
+         {}<Role schemeIdUri=\"{ROLES}\" value=\"{role}\"/>\n\
          <Representation id=\"{name}\" bandwidth=\"1000\">\n\
          <BaseURL>../hls/{name}/{version}/all.vtt{query}</BaseURL>\n\
          </Representation>\n</AdaptationSet>\n",
@@ -301,6 +305,7 @@ mod tests {
             version: VERSION,
             language: Some("ger-AT".to_owned()),
             label: Some("a & b".to_owned()),
+            is_forced: false,
         }];
         film.query = "?a=b&c=d";
         let text = manifest(&film).unwrap();
@@ -319,7 +324,15 @@ mod tests {
     #[test]
     fn roles_tell_what_is_played_where_nobody_chooses() {
         let film = sounds(&[("mp4a.40.2", "eng", ""), ("*ac-3", "fra", "")]);
-        let film = of(&film);
+        let mut film = of(&film);
+        let text = |is_forced| Text {
+            name: "text".to_owned(),
+            version: VERSION,
+            language: None,
+            label: None,
+            is_forced,
+        };
+        film.texts = vec![text(false), text(true)];
         let text = manifest(&film).unwrap();
         let document = Document::parse(&text).unwrap();
         let sets = named(document.root_element(), "AdaptationSet");
@@ -329,7 +342,8 @@ mod tests {
         };
         let roles: Vec<_> = sets.into_iter().map(role).collect();
         let roles: Vec<_> = roles.iter().map(Option::as_deref).collect();
-        let expected = [None, Some("alternate"), Some("main")];
+        let texts = [Some("subtitle"), Some("forced-subtitle")];
+        let expected = [None, Some("alternate"), Some("main"), texts[0], texts[1]];
         assert_eq!(roles, expected);
     }
 

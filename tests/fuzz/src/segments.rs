@@ -246,6 +246,7 @@ fn texts(index: &Index, film: &[u8], random: &mut Random) -> Vec<Text> {
             version: Version(1),
             language: track.language().map(str::to_owned),
             label: track.label().map(str::to_owned),
+            is_forced: track.is_forced(),
         }
     });
     texts.collect()

@@ -35,6 +35,8 @@ pub struct Text {
     pub language: Option<String>,
     /// Its name for people, if it has one.
     pub label: Option<String>,
+    /// Whether it is shown though nobody asks for subtitles.
+    pub is_forced: bool,
 }
 
 /// A rendition under the name that it has in URLs.

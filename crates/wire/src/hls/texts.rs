@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::ops::Range;
 
-use super::presentation::unique;
+use super::presentation::{shown, unique};
 use super::{Presentation, Text};
 use crate::language::tag;
 use crate::media::segments::SEGMENTS_MAX;
@@ -21,8 +21,7 @@ pub(super) fn media(out: &mut String, film: &Presentation<'_>) {
     let mut names = HashSet::new();
     for text in &film.texts {
         let language = text.language.as_deref().and_then(tag);
-        let told = text.label.as_deref().or(language.as_deref());
-        let name = unique(told.unwrap_or(&text.name), &mut names);
+        let name = unique(&called(text, language.as_deref()), &mut names);
         write!(
             out,
             "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"{GROUP}\",NAME=\"{name}\""
@@ -32,8 +31,19 @@ pub(super) fn media(out: &mut String, film: &Presentation<'_>) {
             write!(out, ",LANGUAGE=\"{language}\"").expect("text");
         }
         let (name, query) = (&text.name, film.query);
-        let rest = "DEFAULT=NO,AUTOSELECT=YES,FORCED=NO";
+        let forced = if text.is_forced { "YES" } else { "NO" };
+        let rest = format!("DEFAULT=NO,AUTOSELECT=YES,FORCED={forced}");
         writeln!(out, ",{rest},URI=\"{name}/index.m3u8{query}\"").expect("text");
+    }
+}
+
+/// What people call subtitles: those that are forced may be beside others of their language.
+fn called(text: &Text, language: Option<&str>) -> String {
+    let label = shown(text.label.as_deref());
+    let told = label.or(language).unwrap_or(&text.name);
+    match text.is_forced && label.is_none() {
+        true => format!("{told} (forced)"),
+        false => told.to_owned(),
     }
 }
 
@@ -81,6 +91,7 @@ mod tests {
             version: Version(7),
             language: Some("en".to_owned()),
             label: label.map(str::to_owned),
+            is_forced: false,
         };
         film.texts = vec![text(1, None), text(2, Some("a\"b")), text(3, None)];
         let main = main_playlist(&film);
@@ -117,6 +128,25 @@ mod tests {
         assert_eq!(playlist, expected);
     }
 
+    #[test]
+    fn forced_subtitles_are_told_as_such() {
+        let film = film(10, 50);
+        let mut film = Presentation::new(&[(&film, Version(1))], "");
+        let text = |language: &str, label: Option<&str>| Text {
+            name: "text".to_owned(),
+            version: Version(7),
+            language: Some(language.to_owned()),
+            label: label.map(str::to_owned),
+            is_forced: true,
+        };
+        film.texts = vec![text("ger", None), text("und", Some("Signs"))];
+        let main = main_playlist(&film);
+        let rest = "DEFAULT=NO,AUTOSELECT=YES,FORCED=YES,URI=";
+        let first = format!(",NAME=\"de (forced)\",LANGUAGE=\"de\",{rest}");
+        let second = format!(",NAME=\"Signs\",{rest}");
+        assert!(main.contains(&first) && main.contains(&second), "{main}");
+    }
+
     /// Of a file of a few bytes whose one picture lasts for 49 days.
     #[test]
     fn a_playlist_has_no_more_segments_than_others_may_have() {
@@ -128,6 +158,7 @@ mod tests {
             version: Version(7),
             language: None,
             label: None,
+            is_forced: false,
         };
         let playlist = text_playlist(&film, &text);
         assert_eq!(playlist.matches("#EXTINF:60.000,\n").count(), SEGMENTS_MAX);

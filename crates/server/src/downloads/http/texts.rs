@@ -1,8 +1,9 @@
 //! Subtitles of films: text tracks in them, and files beside them, as WebVTT.
 //!
 //! Beside `film.mp4` these are `film.vtt` and `film.en.srt`, with what stands between as their
-//! language. They are read when somebody asks for them, on a thread that may wait for a disk, and
-//! nothing of them is kept. Whoever may play the film may have them by it.
+//! language, and `film.en.forced.srt`, which is shown though nobody asks for any. They are read
+//! when somebody asks for them, on a thread that may wait for a disk, and nothing of them is kept.
+//! Whoever may play the film may have them by it.
 
 use std::io;
 use std::ops::Range;
@@ -44,12 +45,12 @@ impl Texts {
         for media in parts {
             let texts = media.index().texts().into_iter().map(|track| {
                 let known = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
-                let language = track.language().and_then(known);
                 let text = Text {
                     name: String::new(),
                     version: media.version(),
-                    language: language.filter(|it| it != "und"),
+                    language: track.language().and_then(known),
                     label: track.label().and_then(known),
+                    is_forced: track.is_forced(),
                 };
                 (text, Source::Track(Arc::clone(media), track))
             });
@@ -135,7 +136,7 @@ async fn beside(site: &Site, name: &str) -> Vec<(Text, Source)> {
     };
     let mut found = Vec::new();
     for entry in entries.iter().filter(|it| !it.is_folder) {
-        let Some(language) = language(&entry.name, stem(film)) else {
+        let Some((language, is_forced)) = told(&entry.name, stem(film)) else {
             continue;
         };
         let path = match folder {
@@ -155,6 +156,7 @@ async fn beside(site: &Site, name: &str) -> Vec<(Text, Source)> {
                 version: version_of(file.identity),
                 language: language.map(str::to_owned),
                 label: None,
+                is_forced,
             };
             found.push((text, Source::File(path)));
         }
@@ -176,24 +178,31 @@ fn stem(film: &str) -> &str {
 }
 
 /// Whether `file` has subtitles of the film that is called `stem`; and in which language, if its
-/// name says that.
-fn language<'a>(file: &'a str, stem: &str) -> Option<Option<&'a str>> {
+/// name says that, and whether they are forced.
+fn told<'a>(file: &'a str, stem: &str) -> Option<(Option<&'a str>, bool)> {
     let rest = file.strip_prefix(stem)?.strip_prefix('.')?;
     let is_text = |it: &str| {
         ["vtt", "srt", "ass", "ssa"]
             .iter()
             .any(|known| it.eq_ignore_ascii_case(known))
     };
-    match rest.rsplit_once('.') {
-        None => is_text(rest).then_some(None),
-        Some((language, ending)) => {
-            let is_one = language.len() <= LANGUAGE_BYTES_MAX
-                && language
-                    .bytes()
-                    .all(|it| it.is_ascii_alphanumeric() || it == b'-');
-            (is_text(ending) && is_one && !language.is_empty()).then_some(Some(language))
-        }
-    }
+    let is_language = |it: &str| {
+        (1..=LANGUAGE_BYTES_MAX).contains(&it.len())
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+    };
+    let is_forced = |it: &str| it.eq_ignore_ascii_case("forced");
+    let (between, ending) = rest.rsplit_once('.').unwrap_or(("", rest));
+    let told = match between.split_once('.') {
+        None if rest == ending => (None, false),
+        None if is_forced(between) => (None, true),
+        None => (Some(between), false),
+        Some((one, other)) if is_forced(other) => (Some(one), true),
+        Some((one, other)) if is_forced(one) => (Some(other), true),
+        Some(_) => return None,
+    };
+    (is_text(ending) && told.0.is_none_or(is_language)).then_some(told)
 }
 
 #[cfg(test)]
@@ -205,11 +214,17 @@ mod tests {
         assert_eq!(stem("a.b.mp4"), "a.b");
         assert_eq!((stem("a.film"), stem("a.film.json")), ("a", "a"));
         for (file, expected) in [
-            ("film.vtt", Some(None)),
-            ("film.SRT", Some(None)),
-            ("film.fr.ass", Some(Some("fr"))),
-            ("film.en.srt", Some(Some("en"))),
-            ("film.pt-BR.vtt", Some(Some("pt-BR"))),
+            ("film.vtt", Some((None, false))),
+            ("film.SRT", Some((None, false))),
+            ("film.fr.ass", Some((Some("fr"), false))),
+            ("film.en.srt", Some((Some("en"), false))),
+            ("film.pt-BR.vtt", Some((Some("pt-BR"), false))),
+            ("film.forced.srt", Some((None, true))),
+            ("film.en.forced.srt", Some((Some("en"), true))),
+            ("film.Forced.pt-BR.vtt", Some((Some("pt-BR"), true))),
+            ("film.en.forced.old.srt", None),
+            ("film.forced..srt", None),
+            ("film..forced.srt", None),
             ("film.a b.srt", None),
             ("film..srt", None),
             ("film.en.old.srt", None),
@@ -217,7 +232,7 @@ mod tests {
             ("film.txt", None),
             ("film", None),
         ] {
-            assert_eq!(language(file, "film"), expected, "{file}");
+            assert_eq!(told(file, "film"), expected, "{file}");
         }
     }
 }
