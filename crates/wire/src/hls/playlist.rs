@@ -232,9 +232,8 @@ fn shape(out: &mut String, of: &Rendition, has_high: bool) {
 
 fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> String {
     let query = film.query;
-    let ends = rendition.times().map(|(start, lasts)| start + lasts);
-    let lasts_us = between(ends, rendition.timescale);
-    let longest_us = lasts_us.iter().max().copied().unwrap_or(0);
+    let lasts_us = lasts_us(rendition);
+    let longest_us = longest_us(film).max(lasts_us.iter().max().copied().unwrap_or(0));
     let protocol = version_of(rendition.format());
     let mut out = head(protocol, longest_us, film.is_complete);
     if rendition.is_independent {
@@ -259,6 +258,21 @@ fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> S
     }
     end(&mut out, film.is_complete);
     out
+}
+
+/// How long each segment lasts, in us.
+fn lasts_us(of: &Rendition) -> Vec<u64> {
+    between(of.times().map(|(start, lasts)| start + lasts), of.timescale)
+}
+
+/// How long the longest segment of a film lasts, whichever rendition has it: the target duration
+/// of all is one (RFC 8216, section 6.2.4).
+fn longest_us(film: &Presentation<'_>) -> u64 {
+    let longest = film
+        .renditions
+        .iter()
+        .filter_map(|it| lasts_us(it.of).into_iter().max());
+    longest.max().unwrap_or(0)
 }
 
 /// The version of the protocol that playlists of such segments need (section 8).

@@ -3,7 +3,7 @@
 use super::*;
 use crate::hls::Version;
 use crate::media::segments::Segmented;
-use crate::media::segments::testing::{film, stills};
+use crate::media::segments::testing::{self, film, stills};
 use crate::media::ts::synth;
 use crate::media::{ScanOptions, Scanner};
 
@@ -510,6 +510,25 @@ fn durations_add_up_to_that_of_the_film() {
         let frame = 1024.0 / 48_000.0;
         assert!((601.0..601.0 + frame).contains(&(sum + 1e-6)), "{sum}");
     }
+}
+
+/// Where sound begins late, its first segment is longer than those of pictures.
+#[test]
+fn all_renditions_of_a_film_have_one_target() {
+    let film = testing::late_sound();
+    let longest = |text: &str| durations(text).into_iter().fold(0.0, f64::max).round();
+    let texts = film
+        .renditions
+        .iter()
+        .map(|it| media_playlist(&of(&film), &listed(it)));
+    let texts: Vec<_> = texts.collect();
+    assert_eq!(
+        (longest(&texts[0]), longest(&texts[1])),
+        (6.0, 7.0),
+        "{texts:?}"
+    );
+    let is_7 = |text: &String| text.contains("#EXT-X-TARGETDURATION:7\n");
+    assert!(texts.iter().all(is_7), "{texts:?}");
 }
 
 /// The second picture lasts 1,499,999.7 us, and ends 1,500,000 us behind the first, both rounded.

@@ -119,6 +119,15 @@ pub(crate) fn sounds(of: Sounds<'_>) -> Segmented {
     film
 }
 
+/// A film of twelve seconds, the first frame of whose sound lasts for seven.
+pub(crate) fn late_sound() -> Segmented {
+    let mut told = vec![(48_000 * 7, 0, 300, true)];
+    told.resize(200, (1024, 0, 300, true));
+    let pictures = pictures(&[(2000, 0, 9000, true); 6], |_| 0);
+    let tracks = vec![pictures, sound(&told, |_| 0)];
+    Segmented::new(&index(tracks), true, |_| None).unwrap()
+}
+
 /// A film of pictures that last so many ticks.
 pub(crate) fn stills(timescale: u32, lasts: &[u32]) -> Segmented {
     let told: Vec<Told> = lasts.iter().map(|&lasts| (lasts, 0, 9000, true)).collect();
