@@ -390,6 +390,7 @@ fn to_the_wire() -> Vec<Limit> {
         clock::RATE_MAX as rate, "a stream's rate";
         clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
         clock::GROWN_POINTS_MAX as count, "points of a recording's clock";
+        clock::BREAKS_MAX as count, "changes of a film's time base that are told";
         clock::CLOCK_RATIO_MAX as count, "a clock differs from its streams by";
         clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";

@@ -11,6 +11,9 @@ use crate::media::{Medium, VideoRange};
 /// The version that playlists of pictures need at the least, which have an EXT-X-MAP (section 8).
 const PICTURES_VERSION: u8 = 6;
 
+/// In front of what has another time base than what is before it (section 4.4.4.3).
+const DISCONTINUITY: &str = "#EXT-X-DISCONTINUITY\n";
+
 /// The playlist that names a film's others; of a transport stream without pictures that can be
 /// shown alone, which is one rendition, the playlist of that.
 #[must_use]
@@ -50,8 +53,14 @@ pub fn picture_playlist(film: &Presentation<'_>, rendition: &Listed<'_>) -> Opti
         None => format!("{version}/init.mp4{query}\""),
     };
     line(&mut out, format_args!("#EXT-X-MAP:URI=\"{map}"));
+    let mut passed = 0;
     for (picture, lasts_us) in pictures.iter().zip(lasts_us) {
         let (number, lasts) = (picture.number, seconds(lasts_us));
+        let segment = picture.part.map_or(0, |part| part.segment);
+        let before = rendition.breaks().partition_point(|it| *it <= segment);
+        // As many as segments have: players match playlists by how many there were.
+        out += &DISCONTINUITY.repeat(before.saturating_sub(passed));
+        passed = before;
         line(&mut out, format_args!("#EXTINF:{lasts},"));
         match picture.part {
             Some(part) => line(
@@ -251,6 +260,9 @@ fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> S
     };
     for (number, lasts_us) in (1_u64..).zip(lasts_us) {
         let lasts = seconds(lasts_us);
+        if rendition.breaks().binary_search(&number).is_ok() {
+            out += DISCONTINUITY;
+        }
         line(
             &mut out,
             format_args!("#EXTINF:{lasts},\n{folder}/{number}.{ending}{query}"),

@@ -219,6 +219,18 @@ impl Rendition {
         self.listed
     }
 
+    /// The numbers of the segments, from 1 on and in order, in front of which the time base of what
+    /// they carry changes: decoders are told that times jump there (RFC 8216, section 4.3.2.3).
+    /// Only transport streams have some, [`BREAKS_MAX`](super::ts::clock::BREAKS_MAX) at the most;
+    /// of those beyond nothing is known.
+    #[must_use]
+    pub fn breaks(&self) -> &[u64] {
+        match &self.source {
+            Source::Samples(_) => &[],
+            Source::Packets(packets) => packets.breaks(),
+        }
+    }
+
     /// Of each segment when it begins and how long it lasts, in ticks. The first begins at 0 or
     /// later.
     pub fn times(&self) -> impl Iterator<Item = (i64, i64)> + '_ {

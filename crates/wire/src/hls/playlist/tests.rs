@@ -4,6 +4,7 @@ use super::*;
 use crate::hls::Version;
 use crate::media::segments::Segmented;
 use crate::media::segments::testing::{self, film, stills};
+use crate::media::ts::clock::PCR_HZ;
 use crate::media::ts::synth;
 use crate::media::{ScanOptions, Scanner};
 
@@ -611,4 +612,36 @@ fn playlists_of_100_hours_are_below_3_mib() {
         each * crate::media::segments::SEGMENTS_MAX < 3 << 20,
         "{each}"
     );
+}
+
+#[test]
+fn a_change_of_the_time_base_is_told_in_front_of_what_follows() {
+    let pictures = || synth::pictures(&[(10, 2000); 10], 27_000);
+    let mut evening = pictures();
+    synth::shift_clock(&mut evening, |_| 3600 * PCR_HZ);
+    let mut scanner = Scanner::new(ScanOptions::default());
+    scanner.push(&evening).unwrap();
+    scanner.push(&pictures()).unwrap();
+    let film = Segmented::new(&scanner.finish().unwrap(), true, |_| None).unwrap();
+    let of = of(&film);
+    let rendition = &film.renditions[0];
+    let [number] = rendition.breaks() else {
+        panic!("{:?}", rendition.breaks());
+    };
+    let text = media_playlist(&of, &listed(rendition));
+    check("media", &text, &MEDIA);
+    let of_pictures = picture_playlist(&of, &listed(rendition)).unwrap();
+    for text in [text, of_pictures] {
+        let (before, after) = text.split_once("#EXT-X-DISCONTINUITY\n#EXTINF:").unwrap();
+        let is_first = |line: &str| line.ends_with(&format!("/{number}.ts"));
+        assert!(!before.lines().any(is_first), "{text}");
+        assert!(
+            after
+                .lines()
+                .find(|it| it.contains(".ts"))
+                .is_some_and(is_first),
+            "{text}"
+        );
+        assert!(!after.contains("DISCONTINUITY"), "{text}");
+    }
 }

@@ -10,6 +10,7 @@ use crate::media::Scanner;
 use crate::media::codec::config::CodecConfig;
 use crate::media::colour::Colour;
 use crate::media::sampled::{SampledIndex, SampledTrack};
+use crate::media::ts::clock::{PCR_HZ, PCR_WRAP};
 use crate::media::ts::synth;
 
 /// What is told of each sample: when it is decoded and shown, in ns from the start of the file, how
@@ -527,4 +528,149 @@ fn streams_without_tables_have_no_segments() {
     // Its first two packets are its tables.
     let bare = &stream()[2 * TS_BYTES..];
     assert_eq!(ts(bare, true).unwrap_err(), SegmentsError::NoProgram);
+}
+
+const PACKET_BYTES: u64 = TS_BYTES as u64;
+
+/// An hour later by all of its clocks.
+fn an_hour_later(mut stream: Vec<u8>) -> Vec<u8> {
+    synth::shift_clock(&mut stream, |_| 3600 * PCR_HZ);
+    stream
+}
+
+/// Of each segment the packets of the file.
+fn packets_of(rendition: &Rendition) -> Vec<Range<u64>> {
+    let all = (1..=rendition.segments() as u64).map(|it| rendition.segment(it).unwrap());
+    let range = |it: Segment| match &it.pieces[..] {
+        [piece] => piece.start / PACKET_BYTES..piece.end / PACKET_BYTES,
+        pieces => panic!("{pieces:?}"),
+    };
+    all.map(range).collect()
+}
+
+/// The packets at which segments begin that have another time base than those before.
+fn changes_of(rendition: &Rendition) -> Vec<u64> {
+    let packets = packets_of(rendition);
+    let place = |number: &u64| packets[usize::try_from(*number).unwrap() - 1].start;
+    rendition.breaks().iter().map(place).collect()
+}
+
+#[test]
+fn a_segment_begins_where_the_time_base_changes() {
+    // Twenty seconds each: tables, and pictures of ten packets.
+    let pictures = || synth::pictures(&[(10, 2000); 10], 27_000);
+    let file = [
+        an_hour_later(pictures()),
+        pictures(),
+        an_hour_later(pictures()),
+    ]
+    .concat();
+    let (film, _) = ts(&file, true).unwrap();
+    let rendition = &film.renditions[0];
+    let packets = packets_of(rendition);
+    assert_eq!(
+        changes_of(rendition),
+        [102, 204],
+        "the tables of what follows"
+    );
+    assert!(rendition.is_independent);
+    assert!(packets.windows(2).all(|pair| pair[0].end == pair[1].start));
+    for number in 1..=packets.len() as u64 {
+        let (_, index) = ts(&sent(&rendition.segment(number).unwrap(), &file), true).unwrap();
+        let of = index.as_ts().unwrap();
+        assert!(of.clock.breaks().is_empty(), "{number}");
+    }
+    // The first picture of each is listed, however near to the one before.
+    let pictures = rendition.pictures();
+    for first in rendition.breaks() {
+        assert!(pictures.iter().any(|it| it.part.unwrap().segment == *first));
+    }
+    let (plain, _) = ts(&synth::pictures(&[(10, 2000); 10], 27_000), true).unwrap();
+    assert!(plain.renditions[0].breaks().is_empty());
+}
+
+#[test]
+fn where_no_decoder_can_start_the_time_base_changes_all_the_same() {
+    let mut file = synth::constant_rate(2000, 7 * PCR_HZ, 270_000);
+    synth::shift_clock(&mut file, |packet| u64::from(packet > 545) * 3600 * PCR_HZ);
+    let (film, _) = ts(&file, true).unwrap();
+    let rendition = &film.renditions[0];
+    assert_eq!(changes_of(rendition), [552], "its first reference");
+    assert!(!rendition.is_independent);
+}
+
+/// Over the wrapping of its clocks as anywhere.
+#[test]
+fn a_wrap_is_no_change_of_the_time_base() {
+    let mut file = stream();
+    synth::shift_clock(&mut file, |_| PCR_WRAP - 20 * PCR_HZ);
+    let (film, _) = ts(&file, true).unwrap();
+    assert!(film.renditions[0].breaks().is_empty());
+    assert_eq!(
+        packets_of(&film.renditions[0]),
+        packets_of(&ts(&stream(), true).unwrap().0.renditions[0])
+    );
+}
+
+#[test]
+fn a_file_that_grows_keeps_its_segments_over_a_break() {
+    let pictures = || synth::pictures(&[(10, 2000); 10], 27_000);
+    let file = [an_hour_later(pictures()), pictures()].concat();
+    let (whole, _) = ts(&file, true).unwrap();
+    let whole = &whole.renditions[0];
+    let all = packets_of(whole);
+    let mut scanner = Scanner::default();
+    let mut told = 0;
+    for packet in file.chunks(TS_BYTES) {
+        scanner.push(packet).unwrap();
+        let Ok(index) = scanner.settled() else {
+            continue;
+        };
+        let Ok(film) = Segmented::new(&index, false, |_| None) else {
+            continue;
+        };
+        let rendition = &film.renditions[0];
+        let packets = packets_of(rendition);
+        assert_eq!(packets, all[..packets.len()]);
+        let is_listed = |it: &&u64| **it <= packets.len() as u64;
+        let breaks = rendition.breaks().iter().filter(is_listed);
+        assert!(breaks.eq(whole.breaks().iter().filter(is_listed)));
+        assert!(packets.len() >= told);
+        told = packets.len();
+    }
+    assert!(told as u64 > whole.breaks()[0], "{told}");
+}
+
+/// Two that ffmpeg made, the later one first.
+#[test]
+fn films_behind_one_another_have_a_break_between_them() {
+    let made = |offset: &str| {
+        let pictures = "-v error -f lavfi -i testsrc2=size=160x90:rate=25 -f lavfi \
+                        -i sine=sample_rate=48000 -t 8 -c:v libx264 -preset ultrafast -bf 2 -g 50 \
+                        -pix_fmt yuv420p -c:a aac -ac 2";
+        let mut ffmpeg = std::process::Command::new("ffmpeg");
+        ffmpeg.arg("-nostdin").args(pictures.split_whitespace());
+        ffmpeg.args(["-output_ts_offset", offset, "-f", "mpegts", "-"]);
+        let made = ffmpeg.output().expect("it is installed");
+        assert!(
+            made.status.success(),
+            "{:?}",
+            String::from_utf8(made.stderr)
+        );
+        made.stdout
+    };
+    let (evening, morning) = (made("3600"), made("0"));
+    let file = [&evening[..], &morning].concat();
+    let (film, _) = ts(&file, true).unwrap();
+    let rendition = &film.renditions[0];
+    let [begins] = changes_of(rendition)[..] else {
+        panic!("{:?}", rendition.breaks());
+    };
+    // ffmpeg writes a table of services in front of the others.
+    let between = (evening.len() / TS_BYTES) as u64;
+    assert!(
+        (between..between + 2).contains(&begins),
+        "{begins}, not {between}"
+    );
+    assert!(rendition.is_independent);
 }

@@ -15,7 +15,7 @@ use crate::media::track::Medium;
 use crate::media::ts::picture;
 use crate::media::ts::psi::{Kind, PAT_PID, Program, in_packets};
 use crate::media::ts::report::SeekKind;
-use crate::media::ts::{self, TS_PACKET_BYTES};
+use crate::media::ts::{self, SeekPoint, TS_PACKET_BYTES};
 
 /// Times here are in ns.
 const TIMESCALE: u32 = 1_000_000_000;
@@ -28,6 +28,8 @@ pub(super) struct Packets {
     tables: Arc<[u8]>,
     /// Whether no other bytes lie between packets.
     is_plain: bool,
+    /// The numbers of the segments whose times do not go on with those before.
+    breaks: Arc<[u64]>,
 }
 
 /// Cuts a transport stream.
@@ -48,7 +50,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         in_packets(program.pmt_pid, &program.map),
     ];
     let tables: Arc<[u8]> = tables.concat().into();
-    let starts = starts(of);
+    let (starts, breaks) = starts(of, is_whole);
     if !is_plain && packets(&starts, of).any(|it| it > SEGMENT_SAMPLES_MAX as u64) {
         return Err(SegmentsError::Stride);
     }
@@ -68,7 +70,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         label: None,
         is_default: false,
         timescale: TIMESCALE,
-        is_independent: streams.seek_kind != SeekKind::None,
+        is_independent: streams.seek_kind != SeekKind::None && are_seek_points(&starts, of),
         rates: Rates::default(),
         starts,
         end_ticks,
@@ -77,6 +79,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
             index: index.clone(),
             tables: Arc::clone(&tables),
             is_plain,
+            breaks: breaks.into(),
         }),
     };
     if listed == 0 {
@@ -92,21 +95,59 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
     })
 }
 
-fn starts(index: &ts::Index) -> Vec<Start> {
+/// Where segments begin, and the numbers of those, from 1 on, at which the time base changes.
+fn starts(index: &ts::Index, is_whole: bool) -> (Vec<Start>, Vec<u64>) {
     let mut cutter = Cutter::new(target_ns(index.duration_ns()).max(TARGET_NS));
-    let mut starts: Vec<Start> = Vec::new();
-    for point in index.seek_points() {
-        let ticks = i64::try_from(point.time_ns).unwrap_or(i64::MAX);
+    let (mut starts, mut breaks): (Vec<Start>, Vec<u64>) = (Vec::new(), Vec::new());
+    let points = index.seek_points().iter().map(|it| (*it, false));
+    let changes = changes(index, is_whole).map(|it| (it, true));
+    let mut places: Vec<_> = points.chain(changes).collect();
+    places.sort_by_key(|(it, is_change)| (it.ts_packet, !is_change));
+    for (place, is_change) in places {
+        let ticks = i64::try_from(place.time_ns).unwrap_or(i64::MAX);
         let is_first = starts.is_empty();
-        let is_later = starts.last().is_none_or(|it| it.first < point.ts_packet);
-        if is_first || is_later && cutter.cuts(point.time_ns) {
+        let is_later = starts.last().is_none_or(|it| it.first < place.ts_packet);
+        if is_change {
+            cutter.is_cut(place.time_ns);
+            breaks.push(starts.len() as u64 + 1);
+        }
+        if is_first || is_later && (is_change || cutter.cuts(place.time_ns)) {
             starts.push(Start {
-                first: point.ts_packet,
+                first: place.ts_packet,
                 ticks,
             });
         }
     }
-    starts
+    (starts, breaks)
+}
+
+/// Where the time base changes. References tell between which two of them; if a decoder can start
+/// between these, it is there: what was put behind something else begins so, with its tables.
+fn changes(index: &ts::Index, is_whole: bool) -> impl Iterator<Item = SeekPoint> + '_ {
+    let points = index.seek_points();
+    // Of what grows, more points may become known than there are up to its end.
+    let known = match is_whole {
+        true => index.ts_packets(),
+        false => points.last().map_or(0, |it| it.ts_packet),
+    };
+    let breaks = index.clock.breaks().iter();
+    breaks.filter(move |it| it.packet < known).map(|it| {
+        let before = points.partition_point(|point| point.ts_packet <= it.packet);
+        let near = points[..before].last();
+        near.copied()
+            .filter(|point| point.ts_packet > it.after)
+            .unwrap_or_else(|| SeekPoint {
+                ts_packet: it.packet,
+                time_ns: index.due_ns(it.packet),
+            })
+    })
+}
+
+/// Whether a decoder can start at each of these.
+fn are_seek_points(starts: &[Start], index: &ts::Index) -> bool {
+    let points = index.seek_points();
+    let is_one = |start: &Start| points.binary_search_by_key(&start.first, |it| it.ts_packet);
+    starts.iter().all(|start| is_one(start).is_ok())
 }
 
 /// Of each segment the bytes, and how long it lasts in ns.
@@ -131,6 +172,16 @@ impl Packets {
         Some(index.ts_packets())
     }
 
+    /// The numbers of the segments that begin behind a break, in order.
+    pub(super) fn breaks(&self) -> &[u64] {
+        &self.breaks
+    }
+
+    /// The number of the time base that a segment's times are of, from 0 on.
+    fn base_of(&self, segment: u64) -> usize {
+        self.breaks.partition_point(|first| *first <= segment)
+    }
+
     /// Bytes of the tables in front of each segment.
     pub(super) fn init_bytes(&self) -> u64 {
         self.tables.len() as u64
@@ -147,9 +198,16 @@ impl Packets {
         let points = index.seek_points.iter().zip(&index.pictures);
         for (number, (point, picture)) in (1..).zip(points) {
             let part = self.picture_part(rendition, point.ts_packet, picture);
-            let Some(part) = part.filter(|_| found.is_empty() || cutter.cuts(point.time_ns)) else {
-                continue;
-            };
+            let Some(part) = part else { continue };
+            match found.last() {
+                None => {}
+                // The first behind a break is there however near it is.
+                Some((_, _, last)) if self.base_of(last.segment) != self.base_of(part.segment) => {
+                    cutter.is_cut(point.time_ns);
+                }
+                Some(_) if cutter.cuts(point.time_ns) => {}
+                Some(_) => continue,
+            }
             let ticks = i64::try_from(point.time_ns).unwrap_or(i64::MAX);
             found.push((number, ticks, part));
         }

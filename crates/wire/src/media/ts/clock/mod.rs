@@ -3,12 +3,15 @@
 //! Media time starts at 0 with packet 0 and never goes back, whatever the file's own clock does.
 //! The points come from that clock (`pcr`); here they are looked up, in both directions.
 
+mod breaks;
 mod pcr;
 mod saved;
 mod times;
 
 use serde::{Deserialize, Serialize};
 
+pub use breaks::BREAKS_MAX;
+pub(crate) use breaks::Break;
 pub(crate) use pcr::ClockBuilder;
 pub use pcr::{PCR_HZ, PCR_INTERVAL_TICKS_MAX, PCR_JUMP_TICKS_MAX, PCR_WRAP, PcrQuality, RATE_MAX};
 use saved::SavedClock;
@@ -34,6 +37,8 @@ pub const GROWN_POINTS_MAX: usize = 16 * CLOCK_POINTS_MAX;
 #[serde(into = "SavedClock", try_from = "SavedClock")]
 pub(crate) struct Clock {
     points: Vec<Point>,
+    /// Where the time base of what it was learned from changes, in order.
+    breaks: Vec<Break>,
 }
 
 /// Media time at the start of a packet.
@@ -62,6 +67,7 @@ impl Clock {
                     time_ns: end_ns,
                 },
             ],
+            breaks: Vec::new(),
         }
     }
 
@@ -81,6 +87,11 @@ impl Clock {
         {
             end.time_ns = end_ns.max(before.time_ns);
         }
+    }
+
+    /// Where the time base changes, in order.
+    pub(crate) fn breaks(&self) -> &[Break] {
+        &self.breaks
     }
 
     /// The packet after the last that it knows.
@@ -115,7 +126,8 @@ impl Clock {
             let mut i = 0..;
             points.retain(|_| i.next().is_some_and(|i| i % 2 == 0 || i == last));
         }
-        Self { points }
+        let breaks = breaks::continuing(&old.breaks, &self.breaks, end.packet);
+        Self { points, breaks }
     }
 
     /// Media time at the start of `packet`, in ns.
@@ -219,7 +231,10 @@ mod tests {
                 time_ns: time_ms * MS,
             };
             let points = (0..).zip(times_ms).map(point).collect();
-            let mut clock = Clock { points };
+            let mut clock = Clock {
+                points,
+                breaks: Vec::new(),
+            };
             clock.set_end(end_ms * MS);
             clock.points.last().unwrap().time_ns / MS
         };
@@ -256,6 +271,7 @@ mod tests {
     #[test]
     fn points_of_a_day_stay_and_then_every_other_one() {
         let of = |points: usize| Clock {
+            breaks: Vec::new(),
             points: (0..points as u64)
                 .map(|i| Point {
                     packet: i,
@@ -283,5 +299,103 @@ mod tests {
         );
         assert_eq!(clock.time_ns(1_000_000_007), 376_000_002_632_000);
         assert_eq!(clock.time_ns(u64::MAX), 376_000_002_632_000);
+    }
+
+    /// References every 20 packets, a millisecond each: of each piece how many, where it begins,
+    /// and whether that is flagged.
+    fn clock_of(pieces: &[(u64, u64, bool)]) -> Clock {
+        let mut builder = ClockBuilder::default();
+        let mut packet = 0;
+        for (references, ticks, flagged) in pieces {
+            for number in 0..*references {
+                let ticks = ticks + number * 20 * PCR_HZ / 1000;
+                builder.observe(packet, ticks, *flagged && number == 0);
+                packet += 20;
+            }
+        }
+        builder.finish(packet).0.expect("a usable clock")
+    }
+
+    const HOUR: u64 = 3600 * PCR_HZ;
+
+    #[test]
+    fn a_new_time_base_is_a_break_at_its_first_reference() {
+        let told = |ticks, flagged| {
+            let clock = clock_of(&[(50, HOUR, false), (50, ticks, flagged)]);
+            let breaks = clock.breaks().iter();
+            breaks.map(|it| (it.after, it.packet)).collect::<Vec<_>>()
+        };
+        let (here, none) = (vec![(980, 1000)], Vec::new());
+        let last = HOUR + 980 * PCR_HZ / 1000;
+        assert_eq!(told(0, false), here, "back");
+        assert_eq!(told(2 * HOUR, false), here, "on");
+        assert_eq!(told(last + PCR_JUMP_TICKS_MAX + 1, false), here);
+        assert_eq!(told(last + PCR_JUMP_TICKS_MAX, false), none, "may be time");
+        assert_eq!(told(last + PCR_JUMP_TICKS_MAX, true), here, "is told");
+        assert_eq!(told(last - PCR_INTERVAL_TICKS_MAX, false), none, "as none");
+        assert_eq!(told(last - PCR_INTERVAL_TICKS_MAX - 1, false), here);
+    }
+
+    #[test]
+    fn a_wrap_or_wrong_references_are_no_break() {
+        let none = |pieces: &[_]| assert!(clock_of(pieces).breaks().is_empty());
+        none(&[(100, PCR_WRAP - PCR_HZ, false)]);
+        let after = |ms: u64| HOUR + ms * PCR_HZ / 1000;
+        none(&[(50, HOUR, false), (1, 7, false), (50, after(1020), false)]);
+        none(&[(1, 7, false), (50, HOUR, false)]);
+        // But two of another are a time base, and so is what comes behind.
+        let two = clock_of(&[(50, HOUR, false), (2, 7, false), (50, after(1040), false)]);
+        assert_eq!(two.breaks().len(), 2);
+    }
+
+    #[test]
+    fn breaks_are_saved_and_stay_when_more_is_read() {
+        let pieces = [(50, HOUR, false), (50, 0, false), (50, 2 * HOUR, false)];
+        let whole = clock_of(&pieces);
+        let saved = Clock::try_from(SavedClock::from(whole.clone())).unwrap();
+        assert_eq!((saved.breaks(), whole.breaks().len()), (whole.breaks(), 2));
+        let early = clock_of(&pieces[..2]);
+        let packets = |it: &Clock| it.breaks().iter().map(|it| it.packet).collect::<Vec<_>>();
+        assert_eq!(packets(&whole.clone().continuing(&early)), [1000, 2000]);
+        // From other points, too.
+        let mut other = early.clone();
+        other.points.insert(
+            1,
+            Point {
+                packet: 1,
+                time_ns: 1,
+            },
+        );
+        assert_eq!(packets(&whole.clone().continuing(&other)), [1000, 2000]);
+        for spoil in [
+            |it: &mut Vec<Break>| it.reverse(),
+            |it: &mut Vec<Break>| it[0].after = it[0].packet,
+            |it: &mut Vec<Break>| it[1].after = it[0].packet - 1,
+            |it: &mut Vec<Break>| {
+                let many = 0..=BREAKS_MAX as u64;
+                *it = many
+                    .map(|at| Break {
+                        after: 2 * at,
+                        packet: 2 * at + 1,
+                    })
+                    .collect();
+            },
+        ] {
+            let mut broken = whole.clone();
+            spoil(&mut broken.breaks);
+            assert!(Clock::try_from(SavedClock::from(broken)).is_err());
+        }
+    }
+
+    #[test]
+    fn the_first_breaks_are_remembered() {
+        let bases = |count: usize| {
+            let piece = |number: u64| (3, number % 2 * HOUR, false);
+            let pieces: Vec<_> = (0..count as u64).map(piece).collect();
+            clock_of(&pieces).breaks().to_vec()
+        };
+        let most = bases(BREAKS_MAX + 1);
+        assert_eq!(most.len(), BREAKS_MAX);
+        assert_eq!(bases(BREAKS_MAX + 2), most);
     }
 }

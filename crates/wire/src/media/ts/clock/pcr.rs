@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::breaks::{BREAKS_MAX, Break};
 use super::{CLOCK_POINTS_MAX, Clock, Point, scale};
 
 /// PCR ticks a second.
@@ -59,6 +60,9 @@ pub(crate) struct ClockBuilder {
     /// The first packet of the newest time base that has points.
     base_first: u64,
     base: Option<Base>,
+    /// The last PCR of the newest time base that has points and is over.
+    believed: Option<Pcr>,
+    breaks: Vec<Break>,
     thinnings: u32,
     sums: Sums,
 }
@@ -66,7 +70,11 @@ pub(crate) struct ClockBuilder {
 /// One unbroken time base.
 #[derive(Clone, Debug)]
 struct Base {
-    first: u64,
+    first: Pcr,
+    /// The last PCR of the base before it stands there, and by how much at the most this one may
+    /// have stepped to go on with that.
+    after: u64,
+    step_ticks_max: u64,
     latest: Pcr,
     /// The PCR before `latest`, if there is one in this base.
     before: Option<Pcr>,
@@ -103,12 +111,16 @@ impl ClockBuilder {
         };
         self.sums.quality.count += 1;
         let Some(base) = &mut self.base else {
-            self.base = Some(Base::new(pcr));
+            self.base = Some(Base::new(pcr, 0, PCR_JUMP_TICKS_MAX));
             return;
         };
         let step = pcr.since(base.latest);
-        if step > PCR_JUMP_TICKS_MAX || flagged && step > PCR_INTERVAL_TICKS_MAX {
-            self.break_base(pcr);
+        let step_ticks_max = match flagged {
+            true => PCR_INTERVAL_TICKS_MAX,
+            false => PCR_JUMP_TICKS_MAX,
+        };
+        if step > step_ticks_max {
+            self.break_base(pcr, step_ticks_max);
             return;
         }
         self.sums.observe(base, pcr, step);
@@ -121,7 +133,7 @@ impl ClockBuilder {
             return;
         }
         if scale(packet - kept_packet, 188 * 8 * PCR_HZ, ticks_since) > RATE_MAX {
-            self.break_base(pcr);
+            self.break_base(pcr, PCR_JUMP_TICKS_MAX);
             return;
         }
         self.keep();
@@ -150,6 +162,7 @@ impl ClockBuilder {
         (
             Some(Clock {
                 points: self.points,
+                breaks: self.breaks,
             }),
             quality,
         )
@@ -158,7 +171,8 @@ impl ClockBuilder {
     /// Makes a point of the base's latest PCR.
     fn keep(&mut self) {
         let Some(base) = &self.base else { return };
-        let (first, packet, elapsed_ticks) = (base.first, base.latest.packet, base.elapsed_ticks);
+        let (packet, elapsed_ticks) = (base.latest.packet, base.elapsed_ticks);
+        let first = base.first.packet;
         let elapsed_ns = ns(elapsed_ticks);
         let start_ns = base.start_ns.unwrap_or_else(|| {
             if self.points.is_empty() {
@@ -168,6 +182,9 @@ impl ClockBuilder {
             }
         });
         if base.start_ns.is_none() {
+            let change = self.believed.and_then(|before| base.change_from(before));
+            self.breaks
+                .extend(change.filter(|_| self.breaks.len() < BREAKS_MAX));
             if self.points.is_empty() && first > 0 {
                 self.push(Point {
                     packet: 0,
@@ -191,9 +208,13 @@ impl ClockBuilder {
     }
 
     /// Starts a new time base. One of a single PCR leaves no trace: it says nothing about the rate.
-    fn break_base(&mut self, pcr: Pcr) {
+    fn break_base(&mut self, pcr: Pcr, step_ticks_max: u64) {
         self.sums.quality.discontinuities += 1;
-        self.base = Some(Base::new(pcr));
+        let Some(base) = &mut self.base else { return };
+        if base.start_ns.is_some() {
+            self.believed = Some(base.latest);
+        }
+        *base = Base::new(pcr, base.latest.packet, step_ticks_max);
     }
 
     /// Media time at `packet`, which lies after all points, at the rate of the last second before.
@@ -236,15 +257,29 @@ impl ClockBuilder {
 }
 
 impl Base {
-    fn new(pcr: Pcr) -> Self {
+    fn new(pcr: Pcr, after: u64, step_ticks_max: u64) -> Self {
         Self {
-            first: pcr.packet,
+            first: pcr,
+            after,
+            step_ticks_max,
             latest: pcr,
             before: None,
             elapsed_ticks: 0,
             kept: (pcr.packet, 0),
             start_ns: None,
         }
+    }
+
+    /// The change of time base from one that has ended with that PCR; none if this goes on with it,
+    /// because what lies between the two was wrong.
+    fn change_from(&self, before: Pcr) -> Option<Break> {
+        let goes_on = self.first.since(before) <= self.step_ticks_max
+            || before.since(self.first) <= PCR_INTERVAL_TICKS_MAX;
+        let packet = self.first.packet;
+        (!goes_on).then(|| Break {
+            after: self.after.min(packet.saturating_sub(1)),
+            packet,
+        })
     }
 }
 

@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::breaks::{self, Break};
 use super::{Clock, GROWN_POINTS_MAX, Point};
 
-/// The packets and the ns from each point to the next, the first of which is at 0.
+/// The packets and the ns from each point to the next, the first of which is at 0; and of each
+/// break the packet that it is behind, and that at which it is.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct SavedClock(Vec<(u64, u64)>);
+pub(super) struct SavedClock(Vec<(u64, u64)>, Vec<(u64, u64)>);
 
 /// What is said to be a clock is none.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
@@ -21,15 +23,22 @@ impl From<Clock> for SavedClock {
             let (from, to) = (pair[0], pair[1]);
             (to.packet - from.packet, to.time_ns - from.time_ns)
         });
-        Self(steps.collect())
+        let breaks = clock.breaks.iter().map(|it| (it.after, it.packet));
+        Self(steps.collect(), breaks.collect())
     }
 }
 
 impl TryFrom<SavedClock> for Clock {
     type Error = NoClock;
 
-    fn try_from(SavedClock(steps): SavedClock) -> Result<Self, NoClock> {
+    fn try_from(SavedClock(steps, breaks): SavedClock) -> Result<Self, NoClock> {
         if steps.is_empty() || steps.len() >= GROWN_POINTS_MAX {
+            return Err(NoClock);
+        }
+        let breaks = breaks.into_iter();
+        let breaks = breaks.map(|(after, packet)| Break { after, packet });
+        let breaks: Vec<_> = breaks.collect();
+        if !breaks::are_sound(&breaks) {
             return Err(NoClock);
         }
         let mut last = Point {
@@ -45,6 +54,6 @@ impl TryFrom<SavedClock> for Clock {
             };
             points.push(last);
         }
-        Ok(Self { points })
+        Ok(Self { points, breaks })
     }
 }
