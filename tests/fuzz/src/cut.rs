@@ -68,7 +68,9 @@ impl Told {
     fn apply(&mut self, output: Output, random: &mut Random) {
         match &output {
             Output::PartTarget(_) | Output::Target(_) => {}
-            Output::Break { rendition } => assert!(*rendition < self.renditions.len()),
+            Output::Break { rendition, breaks } => {
+                assert!(*rendition < self.renditions.len() && *breaks > 0);
+            }
             Output::Init { rendition, init } => {
                 self.renditions[*rendition].0 = true;
                 self.bytes += init.bytes.len();

@@ -13,7 +13,8 @@ mod tests;
 use std::fmt::Write;
 
 use super::playlist::{date_time, frame_rate_milli, rates};
-use super::window::{Kept, Segment, Window};
+use super::segment::Segment;
+use super::window::{Kept, Window};
 use crate::dash::{Representation, Row, Template, duration, escaped, transfer};
 use crate::media::Medium;
 use crate::media::segments::Format;
@@ -122,7 +123,7 @@ impl Window {
                 Some(last) if last.number == number => last.leading.push(segment),
                 _ => periods.push(Period {
                     number,
-                    starts_ms: match number == self.settings.first_break {
+                    starts_ms: match number == leading.first_break() {
                         true => epoch_ms,
                         false => segment.break_unix_ns.div_euclid(1_000_000).max(epoch_ms),
                     },
@@ -146,8 +147,8 @@ fn kept_all(kept: &Kept) -> bool {
 }
 
 /// The segments of another rendition that are of a period: those whose middle is in it, of one
-/// description, one behind the other. Times tell, because a rendition that came later has other
-/// numbers of discontinuities.
+/// description, one behind the other. Times tell, not numbers of discontinuities: a segment of
+/// sound that did not wait for late pictures goes on beyond one.
 fn within<'a>(
     other: &'a Kept,
     period: &Period<'_>,

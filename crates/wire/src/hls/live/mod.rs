@@ -4,15 +4,18 @@
 //! writes its playlists and its manifest; a [`Reload`] is what a request for one waits for. Neither
 //! knows a clock: time passes by what comes.
 //!
-//! `reload` stands on nothing here, `window` likewise, `playlist` and `manifest` on both.
+//! `reload` and `segment` stand on nothing here, `window` on both, `playlist` and `manifest` on all
+//! of these.
 
 mod manifest;
 mod playlist;
 mod reload;
+mod segment;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use playlist::date_time;
 pub use reload::{BadReload, Reload};
-pub use window::{Found, Kept, Leaving, LivePoster, Stored, Window, WindowSettings};
+pub use segment::Stored;
+pub use window::{Found, Kept, Leaving, LivePoster, Window, WindowSettings};

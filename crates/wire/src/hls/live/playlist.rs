@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::window::{Kept, PARTS_TARGETS, Segment, Window};
+use super::segment::Segment;
+use super::window::{Kept, PARTS_TARGETS, Window};
 use crate::calendar::Utc;
 use crate::hls::Version;
 use crate::media::Medium;
@@ -103,8 +104,8 @@ impl Window {
         let first = listed.first().map_or(0, |it| it.number);
         line(&mut out, format_args!("#EXT-X-MEDIA-SEQUENCE:{first}"));
         if let Some(first) = listed.first() {
-            // One in front of the first is not among those that have gone.
-            let breaks = first.breaks - u64::from(first.is_break);
+            // Those in front of the first are not among those that have gone, if they are told.
+            let breaks = first.breaks - first.told_breaks();
             line(
                 &mut out,
                 format_args!("#EXT-X-DISCONTINUITY-SEQUENCE:{breaks}"),
@@ -212,7 +213,7 @@ impl Place<'_> {
         segment: &Segment,
         (has_parts, is_new): (bool, bool),
     ) {
-        if segment.is_break {
+        for _ in 0..segment.told_breaks() {
             *out += "#EXT-X-DISCONTINUITY\n";
         }
         if is_new && !segment.init.bytes.is_empty() {

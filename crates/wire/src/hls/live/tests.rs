@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::segment::BREAKS_TOLD_MAX;
 use super::*;
 use crate::hls::Version;
 use crate::media::live::{InitSegment, LiveRendition, Output, PartOf};
@@ -413,7 +414,10 @@ fn a_delta_leaves_out_what_is_old_and_nothing_else() {
 fn breaks_are_counted_when_they_have_gone() {
     let mut window = window(12, 1 << 20);
     segment(&mut window, 100);
-    window.apply(Output::Break { rendition: 0 });
+    window.apply(Output::Break {
+        rendition: 0,
+        breaks: 1,
+    });
     describe(&mut window, 0, 2);
     segment(&mut window, 100);
     let before = text(&window);
@@ -441,6 +445,60 @@ fn breaks_are_counted_when_they_have_gone() {
     assert!(!after.contains("#EXT-X-DISCONTINUITY\n"), "{after}");
 }
 
+/// A segment of one rendition, behind so many breaks.
+fn segment_behind(window: &mut Window, rendition: usize, breaks: u64) {
+    if breaks > 0 {
+        window.apply(Output::Break { rendition, breaks });
+    }
+    (0..10).for_each(|_| part(window, rendition, 10));
+    window.apply(Output::SegmentEnd { rendition });
+}
+
+/// The number of discontinuities in front of a playlist's first segment, and of its last one.
+fn discontinuities(window: &Window, rendition: &str) -> (u64, u64) {
+    let text = window.media_playlist(rendition, "", false).unwrap();
+    let tag = "#EXT-X-DISCONTINUITY-SEQUENCE:";
+    let gone = text.lines().find_map(|line| line.strip_prefix(tag));
+    let gone: u64 = gone.unwrap().parse().unwrap();
+    let of = |text: &str| gone + text.matches("#EXT-X-DISCONTINUITY\n").count() as u64;
+    (of(text.split_once("#EXTINF").unwrap().0), of(&text))
+}
+
+#[test]
+fn pictures_and_sound_count_the_same_breaks() {
+    let mut window = window(60, 1 << 20);
+    segment_behind(&mut window, 0, 0);
+    segment_behind(&mut window, 0, 1);
+    // Sound that has come late begins in the second period.
+    segment_behind(&mut window, 1, 1);
+    assert_eq!(discontinuities(&window, "video"), (FIRST, FIRST + 1));
+    assert_eq!(discontinuities(&window, "audio"), (FIRST + 1, FIRST + 1));
+    // And is not there in the third.
+    (0..2).for_each(|_| segment_behind(&mut window, 0, 1));
+    segment_behind(&mut window, 1, 2);
+    assert_eq!(discontinuities(&window, "video"), (FIRST, FIRST + 3));
+    assert_eq!(discontinuities(&window, "audio"), (FIRST + 1, FIRST + 3));
+    let manifest = window.manifest("").unwrap();
+    assert!(manifest.contains("start=\"PT0.000S\""), "{manifest}");
+}
+
+#[test]
+fn a_playlist_begins_behind_more_breaks_than_it_tells() {
+    let mut window = window(60, 1 << 20);
+    for breaks in [0, BREAKS_TOLD_MAX] {
+        (0..2).for_each(|it| segment_behind(&mut window, it, breaks));
+    }
+    let last = FIRST + BREAKS_TOLD_MAX;
+    assert_eq!(discontinuities(&window, "audio"), (FIRST, last));
+    (0..=BREAKS_TOLD_MAX).for_each(|_| segment_behind(&mut window, 0, 1));
+    segment_behind(&mut window, 1, BREAKS_TOLD_MAX + 1);
+    let last = last + BREAKS_TOLD_MAX + 1;
+    assert_eq!(discontinuities(&window, "video").1, last);
+    assert_eq!(discontinuities(&window, "audio"), (last, last));
+    segment_behind(&mut window, 1, 1);
+    assert_eq!(discontinuities(&window, "audio"), (last, last + 1));
+}
+
 proptest! {
     #[test]
     fn what_was_listed_once_stays_or_goes_for_good(
@@ -452,7 +510,7 @@ proptest! {
         for (step, bytes) in steps {
             match step {
                 0 => { window.apply(Output::SegmentEnd { rendition: 0 }); }
-                1 => { window.apply(Output::Break { rendition: 0 }); }
+                1 => { window.apply(Output::Break { rendition: 0, breaks: 1 }); }
                 2 => segment(&mut window, bytes),
                 3 => store_all(&mut window, &mut next),
                 4 => { window.could_not_store(); }

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::segment::{BREAKS_TOLD_MAX, Segment, Stored};
 use super::{BadReload, Reload};
 use crate::hls::Version;
 use crate::media::Medium;
@@ -64,8 +65,11 @@ pub struct Kept {
     pub(super) unlisted: usize,
     first_number: u64,
     next_number: u64,
-    next_break: bool,
+    /// Breaks in front of the next segment, and those that there were before it.
+    next_breaks: u64,
     breaks: u64,
+    /// How many there were before its first segment of all.
+    first_break: u64,
     /// When the first segment since the last break begins, in ns since 1970.
     break_unix_ns: i64,
     version: Version,
@@ -73,18 +77,6 @@ pub struct Kept {
     /// Bytes of it in memory, and of what is stored.
     bytes: usize,
     stored_bytes: u64,
-}
-
-/// Where a segment was put that memory was too small for. What the numbers mean, knows who put it
-/// there; files have higher numbers than those before.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Stored {
-    /// The number of a file.
-    pub file: u64,
-    /// Where in the file it begins.
-    pub start: u64,
-    /// How long it is.
-    pub bytes: u64,
 }
 
 /// A segment that is to leave memory.
@@ -96,32 +88,6 @@ pub struct Leaving {
     pub number: u64,
     /// Its bytes, one piece behind the other.
     pub parts: Vec<Arc<[u8]>>,
-}
-
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) number: u64,
-    pub(super) version: Version,
-    pub(super) init: Arc<InitSegment>,
-    /// How many breaks there were before it, and whether one is in front of it.
-    pub(super) breaks: u64,
-    pub(super) is_break: bool,
-    /// When the first segment since the last break before it begins, in ns since 1970.
-    pub(super) break_unix_ns: i64,
-    /// When it begins itself: in ns since 1970, and in ticks of its media.
-    pub(super) starts_unix_ns: i64,
-    pub(super) starts_ticks: i64,
-    /// How long it lasts, in ticks.
-    pub(super) ticks: i64,
-    /// Whether a decoder can start where it begins.
-    pub(super) is_independent: bool,
-    pub(super) parts: Vec<PartOf>,
-    pub(super) is_complete: bool,
-    pub(super) lasts_us: u64,
-    pub(super) samples: u64,
-    pub(super) bytes: usize,
-    /// Where it is, if that is not in memory: then it has no parts.
-    pub(super) stored: Option<Stored>,
 }
 
 /// A picture of a channel, with what describes it.
@@ -158,8 +124,9 @@ impl Window {
             unlisted: 0,
             first_number: settings.first_number,
             next_number: settings.first_number,
-            next_break: false,
+            next_breaks: 0,
             breaks: settings.first_break,
+            first_break: settings.first_break,
             break_unix_ns: 0,
             version: Version(settings.version),
             init: Arc::default(),
@@ -181,9 +148,9 @@ impl Window {
         match output {
             Output::PartTarget(us) => self.part_us = us,
             Output::Target(seconds) => self.target_s = Some(seconds),
-            Output::Break { rendition } => {
+            Output::Break { rendition, breaks } => {
                 if let Some(kept) = self.renditions.get_mut(rendition) {
-                    kept.next_break |= !kept.segments.is_empty();
+                    kept.next_breaks = kept.next_breaks.saturating_add(breaks);
                 }
             }
             Output::Init { rendition, init } => {
@@ -463,12 +430,26 @@ impl Kept {
         self.init = init;
     }
 
+    /// The breaks in front of the segment that begins now, which are counted then. They are the
+    /// same in all renditions of a channel (section 6.2.4), whichever has begun late or paused.
+    fn take_breaks(&mut self) -> u64 {
+        let new = std::mem::take(&mut self.next_breaks);
+        self.breaks = self.breaks.saturating_add(new);
+        if self.next_number == self.first_number {
+            self.first_break = self.breaks;
+            return 0;
+        }
+        if new > BREAKS_TOLD_MAX {
+            self.unlisted = self.segments.len();
+        }
+        new
+    }
+
     fn push(&mut self, part: PartOf) {
         let is_open = self.segments.back().is_some_and(|it| !it.is_complete);
         if !is_open {
-            let is_break = std::mem::take(&mut self.next_break);
-            self.breaks += u64::from(is_break);
-            if is_break || self.next_number == self.first_number {
+            let new_breaks = self.take_breaks();
+            if new_breaks > 0 || self.next_number == self.first_number {
                 self.break_unix_ns = part.starts_unix_ns;
             }
             self.segments.push_back(Segment {
@@ -476,7 +457,7 @@ impl Kept {
                 version: self.version,
                 init: Arc::clone(&self.init),
                 breaks: self.breaks,
-                is_break,
+                new_breaks,
                 break_unix_ns: self.break_unix_ns,
                 starts_unix_ns: part.starts_unix_ns,
                 starts_ticks: part.starts_ticks,
@@ -550,6 +531,11 @@ impl Kept {
     /// The number of its first segment of all.
     pub(super) fn first_number(&self) -> u64 {
         self.first_number
+    }
+
+    /// How many breaks there were before that.
+    pub(super) fn first_break(&self) -> u64 {
+        self.first_break
     }
 
     /// The number of the segment that is written, or of the last.

@@ -45,7 +45,8 @@ pub(super) struct Lane {
     segment_bytes: usize,
     has_parts: bool,
     sequence: u32,
-    is_broken_off: bool,
+    /// Breaks since the last sample.
+    breaks: u64,
 }
 
 impl Lane {
@@ -62,7 +63,7 @@ impl Lane {
             segment_bytes: 0,
             has_parts: false,
             sequence: 0,
-            is_broken_off: false,
+            breaks: 0,
         }
     }
 
@@ -83,7 +84,7 @@ impl Lane {
 
     /// What follows does not go on where this has ended.
     pub(super) fn break_off(&mut self) {
-        self.is_broken_off = true;
+        self.breaks = self.breaks.saturating_add(1);
     }
 
     /// Takes a sample that lasts so long.
@@ -100,9 +101,11 @@ impl Lane {
             self.end_part(out);
         }
         if self.is_empty() {
-            if std::mem::take(&mut self.is_broken_off) {
+            let breaks = std::mem::take(&mut self.breaks);
+            if breaks > 0 {
                 out.push(Output::Break {
                     rendition: self.number,
+                    breaks,
                 });
             }
             if let Some(init) = sample.init {

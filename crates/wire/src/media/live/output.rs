@@ -66,6 +66,10 @@ pub enum Output {
     Break {
         /// The rendition's number.
         rendition: usize,
+        /// How many of the channel's breaks that is: more than one, if between them nothing came of
+        /// this rendition. Where the renditions of a channel are at the same time, they have had as
+        /// many.
+        breaks: u64,
     },
     /// What follows is described so.
     Init {

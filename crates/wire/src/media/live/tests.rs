@@ -236,7 +236,7 @@ fn another_codec_or_publisher_begins_behind_a_break() {
     sender.pps = PPS_OF_ANOTHER;
     (0..4).for_each(|second| sender.second(second % 2 == 0, true));
     let breaks = |sender: &Sender, of| {
-        sender.count(|it| matches!(it, Output::Break { rendition } if *rendition == of))
+        sender.count(|it| matches!(it, Output::Break { rendition, .. } if *rendition == of))
     };
     let inits =
         |sender: &Sender| sender.count(|it| matches!(it, Output::Init { rendition: 0, .. }));
@@ -249,6 +249,42 @@ fn another_codec_or_publisher_begins_behind_a_break() {
     sender.frame += 25 * 60;
     (0..4).for_each(|second| sender.second(second % 2 == 0, true));
     assert_eq!((breaks(&sender, 0), breaks(&sender, 1)), (2, 2));
+}
+
+/// Breaks of pictures and of sound, of those that were told.
+fn breaks_of(sender: &Sender) -> [u64; 2] {
+    [0, 1].map(|of| {
+        let breaks = sender.out.iter().filter_map(|output| match output {
+            Output::Break { rendition, breaks } => Some(*breaks).filter(|_| *rendition == of),
+            _ => None,
+        });
+        breaks.sum()
+    })
+}
+
+/// A publisher ends, and after a minute one begins that has sound, or has none.
+fn publish_anew(sender: &mut Sender, has_sound: bool) {
+    let Sender { cutter, out, .. } = sender;
+    cutter.begin(out);
+    sender.frame += 25 * 60;
+    (0..4).for_each(|second| sender.second(second % 2 == 0, has_sound));
+}
+
+#[test]
+fn sound_that_comes_and_goes_has_the_breaks_of_pictures() {
+    let mut late = Sender::new(&[pictures(), sound()]);
+    (0..4).for_each(|second| late.second(second % 2 == 0, false));
+    publish_anew(&mut late, true);
+    assert_eq!(breaks_of(&late), [1, 1]);
+    let mut paused = Sender::new(&[pictures(), sound()]);
+    (0..4).for_each(|second| paused.second(second % 2 == 0, true));
+    publish_anew(&mut paused, false);
+    // Another description while there is no sound.
+    paused.pps = PPS_OF_ANOTHER;
+    (0..4).for_each(|second| paused.second(second % 2 == 0, false));
+    assert_eq!(breaks_of(&paused), [2, 0]);
+    publish_anew(&mut paused, true);
+    assert_eq!(breaks_of(&paused), [3, 3]);
 }
 
 #[test]

@@ -496,7 +496,12 @@ impl TracksCutter {
                 .map_or(0, |it| it.lane.ns(sample.shown));
             self.frame(number, sample, lasts, at_ns, out);
         }
-        self.ends.clear();
+        // Breaks that sound has not come to are breaks of it all the same.
+        let passed = self.ends.drain(..).filter(|(_, is_break)| *is_break);
+        let passed = passed.count();
+        if let Some(Some(track)) = self.sound.map(|it| &mut self.tracks[it]) {
+            (0..passed).for_each(|_| track.lane.break_off());
+        }
         let mut lanes = self.tracks.iter().flatten().map(|track| &track.lane);
         if lanes.any(|lane| lane.ticks() > 0) {
             self.decide_target(out);

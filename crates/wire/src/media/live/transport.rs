@@ -237,7 +237,10 @@ impl TransportCutter {
     fn begin_segment(&mut self, at_us: i64, out: &mut Vec<Output>) {
         self.is_told = true;
         if std::mem::take(&mut self.is_broken_off) {
-            out.push(Output::Break { rendition: 0 });
+            out.push(Output::Break {
+                rendition: 0,
+                breaks: 1,
+            });
         }
         let tables = self.program.as_ref().map(|it| it.tables.clone());
         self.segment = Some(Open {

@@ -269,7 +269,10 @@ fn manifests() -> Vec<String> {
             all.push(window.manifest("?k=1&l=2").unwrap());
             window.apply(Output::SegmentEnd { rendition: 1 });
             (0..2).for_each(|rendition| {
-                window.apply(Output::Break { rendition });
+                window.apply(Output::Break {
+                    rendition,
+                    breaks: 1,
+                });
             });
             describe(&mut window, 0, round + 7);
             segment_after(&mut window, 100, 5);
@@ -329,7 +332,10 @@ fn a_segment_is_shown_when_it_says_in_every_manifest() {
         segment(&mut window, 100);
         if round % 9 == 8 {
             (0..2).for_each(|rendition| {
-                window.apply(Output::Break { rendition });
+                window.apply(Output::Break {
+                    rendition,
+                    breaks: 1,
+                });
             });
             describe(&mut window, 0, round);
             segment_after(&mut window, 100, 5);
@@ -361,7 +367,10 @@ fn a_period_begins_when_it_has_sound() {
     let mut window = window(60, 1 << 20);
     segment(&mut window, 100);
     (0..2).for_each(|rendition| {
-        window.apply(Output::Break { rendition });
+        window.apply(Output::Break {
+            rendition,
+            breaks: 1,
+        });
     });
     let pictures = |window: &mut Window| {
         part(window, 0, 10);
@@ -376,7 +385,10 @@ fn a_period_begins_when_it_has_sound() {
     assert_eq!(text.matches("<AdaptationSet ").count(), 4);
     // Sound that does not come is not waited for.
     (0..2).for_each(|rendition| {
-        window.apply(Output::Break { rendition });
+        window.apply(Output::Break {
+            rendition,
+            breaks: 1,
+        });
     });
     assert_eq!(pictures(&mut window), 2);
     assert_eq!(pictures(&mut window), 3);
