@@ -297,6 +297,45 @@ fn a_jump_of_the_clock_is_a_break() {
     assert!(sender.segments(0).iter().all(|(ms, _)| *ms <= 4000));
 }
 
+/// The times of fragments' first samples (`tfdt`), as they are written.
+fn decode_times(out: &[Output]) -> Vec<u64> {
+    let parts = out.iter().filter_map(|output| match output {
+        Output::Part { part, .. } => Some(&part.bytes),
+        _ => None,
+    });
+    let time = |bytes: &[u8]| {
+        let at = bytes.windows(4).position(|it| it == b"tfdt").unwrap() + 4;
+        assert_eq!(bytes[at], 1, "of 64 bits");
+        u64::from_be_bytes(*bytes[at + 4..].first_chunk().unwrap())
+    };
+    parts.map(|bytes| time(bytes)).collect()
+}
+
+/// A channel is asked for 14 s after its key frame, and all that is kept since comes at once.
+#[test]
+fn what_came_long_before_it_was_asked_for_has_times_of_its_own() {
+    let mut cutter = LiveCutter::new(&[pictures()], 0).unwrap();
+    let mut out = Vec::new();
+    let now_ns = 20_000_000_000;
+    cutter.line(0, 14 * 90_000, now_ns);
+    for at in 0..400_u16 {
+        let payload = match at {
+            0 => stap(&[SPS, PPS, &[0x65, 0x88, 0x84]]),
+            _ => vec![0x41, 0x9a, 1],
+        };
+        let packet = packet(at, u32::from(at) * 3600, true, &payload);
+        cutter.push(0, &packet, now_ns, &mut out);
+    }
+    let times = decode_times(&out);
+    assert!(times.len() > 30 && times[0] > 0, "{times:?}");
+    assert!(times.is_sorted_by(|one, next| one < next), "{times:?}");
+    let first = out.iter().find_map(|output| match output {
+        Output::Part { part, .. } => Some(part.starts_unix_ns),
+        _ => None,
+    });
+    assert_eq!(first, Some(6_000_000_000), "14 s before now");
+}
+
 #[test]
 fn units_are_put_together_or_left_out() {
     let mut units = Units::new(&pictures()).unwrap();

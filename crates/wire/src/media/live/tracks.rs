@@ -46,7 +46,8 @@ pub(super) struct TracksCutter {
     pictures: Option<usize>,
     sound: Option<usize>,
     unix_offset_ns: i64,
-    origin_ns: Option<u64>,
+    /// Where on the clock the first time of all is.
+    origin_ns: Option<i64>,
     held: VecDeque<Held>,
     held_bytes: usize,
     is_running: bool,
@@ -264,8 +265,8 @@ impl TracksCutter {
     fn start(&mut self, out: &mut Vec<Output>) {
         let held = std::mem::take(&mut self.held);
         self.held_bytes = 0;
-        let first = held.iter().map(|held| held.at_ns).min().unwrap_or(0);
-        let origin_ns = *self.origin_ns.get_or_insert(first);
+        let origin_ns = self.origin_ns.unwrap_or_else(|| self.first_ns(&held));
+        self.origin_ns = Some(origin_ns);
         for (number, track) in self.tracks.iter_mut().enumerate() {
             let Some(track) = track else { continue };
             let own = held.iter().filter(|held| held.track == number);
@@ -274,7 +275,7 @@ impl TracksCutter {
             };
             let (timestamp, at_ns) = track.line.unwrap_or((first.unit.timestamp, first.at_ns));
             track.tie(timestamp, at_ns, origin_ns);
-            let lead_ns = LEAD_NS - i64::try_from(origin_ns).unwrap_or(0);
+            let lead_ns = LEAD_NS.saturating_sub(origin_ns);
             track.lane.unix_offset_ns = self.unix_offset_ns.saturating_sub(lead_ns);
             // From the first unit on; the line is near to it.
             let shown = own.map(|held| track.shown_at(held.unit.timestamp));
@@ -311,6 +312,17 @@ impl TracksCutter {
             }
             self.give(track, unit, init, out);
         }
+    }
+
+    /// When the first of these was on the clock, by its track's line: what was kept before the
+    /// channel was asked for came all at once, and may be older than [`LEAD_NS`] by then.
+    fn first_ns(&self, held: &VecDeque<Held>) -> i64 {
+        let tracks = self.tracks.iter().enumerate();
+        let firsts = tracks.filter_map(|(number, track)| {
+            let first = held.iter().find(|held| held.track == number)?;
+            Some(track.as_ref()?.clock_ns(first))
+        });
+        firsts.min().unwrap_or(0)
     }
 
     /// Takes a unit whose time is tied to the others'.
@@ -534,8 +546,16 @@ impl TrackCut {
         }
     }
 
+    /// When a unit was on the clock: by the line, or when it came if there is none.
+    fn clock_ns(&self, of: &Held) -> i64 {
+        let (timestamp, at_ns) = self.line.unwrap_or((of.unit.timestamp, of.at_ns));
+        let ticks = of.unit.timestamp.wrapping_sub(timestamp).cast_signed();
+        let at_ns = i64::try_from(at_ns).unwrap_or(i64::MAX);
+        at_ns.saturating_add(self.lane.ns(ticks.into()))
+    }
+
     /// A timestamp was at `at_ns` of the clock.
-    fn tie(&mut self, timestamp: u32, at_ns: u64, origin_ns: u64) {
+    fn tie(&mut self, timestamp: u32, at_ns: u64, origin_ns: i64) {
         let since_ns = i128::from(at_ns) - i128::from(origin_ns) + i128::from(LEAD_NS);
         let ticks = since_ns * i128::from(self.lane.timescale) / 1_000_000_000;
         self.extended = Some(i64::from(timestamp));
