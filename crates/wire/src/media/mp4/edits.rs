@@ -2,7 +2,8 @@
 //!
 //! What is honoured is what nearly all files have: empty edits in front, which let a track begin
 //! later than others, and one edit that says where in the track to begin and for how long to go
-//! on. More of them are told.
+//! on. Those that go on forward from there are played as one with it, and with what they leave out
+//! between, so that nothing is lost. Others are told.
 
 use super::boxes::Fields;
 
@@ -15,6 +16,9 @@ pub(super) struct Edits {
     pub(super) start_ticks: i64,
     pub(super) end_ticks: Option<i64>,
 }
+
+/// The rate of an edit that plays as the track does, in 65,536ths.
+const USUAL_RATE: u32 = 1 << 16;
 
 /// No time of a track or file that can be played is beyond this.
 const TICKS_MAX: i64 = 1 << 46;
@@ -38,7 +42,9 @@ impl Edits {
             problems.push("its edit list is broken".to_owned());
             return edits;
         };
-        let mut honoured = false;
+        let (mut honoured, mut has_gaps, mut has_other_rates) = (false, false, false);
+        // A tick of the file, by which durations are rounded.
+        let slack = i64::from(timescale.div_ceil(movie_timescale));
         for number in 0..told {
             let Some(edit) = Edit::read(&mut fields, version) else {
                 problems.push(format!(
@@ -49,9 +55,14 @@ impl Edits {
             let ticks = u128::from(edit.duration) * u128::from(timescale);
             let ticks = i64::try_from(ticks / u128::from(movie_timescale)).unwrap_or(i64::MAX);
             if honoured {
-                let left = told - number;
-                problems.push(format!("{left} more edits are not honoured"));
-                break;
+                let Some(gap) = edits.go_on(&edit, ticks, slack) else {
+                    let left = told - number;
+                    problems.push(format!("{left} more edits are not honoured"));
+                    break;
+                };
+                has_gaps |= gap > slack;
+                has_other_rates |= edit.rate != USUAL_RATE;
+                continue;
             }
             if edit.start < 0 {
                 edits.delay_ticks = edits.delay_ticks.saturating_add(ticks).min(TICKS_MAX);
@@ -62,11 +73,28 @@ impl Edits {
             // Nothing is for as long as there is something: fragments follow.
             let end = edits.start_ticks.saturating_add(ticks).min(TICKS_MAX);
             edits.end_ticks = (edit.duration > 0).then_some(end);
-            if edit.rate != 1 << 16 {
-                problems.push("an edit at another than the usual rate is not honoured".to_owned());
-            }
+            has_other_rates |= edit.rate != USUAL_RATE;
+        }
+        if has_gaps {
+            problems.push("what it leaves out between edits is shown".to_owned());
+        }
+        if has_other_rates {
+            problems.push("an edit at another than the usual rate is not honoured".to_owned());
         }
         edits
+    }
+
+    /// Goes on with another edit, which lasts so long, if that is not before the end: how much lies
+    /// between.
+    fn go_on(&mut self, edit: &Edit, ticks: i64, slack: i64) -> Option<i64> {
+        let end = self.end_ticks?;
+        let gap = edit.start.min(TICKS_MAX) - end;
+        if edit.start < 0 || gap < -slack {
+            return None;
+        }
+        let last = edit.start.saturating_add(ticks).min(TICKS_MAX).max(end);
+        self.end_ticks = (edit.duration > 0).then_some(last);
+        Some(gap)
     }
 
     /// What is added to the track's times to have those of the file.

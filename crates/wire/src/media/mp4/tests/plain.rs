@@ -236,13 +236,41 @@ fn edit_lists_say_what_is_shown_and_when() {
     let (shown, problems) = shown_when(&[(20, 0, ONE), (10, 40, ONE), (5, 0, ONE)]);
     assert_eq!(
         (shown.len(), &*problems),
-        (2, "2 more edits are not honoured")
+        (
+            5,
+            "1 more edits are not honoured; what it leaves out between edits is shown"
+        )
     );
     let (_, problems) = shown_when(&[(20, 0, 2 * ONE)]);
     assert_eq!(
         problems,
         "an edit at another than the usual rate is not honoured"
     );
+}
+
+#[test]
+fn edits_that_go_on_forward_lose_nothing() {
+    const ONE: u32 = 1 << 16;
+    let all = [0, 10, 20, 30, 40, 50];
+    let told = |edits: &[(u32, i32, u32)]| shown_when(edits);
+    let whole = (all.to_vec(), String::new());
+    assert_eq!(told(&[(20, 0, ONE), (40, 20, ONE)]), whole);
+    assert_eq!(told(&[(20, 0, ONE), (19, 21, ONE), (20, 40, ONE)]), whole);
+    assert_eq!(told(&[(20, 0, ONE), (0, 20, ONE)]), whole, "to its end");
+    assert_eq!(told(&[(20, 0, ONE), (10, 20, ONE)]).0, all[..3]);
+    let gap = "what it leaves out between edits is shown".to_owned();
+    assert_eq!(
+        told(&[(20, 0, ONE), (10, 40, ONE)]),
+        (all[..5].to_vec(), gap)
+    );
+    // What comes again, and what begins later than it would, are none of these.
+    let left = "1 more edits are not honoured".to_owned();
+    for edit in [(20, 10, ONE), (20, -1, ONE)] {
+        assert_eq!(
+            told(&[(20, 0, ONE), edit]),
+            (all[..2].to_vec(), left.clone())
+        );
+    }
 }
 
 /// Else the pictures between the sync sample and where the edit list begins would leave at once.
