@@ -9,6 +9,7 @@ pub(crate) mod config;
 mod stats;
 pub(crate) mod store;
 mod stream;
+mod wall;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,6 +28,7 @@ pub use self::config::LiveHlsConfig;
 pub(crate) use self::stats::{HlsStats, add};
 use self::stream::Source;
 pub(crate) use self::stream::{LiveRow, LiveStream, SegmentBytes, SentText};
+use self::wall::Numbers;
 
 /// Live channels as HTTP finds them.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct LiveHls {
     stats: Arc<HlsStats>,
     channels: OnceLock<LiveChannels>,
     running: Mutex<BTreeMap<String, Arc<LiveStream>>>,
+    /// What windows begin to count with.
+    numbers: Numbers,
 }
 
 /// Where channels are to be found.
@@ -72,6 +76,7 @@ impl LiveHls {
             stats: Arc::clone(stats),
             channels: OnceLock::new(),
             running: Mutex::default(),
+            numbers: Numbers::default(),
         })
     }
 
@@ -172,7 +177,7 @@ impl LiveHls {
             return Ok(Arc::clone(stream));
         }
         running.retain(|_, stream| !stream.is_closed());
-        let stream = LiveStream::start(path, source, &self.config, &self.stats)?;
+        let stream = LiveStream::start(path, source, &self.config, &self.stats, &self.numbers)?;
         running.insert(path.to_owned(), Arc::clone(&stream));
         Ok(stream)
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::hls::Version;
@@ -19,6 +19,7 @@ use tracing::info;
 use super::LiveHlsConfig;
 use super::stats::{HlsStats, add, subtract};
 use super::store::{DiskStore, Storing, Writer};
+use super::wall::{Numbers, STEP_NS_MAX, WallOffset};
 use crate::channels::published::PublishedChannel;
 use crate::channels::tap::{Tap, Tapped};
 use crate::channels::{Channel, LiveChannel};
@@ -122,14 +123,13 @@ impl LiveStream {
         source: Source,
         config: &LiveHlsConfig,
         stats: &Arc<HlsStats>,
+        numbers: &Numbers,
     ) -> Result<Arc<Self>, String> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let since_1970 = since_1970.unwrap_or_default();
-        let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(i64::MAX);
-        let offset_ns = unix_ns.saturating_sub(i64::try_from(monotonic_ns()).unwrap_or(0));
+        let offset = WallOffset::now();
+        let since_1970_s = numbers.second(offset);
         let cutter = match &source {
-            Source::Published(channel) => LiveCutter::new(channel.tracks(), offset_ns)?,
-            Source::Transport(_) => LiveCutter::transport(offset_ns),
+            Source::Published(channel) => LiveCutter::new(channel.tracks(), offset.ns())?,
+            Source::Transport(_) => LiveCutter::transport(offset.ns()),
         };
         let settings = WindowSettings {
             window_us: u64::try_from(config.hls_window.as_micros()).unwrap_or(u64::MAX),
@@ -138,8 +138,8 @@ impl LiveStream {
                 Some(_) => DiskStore::segment_bytes_max(config.hls_stored_max),
                 None => 0,
             },
-            first_number: since_1970.as_secs(),
-            first_break: since_1970.as_secs() % BREAKS_BEGIN_BELOW,
+            first_number: since_1970_s,
+            first_break: since_1970_s % BREAKS_BEGIN_BELOW,
             version: u64::from_ne_bytes(random()),
         };
         let store = config.hls_store.as_deref();
@@ -162,6 +162,7 @@ impl LiveStream {
             writer: Writer::start(&stream).map_err(no_thread)?,
             path: path.to_owned(),
             cutter,
+            offset,
             idle_ns: match config.is_always {
                 true => u64::MAX,
                 false => u64::try_from(config.hls_idle_time_max.as_nanos()).unwrap_or(u64::MAX),
@@ -318,6 +319,8 @@ struct Cutting {
     stream: Arc<LiveStream>,
     path: String,
     cutter: LiveCutter,
+    /// What its dates were made with.
+    offset: WallOffset,
     idle_ns: u64,
     source: Source,
     /// Bytes that its window has, in memory and stored, as they are counted.
@@ -425,7 +428,23 @@ impl Cutting {
             Source::Published(channel) => channel.end().is_some(),
             Source::Transport(_) => false,
         };
-        is_idle || has_ended
+        is_idle || has_ended || self.has_wrong_dates()
+    }
+
+    /// Whether the time of day was set since the channel's dates were tied to it. Then another
+    /// thread has to begin, as after a pause: players of DASH reckon with the time of day which
+    /// segments there are.
+    fn has_wrong_dates(&self) -> bool {
+        let step_ns = self.offset.step_ns();
+        let is_set = step_ns > STEP_NS_MAX;
+        if is_set {
+            info!(
+                "channel {}: the clock was set by {} s; its segments begin anew",
+                self.path,
+                step_ns / 1_000_000_000
+            );
+        }
+        is_set
     }
 }
 
