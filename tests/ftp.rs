@@ -245,6 +245,48 @@ fn transfers_are_aborted_and_answered_beside() {
     }
 }
 
+/// Python's ftplib sends all of it as urgent, lftp the first byte, and BSD's ftp the third.
+#[test]
+fn urgent_bytes_of_an_abort_are_read() {
+    let site = Site::new(&[], |root| {
+        fs::write(root.join("large.ts"), bytes(64 << 20)).unwrap()
+    });
+    for (before, urgent, after) in [
+        (&b""[..], &b"ABOR\r\n"[..], &b""[..]),
+        (b"", b"\xff", b"\xf4\xff\xf2ABOR\r\n"),
+        (b"\xff\xf4", b"\xff", b"\xf2ABOR\r\n"),
+    ] {
+        let mut raw = log_in(&site);
+        let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+        assert_eq!(raw.command("RETR large.ts"), 150);
+        assert!(data.receive() > 0);
+        raw.send(before);
+        let socket = socket2::SockRef::from(&raw.stream);
+        assert_eq!(socket.send_out_of_band(urgent).unwrap(), urgent.len());
+        raw.send(after);
+        assert_eq!((raw.reply().0, raw.reply().0), (426, 226));
+        while data.receive() > 0 {}
+        assert_eq!(raw.command("NOOP"), 200);
+    }
+}
+
+#[test]
+fn a_command_in_two_pieces_waits_for_a_transfer() {
+    let site = Site::new(&[], |root| {
+        fs::write(root.join("large.ts"), bytes(64 << 20)).unwrap()
+    });
+    let mut raw = log_in(&site);
+    let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+    assert_eq!(raw.command("RETR large.ts"), 150);
+    assert!(data.receive() > 0);
+    raw.send("STAT\r\nPW");
+    assert_eq!(raw.reply().0, 211, "it reads what came");
+    raw.send("D\r\n");
+    thread::sleep(Duration::from_millis(50));
+    while data.receive() > 0 {}
+    assert_eq!((raw.reply().0, raw.reply().0), (226, 257));
+}
+
 /// An end of the data connection is the end of the file, so a file that is cut must not just end.
 #[test]
 fn a_file_that_is_cut_is_not_taken_for_a_whole_one() {

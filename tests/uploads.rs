@@ -463,6 +463,48 @@ fn ftp_stores_goes_on_and_changes() {
     }
 }
 
+/// Who aborts closes the data connection, too, before or after; and an end of that alone is the end
+/// of the file.
+#[test]
+fn an_aborted_store_replaces_nothing() {
+    require_programs!("python3");
+    let site = uploads(&[]);
+    let film = bytes(100_000);
+    let is_whole = || fs::read(site.path("film.ts")).unwrap() == film;
+    for is_closed_first in [true, false].repeat(10) {
+        let mut raw = site.log_in("ulla");
+        let mut data = passive(&mut raw);
+        assert_eq!(raw.command("STOR film.ts"), 150);
+        data.write_all(&film[..50_000]).unwrap();
+        let (mut data, began) = (Some(data), Instant::now());
+        drop(data.take_if(|_| is_closed_first));
+        raw.send("ABOR\r\n");
+        let took = began.elapsed();
+        drop(data);
+        let replies = (raw.reply().0, raw.reply().0);
+        // The server waits for 20 ms, and this machine may be busy.
+        match took < Duration::from_millis(15) || !is_closed_first {
+            true => assert_eq!(replies, (426, 226), "closed first: {is_closed_first}"),
+            false => assert_eq!(site.put("film.ts", "", &film).status, 204),
+        }
+        assert!(is_whole());
+    }
+    // All of it as urgent data; the method takes one reply, and there are two.
+    let script = format!(
+        "import ftplib\nf = ftplib.FTP()\nf.connect('127.0.0.1', {})\nf.login('ulla', 'secret')\n\
+         d = f.transfercmd('STOR film.ts')\nd.sendall(b'x' * 50000)\nprint(f.abort())\n\
+         d.close()\nprint(f.getresp())\nf.voidcmd('NOOP')\nf.quit()\n",
+        site.ftp.port()
+    );
+    let output = well(Command::new("python3").args(["-c", &script]));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.starts_with("426 ") && printed.contains("\n226 "),
+        "{printed}"
+    );
+    assert!(is_whole());
+}
+
 /// Programs show it, and grey out what they would be refused.
 #[test]
 fn ftp_tells_who_may_change_what() {

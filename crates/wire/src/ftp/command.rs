@@ -41,6 +41,9 @@ impl Lines {
             match (self.telnet, byte) {
                 (Telnet::Signal, 251..=254) => self.telnet = Telnet::Option,
                 (Telnet::Text, 255) => self.telnet = Telnet::Signal,
+                // No command begins with one. A proxy that does not know of urgent data loses the
+                // IAC that was sent as such.
+                (Telnet::Text, 240..=254) if self.line.is_empty() => {}
                 // Doubled, it is a byte of text (RFC 854).
                 (Telnet::Text, _) | (Telnet::Signal, 255) => {
                     self.telnet = Telnet::Text;
@@ -130,6 +133,9 @@ mod tests {
         // Interrupt process and data mark, as clients send before ABOR; and an offer.
         assert_eq!(one(b"\xff\xf4\xff\xf2ABOR\r\n"), is("ABOR", ""));
         assert_eq!(one(b"\xff\xfb\x01NOOP\r\n"), is("NOOP", ""));
+        // The same from a proxy that has lost what was urgent, the first byte or the third.
+        assert_eq!(one(b"\xf4\xff\xf2ABOR\r\n"), is("ABOR", ""));
+        assert_eq!(one(b"\xff\xf4\xf2ABOR\r\n"), is("ABOR", ""));
     }
 
     #[test]

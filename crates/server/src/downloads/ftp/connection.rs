@@ -189,6 +189,19 @@ impl Connection<'_> {
         line
     }
 
+    /// Whether ABOR is among the commands that came and are not carried out yet.
+    pub(super) fn has_abort(&self) -> bool {
+        let (mut lines, mut rest) = (self.lines.clone(), &self.received[..]);
+        while !rest.is_empty() {
+            let (taken, line) = lines.take(rest);
+            if line.is_some_and(|it| it.is_ok_and(|command| command.verb == "ABOR")) {
+                return true;
+            }
+            rest = &rest[taken..];
+        }
+        false
+    }
+
     /// Receives some bytes; 0 at the end.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
         loop {
@@ -380,7 +393,9 @@ impl Connection<'_> {
         let mut listens = true;
         loop {
             let outcome = tokio::select! {
-                outcome = &mut moving => Some(outcome),
+                // Commands first: who aborts closes the data connection, too, and the end of that
+                // is the end of the file.
+                biased;
                 received = self.read(), if listens => {
                     if received? == 0 {
                         // Who has hung up wants nothing more.
@@ -388,12 +403,13 @@ impl Connection<'_> {
                     }
                     None
                 }
+                outcome = &mut moving => Some(outcome),
             };
             if let Some(outcome) = outcome {
                 return Ok(outcome);
             }
             while listens && !self.received.is_empty() {
-                let before = self.received.clone();
+                let before = (self.lines.clone(), self.received.clone());
                 match self.take_line() {
                     Some(Ok(command)) if command.verb == "ABOR" => return Ok(Outcome::Aborted),
                     Some(Ok(command)) if command.verb == "NOOP" => {
@@ -405,7 +421,7 @@ impl Connection<'_> {
                     }
                     // It is carried out when this is done.
                     Some(_) => {
-                        self.received = before;
+                        (self.lines, self.received) = before;
                         listens = false;
                     }
                     None => {}

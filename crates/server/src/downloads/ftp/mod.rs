@@ -28,10 +28,16 @@ use crate::tls::Tls;
 
 /// Takes connections until it is dropped. With `tls` clients may have them encrypted.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Arc<Tls>>) {
-    // Inherited by every connection: a reply does not wait for the acknowledgement of the one
+    // Every connection inherits both. A reply does not wait for the acknowledgement of the one
     // before.
-    if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
+    let socket = SockRef::from(&listener);
+    if let Err(error) = socket.set_tcp_nodelay(true) {
         warn!("FTP: {error}; replies may wait");
+    }
+    // Clients send one or all bytes of ABOR as urgent data (RFC 959, section 4.1.3): otherwise Linux
+    // takes the last of these out of the stream.
+    if let Err(error) = socket.set_out_of_band_inline(true) {
+        warn!("FTP: {error}; some clients cannot abort transfers");
     }
     loop {
         match listener.accept().await {

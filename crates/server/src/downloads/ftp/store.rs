@@ -223,8 +223,8 @@ impl Connection<'_> {
         begun.map_err(|error| refused(name, &error))
     }
 
-    /// The end of a data connection is the end of the file, unless its client was killed, or has
-    /// said before that there would be more.
+    /// The end of a data connection is the end of the file, unless its client was killed, aborts it
+    /// (RFC 959, section 4.1.3), or has said before that there would be more.
     async fn finish(
         &mut self,
         name: &str,
@@ -239,6 +239,11 @@ impl Connection<'_> {
         }
         if announced_bytes.is_none() && self.is_gone().await {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // It is carried out next, and has its own reply.
+        if self.has_abort() {
+            let text = "the transfer is aborted; what came is kept to be gone on with";
+            return Ok(Reply::new(426, text));
         }
         let finished = upload.finish(true).await;
         self.site.files.forget(name);
