@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, UNIX_EPOCH};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use onrush_testkit::connection::Connection;
 use onrush_testkit::http_client::{Client, Response};
 use onrush_testkit::process::{Process, onrush_program};
@@ -178,6 +180,40 @@ impl Raw {
     pub fn command(&mut self, line: &str) -> u16 {
         self.send(format!("{line}\r\n"));
         self.reply().0
+    }
+}
+
+/// A key, and tokens that openssl has signed with it.
+pub struct Tokens {
+    pub folder: TempDir,
+    key: String,
+}
+
+impl Tokens {
+    pub fn new() -> Self {
+        let (folder, key) = (tempfile::tempdir().unwrap(), "k".repeat(32));
+        let k = URL_SAFE_NO_PAD.encode(&key);
+        let keys = format!(r#"{{"keys":[{{"kty":"oct","k":"{k}"}}]}}"#);
+        fs::write(folder.path().join("keys.json"), keys).unwrap();
+        Self { folder, key }
+    }
+
+    /// The option that tells a server to take them.
+    pub fn option(&self) -> String {
+        let keys = self.folder.path().join("keys.json");
+        format!("--jwt-keys={}", keys.display())
+    }
+
+    /// A token of these claims.
+    pub fn sign(&self, claims: &str) -> String {
+        let header = URL_SAFE_NO_PAD.encode(br#"{"alg":"HS256","typ":"JWT"}"#);
+        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let file = self.folder.path().join("signed");
+        fs::write(&file, &signed).unwrap();
+        let mut command = Command::new("openssl");
+        command.args(["dgst", "-sha256", "-hmac", &self.key, "-binary"]);
+        let signature = command.arg(&file).output().unwrap().stdout;
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(&signature))
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use common::DEMO;
-use download_site::{LONG, ONRUSH, Raw, Site, bytes};
+use download_site::{LONG, ONRUSH, Raw, Site, Tokens, bytes};
 
 mod common;
 mod download_site;
@@ -588,6 +588,77 @@ fn uploads_have_their_bounds() {
     assert_eq!(full.log_in("ulla").command("STOR a"), 452);
     assert_eq!(full.leftovers("."), 0);
     assert_eq!(full.counted().uploads_refused, 2);
+}
+
+/// Whoever a token is of goes on with another token, by HTTP and FTP, and nobody else does.
+#[test]
+fn holders_of_tokens_are_told_apart() {
+    require_programs!("openssl");
+    let tokens = Tokens::new();
+    let site = uploads(&[&tokens.option()]);
+    let sign = |subject: &str, expires: &str| {
+        let rights = r#"["upload,download /**"]"#;
+        tokens.sign(&format!(
+            r#"{{"exp":{expires},"sub":"{subject}","onrush_rights":{rights}}}"#
+        ))
+    };
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    let film = bytes(300_000);
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /film.ts HTTP/1.1\r\nHost: h\r\n{}Content-Length: 300000\r\n\
+         Expect: 100-continue\r\n\r\n",
+        bearer(&sign("carla", "4e9"))
+    ));
+    assert_eq!(raw.response(false).status, 100);
+    raw.send(&film[..150_000]);
+    drop(raw);
+    site.broken(1);
+    let (renewed, other) = (sign("carla", "5e9"), sign("dora", "4e9"));
+    // Where nothing is: HEAD tells of a file that is there.
+    fs::remove_file(site.path("film.ts")).unwrap();
+    let head = |token: &str| {
+        let lines = bearer(token);
+        site.connect().request("HEAD", "/film.ts", &lines)
+    };
+    let told = || {
+        let head = head(&renewed);
+        (head.status, head.header("Upload-Offset").map(str::to_owned))
+    };
+    // The server knows the old file for a second more.
+    let began = Instant::now();
+    while told().1.is_none() && began.elapsed() < LONG {
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(told(), (200, Some("150000".to_owned())));
+    assert_eq!(head(&other).status, 404);
+    assert_eq!(
+        site.request("HEAD", "film.ts", "").status,
+        404,
+        "nor ulla's"
+    );
+    fs::write(site.path("film.ts"), bytes(100_000)).unwrap();
+    let log_in = |token: &str| {
+        let mut raw = Raw::connect(site.ftp);
+        assert_eq!(raw.reply().0, 220);
+        assert_eq!(raw.command("USER token"), 331);
+        assert_eq!(raw.command(&format!("PASS {token}")), 230);
+        raw
+    };
+    let size = |raw: &mut Raw| {
+        raw.send("SIZE film.ts\r\n");
+        raw.reply().1
+    };
+    assert_eq!(size(&mut log_in(&renewed)), "213 150000\r\n");
+    let began = Instant::now();
+    let mut of_other = log_in(&other);
+    while size(&mut of_other) != "213 100000\r\n" {
+        assert!(began.elapsed() < LONG, "the file is not there");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let mut raw = log_in(&renewed);
+    assert_eq!(store(&mut raw, "APPE film.ts", &film[150_000..]), 226);
+    assert!(fs::read(site.path("film.ts")).unwrap() == film);
 }
 
 /// The answer to a challenge serves once: who looks for what was broken off and then for the file

@@ -14,8 +14,6 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use onrush_server::admin::status::{Status, Users};
 use onrush_testkit::http_client::{self, Response};
 use onrush_testkit::media::age;
@@ -28,7 +26,7 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use common::{DEMO, gst_plays_to_the_end};
-use download_site::{LONG, ONRUSH, Raw, Site, bytes, run};
+use download_site::{LONG, ONRUSH, Raw, Site, Tokens, bytes, run};
 
 mod common;
 mod download_site;
@@ -850,39 +848,6 @@ fn ten_thousand_wrong_passwords_count_for_all_protocols() {
     let after = counted(metrics);
     assert!(after.slowed >= slowed, "{after:?}");
     assert!(after.wrong <= looked_at + 10, "{after:?}");
-}
-
-/// A key, and tokens that openssl has signed with it.
-struct Tokens {
-    folder: TempDir,
-    key: String,
-}
-
-impl Tokens {
-    fn new() -> Self {
-        let (folder, key) = (tempfile::tempdir().unwrap(), "k".repeat(32));
-        let k = URL_SAFE_NO_PAD.encode(&key);
-        let keys = format!(r#"{{"keys":[{{"kty":"oct","k":"{k}"}}]}}"#);
-        fs::write(folder.path().join("keys.json"), keys).unwrap();
-        Self { folder, key }
-    }
-
-    /// What the server is told.
-    fn option(&self) -> String {
-        let keys = self.folder.path().join("keys.json");
-        format!("--jwt-keys={}", keys.display())
-    }
-
-    fn sign(&self, claims: &str) -> String {
-        let header = URL_SAFE_NO_PAD.encode(br#"{"alg":"HS256","typ":"JWT"}"#);
-        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
-        let file = self.folder.path().join("signed");
-        fs::write(&file, &signed).unwrap();
-        let mut command = Command::new("openssl");
-        command.args(["dgst", "-sha256", "-hmac", &self.key, "-binary"]);
-        let signature = command.arg(&file).output().unwrap().stdout;
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(&signature))
-    }
 }
 
 /// A token that openssl has signed is for players, which carry it in URLs, and for downloaders.

@@ -1,10 +1,10 @@
 //! Files that come: written beside the place where they are to be, under a name that nobody sees,
 //! and put there in one step when they are whole.
 //!
-//! What was broken off stays for a time, for the user whose it is to go on with. Its name is made
-//! of the user's and the file's, so that it is found again, also after a restart; whoever writes to
-//! it holds a lock, so that two do not, also not two processes of which one succeeds the other.
-//! What waits for a disk does so on another thread.
+//! What was broken off stays for a time, for the uploader whose it is to go on with. Its name is
+//! made of the uploader's and the file's, so that it is found again, also after a restart; whoever
+//! writes to it holds a lock, so that two do not, also not two processes of which one succeeds the
+//! other. What waits for a disk does so on another thread.
 
 mod leftovers;
 
@@ -32,6 +32,7 @@ use crate::engine::shared::{bump, drop_one};
 use crate::library::{DEPTH_MAX, blocking, safe};
 use crate::transfer::StoredTo;
 
+use crate::users::Uploader;
 /// Uploads, for the one thread that takes them.
 #[derive(Debug)]
 pub(crate) struct Uploads {
@@ -45,8 +46,8 @@ pub(crate) struct Uploads {
 /// What is to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
-    /// Whose it is; whoever comes by a signed URL has no name.
-    pub(crate) user: &'a str,
+    /// Whose it is.
+    pub(crate) uploader: &'a Uploader,
     /// The file, below the root.
     pub(crate) name: &'a str,
     /// Where in the file what comes begins; behind all there is, if that is not said.
@@ -218,7 +219,7 @@ impl Uploads {
         }
         let name = wanted.name.trim_matches('/');
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let key = (folder.to_owned(), temporary_name(wanted.user, name));
+        let key = (folder.to_owned(), temporary_name(wanted.uploader, name));
         if self.written.borrow().contains(&key) {
             return Err(UploadError::Busy(
                 "somebody is sending this file now; try later",
@@ -240,10 +241,10 @@ impl Uploads {
         })
     }
 
-    /// How much there is of what that user was sending, if it was broken off.
-    pub(crate) async fn unfinished(&self, user: &str, name: &str) -> Option<u64> {
+    /// How much there is of what that uploader was sending, if it was broken off.
+    pub(crate) async fn unfinished(&self, uploader: &Uploader, name: &str) -> Option<u64> {
         let path = path_of(name).ok()?;
-        let temporary = temporary_name(user, name.trim_matches('/'));
+        let temporary = temporary_name(uploader, name.trim_matches('/'));
         let root = Arc::clone(&self.root);
         let length = blocking(move || {
             let folder = root.folder(&beneath(path.parent().unwrap_or_else(|| Path::new(""))))?;
@@ -545,10 +546,10 @@ fn folder_of(root: &Root, path: &Path) -> io::Result<(Folder, OsString)> {
 }
 
 /// What a file is called until it is whole.
-fn temporary_name(user: &str, name: &str) -> OsString {
+fn temporary_name(uploader: &Uploader, name: &str) -> OsString {
     let file = name.rsplit('/').next().unwrap_or_default();
     let mut hash = Sha256::new();
-    hash.update(user.as_bytes());
+    hash.update(uploader.as_bytes());
     hash.update([0]);
     hash.update(file.as_bytes());
     let mut text = PREFIX.to_owned();

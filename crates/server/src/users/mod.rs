@@ -34,7 +34,7 @@ pub use self::error::OpenError;
 pub use self::fetched::{JWKS_AGE_MAX, JWKS_BYTES_MAX, JWKS_PAUSE_MIN, JWKS_TIME_MAX};
 pub use self::hook::{HOOK_ANSWERS_MAX, HOOK_CALLS_MAX, HOOK_WAITING_MAX};
 pub use self::keys::{URL_KEYS_BYTES_MAX, URL_KEYS_MAX, UrlKeys};
-pub(crate) use self::login::Login;
+pub(crate) use self::login::{Login, Uploader};
 pub use self::nonces::{NONCE_TIME_MAX, NONCES_MAX};
 pub use self::password::{
     ARGON2_MEMORY_BYTES_MAX, ARGON2_PASSES_MAX, PASSWORD_TIME_MAX, PASSWORDS_MAX, argon2,

@@ -65,7 +65,9 @@ pub struct JwtExpected<'a> {
 /// What a token claims, and who signed it is believed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Claims {
-    /// Whose it is (`sub`).
+    /// Who made it (`iss`).
+    pub issuer: Option<String>,
+    /// Whose it is (`sub`): of one name among those of its issuer (RFC 7519, section 4.1.2).
     pub subject: Option<String>,
     rules: Vec<(Rights, Paths)>,
 }
@@ -205,6 +207,7 @@ impl<'a> Jwt<'a> {
         let own = own.into_iter().map(|rule| (rule.rights, rule.paths));
         let others = others.into_iter().filter_map(Permission::rule);
         Ok(Claims {
+            issuer: claims.iss,
             subject: claims.sub,
             rules: own.chain(others).collect(),
         })

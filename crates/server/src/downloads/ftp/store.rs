@@ -52,14 +52,16 @@ impl Connection<'_> {
         }
     }
 
-    /// How much there is of what this user was sending, if it was broken off.
+    /// How much there is of what this client was sending, if it was broken off.
     async fn unfinished(&self, name: &str) -> Option<u64> {
         let uploads = self.site.uploads.as_ref()?;
-        let user = self.login.user()?;
-        uploads.unfinished(user, name).await
+        match self.login {
+            Login::Nobody => None,
+            _ => uploads.unfinished(&self.login.uploader(), name).await,
+        }
     }
 
-    /// A file; what there is of one that this user was sending, if it was broken off.
+    /// A file; what there is of one that this client was sending, if it was broken off.
     pub(super) async fn size(&self, name: &str) -> Result<Entry, Reply> {
         match self.unfinished(name).await {
             Some(file_bytes) => Ok(Entry {
@@ -209,7 +211,7 @@ impl Connection<'_> {
             return Err(Reply::new(550, "nothing can be changed here"));
         };
         let wanted = Wanted {
-            user: self.login.user().unwrap_or_default(),
+            uploader: &self.login.uploader(),
             name,
             start: match how {
                 Store::From(start) => Some(start),

@@ -1,7 +1,7 @@
 //! PUT and DELETE: what is stored, replaced and removed, whichever version of HTTP asks for it.
 //!
-//! A file that was broken off is gone on with by a PUT with Content-Range, by the user whose it is;
-//! HEAD tells that user how much there is. It is in its place when the answer is 201 or 204.
+//! A file that was broken off is gone on with by a PUT with Content-Range, by the uploader whose it
+//! is; HEAD tells that one how much there is. It is in its place when the answer is 201 or 204.
 
 use std::io;
 
@@ -170,7 +170,7 @@ impl Responder {
             }
         };
         let wanted = Wanted {
-            user: login.user().unwrap_or_default(),
+            uploader: &login.uploader(),
             name,
             start: Some(part.start),
             total_bytes: part.total,
@@ -238,8 +238,7 @@ impl Responder {
         let asked = self.asked(request, Action::Upload, name);
         let authorizer = &self.site.authorizer;
         let tell = async |login: &Login| {
-            let user = login.user().unwrap_or_default();
-            let offset = uploads.unfinished(user, name).await?;
+            let offset = uploads.unfinished(&login.uploader(), name).await?;
             let answer = |c: &Context<'_>| Answer::unfinished(offset, Status::Ok, "", c);
             Some(self.with_context(request, request.keeps_alive, answer))
         };

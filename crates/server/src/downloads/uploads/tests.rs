@@ -3,10 +3,12 @@
 use std::fs;
 
 use super::*;
+use crate::users::Login;
 
 fn place(root: &Root, user: &str, name: &str) -> Place {
     let path = path_of(name).unwrap();
-    Place::find(root, &path, temporary_name(user, name), false).unwrap()
+    let uploader = Login::User(user.to_owned()).uploader();
+    Place::find(root, &path, temporary_name(&uploader, name), false).unwrap()
 }
 
 #[test]
