@@ -586,8 +586,10 @@ fn uploads_have_their_bounds() {
     let full = uploads_leaving("1024TiB", &[]);
     assert_eq!(full.put("a", "", b"x").status, 507);
     assert_eq!(full.log_in("ulla").command("STOR a"), 452);
+    // Of what is there no copy is made, either.
+    assert_eq!(full.log_in("ulla").command("APPE film.ts"), 452);
     assert_eq!(full.leftovers("."), 0);
-    assert_eq!(full.counted().uploads_refused, 2);
+    assert_eq!(full.counted().uploads_refused, 3);
 }
 
 /// Whoever a token is of goes on with another token, by HTTP and FTP, and nobody else does.
@@ -659,6 +661,49 @@ fn holders_of_tokens_are_told_apart() {
     let mut raw = log_in(&renewed);
     assert_eq!(store(&mut raw, "APPE film.ts", &film[150_000..]), 226);
     assert!(fs::read(site.path("film.ts")).unwrap() == film);
+}
+
+/// What is there is gone on with in a copy; what cannot be read is not taken for nothing.
+#[test]
+fn a_link_is_not_replaced_by_the_end_of_its_file() {
+    let site = uploads(&[]);
+    std::os::unix::fs::symlink("film.ts", site.path("link.ts")).unwrap();
+    let mut raw = site.log_in("ulla");
+    raw.send("SIZE link.ts\r\n");
+    assert_eq!(raw.reply().1, "213 100000\r\n");
+    assert_eq!(raw.command("APPE link.ts"), 553);
+    assert_eq!(raw.command("REST 100000"), 350);
+    assert_eq!(raw.command("STOR link.ts"), 553);
+    let part = "Content-Range: bytes 100000-100000/100001\r\n";
+    assert_eq!(site.put("link.ts", part, b"x").status, 403);
+    assert!(site.path("link.ts").is_symlink());
+    assert_eq!(fs::read(site.path("link.ts")).unwrap(), bytes(100_000));
+    assert_eq!(site.leftovers("."), 0);
+    // From its first byte on it is replaced, and its file is not.
+    assert_eq!(site.put("link.ts", "", b"x").status, 204);
+    assert!(!site.path("link.ts").is_symlink());
+    assert_eq!(fs::read(site.path("film.ts")).unwrap(), bytes(100_000));
+}
+
+/// Before a byte of it is sent.
+#[test]
+fn a_long_name_is_refused_at_the_start() {
+    let site = uploads(&[]);
+    let name = "x".repeat(256);
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /{name} HTTP/1.1\r\nHost: h\r\n{}Content-Length: 1\r\nExpect: 100-continue\r\n\r\n",
+        basic("ulla")
+    ));
+    let refused = raw.response(false);
+    assert_eq!(refused.status, 403);
+    let text = String::from_utf8(refused.body).unwrap();
+    assert!(text.contains("the name is longer"), "{text}");
+    let mut ftp = site.log_in("ulla");
+    assert_eq!(ftp.command(&format!("STOR {name}")), 553);
+    assert_eq!(ftp.command(&format!("MKD {name}")), 553);
+    assert_eq!(site.leftovers("."), 0);
+    assert_eq!(site.put(&name[1..], "", b"x").status, 201);
 }
 
 /// The answer to a challenge serves once: who looks for what was broken off and then for the file

@@ -14,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::fs::{File, FileTimes};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ use super::config::{UploadSync, UploadsConfig};
 use crate::engine::shared::{bump, drop_one};
 use crate::library::{DEPTH_MAX, blocking, safe};
 use crate::transfer::StoredTo;
-
 use crate::users::Uploader;
+
 /// Uploads, for the one thread that takes them.
 #[derive(Debug)]
 pub(crate) struct Uploads {
@@ -63,6 +64,8 @@ pub(crate) struct Wanted<'a> {
 pub(crate) enum UploadError {
     /// A name that no file here has: hidden, or none at all.
     BadName,
+    /// A name that is longer than the file system takes.
+    LongName,
     /// A folder is there, or none is where one should be.
     NoPlace(&'static str),
     /// Somebody writes to it now, or too many write.
@@ -95,6 +98,15 @@ struct Place {
     temporary: OsString,
 }
 
+/// What is written to, open, locked, and with what is kept of it.
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    /// Where what comes begins.
+    start: u64,
+    is_set_apart: bool,
+}
+
 /// A place among those who write, given back when dropped.
 #[derive(Debug)]
 struct Held {
@@ -116,6 +128,7 @@ impl From<io::Error> for UploadError {
             io::ErrorKind::AlreadyExists => Self::NoPlace("something is there already"),
             // Of links that lead out of the root.
             _ if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => Self::BadName,
+            _ if error.raw_os_error() == Some(libc::ENAMETOOLONG) => Self::LongName,
             _ => Self::System(error),
         }
     }
@@ -126,6 +139,7 @@ impl UploadError {
     pub(crate) fn note(&self) -> String {
         match self {
             Self::BadName => "no file can have this name here".to_owned(),
+            Self::LongName => "the name is longer than the file system takes".to_owned(),
             Self::NoPlace(note) | Self::Busy(note) => (*note).to_owned(),
             Self::Offset(bytes) => format!("there are {bytes} bytes of it; go on from there"),
             Self::TooLarge(bytes) => format!("a file may have {bytes} bytes here"),
@@ -173,30 +187,20 @@ impl Uploads {
         let (start, total_bytes) = (wanted.start, wanted.total_bytes);
         let opened = blocking(move || {
             let at = Place::find(&root, &path, temporary, makes_folders)?;
-            let opened = at.open(start)?;
-            let Ok((file, start)) = opened else {
-                return Ok(Err(opened.err()));
-            };
-            let missing = total_bytes.map_or(0, |total| total.saturating_sub(start));
-            let room = room_for(&file, (start, missing), free_bytes_min);
-            // Of nothing nothing is kept.
-            if room.is_err() && file.metadata()?.len() == 0 {
-                at.folder.remove(&at.temporary)?;
-            }
-            let is_set_apart = room?;
-            Ok(Ok((at, file, start, is_set_apart)))
+            let opened = at.open(start, total_bytes, free_bytes_min)?;
+            Ok(opened.map(|opened| (at, opened)))
         });
         match opened.await {
-            Ok(Ok((at, file, start, is_set_apart))) => Ok(Upload {
+            Ok(Ok((at, opened))) => Ok(Upload {
                 at: Arc::new(at),
-                file: Arc::new(file),
-                start,
-                is_set_apart,
+                file: Arc::new(opened.file),
+                start: opened.start,
+                is_set_apart: opened.is_set_apart,
                 held,
             }),
             Ok(Err(offset)) => Err(match offset {
-                Some(Some(bytes)) => UploadError::Offset(bytes),
-                _ => UploadError::Busy("somebody is sending this file now; try later"),
+                Some(bytes) => UploadError::Offset(bytes),
+                None => UploadError::Busy("somebody is sending this file now; try later"),
             }),
             Err(error) => {
                 let error = UploadError::from(error);
@@ -248,7 +252,11 @@ impl Uploads {
         let root = Arc::clone(&self.root);
         let length = blocking(move || {
             let folder = root.folder(&beneath(path.parent().unwrap_or_else(|| Path::new(""))))?;
-            Ok(folder.open(&temporary)?.metadata()?.len())
+            let metadata = folder.open(&temporary)?.metadata()?;
+            match is_in_its_place(metadata.nlink()) {
+                true => Err(io::ErrorKind::NotFound.into()),
+                false => Ok(metadata.len()),
+            }
         });
         length.await.ok()
     }
@@ -461,6 +469,7 @@ impl Place {
             Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFDIR => {
                 Err(io::ErrorKind::IsADirectory.into())
             }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(Self {
                 folder,
                 target,
@@ -469,58 +478,109 @@ impl Place {
         }
     }
 
-    /// What is written to, with what is kept of it, and where what comes begins. Without that: how
-    /// much there is, if what comes would leave a hole; nothing, if somebody else writes to it.
-    #[allow(
-        clippy::type_complexity,
-        reason = "it is taken apart by its one caller"
-    )]
-    fn open(&self, start: Option<u64>) -> io::Result<Result<(File, u64), Option<u64>>> {
-        let is_there = self.folder.stat(&self.temporary).is_ok();
+    /// Opens what is written to. Without that: how much there is, if what comes would leave a hole;
+    /// nothing, if somebody else writes to it.
+    fn open(
+        &self,
+        start: Option<u64>,
+        total_bytes: Option<u64>,
+        free_bytes_min: u64,
+    ) -> io::Result<Result<Opened, Option<u64>>> {
+        let is_there = self.is_begun()?;
         let file = self.folder.open_or_make(&self.temporary)?;
         // Whoever had it may have put it in its place meanwhile.
         let is_own = |file: &File| {
             let stat = self.folder.stat(&self.temporary);
-            let inode = file
-                .metadata()
-                .map(|it| std::os::unix::fs::MetadataExt::ino(&it));
+            let inode = file.metadata().map(|it| it.ino());
             stat.is_ok_and(|stat| inode.is_ok_and(|inode| inode == stat.st_ino))
         };
         if !lock(&file)? || !is_own(&file) {
             return Ok(Err(None));
         }
-        // Of what was not broken off the file itself is gone on with.
+        let begun = self.go_on_with(&file, is_there, (start, total_bytes), free_bytes_min);
+        // Of nothing nothing is kept, nor of a copy.
+        if !matches!(begun, Ok(Ok(_))) && (!is_there || file.metadata()?.len() == 0) {
+            self.folder.remove(&self.temporary)?;
+        }
+        Ok(match begun? {
+            Ok((start, is_set_apart)) => Ok(Opened {
+                file,
+                start,
+                is_set_apart,
+            }),
+            Err(there) => Err(Some(there)),
+        })
+    }
+
+    /// Whether something was broken off. What is in its place already loses its first name.
+    fn is_begun(&self) -> io::Result<bool> {
+        match self.folder.stat(&self.temporary) {
+            Ok(stat) if is_in_its_place(stat.st_nlink) => {
+                self.folder.remove(&self.temporary).map(|()| false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            stat => stat.map(|_| true),
+        }
+    }
+
+    /// Has in `file` what is kept: where what comes begins then, and whether its room is set apart;
+    /// or how much there is, if it would leave a hole.
+    fn go_on_with(
+        &self,
+        file: &File,
+        is_there: bool,
+        (start, total_bytes): (Option<u64>, Option<u64>),
+        free_bytes_min: u64,
+    ) -> io::Result<Result<(u64, bool), u64>> {
+        // Of what was not broken off the file itself is gone on with. One that cannot be read now
+        // is not nothing: what comes would replace it by its own end.
         let target = match (is_there, start) {
             (true, _) | (false, Some(0)) => None,
-            (false, _) => self.folder.open(&self.target).ok(),
+            (false, _) => match self.folder.open(&self.target) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                target => Some(target?),
+            },
         };
-        let there = target.as_ref().unwrap_or(&file).metadata()?.len();
+        let there = target.as_ref().unwrap_or(file).metadata()?.len();
         let start = start.unwrap_or(there);
         if start > there {
-            if !is_there {
-                self.folder.remove(&self.temporary)?;
-            }
-            return Ok(Err(Some(there)));
+            return Ok(Err(there));
         }
+        let missing = total_bytes.map_or(0, |total| total.saturating_sub(start));
         match target {
             None => file.set_len(start)?,
             Some(target) => {
-                let copied = io::copy(&mut target.take(start), &mut &file);
-                if let Err(error) = copied {
-                    self.folder.remove(&self.temporary)?;
-                    return Err(error);
+                check_room(file, start.saturating_add(missing), free_bytes_min)?;
+                let mut into = file;
+                if io::copy(&mut target.take(start), &mut into)? < start {
+                    // Somebody has made it shorter meanwhile.
+                    return Err(io::ErrorKind::UnexpectedEof.into());
                 }
             }
         }
-        Ok(Ok((file, start)))
+        let is_set_apart = room_for(file, (start, missing), free_bytes_min)?;
+        Ok(Ok((start, is_set_apart)))
+    }
+}
+
+/// Whether a file that is called as one that is not whole has another name, too, and so is whole:
+/// a process that ended before it could take the first name away ([`Folder::rename`]). Whoever
+/// wrote to it would change what others read.
+fn is_in_its_place(links: impl Into<u64>) -> bool {
+    links.into() > 1
+}
+
+/// Fails if there is no room for so many bytes.
+fn check_room(file: &File, bytes: u64, free_bytes_min: u64) -> io::Result<()> {
+    match free_bytes(file)? < free_bytes_min.saturating_add(bytes) {
+        true => Err(io::ErrorKind::StorageFull.into()),
+        false => Ok(()),
     }
 }
 
 /// Whether room for so many bytes could be set apart; fails if there is none.
 fn room_for(file: &File, (start, bytes): (u64, u64), free_bytes_min: u64) -> io::Result<bool> {
-    if free_bytes(file)? < free_bytes_min.saturating_add(bytes) {
-        return Err(io::ErrorKind::StorageFull.into());
-    }
+    check_room(file, bytes, free_bytes_min)?;
     Ok(bytes > 0 && set_apart(file, start, bytes)?)
 }
 

@@ -299,7 +299,7 @@ impl Pieces for Sealed<'_> {
 
 fn refused(name: &str, error: &UploadError) -> Reply {
     let code = match error {
-        UploadError::BadName => 553,
+        UploadError::BadName | UploadError::LongName => 553,
         UploadError::NoPlace(_) => 550,
         UploadError::Busy(_) => 450,
         UploadError::Offset(_) => 554,

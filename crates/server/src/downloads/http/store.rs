@@ -298,7 +298,7 @@ impl Done {
 fn refused(error: UploadError) -> Refused {
     let note = error.note();
     let status = match &error {
-        UploadError::BadName => Status::Forbidden,
+        UploadError::BadName | UploadError::LongName => Status::Forbidden,
         UploadError::NoPlace(_) | UploadError::Offset(_) => Status::Conflict,
         UploadError::Busy(_) => Status::ServiceUnavailable,
         UploadError::TooLarge(_) => Status::ContentTooLarge,
