@@ -9,8 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, Stat, fallocate, flock,
-    fstatvfs, mkdirat, openat, renameat_with, statat, unlinkat,
+    fstatvfs, linkat, mkdirat, openat, renameat_with, statat, unlinkat,
 };
+use rustix::io::Errno;
 
 use super::Root;
 
@@ -77,6 +78,15 @@ impl Folder {
         self.open_by(name, OFlags::RDONLY)
     }
 
+    /// Opens a file that is there, to write to and to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open_or_make`].
+    pub fn open_to_write(&self, name: &OsStr) -> io::Result<File> {
+        self.open_by(name, OFlags::RDWR)
+    }
+
     fn open_by(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(0o666);
@@ -120,7 +130,8 @@ impl Folder {
     }
 
     /// Gives what is at a name another, in the same step taking away what is there if that is
-    /// replaced.
+    /// replaced. Where the file system cannot rename without replacing, as NFS, a file has both
+    /// names for a moment, and a process that ends then leaves it so.
     ///
     /// # Errors
     ///
@@ -135,7 +146,21 @@ impl Folder {
             true => RenameFlags::empty(),
             false => RenameFlags::NOREPLACE,
         };
-        Ok(renameat_with(&self.0, from, &folder.0, to, flags)?)
+        match renameat_with(&self.0, from, &folder.0, to, flags) {
+            // The file system does not know the flag (rename(2)).
+            Err(Errno::INVAL) if !replaces => self.relink(from, (folder, to)),
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Gives a file another name where nothing is, and takes away the one that it had.
+    fn relink(&self, from: &OsStr, (folder, to): (&Self, &OsStr)) -> io::Result<()> {
+        linkat(&self.0, from, &folder.0, to, AtFlags::empty())?;
+        match unlinkat(&self.0, from, AtFlags::empty()) {
+            // Somebody else has done it.
+            Err(Errno::NOENT) => Ok(()),
+            unlinked => Ok(unlinked?),
+        }
     }
 
     /// Waits until what was made, renamed and removed here is on the disk.
@@ -173,7 +198,7 @@ pub fn free_bytes(file: &File) -> io::Result<u64> {
 pub fn set_apart(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
     match fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -186,7 +211,7 @@ pub fn set_apart(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
 pub fn lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -228,6 +253,24 @@ mod tests {
         top.remove(name("link")).unwrap();
         assert!(top.remove_folder(name("a")).is_err(), "it is not empty");
         assert!(folder.stat(name("new")).is_err());
+    }
+
+    /// As on NFS.
+    #[test]
+    fn a_file_is_linked_where_nothing_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("new"), "new").unwrap();
+        fs::write(at("old"), "old").unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let folder = root.folder(Path::new(".")).unwrap();
+        let relink = |to: &str| folder.relink(OsStr::new("new"), (&folder, OsStr::new(to)));
+        let kept = relink("old").unwrap_err();
+        assert_eq!(kept.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(at("old")).unwrap(), b"old");
+        relink("free").unwrap();
+        assert_eq!(fs::read(at("free")).unwrap(), b"new");
+        assert!(!at("new").exists());
     }
 
     #[test]

@@ -55,7 +55,10 @@ fn is_old(folder: &Folder, name: &OsStr, kept_time: Duration) -> bool {
         let modified = file.metadata()?.modified()?;
         Ok(modified.elapsed().unwrap_or_default())
     };
-    let file = folder.open(name);
+    // NFS locks for itself alone what is open for writing (flock(2)); what belongs to another
+    // account may be for reading only.
+    let file = folder.open_to_write(name);
+    let file = file.or_else(|_| folder.open(name));
     let is_old = |file: File| -> io::Result<bool> { Ok(age(&file)? >= kept_time && lock(&file)?) };
     file.and_then(is_old).unwrap_or(false)
 }
