@@ -196,6 +196,7 @@ fn answer(request: &Request<'_>) {
             entries: &[entry],
             is_cut: true,
             http_host: request.host,
+            is_encrypted: is_head,
             rtsp_host: request.host,
             channels: &[],
         };

@@ -33,6 +33,8 @@ pub struct Listing<'a> {
     pub is_cut: bool,
     /// What the client calls this server: `host[:port]`; empty if it does not.
     pub http_host: &'a str,
+    /// Whether the client has asked over TLS, and so is to fetch over it.
+    pub is_encrypted: bool,
     /// Where RTSP plays what is listed here: `host[:port]`; empty if nowhere.
     pub rtsp_host: &'a str,
     /// Live channels that are shown beside.
@@ -262,7 +264,9 @@ impl Listing<'_> {
         };
         *html += "<section aria-labelledby=\"terminal\">\n\
             <h2 id=\"terminal\">From a terminal</h2>\n";
-        let url = format!("http://{}/{}", self.http_host, in_url(&self.name_of(file)));
+        let scheme = if self.is_encrypted { "https" } else { "http" };
+        let name = in_url(&self.name_of(file));
+        let url = format!("{scheme}://{}/{name}", self.http_host);
         *html += &format!("<pre><code>curl -O '{}'</code></pre>\n", escaped(&url));
         if let Some(url) = self.play_url(file) {
             *html += &format!("<pre><code>ffplay -rtsp_transport udp '{url}'</code></pre>\n");
@@ -365,10 +369,28 @@ mod tests {
             entries,
             is_cut: false,
             http_host: "h:80",
+            is_encrypted: false,
             rtsp_host: "h:554",
             channels: &[],
         };
         listing.to_html()
+    }
+
+    #[test]
+    fn what_came_over_tls_is_fetched_over_tls() {
+        for (is_encrypted, scheme) in [(false, "http"), (true, "https")] {
+            let listing = Listing {
+                folder: "",
+                entries: &[entry("a.ts", false, 1)],
+                is_cut: false,
+                http_host: "h:8443",
+                is_encrypted,
+                rtsp_host: "",
+                channels: &[],
+            };
+            let command = format!("curl -O '{scheme}://h:8443/a.ts'");
+            assert!(listing.to_html().contains(&command), "{command}");
+        }
     }
 
     #[test]
@@ -411,6 +433,7 @@ mod tests {
             entries: &[],
             is_cut: false,
             http_host: "h:80",
+            is_encrypted: true,
             rtsp_host: "h:554",
             channels: &[channel("live/a b", false), channel("cam&", true)],
         };

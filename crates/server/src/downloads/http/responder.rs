@@ -391,6 +391,7 @@ impl Responder {
     pub(super) fn with_context(
         &self,
         request: &Request<'_>,
+                    is_encrypted: self.is_encrypted,
         keeps_alive: bool,
         answer: impl FnOnce(&Context<'_>) -> Answer,
     ) -> Answer {
