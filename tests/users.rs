@@ -850,6 +850,39 @@ fn ten_thousand_wrong_passwords_count_for_all_protocols() {
     assert!(after.wrong <= looked_at + 10, "{after:?}");
 }
 
+/// A file may be called as a part of a film is: it is downloaded, and nothing is played.
+#[test]
+fn a_file_called_as_a_playlist_is_downloaded() {
+    require_programs!("curl");
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let rights = "group everybody play /shown/**\ngroup everybody download /had/**\n";
+    fs::write(&users, text + rights).unwrap();
+    let site = Site::new(&[&format!("--users={}", users.display())], |root| {
+        fill(root);
+        for name in ["shown", "had"] {
+            fs::create_dir_all(root.join(name).join("hls")).unwrap();
+            fs::write(root.join(name).join("hls/index.m3u8"), "#EXTM3U\n").unwrap();
+        }
+    });
+    let got = site.get("/had/hls/index.m3u8", "");
+    assert_eq!((got.status, &*got.body), (200, &b"#EXTM3U\n"[..]));
+    assert_eq!(site.get("/had/hls/1/index.m3u8", "").status, 401);
+    assert_eq!(site.get("/shown/hls/index.m3u8", "").status, 401);
+    assert_eq!(site.get("/shown/hls/index.m3u8", ANNA).status, 200);
+    // A player hears that there is no such film, and needs not log in for that.
+    assert_eq!(site.get("/shown/film.ts/hls/index.m3u8", "").status, 404);
+    assert_eq!(site.get("/open/film.ts/hls/index.m3u8", "").status, 200);
+    // The answer to a challenge counts once.
+    let mut curl = Command::new("curl");
+    let user = format!("anna:{PASSWORD}");
+    curl.args(["-sS", "--digest", "-u", &user, "-o", "/dev/null"]);
+    curl.args(["-w", "%{http_code}", &site.url("shown/hls/index.m3u8")]);
+    let output = curl.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "200", "{output:?}");
+}
+
 /// A token that openssl has signed is for players, which carry it in URLs, and for downloaders.
 #[test]
 fn a_token_plays_and_downloads_what_it_names() {

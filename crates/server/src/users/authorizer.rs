@@ -1,15 +1,16 @@
 //! Rules, as settings say them: credentials are judged here, and rights looked up.
 
 mod bearer;
+mod signed;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest, Grant, Rights};
+use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest};
 use onrush_wire::rtsp::Target;
-use tracing::{debug, info};
+use tracing::info;
 
 use super::attempts::Attempts;
 use super::config::UsersConfig;
@@ -189,6 +190,19 @@ impl Rules {
     ///
     /// Why not.
     pub(super) async fn authorize(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        self.authorize_known(asked, &mut None).await
+    }
+
+    /// As [`Self::authorize`]. Who asks is looked up only if that is not known, and kept.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(super) async fn authorize_known(
+        &self,
+        asked: &Asked<'_>,
+        login: &mut Option<Login>,
+    ) -> Result<(), Refusal> {
         if self.is_open {
             return self.open_to(asked);
         }
@@ -196,8 +210,11 @@ impl Rules {
             count(&self.stats.allowed);
             return Ok(());
         }
-        let login = self.identify(asked).await?;
-        self.permit(&login, asked).await
+        let login = match login {
+            Some(login) => login,
+            None => login.insert(self.identify(asked).await?),
+        };
+        self.permit(login, asked).await
     }
 
     /// As [`Self::authorize`], and who it is that may: credentials are looked at also where nobody
@@ -297,36 +314,6 @@ impl Rules {
                 Err(Refusal::Forbidden(note))
             }
         }
-    }
-
-    /// Signs that path, for players.
-    pub(super) fn sign_to_play(&self, path: &str, lasts: Duration) -> Option<Grant> {
-        let keys = self.url_keys.as_ref()?.now();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
-        let expires_s = (unix.unwrap_or_default() + lasts).as_secs();
-        let rights = Rights::default().with(Action::Play);
-        Some(Grant::sign(keys.first(), path, rights, expires_s))
-    }
-
-    /// Whether the URL is signed for this.
-    fn is_signed(&self, asked: &Asked<'_>) -> Result<bool, Refusal> {
-        let Some(keys) = self.url_keys.as_ref().map(Watched::now) else {
-            return Ok(false);
-        };
-        let grant = query(asked.uri).and_then(Grant::of_query).transpose();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_s = unix.unwrap_or_default().as_secs();
-        let checked = grant.and_then(|grant| match grant {
-            Some(grant) => grant
-                .check(keys.all(), asked.path, now_s)
-                .map(|()| grant.rights.allow(asked.action)),
-            None => Ok(false),
-        });
-        checked.map_err(|error| {
-            count(&self.stats.wrong);
-            debug!("{}: {:?}: {error}", asked.peer, asked.path);
-            Refusal::Forbidden("the URL's signature has expired, or is not for this path")
-        })
     }
 
     /// Whether the file of users, or a token, allows it.

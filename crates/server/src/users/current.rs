@@ -64,6 +64,27 @@ impl Authorizer {
         }
     }
 
+    /// As [`Self::authorize`], for one of several things that a request may have: who asks is looked
+    /// up once, and kept in `login`. The answer to a challenge (Digest) counts once.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(crate) async fn authorize_known(
+        &self,
+        asked: &Asked<'_>,
+        login: &mut Option<Login>,
+    ) -> Result<(), Refusal> {
+        let rules = self.now();
+        match rules.is_open() {
+            true => noted(asked, rules.open_to(asked)),
+            false => {
+                let authorized = async { rules.authorize_known(asked, login).await };
+                noted(asked, Box::pin(authorized).await)
+            }
+        }
+    }
+
     /// Whether a request may be carried out, and who has asked.
     ///
     /// # Errors

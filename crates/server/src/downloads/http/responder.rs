@@ -102,34 +102,30 @@ impl Responder {
                     let made = Made::asset(asset, self.site.started_s);
                     return self.film(request, Ok(made), keeps_alive).await;
                 }
-                let allowed = match self.unfinished(request, name).await {
+                let sought = match self.unfinished(request, name).await {
                     Unfinished::Told(answer) => return (answer, None),
                     Unfinished::Refused(refusal) => Err(refusal),
-                    Unfinished::Other(login) => self.authorize(request, name, login.as_ref()).await,
+                    Unfinished::Other(login) => {
+                        self.find(request, (name, *is_folder), login, waits).await
+                    }
                 };
-                if let Err(refusal) = allowed {
-                    let answer = |c: &Context<'_>| not_allowed(&refusal, c);
-                    return (self.with_context(request, keeps_alive, answer), None);
-                }
-                let asked = (name.as_str(), request.query, request.codings);
-                if !is_folder && let Some(found) = live::find(&self.site, asked, waits).await {
-                    return self.film(request, found, keeps_alive).await;
-                }
-                let asked = (name.as_str(), request.query);
-                if !is_folder && let Some(found) = film::find(&self.site, asked, &self.memory).await
-                {
-                    return self.film(request, found, keeps_alive).await;
-                }
-                match self.site.files.find(name).await {
-                    Ok(Found::File(file)) if !is_folder => {
+                match sought {
+                    Err(refusal) => {
+                        let answer = |c: &Context<'_>| not_allowed(&refusal, c);
+                        (self.with_context(request, keeps_alive, answer), None)
+                    }
+                    Ok(Sought::Made(found)) => self.film(request, found, keeps_alive).await,
+                    Ok(Sought::There(Found::File(file))) if !is_folder => {
                         self.file(request, name, file, keeps_alive).await
                     }
-                    Ok(Found::Folder { .. }) => {
+                    Ok(Sought::There(Found::Folder { .. })) => {
                         self.folder(request, name, *is_folder, keeps_alive).await
                     }
-                    Ok(Found::Denied) => refusal(Status::Forbidden, "this cannot be read"),
-                    Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
-                    Err(error) => {
+                    Ok(Sought::There(Found::Denied)) => {
+                        refusal(Status::Forbidden, "this cannot be read")
+                    }
+                    Ok(Sought::There(_)) => refusal(Status::NotFound, NOTHING),
+                    Ok(Sought::Failed(error)) => {
                         warn!("{name:?}: {error}");
                         refusal(Status::ServiceUnavailable, SHORT)
                     }
@@ -220,23 +216,60 @@ impl Responder {
         Some(format!("{}://{}{path}", scheme.as_str(), there.address))
     }
 
-    /// Whether the request may be answered, before it is known whether there is such a file; by
-    /// `login`, if it is known who asks.
-    async fn authorize(
+    /// What there is at a name, and may be had: what is made of a film or a channel, which is
+    /// played, or else what lies there, which is downloaded. Whether that may be is asked before
+    /// it is known whether there is such a thing; by `login`, if it is known who asks.
+    async fn find(
         &self,
         request: &Request<'_>,
-        name: &str,
-        login: Option<&Login>,
-    ) -> Result<(), NotAllowed> {
-        let (action, path) = match film::of(name) {
-            Some(film) => (Action::Play, film),
-            None => (Action::Download, name),
+        (name, is_folder): (&str, bool),
+        mut login: Option<Login>,
+        waits: &Waits,
+    ) -> Result<Sought, NotAllowed> {
+        let authorizer = &self.site.authorizer;
+        let downloads = self.asked(request, Action::Download, name);
+        let Some(film) = film::of(name).filter(|_| !is_folder) else {
+            authorizer.authorize_known(&downloads, &mut login).await?;
+            return Ok(self.there(name).await);
         };
-        let asked = self.asked(request, action, path);
-        match login {
-            Some(login) => self.site.authorizer.permit(login, &asked).await,
-            None => self.site.authorizer.authorize(&asked).await,
+        let plays = self.asked(request, Action::Play, film);
+        if let Err(refusal) = authorizer.authorize_known(&plays, &mut login).await {
+            // A password that was wrong is not looked at twice, nor a hook asked that is silent.
+            let is_final = match refusal {
+                NotAllowed::Forbidden(_) => false,
+                NotAllowed::LogIn { .. } => login.is_none(),
+                _ => true,
+            };
+            if is_final
+                || authorizer
+                    .authorize_known(&downloads, &mut login)
+                    .await
+                    .is_err()
+            {
+                return Err(refusal);
+            }
+            return match self.there(name).await {
+                there @ Sought::There(Found::File(_)) => Ok(there),
+                _ => Err(refusal),
+            };
         }
+        let asked = (name, request.query, request.codings);
+        if let Some(found) = live::find(&self.site, asked, waits).await {
+            return Ok(Sought::Made(found));
+        }
+        if let Some(found) = film::find(&self.site, (name, request.query), &self.memory).await {
+            return Ok(Sought::Made(found));
+        }
+        let there = self.there(name).await;
+        if let Sought::There(Found::File(_) | Found::Folder { .. } | Found::Denied) = there {
+            authorizer.authorize_known(&downloads, &mut login).await?;
+        }
+        Ok(there)
+    }
+
+    async fn there(&self, name: &str) -> Sought {
+        let found = self.site.files.find(name).await;
+        found.map_or_else(Sought::Failed, Sought::There)
     }
 
     pub(super) fn asked<'a>(
@@ -353,6 +386,7 @@ impl Responder {
                     entries: &entries,
                     is_cut,
                     http_host: request.host,
+                    is_encrypted: self.is_encrypted,
                     rtsp_host: &rtsp_host,
                     channels: &channels,
                 };
@@ -391,7 +425,6 @@ impl Responder {
     pub(super) fn with_context(
         &self,
         request: &Request<'_>,
-                    is_encrypted: self.is_encrypted,
         keeps_alive: bool,
         answer: impl FnOnce(&Context<'_>) -> Answer,
     ) -> Answer {
@@ -466,6 +499,16 @@ impl Responder {
             warn!("download of {}: {error}", self.peer);
         }
     }
+}
+
+/// What there is at a name.
+enum Sought {
+    /// What was made of a film or a channel, or why it was not.
+    Made(Result<Made, film::Refusal>),
+    /// What lies there.
+    There(Found),
+    /// It could not be looked up.
+    Failed(io::Error),
 }
 
 /// What becomes of a HEAD for what may have been broken off.

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use onrush_wire::auth::{Rights, ha1};
+use onrush_wire::auth::{Grant, Rights, ha1};
 use tempfile::TempDir;
 
 use super::super::attempts::{WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
