@@ -366,6 +366,24 @@ fn what_was_broken_off_is_seen_by_nobody_and_gone_on_with() {
     assert_eq!(site.get("/a.ts", "").body, [&film, &b"end"[..]].concat());
 }
 
+/// Some programs send all before they read an answer.
+#[test]
+fn whoever_sends_on_hears_why_not() {
+    let site = uploads(&[]);
+    let content = bytes(3_200_000);
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n",
+        content.len()
+    ));
+    for piece in content.chunks(200_000) {
+        raw.send(piece);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(raw.response(false).status, 401);
+    assert!(raw.is_closed());
+}
+
 #[test]
 fn what_is_there_is_replaced_as_the_conditions_say() {
     let site = uploads(&[]);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::listening::close;
+use crate::listening::{close, linger};
 use crate::tls::record::{NewKey, Sealer};
 use crate::tls::stream::{Reattach, TlsStream};
 
@@ -216,6 +216,17 @@ impl ByteStream {
             Self::Tls(stream) => {
                 say_end(stream).await?;
                 close(stream.socket_mut()).await
+            }
+        }
+    }
+
+    /// As [`Self::close`], where the client still sends what nobody wants; see [`linger`].
+    pub(crate) async fn linger(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => linger(socket).await,
+            Self::Tls(stream) => {
+                say_end(stream).await?;
+                linger(stream.socket_mut()).await
             }
         }
     }

@@ -278,21 +278,47 @@ impl Draining {
 /// lost.
 pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
     socket.shutdown().await?;
-    let drained = async {
-        loop {
-            socket.readable().await?;
-            match socket.try_read(&mut [0; 512]) {
-                Ok(0) => return Ok(()),
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                _ => {}
-            }
-        }
-    };
+    let drained = drain(socket, CLOSE_TIME_MAX);
     timeout(CLOSE_TIME_MAX, drained).await.unwrap_or(Ok(()))
 }
 
-/// How long that is waited for.
+/// As [`close`], where the client still sends what nobody wants: programs that send all before they
+/// read hear why only if that is read (RFC 9112, section 9.6). It is thrown away as long as it
+/// comes, up to 30 s and 1 GiB, and until nothing has come for 5 s.
+pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
+    socket.shutdown().await?;
+    let drained = drain(socket, LINGER_SILENCE_MAX);
+    timeout(LINGER_TIME_MAX, drained).await.unwrap_or(Ok(()))
+}
+
+/// Reads and throws away, to the end or until nothing has come for so long.
+async fn drain(socket: &TcpStream, silence_max: Duration) -> io::Result<()> {
+    let mut left = LINGER_BYTES_MAX;
+    while left > 0 {
+        let Ok(is_readable) = timeout(silence_max, socket.readable()).await else {
+            return Ok(());
+        };
+        is_readable?;
+        match socket.try_read(&mut [0; DRAIN_STEP_BYTES]) {
+            Ok(0) => return Ok(()),
+            Ok(read) => left = left.saturating_sub(read),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How long an end of the client's is waited for.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long the same is waited for where the client still sends.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long nothing may come then.
+const LINGER_SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Bytes that are thrown away at the most.
+const LINGER_BYTES_MAX: usize = 1 << 30;
+/// Bytes of that which are read at once.
+const DRAIN_STEP_BYTES: usize = 16 << 10;
 
 fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
@@ -326,6 +352,8 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
+    use tokio::io::AsyncReadExt;
+
     fn listener(address: &str) -> TcpListener {
         TcpListener::bind(address).unwrap()
     }
@@ -350,6 +378,32 @@ mod tests {
         assert_eq!(sockets.unused().count(), 0);
         let open = sockets.open().map(|(name, _)| name);
         assert!(open.eq(["rtsp", "rtsp", "http"]));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_still_sends_hears_the_answer() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let answers = async move {
+            socket.write_all(b"no").await.unwrap();
+            linger(&mut socket).await.unwrap();
+        };
+        let sends = async {
+            // For longer than an end is waited for elsewhere.
+            for _ in 0..8 {
+                client.write_all(&[0; 100_000]).await.unwrap();
+                tokio::time::sleep(CLOSE_TIME_MAX / 5).await;
+            }
+            client.shutdown().await.unwrap();
+            let mut heard = Vec::new();
+            client.read_to_end(&mut heard).await.unwrap();
+            heard
+        };
+        let ((), heard) = tokio::join!(answers, sends);
+        assert_eq!(heard, b"no");
     }
 
     #[test]

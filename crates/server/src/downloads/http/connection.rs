@@ -9,8 +9,8 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use onrush_wire::http::{
-    Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Refusal, Request, Status,
-    skip_empty_lines,
+    Access, Answer, Content, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Refusal, Request,
+    Status, skip_empty_lines,
 };
 use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -72,6 +72,8 @@ struct Connection {
 enum Next {
     Stays,
     Closes,
+    /// It closes, and not all of the request's content was read.
+    Lingers,
 }
 
 /// What a connection came to.
@@ -107,6 +109,10 @@ impl Connection {
             match self.answer(&head).await? {
                 Next::Stays => {}
                 Next::Closes => break,
+                Next::Lingers => {
+                    self.socket.linger().await?;
+                    return Ok(Ended::Closed);
+                }
             }
         }
         self.socket.close().await?;
@@ -201,7 +207,7 @@ impl Connection {
             Ok(()) => request.keeps_alive,
             Err(refusal) => {
                 self.refuse(refusal).await?;
-                return Ok(Next::Closes);
+                return Ok(Next::Lingers);
             }
         };
         let site = &self.responder.site;
@@ -277,9 +283,11 @@ impl Connection {
             user_agent: request.user_agent,
         });
         sent?;
+        let is_empty = matches!(request.content, Content::None | Content::Length(0));
         Ok(match outcome.keeps_alive && !self.socket.is_key_due() {
             true => Next::Stays,
-            false => Next::Closes,
+            false if is_empty || answer.status.code() < 400 => Next::Closes,
+            false => Next::Lingers,
         })
     }
 
