@@ -6,6 +6,7 @@
 //! writes to it holds a lock, so that two do not, also not two processes of which one succeeds the
 //! other. What waits for a disk does so on another thread.
 
+mod error;
 mod leftovers;
 
 use std::cell::{Cell, RefCell};
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+pub(crate) use self::error::UploadError;
 use self::leftovers::{PREFIX, remove_leftovers, sweep};
 use super::Site;
 use super::admission::FileSlot;
@@ -57,27 +59,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) total_bytes: Option<u64>,
     /// Whether folders that there are not are made.
     pub(crate) makes_folders: bool,
-}
-
-/// Why something cannot be stored, or changed.
-#[derive(Debug)]
-pub(crate) enum UploadError {
-    /// A name that no file here has: hidden, or none at all.
-    BadName,
-    /// A name that is longer than the file system takes.
-    LongName,
-    /// A folder is there, or none is where one should be.
-    NoPlace(&'static str),
-    /// Somebody writes to it now, or too many write.
-    Busy(&'static str),
-    /// It cannot begin there: there are so many bytes.
-    Offset(u64),
-    /// Longer than a file may be.
-    TooLarge(u64),
-    /// There is no room.
-    NoSpace,
-    /// What the system says.
-    System(io::Error),
 }
 
 /// A file that comes. Dropped before it is finished, it can be gone on with.
@@ -114,39 +95,6 @@ struct Held {
     key: (String, OsString),
     is_whole: bool,
     _files: [FileSlot; 3],
-}
-
-impl From<io::Error> for UploadError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                Self::NoPlace("there is no such folder")
-            }
-            io::ErrorKind::IsADirectory => Self::NoPlace("a folder is there"),
-            io::ErrorKind::DirectoryNotEmpty => Self::NoPlace("the folder is not empty"),
-            io::ErrorKind::AlreadyExists => Self::NoPlace("something is there already"),
-            // Of links that lead out of the root.
-            _ if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => Self::BadName,
-            _ if error.raw_os_error() == Some(libc::ENAMETOOLONG) => Self::LongName,
-            _ => Self::System(error),
-        }
-    }
-}
-
-impl UploadError {
-    /// Why, for whoever asked.
-    pub(crate) fn note(&self) -> String {
-        match self {
-            Self::BadName => "no file can have this name here".to_owned(),
-            Self::LongName => "the name is longer than the file system takes".to_owned(),
-            Self::NoPlace(note) | Self::Busy(note) => (*note).to_owned(),
-            Self::Offset(bytes) => format!("there are {bytes} bytes of it; go on from there"),
-            Self::TooLarge(bytes) => format!("a file may have {bytes} bytes here"),
-            Self::NoSpace => "there is no room for it here".to_owned(),
-            Self::System(error) => format!("it cannot be stored: {error}"),
-        }
-    }
 }
 
 impl Uploads {

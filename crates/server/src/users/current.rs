@@ -64,8 +64,8 @@ impl Authorizer {
         }
     }
 
-    /// As [`Self::authorize`], for one of several things that a request may have: who asks is looked
-    /// up once, and kept in `login`. The answer to a challenge (Digest) counts once.
+    /// As [`Self::authorize`], for one of several things that a request may have: who asks is
+    /// looked up once, and kept in `login`. The answer to a challenge (Digest) counts once.
     ///
     /// # Errors
     ///

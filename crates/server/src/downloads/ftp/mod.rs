@@ -34,8 +34,8 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Ar
     if let Err(error) = socket.set_tcp_nodelay(true) {
         warn!("FTP: {error}; replies may wait");
     }
-    // Clients send one or all bytes of ABOR as urgent data (RFC 959, section 4.1.3): otherwise Linux
-    // takes the last of these out of the stream.
+    // Clients send one or all bytes of ABOR as urgent data (RFC 959, section 4.1.3): otherwise
+    // Linux takes the last of these out of the stream.
     if let Err(error) = socket.set_out_of_band_inline(true) {
         warn!("FTP: {error}; some clients cannot abort transfers");
     }
