@@ -38,6 +38,7 @@ mod network;
 mod placed;
 mod streams;
 mod table;
+mod train;
 mod uring;
 
 use std::fmt;
@@ -58,8 +59,8 @@ pub use kernel::LANES_MAX;
 use members::Members;
 use onrush_lock::Budget;
 use onrush_lock::memory::Area;
-use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 pub use streams::{StreamCounters, StreamEnd, StreamGroup, StreamId, StreamOptions};
+use train::Train;
 use uring::Uring;
 pub use uring::UringError;
 
@@ -163,13 +164,6 @@ pub struct MemberCounters {
     pub refused: u64,
     /// The errno of the last that was refused; 0 if none was.
     pub errno_last: i32,
-}
-
-/// What is to be sent: one datagram or several of equal size, of which the last may be shorter.
-#[derive(Clone, Copy, Debug)]
-struct Train<'a> {
-    bytes: &'a [u8],
-    stride: usize,
 }
 
 impl Group {
@@ -459,22 +453,6 @@ impl fmt::Debug for Group {
             .field("members", &self.members.len())
             .field("counters", &self.counters())
             .finish_non_exhaustive()
-    }
-}
-
-impl<'a> Train<'a> {
-    fn new(bytes: &'a [u8], stride: usize) -> Result<Self, GroupError> {
-        let train = Self { bytes, stride };
-        if stride == 0 || bytes.len() > TRAIN_BYTES_MAX || train.packets() > TRAIN_PACKETS_MAX {
-            let bytes = bytes.len();
-            return Err(GroupError::Train { bytes, stride });
-        }
-        Ok(train)
-    }
-
-    /// One packet is sent also when it is empty.
-    fn packets(&self) -> usize {
-        self.bytes.len().div_ceil(self.stride).max(1)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::io;
 
 use onrush_lock::{Keep, Sealed};
+use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 
 use super::*;
 
