@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use super::direct::{Direct, Slots};
 use super::members::Members;
-use super::uring::{RegisteredTrain, RingSends};
+use super::uring::{CALLER, Registered, RegisteredTrain, RingSends};
 use super::{Group, GroupError, Sender, Sent, Train};
 use onrush_lock::{Budget, Cache, CacheCounters, CacheError, Keep, SLOTS_MAX};
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
@@ -28,7 +28,9 @@ impl Group {
     /// By [`Way::Uring`](super::Way::Uring) without a copy: the memory is registered, or its
     /// registration found in the group's cache, which keeps [`Sealed`](onrush_lock::Sealed) memory
     /// and, if [`Group::set_cache`] says so, other private memory. It returns when the kernel needs
-    /// the message no more. By the other ways the kernel copies it, as [`Group::send_train`] does.
+    /// the message no more: after some 3 s if a member is on the link and its address does not
+    /// resolve. By the other ways the kernel copies it, as [`Group::send_train`] does, and nobody
+    /// waits.
     ///
     /// # Errors
     ///
@@ -122,12 +124,12 @@ impl Cached {
         }
         let trains = message.chunks(train_bytes).map(|bytes| RegisteredTrain {
             start: bytes.as_ptr(),
-            bytes: bytes.len(),
-            packets: bytes.len().div_ceil(stride),
+            train: Train { bytes, stride },
         });
-        let before = self.sends.crossings;
-        let sent = self.sends.send(fd, loan.buffer(), trains, members);
-        direct.crossings += self.sends.crossings - before;
+        let trains: Vec<_> = trains.collect();
+        let (buffer, holder) = (loan.buffer(), CALLER);
+        let from = Registered { buffer, holder };
+        let sent = self.sends.send(fd, from, &trains, members, direct);
         self.sends.settle();
         self.cache.release(loan);
         Ok(sent)

@@ -116,6 +116,18 @@ impl Direct {
         sent
     }
 
+    /// Sends a train that the kernel does not cut for this member.
+    pub(super) fn send_cut(
+        &mut self,
+        fd: RawFd,
+        members: &mut Members,
+        slot: usize,
+        train: Train<'_>,
+    ) -> Sent {
+        self.trains_cut += 1;
+        self.send_singly(fd, members, slot, train)
+    }
+
     /// Sends each packet with a `sendto` of its own.
     fn send_singly(
         &mut self,
@@ -179,9 +191,8 @@ impl Direct {
             }
             let Err(errno) = done else { continue };
             // It is the first that was refused, and the others wait behind it.
-            if packets > 1 && matches!(errno, libc::EIO | libc::EMSGSIZE | libc::EINVAL) {
-                self.trains_cut += 1;
-                sent.add(self.send_singly(fd, members, slots.at(place), train));
+            if is_refused_whole(packets, errno) {
+                sent.add(self.send_cut(fd, members, slots.at(place), train));
                 if let Err(errno) = self.set_segment(fd, train) {
                     sent.add(refuse_all(
                         members,
@@ -232,6 +243,13 @@ impl Direct {
         }
         Ok(())
     }
+}
+
+/// Whether single packets may get through where the kernel refused a train of so many: the device
+/// computes no checksums (EIO), or a packet of it exceeds the path's MTU (EMSGSIZE; EINVAL before
+/// Linux 6.14).
+pub(super) fn is_refused_whole(packets: u64, errno: i32) -> bool {
+    packets > 1 && matches!(errno, libc::EIO | libc::EMSGSIZE | libc::EINVAL)
 }
 
 fn refuse_all(

@@ -14,8 +14,10 @@
 //!
 //! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and
 //! never a mixture. A member that cannot be sent to is counted, with its error, and keeps nobody
-//! waiting: every send is `MSG_DONTWAIT`. TCP connections have a [`StreamGroup`]. Not
-//! here: who the members are, pace, retransmission, and any answer from a member.
+//! waiting: every send is `MSG_DONTWAIT`. Only who wants memory back that was sent from
+//! ([`Group::area_mut`], [`Group::send_cached`]) waits for it. TCP connections have a
+//! [`StreamGroup`]. Not here: who the members are, pace, retransmission, and any answer from a
+//! member.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -295,7 +297,10 @@ impl Group {
         self.send_train(bytes, stride)
     }
 
-    /// Part of the area, to be written. It waits until the kernel has let go of it.
+    /// Part of the area, to be written. It waits until the kernel has let go of what was sent from
+    /// the area. By [`Way::Uring`] that takes some 3 s if a member is on the link and its address
+    /// does not resolve, for so long the kernel keeps what it was sent; who cannot wait sends other
+    /// memory by [`Group::send_train`].
     ///
     /// # Errors
     ///

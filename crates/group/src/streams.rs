@@ -17,7 +17,7 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::STREAMS_MAX;
 use super::error::StreamError;
-use super::uring::UringError;
+use super::uring::{UringError, usage_flag};
 use onrush_lock::memory::Area;
 
 /// What can be chosen about a group of streams.
@@ -42,6 +42,8 @@ pub struct StreamGroup {
     messages: Vec<Message>,
     behind_max: usize,
     streams_max: usize,
+    /// What a send asks to be told whether it was copied; 0 where the kernel says nothing.
+    usage_flag: u16,
     /// Sends and waits that the kernel has not let go of.
     in_flight: usize,
     ended: Vec<(StreamId, StreamEnd)>,
@@ -125,7 +127,7 @@ impl StreamGroup {
         let mut builder = IoUring::builder();
         builder.setup_submit_all();
         builder.setup_cqsize(entries.max(64) * 4);
-        let ring = builder.build(entries.max(64)).map_err(UringError::Ring)?;
+        let mut ring = builder.build(entries.max(64)).map_err(UringError::Ring)?;
         let mut probe = Probe::new();
         let probed = ring.submitter().register_probe(&mut probe);
         probed.map_err(UringError::Ring)?;
@@ -141,6 +143,7 @@ impl StreamGroup {
         // the ring is dropped before it.
         unsafe { ring.submitter().register_buffers(&[buffer]) }.map_err(UringError::Register)?;
         Ok(Self {
+            usage_flag: usage_flag(&mut ring)?,
             ring,
             area,
             streams: Vec::new(),
@@ -322,7 +325,7 @@ impl StreamGroup {
         let entry = opcode::SendZc::new(types::Fd(socket.as_raw_fd()), start, length)
             .buf_index(Some(0))
             .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-            .zc_flags(REPORT_USAGE)
+            .zc_flags(self.usage_flag)
             .build()
             .user_data(SEND | u64::from(message) << 24 | u64::from(slot));
         (stream.busy, stream.in_flight) = (Some(Busy::Sending), stream.in_flight + 1);
@@ -401,8 +404,9 @@ impl StreamGroup {
             let message = u32::try_from(what >> 24 & 0xffff_ffff).expect("32 bits");
             if cqueue::notif(entry.flags()) {
                 let is_copied = entry.result() & USAGE_COPIED != 0;
-                self.counters.copied += u64::from(is_copied);
-                self.counters.zero_copy += u64::from(!is_copied);
+                let is_told = self.usage_flag != 0;
+                self.counters.copied += u64::from(is_told && is_copied);
+                self.counters.zero_copy += u64::from(is_told && !is_copied);
                 self.needed_less(message);
                 if let Some(stream) = &mut self.streams[slot as usize] {
                     stream.unacknowledged -= 1;
@@ -559,9 +563,7 @@ impl Default for StreamOptions {
     }
 }
 
-/// IORING_SEND_ZC_REPORT_USAGE, Linux 6.2.
-const REPORT_USAGE: u16 = 8;
-/// The answer to it: IORING_NOTIF_USAGE_ZC_COPIED.
+/// The answer to IORING_SEND_ZC_REPORT_USAGE: IORING_NOTIF_USAGE_ZC_COPIED.
 const USAGE_COPIED: i32 = i32::MIN;
 /// Kinds of what is asked of the kernel; the slot lies below, and the message of a send.
 const SEND: u64 = 1 << 62;

@@ -6,6 +6,8 @@ use std::io;
 
 use onrush_lock::{Keep, Sealed};
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+use onrush_testkit::require_root;
+use onrush_testkit::testbed::{self, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
 
 use super::*;
 
@@ -530,4 +532,63 @@ fn without_a_program_every_way_is_tried_and_no_packet_lost() {
     let counters = group.counters();
     assert_eq!(counters.zero_copy + counters.copied > 0, is_ring);
     assert_eq!((counters.packets, counters.refused), (30 * 20, 0));
+}
+
+/// A group in a testbed, its receivers at the other end, and their addresses.
+fn across_devices(way: Way) -> (Testbed, Group, Vec<UdpSocket>, Vec<SocketAddr>) {
+    let testbed = Testbed::new(testbed::Options::default()).expect("root");
+    let to = format!("{RCV_IPV4}:0");
+    let (sockets, addresses) = testbed.rcv.run(|| receivers(&to, 2));
+    let from = format!("{SND_IPV4}:0");
+    let mut group = testbed.snd.run(|| group(way, &from));
+    group.set_members(&addresses).expect("room");
+    (testbed, group, sockets, addresses)
+}
+
+/// The kernel keeps what is for it until the address was asked for in vain, which takes seconds.
+#[test]
+fn a_member_that_does_not_resolve_is_not_waited_for() {
+    require_root!();
+    let (_testbed, mut group, sockets, _) = across_devices(Way::Uring);
+    // On the link, and nobody's.
+    group
+        .add("10.77.0.200:9".parse().expect("an address"))
+        .expect("room");
+    for seed in 0..40 {
+        let train = pattern(3 * STRIDE, seed);
+        let sent = group.send_train(&train, STRIDE).expect("a train");
+        assert_eq!((sent.packets, sent.refused), (9, 0), "train {seed}");
+        sockets.iter().for_each(|it| expect(it, &train, STRIDE));
+    }
+    let Sender::Uring(uring) = &group.sender else {
+        unreachable!("it was asked for");
+    };
+    // What found no copy free went without the ring.
+    assert!(format!("{uring:?}").contains("waits: 0"), "{uring:?}");
+}
+
+#[test]
+fn a_train_that_exceeds_a_path_leaves_as_packets() {
+    require_root!();
+    for way in [Way::Uring, Way::Sendmmsg] {
+        let (testbed, mut group, sockets, addresses) = across_devices(way);
+        let route = format!("route add {RCV_IPV4}/32 dev {SND_DEVICE} mtu 1000");
+        testbed.snd.tool("ip", route.split(' ')).expect("a route");
+        let train = pattern(3 * STRIDE, 1);
+        for turn in 1..=2 {
+            let sent = group.send_train(&train, STRIDE).expect("a train");
+            assert_eq!((sent.packets, sent.refused), (6, 0), "{way}");
+            assert_eq!(group.counters().trains_cut, 2 * turn, "{way}");
+            sockets.iter().for_each(|it| expect(it, &train, STRIDE));
+        }
+        // A train that fits goes whole.
+        let train = pattern(3 * 900, 2);
+        group.send_train(&train, 900).expect("a train");
+        assert_eq!(group.counters().trains_cut, 4, "{way}");
+        sockets.iter().for_each(|it| expect(it, &train, 900));
+        for address in addresses {
+            let counters = group.member_counters(address).expect("a member");
+            assert_eq!((counters.packets, counters.refused), (9, 0), "{way}");
+        }
+    }
 }

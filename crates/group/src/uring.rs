@@ -2,16 +2,19 @@
 //!
 //! The ring has registered the group's area, and one of its own into which other bytes are copied
 //! once; a send for a member is then an address and a descriptor. What the kernel still needs may
-//! not be written again: it says so in a second completion, for which [`Uring::settle`] waits.
+//! not be written again: it says so in a second completion. That may take seconds for a member
+//! whose address is not resolved; so a send waits for none, and what finds no free copy goes by
+//! [`Direct`]. Only [`Uring::settle`] waits, where the caller wants its own memory back.
 
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use thiserror::Error;
 
-use super::direct::{Direct, Slots};
+use super::direct::{Direct, Slots, is_refused_whole};
 use super::members::{Members, Name};
 use super::{GroupError, Sent, Train};
 use onrush_lock::memory::{Area, MemoryError};
@@ -20,8 +23,8 @@ use onrush_sys::path::TRAIN_BYTES_MAX;
 /// Sends handed over in one crossing.
 const BATCH_SENDS_MAX: usize = 256;
 
-/// Buffers for bytes that do not lie in the area: that many sends may be under way before one has
-/// to wait.
+/// Buffers for bytes that do not lie in the area: that many trains may be under way before one
+/// leaves without the ring.
 const COPIES: usize = 8;
 
 /// Sends by the ring.
@@ -31,6 +34,7 @@ pub(super) struct Uring {
     pub(super) direct: Direct,
     pub(super) area: Option<Area>,
     copies: Area,
+    /// The copy that was used last.
     copy: usize,
 }
 
@@ -39,19 +43,32 @@ pub(super) struct RingSends {
     pub(super) ring: IoUring,
     /// Names that the entries of a batch point to.
     names: Vec<Name>,
-    /// Sends whose memory the kernel may still need.
-    in_flight: usize,
+    /// Sends whose memory the kernel may still need, by [`Registered::holder`].
+    in_flight: [usize; HOLDERS],
+    /// Sends of trains that the kernel refused whole, by their number in the call.
+    refused_whole: Vec<usize>,
+    /// [`REPORT_USAGE`] if the kernel knows it.
+    zc_flags: u16,
+    /// Entries into the kernel that only waited for it to let go of memory.
+    waits: u64,
     pub(super) crossings: u64,
     pub(super) zero_copy: u64,
     pub(super) copied: u64,
 }
 
-/// A train, or a single packet, in registered memory.
+/// Registered memory to send from.
 #[derive(Clone, Copy)]
-pub(super) struct RegisteredTrain {
+pub(super) struct Registered {
+    pub(super) buffer: u16,
+    /// Whose sends are counted together: [`CALLER`]'s, or those of a copy.
+    pub(super) holder: usize,
+}
+
+/// A train, or a single packet, and where its bytes lie in registered memory.
+#[derive(Clone, Copy)]
+pub(super) struct RegisteredTrain<'a> {
     pub(super) start: *const u8,
-    pub(super) bytes: usize,
-    pub(super) packets: usize,
+    pub(super) train: Train<'a>,
 }
 
 /// Why no ring sends here.
@@ -60,7 +77,7 @@ pub(super) struct RegisteredTrain {
 pub enum UringError {
     /// io_uring cannot be used.
     #[error(
-        "io_uring is not available: {0} (it needs Linux 6.2, kernel.io_uring_disabled=0 and no \
+        "io_uring is not available: {0} (it needs Linux 6.0, kernel.io_uring_disabled=0 and no \
          seccomp filter against it)"
     )]
     Ring(#[source] io::Error),
@@ -113,44 +130,50 @@ impl Uring {
         {
             return self.direct.send(fd, members, all, train);
         }
-        let (start, buffer) = self.registered(train);
-        let registered = RegisteredTrain {
-            start,
-            bytes: train.bytes.len(),
-            packets: train.packets(),
+        let Some((start, from)) = self.registered(train) else {
+            return self.direct.send(fd, members, all, train);
         };
-        let before = self.sends.crossings;
-        let sent = self.sends.send(fd, buffer, [registered], members);
-        self.direct.crossings += self.sends.crossings - before;
-        sent
+        let trains = [RegisteredTrain { start, train }];
+        self.sends
+            .send(fd, from, &trains, members, &mut self.direct)
     }
 
-    /// Waits until the kernel needs no memory of ours any more.
+    /// Waits until the kernel does not need the area any more.
     pub(super) fn settle(&mut self) {
         self.sends.settle();
     }
 
-    /// Where the train lies in registered memory, and in which buffer; copied there if need be.
-    fn registered(&mut self, train: Train<'_>) -> (*const u8, u16) {
+    /// Where the train lies in registered memory; copied there if need be, and none if the kernel
+    /// still needs every copy.
+    fn registered(&mut self, train: Train<'_>) -> Option<(*const u8, Registered)> {
         let start = train.bytes.as_ptr();
         if let Some(area) = &self.area {
             let base = area.base().as_ptr().addr();
             if (base..base + area.bytes_total()).contains(&start.addr()) {
-                return (start, 1);
+                let (buffer, holder) = (1, CALLER);
+                return Some((start, Registered { buffer, holder }));
             }
         }
-        self.copy += 1;
-        if self.copy.is_multiple_of(COPIES) {
-            // Round once: the first copies may still be under way.
-            self.settle();
-        }
-        let offset = self.copy % COPIES * COPY_BYTES;
+        self.copy = self.free_copy()?;
+        let offset = self.copy * COPY_BYTES;
         let to = self.copies.base().as_ptr().wrapping_add(offset);
         // SAFETY: the train is at most TRAIN_BYTES_MAX, and so fits the copy, which lies in the
         // area of ours that nobody else knows; the two do not overlap. The kernel has no use for
-        // the copy's old bytes: they were sent before the last `settle`.
+        // the copy's old bytes: no send from it is in flight.
         unsafe { std::ptr::copy_nonoverlapping(start, to, train.bytes.len()) };
-        (to.cast_const(), 0)
+        let (buffer, holder) = (0, self.copy);
+        Some((to.cast_const(), Registered { buffer, holder }))
+    }
+
+    /// A copy that no send is under way from, of these the one that was used longest ago.
+    fn free_copy(&mut self) -> Option<usize> {
+        let next = (self.copy + 1) % COPIES;
+        if self.sends.in_flight[next] > 0 {
+            self.sends.take_completions();
+        }
+        let in_order = (0..COPIES).map(|ahead| (next + ahead) % COPIES);
+        let mut free = in_order.filter(|&copy| self.sends.in_flight[copy] == 0);
+        free.next()
     }
 }
 
@@ -168,74 +191,101 @@ impl RingSends {
         if !probe.is_supported(opcode::SendZc::CODE) {
             return Err(UringError::SendZc);
         }
-        Ok(Self {
+        let mut sends = Self {
             ring,
             names: Vec::with_capacity(BATCH_SENDS_MAX),
-            in_flight: 0,
+            in_flight: [0; HOLDERS],
+            refused_whole: Vec::new(),
+            zc_flags: 0,
+            waits: 0,
             crossings: 0,
             zero_copy: 0,
             copied: 0,
-        })
+        };
+        sends.zc_flags = usage_flag(&mut sends.ring)?;
+        Ok(sends)
     }
 
-    /// Sends each of the trains, which lie in that registered buffer, to every member.
+    /// Sends each of the trains, which lie in that registered memory, to every member. A train that
+    /// the kernel does not cut for a member leaves as single packets, as by `sendmmsg`.
     pub(super) fn send(
         &mut self,
         fd: RawFd,
-        buffer: u16,
-        trains: impl IntoIterator<Item = RegisteredTrain>,
+        from: Registered,
+        trains: &[RegisteredTrain<'_>],
         members: &mut Members,
+        direct: &mut Direct,
     ) -> Sent {
         let mut sent = Sent::default();
-        for train in trains {
-            let length = u32::try_from(train.bytes).expect("at most 65,507");
-            for slot in 0..members.len() {
-                // Within the capacity: names do not move while entries point to them.
-                self.names.push(members.name(slot));
-                let name = &self.names[self.names.len() - 1];
-                let entry = opcode::SendZc::new(types::Fd(fd), train.start, length)
-                    .buf_index(Some(buffer))
-                    .dest_addr(name.as_ptr())
-                    .dest_addr_len(name.length())
-                    .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-                    .zc_flags(REPORT_USAGE)
-                    .build()
-                    .user_data((train.packets as u64) << 32 | slot as u64);
-                push(&mut self.ring, &entry);
-                if self.names.len() == BATCH_SENDS_MAX {
-                    sent.add(self.hand_over(members));
-                }
+        let (count, before) = (members.len(), self.crossings);
+        let mut first = 0;
+        for (number, slot) in (0..trains.len()).flat_map(|it| (0..count).map(move |s| (it, s))) {
+            let RegisteredTrain { start, train } = trains[number];
+            let length = u32::try_from(train.bytes.len()).expect("at most 65,507");
+            // Within the capacity: names do not move while entries point to them.
+            self.names.push(members.name(slot));
+            let name = &self.names[self.names.len() - 1];
+            let what = (from.holder as u64) << HOLDER_SHIFT | (self.names.len() - 1) as u64;
+            let entry = opcode::SendZc::new(types::Fd(fd), start, length)
+                .buf_index(Some(from.buffer))
+                .dest_addr(name.as_ptr())
+                .dest_addr_len(name.length())
+                .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+                .zc_flags(self.zc_flags)
+                .build()
+                .user_data(what);
+            push(&mut self.ring, &entry);
+            if self.names.len() == BATCH_SENDS_MAX {
+                sent.add(self.hand_over(from.holder, first, trains, members));
+                first = number * count + slot + 1;
             }
         }
         if !self.names.is_empty() {
-            sent.add(self.hand_over(members));
+            sent.add(self.hand_over(from.holder, first, trains, members));
+        }
+        direct.crossings += self.crossings - before;
+        // Behind all others, because the socket's UDP_SEGMENT changes with them.
+        for place in self.refused_whole.drain(..) {
+            let train = trains[place / count].train;
+            sent.add(direct.send_cut(fd, members, place % count, train));
         }
         sent
     }
 
-    /// Waits until the kernel needs none of the memory any more.
+    /// Waits until the kernel needs none of the caller's memory any more.
     pub(super) fn settle(&mut self) {
-        while self.in_flight > 0 {
+        self.take_completions();
+        while self.in_flight[CALLER] > 0 {
+            self.waits += 1;
             self.reap(None, 1);
         }
     }
 
-    /// Submits a batch and takes the answers, of which each send has one.
-    fn hand_over(&mut self, members: &mut Members) -> Sent {
-        let count = self.names.len();
-        self.in_flight += count;
+    /// Submits a batch, whose first is the send of that number, and takes the answers, of which
+    /// each send has one.
+    fn hand_over(
+        &mut self,
+        holder: usize,
+        first: usize,
+        trains: &[RegisteredTrain<'_>],
+        members: &mut Members,
+    ) -> Sent {
+        let (count, of_train) = (self.names.len(), members.len());
+        self.in_flight[holder] += count;
         self.crossings += 1;
-        let mut sent = Sent::default();
-        let mut answers = 0;
-        let mut want = count;
+        let (mut sent, mut answers, mut want) = (Sent::default(), 0, count);
+        let mut refused_whole = std::mem::take(&mut self.refused_whole);
         while answers < count {
-            let mut judge = |what: u64, errno: i32| {
+            let mut judge = |place: usize, errno: i32| {
                 answers += 1;
-                let packets = what >> 32;
-                let slot = usize::try_from(what & u64::from(u32::MAX)).expect("it was a slot");
+                let place = first + place;
+                let (slot, train) = (place % of_train, trains[place / of_train].train);
+                let packets = train.packets() as u64;
                 if errno == 0 {
                     members.taken(slot, packets);
                     sent.packets += packets;
+                } else if is_refused_whole(packets, errno) {
+                    refused_whole.push(place);
                 } else {
                     members.refused(slot, packets, errno);
                     sent.refused += packets;
@@ -244,12 +294,13 @@ impl RingSends {
             self.reap(Some(&mut judge), want);
             want = 1;
         }
+        self.refused_whole = refused_whole;
         self.names.clear();
         sent
     }
 
     /// Enters the kernel and takes what is complete.
-    fn reap(&mut self, mut judge: Option<&mut dyn FnMut(u64, i32)>, want: usize) {
+    fn reap(&mut self, judge: Option<&mut dyn FnMut(usize, i32)>, want: usize) {
         match self.ring.submit_and_wait(want) {
             Ok(_) => {}
             // A signal, or a full completion queue: what there is is taken below.
@@ -260,32 +311,83 @@ impl RingSends {
                 ) => {}
             Err(error) => panic!("a ring that was set up takes its entries: {error}"),
         }
+        self.take(judge);
+    }
+
+    /// Takes what is complete, and waits for nothing.
+    fn take_completions(&mut self) {
+        if self.ring.submission().cq_overflow() {
+            // The kernel holds more back, which it gives to who enters.
+            return self.reap(None, 0);
+        }
+        self.take(None);
+    }
+
+    fn take(&mut self, mut judge: Option<&mut dyn FnMut(usize, i32)>) {
         for entry in self.ring.completion() {
+            let what = entry.user_data();
+            let holder = usize::try_from(what >> HOLDER_SHIFT).expect("it was a holder");
             if cqueue::notif(entry.flags()) {
+                let is_told = self.zc_flags == REPORT_USAGE;
                 let copied = entry.result() & USAGE_COPIED != 0;
-                self.copied += u64::from(copied);
-                self.zero_copy += u64::from(!copied);
-                self.in_flight -= 1;
+                self.copied += u64::from(is_told && copied);
+                self.zero_copy += u64::from(is_told && !copied);
+                self.in_flight[holder] -= 1;
                 continue;
             }
-            self.in_flight -= usize::from(!cqueue::more(entry.flags()));
+            self.in_flight[holder] -= usize::from(!cqueue::more(entry.flags()));
             if let Some(judge) = &mut judge {
-                judge(entry.user_data(), -entry.result().min(0));
+                let place = what & ((1 << HOLDER_SHIFT) - 1);
+                let place = usize::try_from(place).expect("it was a place");
+                judge(place, -entry.result().min(0));
             }
         }
     }
 }
 
-impl Drop for RingSends {
-    fn drop(&mut self) {
-        self.settle();
+/// What a send asks to be told whether it was copied, [`REPORT_USAGE`] or 0. The wish is EINVAL
+/// before Linux 6.2, but for some releases of 6.1; so it is tried with a datagram that has no
+/// address, and is refused for that everywhere else.
+pub(super) fn usage_flag(ring: &mut IoUring) -> Result<u16, UringError> {
+    static BYTE: [u8; 1] = [0];
+    let bound = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"));
+    let Ok(socket) = bound else {
+        return Ok(0);
+    };
+    let entry = opcode::SendZc::new(types::Fd(socket.as_raw_fd()), BYTE.as_ptr(), 1)
+        .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        .zc_flags(REPORT_USAGE)
+        .build();
+    push(ring, &entry);
+    let (mut errno, mut is_over) = (None, false);
+    while errno.is_none() || !is_over {
+        match ring.submit_and_wait(1) {
+            Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
+                return Err(UringError::Ring(error));
+            }
+            _ => {}
+        }
+        for entry in ring.completion() {
+            match cqueue::notif(entry.flags()) {
+                true => is_over = true,
+                false => {
+                    errno = Some(-entry.result());
+                    is_over |= !cqueue::more(entry.flags());
+                }
+            }
+        }
     }
+    Ok(match errno {
+        Some(libc::EINVAL) => 0,
+        _ => REPORT_USAGE,
+    })
 }
 
 impl fmt::Debug for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Uring")
             .field("in_flight", &self.sends.in_flight)
+            .field("waits", &self.sends.waits)
             .finish_non_exhaustive()
     }
 }
@@ -297,9 +399,9 @@ impl From<UringError> for GroupError {
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: the buffer is registered memory, which the ring pins, and whose owner waits for the
-    // ring before it goes; the name it points to stays in `names` until the batch was submitted and
-    // answered.
+    // SAFETY: the buffer is static, or registered memory, whose pages the kernel has pinned until
+    // the send is over, whether ring and mapping are still there or not; the name it points to
+    // stays in `names` until the batch was submitted and answered.
     let pushed = unsafe { ring.submission().push(entry) };
     pushed.expect("the ring has room for a batch");
 }
@@ -307,6 +409,14 @@ fn push(ring: &mut IoUring, entry: &squeue::Entry) {
 /// A whole number of pages.
 const COPY_BYTES: usize = 64 << 10;
 const _: () = assert!(TRAIN_BYTES_MAX <= COPY_BYTES);
+
+/// Those who hold memory in flight: the copies, by number, and the caller.
+const HOLDERS: usize = COPIES + 1;
+/// Whoever owns what is sent from, and wants it back.
+pub(super) const CALLER: usize = COPIES;
+/// Above a send's place in its batch its answers have the holder.
+const HOLDER_SHIFT: u32 = 32;
+const _: () = assert!(BATCH_SENDS_MAX <= 1 << HOLDER_SHIFT);
 
 /// IORING_SEND_ZC_REPORT_USAGE, Linux 6.2.
 const REPORT_USAGE: u16 = 8;
