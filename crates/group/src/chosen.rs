@@ -3,13 +3,15 @@
 //!
 //! Which of `uring`, `sendmmsg` and `loop` is cheapest depends on kernel, device, packets and
 //! members: a ring pays for trains and costs for single small packets. So each is given a few sends
-//! in a row, single packets and trains apart, and the one whose middle one took least goes on. That
-//! is done anew now and then, and when there are many more or far fewer members. Every send is a
-//! real one: nothing is sent for measuring.
+//! in a row, single packets and trains apart, and the one whose middle one took least goes on; one
+//! that refuses what another sends is quick for nothing, and does not. That is done anew now and
+//! then, and when there are many more or far fewer members. Every send is a real one: nothing is
+//! sent for measuring.
 
+use std::cmp::Ordering;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::direct::{Direct, Slots};
 use super::members::Members;
@@ -39,11 +41,23 @@ struct Trial {
 }
 
 enum State {
-    /// The way of that number is tried, whose sends so far took so long for each member, in ns;
-    /// before it the middle ones of the ways before.
-    Trying { medians_ns: Vec<f64>, ns: Vec<f64> },
+    /// The way is tried whose sends so far were these, and whose number is that of the ways before
+    /// it, of which there are the middle ones.
+    Trying {
+        medians: Vec<Tried>,
+        sends: Vec<Tried>,
+    },
     /// So many sends are left until all is tried anew, with about so many members.
     Known { left: u32, members: usize },
+}
+
+/// A send that was timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tried {
+    /// The part of its packets that was refused.
+    refused: f64,
+    /// How long it took for each member.
+    member_ns: f64,
 }
 
 /// The cheapest of the ways that need no program at a device, as far as each opens.
@@ -110,8 +124,7 @@ impl Chosen {
         let begin = trial.is_trying().then(Instant::now);
         let sent = send_by(&mut self.ring, self.way, fd, members, train);
         if let Some(begin) = begin {
-            let count_f64 = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-            trial.took(begin.elapsed().as_secs_f64() * 1e9 / count_f64, count);
+            trial.took(Tried::new(begin.elapsed(), count, sent), count);
         }
         sent
     }
@@ -168,8 +181,8 @@ impl Trial {
                 members: 0,
             },
             _ => State::Trying {
-                medians_ns: Vec::with_capacity(ways.len()),
-                ns: Vec::with_capacity(SENDS_TRIED),
+                medians: Vec::with_capacity(ways.len()),
+                sends: Vec::with_capacity(SENDS_TRIED),
             },
         }
     }
@@ -193,34 +206,51 @@ impl Trial {
             self.state = Self::begin(&self.ways);
         }
         match &self.state {
-            State::Trying { medians_ns, .. } => self.ways[medians_ns.len()],
+            State::Trying { medians, .. } => self.ways[medians.len()],
             State::Known { .. } => self.best,
         }
     }
 
-    /// The send by the way that is tried took so long for each of so many members.
-    fn took(&mut self, member_ns: f64, members: usize) {
-        let State::Trying { medians_ns, ns } = &mut self.state else {
+    /// The send by the way that is tried, to so many members, went like that.
+    fn took(&mut self, tried: Tried, members: usize) {
+        let State::Trying { medians, sends } = &mut self.state else {
             return;
         };
-        ns.push(member_ns);
-        if ns.len() < SENDS_TRIED {
+        sends.push(tried);
+        if sends.len() < SENDS_TRIED {
             return;
         }
         // The first one pays for what the way before has left to be done.
-        ns.remove(0);
-        ns.sort_by(f64::total_cmp);
-        medians_ns.push(ns[ns.len() / 2]);
-        ns.clear();
-        if medians_ns.len() == self.ways.len() {
-            let all = self.ways.iter().zip(medians_ns.iter());
-            let best = all.min_by(|a, b| a.1.total_cmp(b.1));
+        sends.remove(0);
+        sends.sort_by(Tried::by_price);
+        medians.push(sends[sends.len() / 2]);
+        sends.clear();
+        if medians.len() == self.ways.len() {
+            let all = self.ways.iter().zip(medians.iter());
+            let best = all.min_by(|a, b| a.1.by_price(b.1));
             self.best = *best.expect("there are ways").0;
             self.state = State::Known {
                 left: SENDS_KNOWN,
                 members,
             };
         }
+    }
+}
+
+impl Tried {
+    fn new(elapsed: Duration, members: usize, sent: Sent) -> Self {
+        let as_f64 = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        let all = sent.packets + sent.refused;
+        Self {
+            refused: as_f64(sent.refused) / as_f64(all.max(1)),
+            member_ns: elapsed.as_secs_f64() * 1e9 / as_f64(members.max(1) as u64),
+        }
+    }
+
+    /// Whom every way refuses does not count: then time does.
+    fn by_price(&self, other: &Self) -> Ordering {
+        let refused = self.refused.total_cmp(&other.refused);
+        refused.then(self.member_ns.total_cmp(&other.member_ns))
     }
 }
 
@@ -237,6 +267,16 @@ mod tests {
 
     /// Sends until nothing is tried any more, each way at its price; how often each had its turn.
     fn try_all(trial: &mut Trial, members: usize, price_ns: [f64; 3]) -> [usize; 3] {
+        try_refusing(trial, members, price_ns, [0; 3])
+    }
+
+    /// The same; of four packets each way refuses so many.
+    fn try_refusing(
+        trial: &mut Trial,
+        members: usize,
+        price_ns: [f64; 3],
+        refused: [u64; 3],
+    ) -> [usize; 3] {
         let mut turns = [0; 3];
         loop {
             let way = trial.next(members);
@@ -247,7 +287,27 @@ mod tests {
             turns[number] += 1;
             // One in the middle was held up, and the first pays for others.
             let is_odd = matches!(turns[number] % SENDS_TRIED, 1 | 5);
-            trial.took(if is_odd { 1e6 } else { price_ns[number] }, members);
+            let member_ns = if is_odd { 1e6 } else { price_ns[number] };
+            let (refused, members_u32) = (refused[number], u32::try_from(members).unwrap());
+            let sent = Sent {
+                packets: 4 - refused,
+                refused,
+            };
+            let elapsed = Duration::from_secs_f64(member_ns * f64::from(members_u32) / 1e9);
+            trial.took(Tried::new(elapsed, members, sent), members);
+        }
+    }
+
+    #[test]
+    fn a_way_that_refuses_what_another_sends_is_not_cheap() {
+        for (refused, best) in [
+            ([4, 0, 0], Way::Loop),
+            ([1, 1, 1], Way::Uring),
+            ([2, 1, 3], Way::Sendmmsg),
+        ] {
+            let mut trial = Trial::new(ALL.to_vec());
+            try_refusing(&mut trial, 480, [18.0, 700.0, 659.0], refused);
+            assert_eq!(trial.best, best, "{refused:?}");
         }
     }
 
