@@ -377,7 +377,8 @@ pub(super) fn hardware_of(socket: &UdpSocket, ifindex: u32) -> Option<(u16, [u8;
     }
     // SAFETY: SIOCGIFHWADDR has just written this member.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-    let [a, b, c, d, e, f, ..] = address.sa_data.map(i8::cast_unsigned);
+    // Characters are signed on some processors and not on others.
+    let [a, b, c, d, e, f, ..] = address.sa_data.map(|byte| byte.to_ne_bytes()[0]);
     Some((address.sa_family, [a, b, c, d, e, f]))
 }
 
