@@ -499,10 +499,16 @@ static __always_inline __u32 ports_at(__u32 is_ipv6)
 	return is_ipv6 ? offsetof(struct frame_ipv6, udp) : offsetof(struct frame_ipv4, udp);
 }
 
-// A slice of the packet's way from `position` on; and all of it if it could not come back.
-static __always_inline int go(struct __sk_buff *skb, struct control *control, struct running *running,
-			      struct heard *heard, __u32 number, __u32 position)
+// A slice of the packet's way from `position` on; and all of it if it could not come back. A function that is not
+// static is verified once, and not for each of its callers: the loops in it take most of what the verifier looks at.
+__attribute__((noinline)) int go(struct __sk_buff *skb, __u32 number, __u32 position)
 {
+	__u32 zero = 0;
+	struct heard *heard = bpf_map_lookup_elem(&heards, &zero);
+	struct control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct running *running = bpf_map_lookup_elem(&runnings, &zero);
+	if (!heard || !control || !running)
+		return TC_ACT_SHOT;
 	__u32 half = running->half & 1, is_ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
 	struct context context = {
 		.skb = skb, .is_ipv6 = is_ipv6, .half = half, .position = position,
@@ -550,7 +556,7 @@ int relay(struct __sk_buff *skb)
 		if (number != (running->head & 255) || ports != running->ports)
 			return TC_ACT_UNSPEC;
 		running->at_ns = now_ns;
-		return go(skb, control, running, heard, number, position);
+		return go(skb, number, position);
 	}
 	__be32 from[4] = {};
 	__be16 port = 0;
@@ -593,7 +599,7 @@ int relay(struct __sk_buff *skb)
 	}
 	running->at_ns = now_ns;
 	enter(control, running);
-	return go(skb, control, running, heard, number, 0);
+	return go(skb, number, 0);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";
