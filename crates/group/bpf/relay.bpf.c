@@ -27,6 +27,7 @@
 #define ALL 0xffffffff
 #define IN_ORDER 1 /* as in ingress.rs */
 #define AT_ONCE 2
+#define EMSGSIZE_ 90
 #define FRESH (-4096) /* as the error of a member whom no packet has found yet; no errno is that */
 
 // Set by the loader before the program is verified.
@@ -52,7 +53,7 @@ struct lane {
 	__u32 slice; /* packets that the device takes at once */
 	__u32 cuts; /* trains are cut before the device */
 	__u32 members; /* in these places */
-	__u32 pad;
+	__u32 mtu_bytes; /* of the way to them, the device's or less */
 };
 
 // Mirrored by `Since`: what the half had been given when a member was found for the first time.
@@ -164,6 +165,8 @@ struct context {
 	struct __sk_buff *skb;
 	struct frame frame;
 	__u32 is_ipv6;
+	__u32 bytes; /* of each packet, from the IP header on */
+	__u32 mtu_bytes; /* of the lane */
 	__u32 half;
 	__u32 position; /* the next member, within the half */
 	__u32 budget; /* packets that are left of the slice */
@@ -204,6 +207,14 @@ static long one_member(__u32 i, struct context *context)
 		return 0;
 	if (member->error == FRESH)
 		found(context, member, slot);
+	if (context->bytes > context->mtu_bytes) {
+		// Whoever forwards answers so (RFC 1191), and no helper that clones looks.
+		member->refused += context->frame.packets;
+		member->error = -EMSGSIZE_;
+		context->refused += context->frame.packets;
+		context->clones += context->frame.packets;
+		return 0;
+	}
 	_Bool written = context->is_ipv6 ? frame_write_ipv6(context->skb, &context->frame, member)
 					 : frame_write_ipv4(context->skb, &context->frame, member);
 	if (!written)
@@ -284,6 +295,7 @@ static long one_lane(__u32 i, struct context *context)
 		return 1;
 	if (!(context->is_ipv6 ? from_lane_ipv6(context, lane) : from_lane_ipv4(context, lane)))
 		return 1;
+	context->mtu_bytes = lane->mtu_bytes;
 	context->first = context->half * MEMBERS_MAX + context->position;
 	bpf_loop(count, one_member, context, 0);
 	context->position += count;
@@ -389,6 +401,12 @@ static __always_inline _Bool is_refused(struct heard *heard, const __be32 *from,
 		heard->other_is_ipv6 = is_ipv6;
 	}
 	return 1;
+}
+
+// Bytes before a payload.
+static __always_inline __u32 headers_of(_Bool is_ipv6)
+{
+	return is_ipv6 ? sizeof(struct frame_ipv6) : sizeof(struct frame_ipv4);
 }
 
 // Whether the packet is the stream's.
@@ -519,6 +537,9 @@ __attribute__((noinline)) int go(struct __sk_buff *skb, __u32 number, __u32 posi
 		return TC_ACT_SHOT;
 	}
 	bpf_set_hash_invalid(skb);
+	context.bytes = skb->len - sizeof(struct ethhdr);
+	if (skb->gso_size)
+		context.bytes = skb->gso_size + headers_of(is_ipv6) - sizeof(struct ethhdr);
 	context.budget = SLICE;
 	bpf_loop(control->lanes[half], one_lane, &context, 0);
 	if (context.is_more) {

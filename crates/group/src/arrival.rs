@@ -126,7 +126,7 @@ pub(super) struct Lane {
     pub(super) slice: u32,
     pub(super) cuts: u32,
     pub(super) members: u32,
-    pub(super) pad: u32,
+    pub(super) mtu_bytes: u32,
 }
 
 /// `struct since`.

@@ -10,10 +10,11 @@
 //! else is written. A member whose next hop is not known gets nothing, which is counted; its host
 //! is sent an empty datagram to the discard port once a second, so that the kernel finds the way.
 //!
-//! Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP options and
-//! VLAN tags pass by, to the socket if there is one. A packet goes its way in slices, each a
-//! quarter of what the device's queue or `net.core.netdev_max_backlog` takes, and one packet at a
-//! time; those that come meanwhile wait in the kernel's queue of arrivals, and are counted as
+//! What exceeds the MTU of a member's route or device is not sent to it, and counted as refused to
+//! it (EMSGSIZE). Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP
+//! options and VLAN tags pass by, to the socket if there is one. A packet goes its way in slices,
+//! each a quarter of what the device's queue or `net.core.netdev_max_backlog` takes, and one packet
+//! at a time; those that come meanwhile wait in the kernel's queue of arrivals, and are counted as
 //! refused to everybody if that is full.
 
 use std::collections::{BTreeSet, HashMap};
@@ -433,7 +434,9 @@ impl Ingress {
     }
 
     fn lane(&mut self, outlet: usize, key: LaneKey, first: usize, count: usize) -> Lane {
-        let LaneKey { ifindex, source } = key;
+        let LaneKey {
+            ifindex, source, ..
+        } = key;
         let link = self.outlets[outlet].network.link(ifindex).cloned();
         let mut bytes = [0; 16];
         match source {
@@ -452,9 +455,9 @@ impl Ingress {
             slice: link
                 .as_ref()
                 .map_or(1, |link| link.pass_packets(self.backlog_packets_max)),
-            cuts: u32::from(!link.is_some_and(|link| link.segments)),
+            cuts: u32::from(!link.as_ref().is_some_and(|link| link.segments)),
             members: narrow(count),
-            pad: 0,
+            mtu_bytes: link.map_or(0, |link| key.packet_bytes_max(&link)),
         }
     }
 

@@ -6,10 +6,10 @@
 //! which names members, and sends one packet to one of them; the program makes it one for each.
 //! What would not be exact that way is sent directly, member by member: to members whose next hop
 //! is not known at the moment (the kernel then finds it out, and the news of it brings them into
-//! their lane), whose device frames otherwise than Ethernet or has an MTU that the packet exceeds,
-//! and to the only member of a lane. A lane is [made beside the sender](super::making), unless the
-//! whole group is set. A group has no lanes before it has two members: no program is
-//! at a device for a group of one, whose send is a `sendto`.
+//! their lane), whose device frames otherwise than Ethernet, whose device or route has an MTU that
+//! the packet exceeds, and to the only member of a lane. A lane is [made beside the
+//! sender](super::making), unless the whole group is set. A group has no lanes before it has two
+//! members: no program is at a device for a group of one, whose send is a `sendto`.
 //!
 //! A pass that its packet did not reach stays armed, which is seen at once: the packet waits for an
 //! address to be resolved, or somebody's rule has taken it. Then all but its member are sent to
@@ -259,7 +259,7 @@ impl Kernel {
         let pass_members_max = match link.flatten() {
             Some(link)
                 if train.bytes.len().min(train.stride) + lane.header_bytes()
-                    <= link.mtu_bytes as usize =>
+                    <= lane.key.packet_bytes_max(link) as usize =>
             {
                 let skbs = if link.segments { 1 } else { packets };
                 link.pass_packets(self.backlog_packets_max) as usize / skbs

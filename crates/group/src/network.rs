@@ -28,6 +28,8 @@ pub(super) struct Hop {
 pub(super) struct LaneKey {
     pub(super) ifindex: u32,
     pub(super) source: IpAddr,
+    /// Of the route, where that is less than the device's.
+    pub(super) mtu_bytes: Option<u32>,
 }
 
 /// A device.
@@ -72,6 +74,15 @@ pub(super) struct Network {
     is_short: bool,
 }
 
+impl LaneKey {
+    /// Bytes of the largest packet, from the IP header on, that reaches members by this device as
+    /// it is. A larger one has to be fragmented, or refused.
+    pub(super) fn packet_bytes_max(self, link: &Link) -> u32 {
+        let of_route = self.mtu_bytes.unwrap_or(u32::MAX);
+        of_route.min(link.mtu_bytes)
+    }
+}
+
 impl Link {
     /// Packets that may go to it in one pass.
     pub(super) fn pass_packets(&self, backlog_packets_max: u32) -> u32 {
@@ -94,7 +105,6 @@ struct Route {
     lane: LaneKey,
     /// Who takes the packet from the device; `None` for local addresses.
     next: Option<IpAddr>,
-    mtu_bytes: u32,
 }
 
 impl Network {
@@ -253,12 +263,12 @@ impl Network {
             Some(route) => *route,
             None => self.new_route(target),
         }?;
-        let Route { lane, next, .. } = route;
+        let Route { mut lane, next } = route;
         let link = self.link(lane.ifindex)?;
-        // Whoever is behind a smaller MTU needs its packets fragmented, or an error.
-        if !link.is_usable || route.mtu_bytes < link.mtu_bytes {
+        if !link.is_usable {
             return None;
         }
+        lane.mtu_bytes = lane.mtu_bytes.filter(|&of_route| of_route < link.mtu_bytes);
         let mac = match next {
             None if link.is_loopback => [0; 6],
             None => return None,
@@ -374,7 +384,7 @@ fn read_route(answer: &[u8], ip: IpAddr, bound: Option<IpAddr>) -> Option<Route>
         libc::RTN_LOCAL => true,
         _ => return None,
     };
-    let (mut oif, mut source, mut next, mut mtu_bytes) = (0, bound, Some(ip), u32::MAX);
+    let (mut oif, mut source, mut next, mut mtu_bytes) = (0, bound, Some(ip), None);
     for (kind, value) in attributes(answer.get(12..)?) {
         match kind {
             RTA_OIF => oif = word(value, 0),
@@ -384,7 +394,7 @@ fn read_route(answer: &[u8], ip: IpAddr, bound: Option<IpAddr>) -> Option<Route>
             RTA_VIA => next = value.get(2..).and_then(ip_of),
             RTA_METRICS => {
                 let mtu = attributes(value).find(|&(kind, _)| kind == RTAX_MTU);
-                mtu_bytes = mtu.map_or(mtu_bytes, |(_, value)| word(value, 0));
+                mtu_bytes = mtu.map(|(_, value)| word(value, 0));
             }
             // A tunnel without a device.
             RTA_ENCAP => return None,
@@ -395,9 +405,9 @@ fn read_route(answer: &[u8], ip: IpAddr, bound: Option<IpAddr>) -> Option<Route>
         lane: LaneKey {
             ifindex: oif,
             source: source?,
+            mtu_bytes,
         },
         next: if is_local { None } else { Some(next?) },
-        mtu_bytes,
     })
 }
 
@@ -561,8 +571,17 @@ mod tests {
         attribute(&mut body, RTA_PREFSRC, &bytes_of(source));
         attribute(&mut body, RTA_GATEWAY, &bytes_of(gateway));
         let route = read_route(&body, member, None).unwrap();
-        let lane = LaneKey { ifindex: 7, source };
+        let lane = LaneKey {
+            ifindex: 7,
+            source,
+            mtu_bytes: None,
+        };
         assert_eq!((route.lane, route.next), (lane, Some(gateway)));
+        let mut metrics = Vec::new();
+        attribute(&mut metrics, RTAX_MTU, &1400_u32.to_ne_bytes());
+        attribute(&mut body, RTA_METRICS, &metrics);
+        let route = read_route(&body, member, None).unwrap();
+        assert_eq!(route.lane.mtu_bytes, Some(1400));
         // The neighbour is the VLAN's, not that of the device below.
         let mut body = vec![2, 0, 0, 0];
         body.extend(7_u32.to_ne_bytes());

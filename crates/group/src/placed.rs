@@ -115,6 +115,7 @@ mod tests {
         let key = LaneKey {
             ifindex: 1,
             source: [127, 0, 0, 1].into(),
+            mtu_bytes: None,
         };
         PlacedLane::new(0, key, 100, count, room)
     }

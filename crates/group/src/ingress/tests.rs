@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use onrush_testkit::netns::Netns;
 use onrush_testkit::require_root;
 use onrush_testkit::sink::{Look, Sink};
-use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
+use onrush_testkit::testbed::{
+    self, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed,
+};
 
 use super::*;
 
@@ -304,4 +306,79 @@ s.send(frame(b"plain", b""))
         }
     };
     assert_eq!((heard.datagrams, heard.bytes), (1, 5), "the second alone");
+}
+
+/// By routes of less than a device's MTU, and by a device of less than the one where packets come.
+#[test]
+fn what_exceeds_the_way_to_a_member_is_refused_to_it() {
+    require_root!();
+    let testbed = Testbed::new(testbed::Options::default()).unwrap();
+    let peer = testbed.rcv.path();
+    let (mac, to) = ("02:00:00:00:00:79", peer.display());
+    for command in [
+        format!("link add w0 mtu 1200 type veth peer name w1 address {mac} mtu 1500 netns {to}"),
+        "addr add 10.78.0.1/24 dev w0".to_owned(),
+        "link set w0 up".to_owned(),
+        format!("neigh replace 10.78.0.2 lladdr {mac} dev w0 nud permanent"),
+        format!("neigh replace 10.77.0.99 lladdr {RCV_MAC} dev {SND_DEVICE} nud permanent"),
+        format!("route add {RCV_IPV4}/32 dev {SND_DEVICE} src {SND_IPV4} mtu 1000"),
+    ] {
+        testbed.snd.tool("ip", command.split(' ')).unwrap();
+    }
+    for command in [
+        "addr add 10.78.0.2/24 dev w1".to_owned(),
+        "link set w1 up".to_owned(),
+        format!("addr add 10.77.0.99/24 dev {RCV_DEVICE}"),
+    ] {
+        testbed.rcv.tool("ip", command.split(' ')).unwrap();
+    }
+    let receivers = [RCV_IPV4, [10, 77, 0, 99].into(), [10, 78, 0, 2].into()];
+    let receivers = receivers.map(|ip| testbed.rcv.run(|| UdpSocket::bind((ip, 0)).unwrap()));
+    let members = receivers.each_ref().map(|it| it.local_addr().unwrap());
+    let taken = Taken {
+        address: (SND_IPV4, 5004).into(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let mut ingress = testbed.snd.run(|| {
+        let mut ingress = Ingress::open(&taken, Some(SND_DEVICE), 16).unwrap();
+        let outlet = ingress.outlet(UdpSocket::bind("0.0.0.0:0").unwrap());
+        ingress.set_members(outlet.unwrap(), members);
+        ingress
+    });
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while !ingress.is_settled() || !ingress.placed[ingress.half].unplaced.is_empty() {
+        ingress.poll();
+        assert!(Instant::now() < give_up, "a way to each is known");
+    }
+    let source = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0))).unwrap();
+    for (packet_bytes, who) in [
+        (1000, &[0, 1, 2][..]),
+        (1001, &[1, 2]),
+        (1200, &[1, 2]),
+        (1201, &[1]),
+    ] {
+        let payload = vec![7; packet_bytes - 28];
+        source.send_to(&payload, (SND_IPV4, 5004)).unwrap();
+        for &number in who {
+            let receiver = &receivers[number];
+            receiver
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            let length = receiver.recv(&mut [0; 2000]);
+            assert_eq!(length.unwrap(), payload.len(), "receiver {number}");
+        }
+    }
+    for receiver in &receivers {
+        receiver.set_nonblocking(true).unwrap();
+        assert!(receiver.recv(&mut [0; 1]).is_err());
+    }
+    let counters: HashMap<_, _> = ingress.member_counters(0).into_iter().collect();
+    let counted = members.map(|it| (counters[&it].packets, counters[&it].refused));
+    assert_eq!(counted, [(1, 3), (4, 0), (3, 1)]);
+    for member in [members[0], members[2]] {
+        assert_eq!(counters[&member].errno_last, libc::EMSGSIZE);
+    }
+    let heard = ingress.heard().unwrap();
+    assert_eq!((heard.clones, heard.refused), (12, 4));
 }
