@@ -19,6 +19,8 @@
 
 #include "fan.h"
 
+#define AF_INET 2
+#define AF_INET6 10
 #define LANES_MAX 64
 #define TTL 64
 #define WAITING_MAX 32 /* packets: each goes round once a slice, at the cost of two or three clones */
@@ -321,6 +323,35 @@ static __always_inline _Bool is_sender(const __be32 *from, _Bool is_ipv6)
 	       from[3] == SENDER_3;
 }
 
+// Whether the packet goes on to another machine, if this one is a router or has containers. The kernel's own tables
+// say so. A device that forwards nothing says only that: what comes there is for this machine, or nobody's.
+static __always_inline _Bool is_forwarded(struct __sk_buff *skb, const __be32 *from, const __be32 *to,
+					  _Bool is_ipv6)
+{
+	struct bpf_fib_lookup way = {
+		.family = is_ipv6 ? AF_INET6 : AF_INET,
+		.l4_protocol = IPPROTO_UDP,
+		.dport = PORT,
+		.ifindex = skb->ifindex,
+	};
+	if (is_ipv6) {
+		__builtin_memcpy(way.ipv6_src, from, sizeof way.ipv6_src);
+		__builtin_memcpy(way.ipv6_dst, to, sizeof way.ipv6_dst);
+	} else {
+		way.ipv4_src = from[0];
+		way.ipv4_dst = to[0];
+	}
+	long answer = bpf_fib_lookup(skb, &way, sizeof way, 0);
+	return answer != BPF_FIB_LKUP_RET_NOT_FWDED && answer != BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+// Whether it is for one of this machine's addresses.
+static __always_inline _Bool is_for_us(struct __sk_buff *skb, const __be32 *from, const __be32 *to,
+				       _Bool is_ipv6)
+{
+	return skb->pkt_type == 0 && !is_forwarded(skb, from, to, is_ipv6);
+}
+
 // Whether the packet is for the relay. Who sent it is written to `from` and `port`.
 static __always_inline _Bool is_ours(struct __sk_buff *skb, __be32 *from, __be16 *port,
 				     __u32 *is_ipv6)
@@ -338,18 +369,19 @@ static __always_inline _Bool is_ours(struct __sk_buff *skb, __be32 *from, __be16
 		from[0] = f->ip.saddr;
 		*port = f->udp.source;
 		*is_ipv6 = 0;
-		return (IS_ANY ? skb->pkt_type == 0 : is_address(&to, 0)) && is_sender(from, 0);
+		return (IS_ANY ? is_for_us(skb, from, &to, 0) : is_address(&to, 0)) && is_sender(from, 0);
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IPV6) && IS_IPV6) {
 		struct frame_ipv6 *f = (void *)(long)skb->data;
 		if ((void *)(f + 1) > (void *)(long)skb->data_end ||
 		    f->ip.nexthdr != IPPROTO_UDP || f->udp.dest != PORT)
 			return 0;
+		__be32 to[4];
 		__builtin_memcpy(from, &f->ip.saddr, 16);
+		__builtin_memcpy(to, &f->ip.daddr, 16);
 		*port = f->udp.source;
 		*is_ipv6 = 1;
-		return (IS_ANY ? skb->pkt_type == 0 : is_address(f->ip.daddr.in6_u.u6_addr32, 1)) &&
-		       is_sender(from, 1);
+		return (IS_ANY ? is_for_us(skb, from, to, 1) : is_address(to, 1)) && is_sender(from, 1);
 	}
 	return 0;
 }

@@ -6,7 +6,7 @@ use onrush_testkit::netns::Netns;
 use onrush_testkit::require_root;
 use onrush_testkit::sink::{Look, Sink};
 use onrush_testkit::testbed::{
-    self, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed,
+    self, RCV_DEVICE, RCV_IPV4, RCV_IPV6, RCV_MAC, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed,
 };
 
 use super::*;
@@ -381,4 +381,67 @@ fn what_exceeds_the_way_to_a_member_is_refused_to_it() {
     }
     let heard = ingress.heard().unwrap();
     assert_eq!((heard.clones, heard.refused), (12, 4));
+}
+
+/// A router, or a host with containers: what is for another machine is not the relay's.
+#[test]
+fn what_is_only_forwarded_passes_a_wildcard() {
+    require_root!();
+    let (testbed, far) = (
+        Testbed::new(testbed::Options::default()).unwrap(),
+        Netns::new().unwrap(),
+    );
+    let to = far.path();
+    let link = format!("link add w0 type veth peer name w1 netns {}", to.display());
+    testbed.snd.tool("ip", link.split(' ')).unwrap();
+    for (netns, device, number) in [(&far, "w1", 2), (&testbed.snd, "w0", 1)] {
+        for command in [
+            format!("addr add 10.78.0.{number}/24 dev {device}"),
+            format!("addr add fd78::{number}/64 dev {device} nodad"),
+            format!("link set {device} up"),
+        ] {
+            netns.tool("ip", command.split(' ')).unwrap();
+        }
+    }
+    for (netns, command) in [
+        (&far, format!("route add {RCV_IPV4} via 10.78.0.1")),
+        (&far, format!("-6 route add {RCV_IPV6} via fd78::1")),
+        (&testbed.rcv, format!("route add 10.78.0.2 via {SND_IPV4}")),
+        (&testbed.rcv, format!("-6 route add fd78::2 via {SND_IPV6}")),
+    ] {
+        netns.tool("ip", command.split(' ')).unwrap();
+    }
+    testbed.snd.run(|| {
+        for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/{name}"), "1").unwrap();
+        }
+    });
+    let taken = Taken {
+        address: "[::]:5004".parse().unwrap(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let open = || Ingress::open(&taken, Some(SND_DEVICE), 4).unwrap();
+    let mut ingress = testbed.snd.run(open);
+    ingress.poll();
+    for (near, other, local) in [
+        (IpAddr::from(RCV_IPV4), "10.78.0.2", IpAddr::from(SND_IPV4)),
+        (RCV_IPV6.into(), "fd78::2", SND_IPV6.into()),
+    ] {
+        let other = SocketAddr::new(other.parse().unwrap(), 5004);
+        let receiver = far.run(|| UdpSocket::bind(other)).unwrap();
+        let limit = Some(Duration::from_secs(60));
+        receiver.set_read_timeout(limit).unwrap();
+        let source = testbed.rcv.run(|| UdpSocket::bind((near, 0))).unwrap();
+        let before = ingress.heard().unwrap().datagrams;
+        source.send_to(b"for another", other).unwrap();
+        assert_eq!(receiver.recv(&mut [0; 100]).unwrap(), 11);
+        assert_eq!(ingress.heard().unwrap().datagrams, before);
+        source.send_to(b"for us", (local, 5004)).unwrap();
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while ingress.heard().unwrap().datagrams == before && Instant::now() < give_up {}
+        let heard = ingress.heard().unwrap();
+        assert_eq!(heard.datagrams, before + 1, "{near}");
+        assert_eq!(heard.from.map(|from| from.ip()), Some(near));
+    }
 }
