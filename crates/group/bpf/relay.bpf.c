@@ -445,8 +445,7 @@ static __always_inline __u32 headers_of(_Bool is_ipv6)
 static __always_inline _Bool hear(struct heard *heard, struct __sk_buff *skb, const __be32 *from,
 				  __be16 port, __u32 is_ipv6, __u64 now_ns)
 {
-	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
-	__u32 header = is_ipv6 ? sizeof(struct frame_ipv6) : sizeof(struct frame_ipv4);
+	__u32 header = headers_of(is_ipv6), packets = packets_of(skb, header);
 	__u32 bytes = skb->len - header;
 	struct rtp rtp = {};
 	_Bool is_read = !bpf_skb_load_bytes(skb, header, &rtp, sizeof rtp);
@@ -536,7 +535,8 @@ static __always_inline _Bool again(struct __sk_buff *skb, __u32 number, __u32 po
 static __always_inline void overrun(struct __sk_buff *skb, struct control *control,
 				    struct running *running, struct heard *heard)
 {
-	__u32 half = control->active & 1, packets = skb->gso_segs ? skb->gso_segs : 1;
+	__u32 half = control->active & 1;
+	__u32 packets = packets_of(skb, headers_of(skb->protocol == bpf_htons(ETH_P_IPV6)));
 	__u64 all = (__u64)packets * control->members[half];
 	__sync_fetch_and_add(&heard->clones, all);
 	__sync_fetch_and_add(&heard->refused, all);

@@ -1,5 +1,7 @@
 //! The program at loopback: who joins, leaves, and is placed anew.
 
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use onrush_testkit::netns::Netns;
@@ -444,4 +446,64 @@ fn what_is_only_forwarded_passes_a_wildcard() {
         assert_eq!(heard.datagrams, before + 1, "{near}");
         assert_eq!(heard.from.map(|from| from.ip()), Some(near));
     }
+}
+
+/// A virtual machine says how long the packets of a train are, and not how many.
+#[test]
+fn a_train_of_a_virtual_machine_counts_as_its_packets() {
+    const MACHINE: &str = r#"
+import fcntl, os, socket, struct, subprocess, sys
+tap = os.open("/dev/net/tun", os.O_RDWR)
+# TUNSETIFF: IFF_TAP, IFF_NO_PI, IFF_VNET_HDR.
+fcntl.ioctl(tap, 0x400454ca, struct.pack("16sH", b"t0", 0x5002) + bytes(22))
+subprocess.run(["ip", "link", "set", "t0", "up"], check=True)
+print("up", flush=True)
+sys.stdin.readline()
+payload = bytes(250)
+source, to = socket.inet_aton("10.79.0.2"), socket.inet_aton("10.79.0.1")
+def fold(sum):
+    return (sum & 0xffff) + (sum >> 16)
+pseudo = source + to + struct.pack("!HH", 17, 8 + len(payload))
+pseudo = fold(sum(struct.unpack("!6H", pseudo)))
+udp = struct.pack("!HHHH", 4000, 5004, 8 + len(payload), pseudo)
+ip = lambda check: struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(payload), 0, 0, 64, 17, check,
+    source, to)
+check = fold(sum(struct.unpack("!10H", ip(0))))
+frame = b"\xff" * 6 + bytes(5) + b"\1\x08\x00" + ip(~check & 0xffff) + udp + payload
+# struct virtio_net_hdr: NEEDS_CSUM, GSO_UDP_L4.
+os.write(tap, struct.pack("=BBHHHH", 1, 5, 42, 100, 34, 6) + frame)
+sys.stdin.readline()
+"#;
+    require_root!();
+    let netns = Netns::new().unwrap();
+    let mut machine = netns.command("python3");
+    machine
+        .args(["-c", MACHINE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut machine = machine.spawn().unwrap();
+    let mut said = [0; 3];
+    machine
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut said)
+        .unwrap();
+    let taken = Taken {
+        address: "10.79.0.1:5004".parse().unwrap(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let mut ingress = netns.run(|| Ingress::open(&taken, Some("t0"), 4).unwrap());
+    ingress.poll();
+    let mut input = machine.stdin.take().unwrap();
+    writeln!(input, "send").unwrap();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while ingress.heard().unwrap().passes == 0 && Instant::now() < give_up {}
+    let heard = ingress.heard().unwrap();
+    let counted = (heard.passes, heard.datagrams, heard.bytes);
+    assert_eq!(counted, (1, 3, 250));
+    assert_eq!(ingress.tables.runnings.read(0).packets[ingress.half], 3);
+    drop(input);
+    assert!(machine.wait().unwrap().success());
 }
