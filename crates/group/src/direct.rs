@@ -2,10 +2,12 @@
 
 use std::io;
 use std::mem;
+use std::net::UdpSocket;
 use std::ops::Range;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use super::members::{Members, Name};
+use super::network::option;
 use super::{GroupError, Sent, Train};
 use onrush_sys::path::set_option;
 
@@ -53,8 +55,47 @@ impl Slots<'_> {
     }
 }
 
+/// What a group changes of its socket, as it was before: a program may have kept another descriptor
+/// of it.
+#[derive(Debug)]
+pub(super) struct SocketBefore {
+    segment: Option<i32>,
+    send_buffer_bytes: Option<i32>,
+}
+
+impl SocketBefore {
+    pub(super) fn of(socket: &UdpSocket) -> Self {
+        Self {
+            segment: option(socket, libc::SOL_UDP, libc::UDP_SEGMENT),
+            send_buffer_bytes: option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF),
+        }
+    }
+
+    /// Makes the socket that again, as far as the kernel lets this process.
+    pub(super) fn restore(&self, socket: &UdpSocket) {
+        let fd = socket.as_raw_fd();
+        if let Some(segment) = self.segment {
+            drop(set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, segment));
+        }
+        if let Some(bytes) = self.send_buffer_bytes {
+            // The kernel says twice what it was told (socket(7)). Without privileges
+            // net.core.wmem_max bounds it.
+            let half = bytes / 2;
+            let forced = set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half);
+            drop(forced.or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, half)));
+        }
+    }
+}
+
 impl Direct {
     pub(super) fn by_loop(fd: RawFd) -> Result<Self, GroupError> {
+        // Where there is no such option nothing can be cut.
+        match set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => {
+                return Err(GroupError::UdpSegment(error));
+            }
+            _ => {}
+        }
         onrush_sys::path::widen_send_buffer(fd).map_err(GroupError::Socket)?;
         Ok(Self {
             messages: Vec::new(),

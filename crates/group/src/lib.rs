@@ -53,7 +53,7 @@ pub use arrival::{Heard, RtpPacket, Taken};
 use cached::Cached;
 use chosen::{Chosen, choose_without_program};
 pub use device::GROUPS_MAX;
-use direct::{Direct, Slots};
+use direct::{Direct, Slots, SocketBefore};
 pub use error::{AgentError, GroupError, KernelError, StreamError};
 pub use ingress::Ingress;
 use kernel::Kernel;
@@ -75,6 +75,7 @@ pub const STREAMS_MAX: usize = 16_384;
 /// A UDP socket whose sends go to every member.
 pub struct Group {
     socket: UdpSocket,
+    before: SocketBefore,
     way: Way,
     reason: String,
     members: Members,
@@ -170,7 +171,8 @@ pub struct MemberCounters {
 
 impl Group {
     /// A group without members on `socket`, which it owns from now on: nobody else should send on
-    /// it.
+    /// it. Of a descriptor that somebody has kept UDP_SEGMENT and SO_SNDBUF are again what they
+    /// were when the group goes.
     ///
     /// # Errors
     ///
@@ -191,7 +193,9 @@ impl Group {
         }
         let local = socket.local_addr().map_err(GroupError::Socket)?;
         let members = Members::new(local, members_max);
-        let (way, reason, sender) = choose(&socket, options)?;
+        let before = SocketBefore::of(&socket);
+        let chosen = choose(&socket, options).inspect_err(|_| before.restore(&socket));
+        let (way, reason, sender) = chosen?;
         // The ring holds the memory that it has registered.
         let area = match sender.uring() {
             Some(_) => None,
@@ -199,6 +203,7 @@ impl Group {
         };
         Ok(Self {
             socket,
+            before,
             way,
             reason,
             members,
@@ -447,6 +452,12 @@ impl Sender {
             Self::Kernel(kernel) => &kernel.direct,
             Self::Uring(uring) => &uring.direct,
         }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.before.restore(&self.socket);
     }
 }
 

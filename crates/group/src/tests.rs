@@ -592,3 +592,45 @@ fn a_train_that_exceeds_a_path_leaves_as_packets() {
         }
     }
 }
+
+/// Whoever has kept a descriptor of the socket sends by it as before.
+#[test]
+fn a_socket_is_as_it_was_when_its_group_goes() {
+    let options_of = |socket: &UdpSocket| -> [i32; 2] {
+        [
+            network::option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).expect("Linux 4.18"),
+            network::option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).expect("an option"),
+        ]
+    };
+    for way in ways() {
+        for segment in [0, 1000] {
+            let socket = bind(LOOPBACKS[0]);
+            let fd = socket.as_raw_fd();
+            let set = onrush_sys::path::set_option;
+            set(fd, libc::SOL_UDP, libc::UDP_SEGMENT, segment).expect("Linux 4.18");
+            set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, 50_000).expect("an option");
+            let before = options_of(&socket);
+            let (sockets, addresses) = receivers(LOOPBACKS[0], 2);
+            let options = Options {
+                way: Some(way),
+                ..Options::default()
+            };
+            let kept = socket.try_clone().expect("a descriptor");
+            let mut group = Group::open(socket, &options).expect("it opened before");
+            group.set_members(&addresses).expect("room");
+            // Not cut as the program wanted its own datagrams to be.
+            let datagram = pattern(3000, 1);
+            group.send(&datagram).expect("a datagram");
+            group.send_train(&datagram, 500).expect("a train");
+            for receiver in &sockets {
+                expect(receiver, &datagram, 3000);
+                expect(receiver, &datagram, 500);
+            }
+            drop(group);
+            assert_eq!(options_of(&kept), before, "{way}, {segment}");
+            kept.send_to(&datagram, addresses[0]).expect("a datagram");
+            let of_program = if segment == 0 { 3000 } else { 1000 };
+            expect(&sockets[0], &datagram, of_program);
+        }
+    }
+}
