@@ -251,7 +251,9 @@ static __always_inline int read_one(struct reading *reading, __u32 i)
 			// Unspecified, or an IPv4 address mapped; ::1 is neither.
 			if (a[2] || !a[3])
 				return EAFNOSUPPORT_;
-		if ((a[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000))
+		// Groups of hosts; and hosts on a link, as the zone that says on which is not read.
+		if ((a[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000) ||
+		    (a[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
 			return EINVAL_;
 		member->sum_address = fold(sum_of(member->address, 8));
 	} else {
@@ -646,6 +648,9 @@ int sendgrp_fan(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	context.is_ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
 	if (!context.is_ipv6 && skb->protocol != bpf_htons(ETH_P_IP))
+		return TC_ACT_UNSPEC;
+	// A socket of IPv6 may send to an IPv4 address, which its members' are not: that is to whom it says alone.
+	if (context.is_ipv6 != (sk->family == AF_INET6))
 		return TC_ACT_UNSPEC;
 	// A fragment, say, is nobody's but whose it is.
 	if (!(context.is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame)))

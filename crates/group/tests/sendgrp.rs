@@ -426,6 +426,34 @@ sys.stdin.read()
     drop(receivers);
 }
 
+/// A socket of IPv6 sends to an IPv4 address, too: to nobody else then, for its members' addresses
+/// are none of IPv4.
+#[test]
+fn a_datagram_of_the_other_family_goes_where_it_says() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV6.into(), 2);
+    let (other, others) = rig.receivers(RCV_IPV4.into(), 1);
+    let port = others[0].port();
+    let script = format!(
+        r#"
+print(refused(s, SET, pack(ports[0], "fe80::1")), refused(s, SET, members(ports)))
+s.sendto(b"for one", ("::ffff:{RCV_IPV4}", {port}))
+s.sendto(b"for all", (ip, ports[0]))
+s.sendto(b"for one again", ("::ffff:{RCV_IPV4}", {port}))
+print(*struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40)))
+"#
+    );
+    let said = told(&rig.python(&script, &addresses));
+    // A zone is not read, so an address that needs one is none.
+    assert_eq!(said, "EINVAL taken\n2 1024 1 2 0 0\n");
+    expect(&other, &[b"for one", b"for one again"]);
+    expect(&receivers, &[b"for all"]);
+    expect_nothing(&receivers);
+    expect_nothing(&other);
+}
+
 #[test]
 fn a_member_is_asked_for_its_consent() {
     onrush_testkit::require_root!();
