@@ -99,7 +99,8 @@ struct {
 	__type(value, struct list);
 } lists_1 SEC(".maps");
 
-// What a control group has and may send.
+// What a control group has and may send. If there are more control groups than the map has room for, that of which
+// nothing was heard for longest is forgotten, and begins anew: what its sockets give back then was not counted.
 struct usage {
 	__s64 groups;
 	__s64 members;
@@ -343,6 +344,14 @@ static __always_inline struct usage *usage_of(__u64 cgroup)
 	return bpf_map_lookup_elem(&usages, &cgroup);
 }
 
+// Takes so many off a count, which does not fall below nothing.
+static __always_inline void take_off(__s64 *count, __s64 less)
+{
+	__s64 before = __sync_fetch_and_add(count, -less);
+	if (before < less)
+		__sync_fetch_and_add(count, before > 0 ? less - before : less);
+}
+
 // Lets a group have so many members, if its control group may.
 static __always_inline int count(struct group *group, __u32 members)
 {
@@ -355,7 +364,10 @@ static __always_inline int count(struct group *group, __u32 members)
 		return EDQUOT_;
 	if (is_new && usage->groups >= (__s64)groups_max)
 		return EDQUOT_;
-	__sync_fetch_and_add(&usage->members, more);
+	if (more < 0)
+		take_off(&usage->members, -more);
+	else
+		__sync_fetch_and_add(&usage->members, more);
 	if (is_new)
 		__sync_fetch_and_add(&usage->groups, 1);
 	group->counted = 1;
@@ -483,8 +495,8 @@ int sendgrp_release(struct bpf_sock *sk)
 		return 1;
 	struct usage *usage = bpf_map_lookup_elem(&usages, &group->cgroup);
 	if (usage) {
-		__sync_fetch_and_add(&usage->groups, -1);
-		__sync_fetch_and_add(&usage->members, -(__s64)group->count);
+		take_off(&usage->groups, 1);
+		take_off(&usage->members, group->count);
 	}
 	return 1;
 }
@@ -613,6 +625,9 @@ static __always_inline _Bool may_send(struct group *group, __u64 packets)
 	if (!usage)
 		return 0;
 	__u64 now_ns = bpf_ktime_get_ns(), tokens = usage->tokens, passed = now_ns - usage->at_ns;
+	// Another processor may have counted later than that.
+	if ((__s64)passed < 0)
+		passed = 0;
 	if (passed > SECOND_NS) {
 		passed = SECOND_NS;
 		usage->at_ns = now_ns - SECOND_NS;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use aya::maps::{HashMap, Map, MapData};
 use aya::programs::{SchedClassifier, TcAttachType};
 use onrush_group::{Agent, AgentError, AgentOptions};
 use onrush_testkit::testbed::{self, RCV_IPV4, RCV_IPV6, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed};
@@ -424,6 +426,50 @@ sys.stdin.read()
     let is_free = || told(&rig.python(script, &addresses)) == "taken\n";
     assert!(comes(is_free), "what a killed process had stays taken");
     drop(receivers);
+}
+
+/// There may be more control groups than are remembered. What the sockets of one that was forgotten
+/// give back was not counted, and makes no room.
+#[test]
+fn a_forgotten_control_group_gains_nothing_by_closing() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let options = AgentOptions {
+        groups_max: 1,
+        members_max: 2,
+        ..AgentOptions::default()
+    };
+    let _agent = Working::new(rig.agent(&options));
+    let (_receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let script = r#"
+u, v, w = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3)]
+print(refused(s, SET, members(ports[:2])), flush=True)
+sys.stdin.readline()
+# It is counted anew from here on.
+print(refused(u, SET, members(ports)), flush=True)
+s.close()
+print(refused(v, SET, members(ports[:2])), refused(w, SET, members(ports[:1])), flush=True)
+"#;
+    let mut program = rig.talk(script, &addresses);
+    assert_eq!(program.hear(), "taken");
+    forget(std::fs::metadata(&rig.cgroup).unwrap().ino());
+    assert_eq!(program.say("forgotten"), "EDQUOT");
+    assert_eq!(program.hear(), "taken EDQUOT");
+    program.end();
+}
+
+/// As the kernel does with whom it has heard nothing of for longest. Other tests' agents do not
+/// know that control group.
+fn forget(cgroup_id: u64) {
+    let maps = aya::maps::loaded_maps().flatten();
+    for map in maps.filter(|map| map.name_as_str() == Some("usages")) {
+        let Ok(data) = MapData::from_id(map.id()) else {
+            continue;
+        };
+        let usages: Result<HashMap<_, u64, [u8; 40]>, _> =
+            Map::from_map_data(data).unwrap().try_into();
+        drop(usages.unwrap().remove(&cgroup_id));
+    }
 }
 
 /// A socket of IPv6 sends to an IPv4 address, too: to nobody else then, for its members' addresses
