@@ -17,6 +17,8 @@ pub(super) struct Inner {
     pub(super) areas: Areas,
     /// Each on a ring of its own; the next is opened when all slots are taken.
     pub(super) tables: Vec<Table>,
+    /// Of the part that was pinned last.
+    last_part: u64,
 }
 
 /// What the handles hold. A handle's number never comes again, its place may.
@@ -40,6 +42,9 @@ pub(super) struct Held {
 pub(super) struct Part {
     pub(super) bytes: Range<usize>,
     pub(super) buffer: Buffer,
+    /// Greater than those of all parts before: memory may have been mapped anew since these were
+    /// pinned, and what is pinned then is not what lies at their addresses.
+    pub(super) number: u64,
 }
 
 /// A slot of a table.
@@ -124,9 +129,11 @@ impl Inner {
                     table: number,
                     slot,
                 };
+                self.last_part += 1;
                 return Ok(Part {
                     bytes: part,
                     buffer,
+                    number: self.last_part,
                 });
             }
         }
@@ -171,19 +178,23 @@ impl Held {
         }
     }
 
+    /// The number of its oldest part.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.parts().map(|part| part.number).min()
+    }
+
     /// What is registered, by address.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
         self.first.iter().chain(&self.more)
     }
 
     /// The registration of exactly `bytes`.
-    pub(super) fn part(&self, bytes: &Range<usize>) -> Option<Buffer> {
+    pub(super) fn part(&self, bytes: &Range<usize>) -> Option<&Part> {
         let found = self
             .more
             .binary_search_by_key(&bytes.start, |part| part.bytes.start);
         let part = found.map_or(self.first.as_ref(), |at| Some(&self.more[at]));
         part.filter(|part| part.bytes == *bytes)
-            .map(|part| part.buffer)
     }
 }
 

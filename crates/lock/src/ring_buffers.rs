@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{PoisonError, TryLockError};
 
-use super::held::{Held, Inner};
+use super::held::{Held, Inner, Part};
 use super::table::{self, BUFFER_BYTES_MAX, SLOTS_MAX};
 use super::{Kind, LockError, LockedArea, Manager, error};
 
@@ -143,10 +143,11 @@ impl RingBuffers {
 }
 
 impl Inner {
-    /// Lets `ring` have, as its buffer `at`, the pin of exactly `bytes`; false if there is none or
-    /// the kernel will not.
+    /// Lets `ring` have, as its buffer `at`, the newest pin of exactly `bytes`; false if there is
+    /// none or the kernel will not.
     fn share_part(&self, ring: BorrowedFd<'_>, at: u16, bytes: &Range<usize>) -> bool {
-        let Some(buffer) = self.areas.iter().find_map(|held| held.part(bytes)) else {
+        let parts = self.areas.iter().filter_map(|held| held.part(bytes));
+        let Some(&Part { buffer, .. }) = parts.max_by_key(|part| part.number) else {
             return false;
         };
         let table = &self.tables[usize::from(buffer.table)];

@@ -19,9 +19,10 @@ impl Manager {
     /// [`BUFFER_BYTES_MAX`](super::BUFFER_BYTES_MAX) long.
     ///
     /// If exactly these bytes are [`Kind::Pinned`] already and the kernel can
-    /// ([`rings_share_pins`]), the ring shares that pin and nothing more is accounted; else it
-    /// registers them for itself. Either way a handle counts it. The ring has the memory until it
-    /// is closed: let go of the handle then.
+    /// ([`rings_share_pins`]), the ring shares that pin, of several the newest, and nothing more is
+    /// accounted; else it registers them for itself. So memory that was mapped anew is locked anew
+    /// first, or the ring has what was there before. Either way a handle counts it. The ring has
+    /// the memory until it is closed: let go of the handle then.
     ///
     /// ```
     /// use std::os::fd::{AsRawFd, BorrowedFd};
@@ -93,10 +94,12 @@ pub fn rings_share_pins() -> bool {
 }
 
 impl Inner {
-    /// Lets `ring` have the pin of exactly `bytes`; false if there is none or the kernel will not.
+    /// Lets `ring` have the newest pin of exactly `bytes`; false if there is none or the kernel
+    /// will not.
     fn share(&self, ring: BorrowedFd<'_>, bytes: &Range<usize>) -> bool {
-        let mut pinned = self.areas.iter().filter(|held| held.first.is_some());
-        let Some(held) = pinned.find(|held| held.bytes == *bytes) else {
+        let pinned = self.areas.iter().filter(|held| held.first.is_some());
+        let of_bytes = pinned.filter(|held| held.bytes == *bytes);
+        let Some(held) = of_bytes.max_by_key(|held| held.number()) else {
             return false;
         };
         if !held.parts().map(|part| part.bytes.clone()).eq(parts(bytes)) {

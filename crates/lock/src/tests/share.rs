@@ -67,6 +67,29 @@ fn a_ring_shares_a_pin_that_counts_twice_and_costs_once() {
     assert!(manager().areas().is_empty());
 }
 
+/// A handle from before the memory was mapped anew pins pages that lie at no address any more.
+#[test]
+fn a_ring_shares_the_newest_pin_of_its_addresses() {
+    if !alone() {
+        return;
+    }
+    assert!(rings_share_pins(), "Linux 6.13");
+    let memory = Memory::anonymous(4);
+    memory.write(0, b'o');
+    let _stale = manager().lock(memory.all(), Kind::Pinned).unwrap();
+    rig::map_fixed(&memory.all());
+    memory.write(0, b'n');
+    let _fresh = manager().lock(memory.all(), Kind::Pinned).unwrap();
+    let mut rings = [IoUring::new(4).unwrap(), IoUring::new(4).unwrap()];
+    let _whole = manager().register(borrow(&rings[0]), memory.all()).unwrap();
+    let mut buffers = RingBuffers::new(borrow(&rings[1]), 1).unwrap();
+    buffers.push(borrow(&rings[1]), memory.all()).unwrap();
+    for ring in &mut rings {
+        assert_eq!(write_fixed(ring, 0, memory.all().start), Ok(b'n'));
+    }
+    assert_eq!(status_kib("VmPin:"), 32, "both share");
+}
+
 #[test]
 fn a_ring_registers_for_itself_what_nobody_has_pinned() {
     if !alone() {
