@@ -34,6 +34,8 @@ pub struct Area {
     buffer_bytes: usize,
     /// Those from the front that can be used: touched, and locked if that was asked for.
     ready_bytes: AtomicUsize,
+    /// Held by who makes a piece ready.
+    growing: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -279,6 +281,7 @@ impl Area {
             bytes_total,
             buffer_bytes: BUFFER_BYTES_MAX,
             ready_bytes: AtomicUsize::new(0),
+            growing: Mutex::default(),
             state: Mutex::new(State {
                 pages,
                 lock: None,

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crate::SLOTS_MAX;
@@ -109,13 +110,15 @@ impl Area {
 
     /// Makes the next piece ready, unless `stop` says so between two steps. Returns how many bytes
     /// are ready then, from the front on; all of them, when there is nothing left to do. One thread
-    /// does this.
+    /// does this; another waits for it, and makes the piece behind.
     ///
     /// # Errors
     ///
     /// [`MemoryError::Piece`] if the machine has not that much memory to spare,
     /// [`MemoryError::Lock`] if it may not be locked. What was ready still is.
     pub fn grow(&self, stop: impl Fn() -> bool) -> Result<usize, MemoryError> {
+        // What one gives back because it failed, another might have made ready meanwhile.
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let ready_bytes = self.ready_bytes();
         let piece = ready_bytes..self.bytes_total.min(ready_bytes + self.buffer_bytes);
         if piece.is_empty() || stop() {
@@ -255,6 +258,23 @@ mod tests {
         let stop = || steps.replace(steps.get() + 1) == 3;
         assert_eq!(area.grow(stop).expect("no error"), PIECE_BYTES);
         assert_eq!(area.ready_bytes(), PIECE_BYTES);
+    }
+
+    #[test]
+    fn two_threads_make_a_piece_each() {
+        let area = Area::reserve(2 * PIECE_BYTES, false, None).expect("64 MiB");
+        let both = std::sync::Barrier::new(2);
+        let grow = || {
+            both.wait();
+            area.grow(|| false).expect("a piece")
+        };
+        let mut ready: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(grow));
+            threads.map(|it| it.join().expect("no panic")).into()
+        });
+        ready.sort_unstable();
+        assert_eq!(ready, [PIECE_BYTES, 2 * PIECE_BYTES]);
+        assert_eq!(area.ready_bytes(), 2 * PIECE_BYTES);
     }
 
     #[test]

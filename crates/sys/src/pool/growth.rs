@@ -56,8 +56,8 @@ pub enum Taken {
 }
 
 impl Pool {
-    /// Makes the next piece of the area ready, unless `stop` says so meanwhile. One thread does
-    /// this, which may wait for memory; then it [`publishes`](Self::publish) the chunks.
+    /// Makes the next piece of the area ready, unless `stop` says so meanwhile. One thread at a
+    /// time does this, which may wait for memory; then it [`publishes`](Self::publish) the chunks.
     ///
     /// # Errors
     ///
