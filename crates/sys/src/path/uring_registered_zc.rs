@@ -30,11 +30,11 @@ use onrush_lock::{LockError, RingBuffers};
 /// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
 const WAKE: u64 = u64::MAX;
 
-/// Marks the completion that brings a descriptor.
-const DESCRIPTOR: u64 = u64::MAX - 1;
+/// Set beside the place of a socket whose descriptor a completion brings.
+const DESCRIPTOR: u64 = 1 << 35;
 
 /// Marks the completions of a trial.
-const TRIAL: u64 = u64::MAX - 2;
+const TRIAL: u64 = 1 << 36;
 
 /// Set beside the token of a train whose pieces the kernel gathers with a copy.
 const GATHERED: u64 = 1 << 32;
@@ -308,8 +308,7 @@ impl UringRegisteredZc {
         // mapping; bytes for a connection lie in `held_bytes` until their completion has come, and
         // for ever if it does not; a message and the list of its pieces lie in `messages`,
         // untouched until the kernel has taken every entry, and of linked ones has answered every
-        // one. A socket that is closed by now is an
-        // error, not undefined.
+        // one. A socket that is closed by now is an error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for a batch and a poll");
         self.queued += 1;
@@ -385,18 +384,15 @@ impl Path for UringRegisteredZc {
 
     fn descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {
         let wish = opcode::FixedFdInstall::new(types::Fixed(place), 0);
-        self.push(&wish.build().user_data(DESCRIPTOR));
+        let of_place = DESCRIPTOR | u64::from(place);
+        self.push(&wish.build().user_data(of_place));
         loop {
             self.enter(1, None)?;
             while let Some(entry) = self.ring.completion().next() {
-                if entry.user_data() != DESCRIPTOR {
-                    self.aside.push_back(entry);
-                } else if entry.result() < 0 {
-                    return Err(io::Error::from_raw_os_error(-entry.result()));
-                } else {
-                    // SAFETY: the kernel has just made this descriptor, for us alone.
-                    return Ok(unsafe { OwnedFd::from_raw_fd(entry.result()) });
+                if entry.user_data() == of_place {
+                    return installed(&entry);
                 }
+                self.aside.push_back(entry);
             }
         }
     }
@@ -504,6 +500,11 @@ impl Path for UringRegisteredZc {
                 continue;
             }
             let is = |mark| entry.user_data() & mark != 0;
+            // Given up, because entering the kernel failed: nobody waits for it any more.
+            if is(TRIAL | DESCRIPTOR) {
+                drop(is(DESCRIPTOR).then(|| installed(&entry)));
+                continue;
+            }
             let token = entry.user_data() & u64::from(u32::MAX);
             let token = u32::try_from(token).expect("tokens have 32 bits");
             if is(HELD) {
@@ -582,6 +583,15 @@ impl fmt::Debug for UringRegisteredZc {
             .field("in_flight", &self.in_flight)
             .field("counters", &self.counters)
             .finish_non_exhaustive()
+    }
+}
+
+/// The descriptor that a completion brings.
+fn installed(entry: &cqueue::Entry) -> io::Result<OwnedFd> {
+    match entry.result() {
+        // SAFETY: the kernel has just made this descriptor, for us alone.
+        fd @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        errno => Err(io::Error::from_raw_os_error(-errno)),
     }
 }
 
