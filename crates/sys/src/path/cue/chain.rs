@@ -13,13 +13,14 @@
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types::{Fd, TimeoutFlags, Timespec};
+use io_uring::types::{CancelBuilder, Fd, TimeoutFlags, Timespec};
 use io_uring::{IoUring, opcode};
 use thiserror::Error;
 
@@ -111,7 +112,7 @@ pub fn send(
     queue(&mut ring, &mapping, socket, set_bytes, &pause);
     let submitted = ring.submit().map_err(ChainError::Ring)?;
     if submitted < 2 * sets - 1 {
-        // The ring's end waits for what it has begun, and cancels it.
+        end_all(&ring, mapping);
         return Err(ChainError::Ring(io::ErrorKind::OutOfMemory.into()));
     }
     let mut crossings = 1;
@@ -134,6 +135,20 @@ pub fn send(
         Err(_) => io::Error::from_raw_os_error(-result),
     };
     Err(ChainError::Broken { set, sets, source })
+}
+
+/// Ends what the ring has begun. A ring that is closed does so by itself, but a moment later: until
+/// then its sends read at the mapping's addresses, whatever lies there by then.
+fn end_all(ring: &IoUring, mapping: Mapping) {
+    let cancelled = ring
+        .submitter()
+        .register_sync_cancel(None, CancelBuilder::any());
+    match cancelled {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+        // Before Linux 6.0. The addresses are not given to others then.
+        Err(_) => mem::forget(mapping),
+    }
 }
 
 /// Writes the chain down. Link 2i sends set i, link 2i + 1 waits after it.
