@@ -41,6 +41,7 @@ mod placed;
 mod streams;
 mod table;
 mod train;
+mod unacknowledged;
 mod uring;
 
 use std::fmt;

@@ -17,6 +17,7 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::STREAMS_MAX;
 use super::error::StreamError;
+use super::unacknowledged::Unacknowledged;
 use super::uring::{UringError, usage_flag};
 use onrush_lock::memory::Area;
 
@@ -92,8 +93,7 @@ struct Stream {
     busy: Option<Busy>,
     /// Sends and waits of its own that the kernel has not let go of.
     in_flight: usize,
-    /// Sends that were taken and not acknowledged.
-    unacknowledged: usize,
+    unacknowledged: Unacknowledged,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -179,7 +179,7 @@ impl StreamGroup {
             queue: VecDeque::new(),
             busy: None,
             in_flight: 0,
-            unacknowledged: 0,
+            unacknowledged: Unacknowledged::default(),
         });
         Ok(StreamId { slot, turn })
     }
@@ -248,7 +248,7 @@ impl StreamGroup {
             let Some(stream) = stream.filter(|stream| stream.socket.is_some()) else {
                 continue;
             };
-            if stream.queue.len() + stream.unacknowledged >= self.behind_max {
+            if stream.messages_behind() >= self.behind_max {
                 self.end(slot, StreamEnd::Behind);
                 continue;
             }
@@ -409,7 +409,7 @@ impl StreamGroup {
                 self.counters.zero_copy += u64::from(is_told && !is_copied);
                 self.needed_less(message);
                 if let Some(stream) = &mut self.streams[slot as usize] {
-                    stream.unacknowledged -= 1;
+                    stream.unacknowledged.acknowledged(message);
                 }
                 self.let_go(slot);
                 continue;
@@ -417,7 +417,7 @@ impl StreamGroup {
             if cqueue::more(entry.flags())
                 && let Some(stream) = &mut self.streams[slot as usize]
             {
-                stream.unacknowledged += 1;
+                stream.unacknowledged.sent(message);
             }
             if !cqueue::more(entry.flags()) {
                 self.needed_less(message);
@@ -513,6 +513,14 @@ impl StreamGroup {
         if stream.is_some_and(is_over) && !self.free.contains(&slot) {
             self.free.push(slot);
         }
+    }
+}
+
+impl Stream {
+    /// Messages that it has not acknowledged.
+    fn messages_behind(&self) -> usize {
+        let first = self.queue.front().map(|(message, _)| *message);
+        self.queue.len() + self.unacknowledged.messages_behind(first)
     }
 }
 
