@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::presentation::quotable;
 use super::sounds::{Group, Sound, codec, groups, sounds};
 use super::{Listed, Presentation, texts};
+use crate::media::VideoRange;
 use crate::media::segments::{Format, Rates, Rendition};
-use crate::media::{Medium, VideoRange};
 
 /// The version that playlists of pictures need at the least, which have an EXT-X-MAP (section 8).
 const PICTURES_VERSION: u8 = 6;
