@@ -98,7 +98,7 @@ fn text_tracks_are_webvtt() {
     let second = format!("{head}\n00:01:01.000 --> 00:01:04.000\ntwo\nlines\n");
     for (name, languages, expected) in [
         ("timed.mp4", &["en", "fr"][..], "Hello you &amp; me"),
-        ("plain.mkv", &["en"], "Hello you &amp; me"),
+        ("plain.mkv", &["en"], "Hello <i>you</i> &amp; me"),
         ("webvtt.mkv", &["en"], "Hello <i>you</i> & me"),
         ("ass.mkv", &["en"], "Hello &amp; &lt;b&gt;, you\ntwo"),
     ] {

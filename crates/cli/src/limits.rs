@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
@@ -30,7 +29,10 @@ use onrush_wire::{auth, ftp, http, live, rtsp, sdp, srtp, tls as records};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
-use onrush_cli::units::{Rate, Size, Time};
+
+mod units;
+
+use units::{bytes, count, microseconds, nanoseconds, pcr_ticks, rate, time};
 
 #[derive(Serialize)]
 struct Document {
@@ -570,34 +572,6 @@ fn of_users() -> Vec<Limit> {
         users::JWKS_TIME_MAX as time, "asking a URL for them";
         users::JWKS_AGE_MAX as time, "until it is asked again for all";
     }
-}
-
-fn count(number: impl ToString) -> String {
-    number.to_string()
-}
-
-fn bytes(bytes: impl TryInto<u64>) -> String {
-    Size(bytes.try_into().unwrap_or(u64::MAX)).to_string()
-}
-
-fn rate(bits_per_second: u64) -> String {
-    Rate(bits_per_second).to_string()
-}
-
-fn time(time: Duration) -> String {
-    Time(time).to_string()
-}
-
-fn nanoseconds(ns: u64) -> String {
-    time(Duration::from_nanos(ns))
-}
-
-fn microseconds(us: u64) -> String {
-    time(Duration::from_micros(us))
-}
-
-fn pcr_ticks(ticks: u64) -> String {
-    time(Duration::from_nanos(ticks * 1_000_000_000 / clock::PCR_HZ))
 }
 
 #[cfg(test)]

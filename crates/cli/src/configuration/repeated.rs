@@ -46,9 +46,9 @@ Where its films are: a folder, or s3://BUCKET/FOLDER";
 const CHANNEL_INPUT: &str = "\
 Where it comes from
 
-PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or SENDER@GROUP:PORT%INTERFACE, where RTP or a bare transport \
-stream comes by UDP, from the first who sends. Or rtsp://USER:PASSWORD@HOST/PATH, a camera or another \
-server that is asked, by TCP or UDP, for all of its tracks. Players find it at \
+PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or SENDER@GROUP:PORT%INTERFACE, where RTP or a bare \
+transport stream comes by UDP, from the first who sends. Or rtsp://USER:PASSWORD@HOST/PATH, a \
+camera or another server that is asked, by TCP or UDP, for all of its tracks. Players find it at \
 rtsp://HOST:8554/live/NAME; a file of the same path is not played then.";
 
 const CHANNEL_TO: &str = "\
@@ -59,15 +59,15 @@ ADDRESS:PORT. Each gets every datagram as it came.";
 const CHANNEL_MEMBERS: &str = "\
 Give it to all in this file, which is watched
 
-A line holds ADDRESS:PORT; # begins a comment. A change is taken at once and in one step; a file with a \
-wrong line is reported and changes nothing.";
+A line holds ADDRESS:PORT; # begins a comment. A change is taken at once and in one step; a file \
+with a wrong line is reported and changes nothing.";
 
 const CHANNEL_SDP: &str = "\
 What a stream with a dynamic payload type is, for its players
 
-A file with a session description (SDP, RFC 8866) of one track, as ffmpeg's -sdp_file writes it: players \
-are told its payload type, encoding and parameters. Streams with a static payload type, as transport \
-streams have, need none.";
+A file with a session description (SDP, RFC 8866) of one track, as ffmpeg's -sdp_file writes it: \
+players are told its payload type, encoding and parameters. Streams with a static payload type, \
+as transport streams have, need none.";
 
 /// All of them.
 pub(super) const REPEATED: &[Repeated] = &[

@@ -1041,6 +1041,7 @@ fn a_connection_that_no_engine_takes_keeps_its_key() {
     let rig = rig(config());
     let remote = &rig.engines.engines[0].remote;
     while remote.connections.take().is_some() {}
+    remote.shared.sends_streams.store(true, Ordering::Relaxed);
     let (socket, _client) = UnixStream::pair().expect("a pair");
     let mut sealer = Some(almost_worn(2));
     let refused = rig.engines.open_connection(socket.into(), &mut sealer);

@@ -128,7 +128,7 @@ fn who_publishes_always_in_mid_frame_goes_on_and_is_told() {
             hand.stream.write_all(&bytes).await.unwrap();
             last = next;
             match hand.stream.try_read_buf(&mut told) {
-                Ok(0) => panic!("the connection is closed"),
+                Ok(0) => panic!("closed after {number}: {}", told.escape_ascii()),
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
             }

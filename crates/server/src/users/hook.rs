@@ -56,8 +56,8 @@ pub(super) struct Question<'a> {
     pub(super) action: &'a str,
     /// Decoded, without a slash in front.
     pub(super) path: &'a str,
-    /// What stands behind the `?` of the URL, as it came; but for what says where in a live playlist
-    /// a player waits, and how often it was sent on.
+    /// What stands behind the `?` of the URL, as it came; but for what says where in a live
+    /// playlist a player waits, and how often it was sent on.
     pub(super) query: Option<&'a str>,
     /// The name that the client gave.
     pub(super) user: Option<&'a str>,

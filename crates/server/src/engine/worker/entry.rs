@@ -356,6 +356,7 @@ mod tests {
     use onrush_wire::rtp::HEADER_BYTES;
     use onrush_wire::srtp::{RtpReceiver, Suite};
 
+    use super::super::super::numbering::SharedNumbering;
     use super::*;
     use crate::experiments::Faults;
     use crate::store::FilmKey;
@@ -372,6 +373,7 @@ mod tests {
         let srtp = Arc::new(StreamSrtp::new(key.master(), 7));
         let mut shared = StreamShared::of_test(&test);
         shared.srtp = Some(Arc::clone(&srtp));
+        shared.numbering = SharedNumbering::new(srtp.numbering(origin.sequence_of(0)));
         let shared = Arc::new(shared);
         let mut stream = StreamEntry::new(Arc::clone(&shared), StreamOutlet::InstalledSocket, 0);
         stream.numbering = srtp.numbering(origin.sequence_of(0));

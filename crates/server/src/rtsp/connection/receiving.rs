@@ -45,10 +45,10 @@ impl Connection {
             if self.feeds().any(|it| it.is_over(None)) {
                 return Ok(None);
             }
-            let (received, has_come) = self.next();
-            if let Some(received) = received {
-                return Ok(Some(received));
-            }
+            let has_come = match self.next() {
+                (Some(received), _) => return Ok(Some(received)),
+                (None, has_come) => has_come,
+            };
             if let Some(due) = self.redirection_due() {
                 return Ok(due);
             }

@@ -590,7 +590,7 @@ fn a_segment_begins_where_the_time_base_changes() {
 }
 
 #[test]
-fn where_no_decoder_can_start_the_time_base_changes_all_the_same() {
+fn the_time_base_changes_where_no_decoder_can_start() {
     let mut file = synth::constant_rate(2000, 7 * PCR_HZ, 270_000);
     synth::shift_clock(&mut file, |packet| u64::from(packet > 545) * 3600 * PCR_HZ);
     let (film, _) = ts(&file, true).unwrap();

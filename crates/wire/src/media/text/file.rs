@@ -156,7 +156,8 @@ mod tests {
         let srt = b"1\n00:00:01,000 --> 00:00:02,000\n\
                     <FONT color=\"#ff0\">Don\x92t</font> <I>\x96 go</I>\n  \n\
                     2\n00:00:03,000 --> 00:00:04,000\n<s>no</s> <b\n";
-        let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nDon\u{2019}t <i>\u{2013} go</i>\n\n\
+        let expected = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n\
+                        Don\u{2019}t <i>\u{2013} go</i>\n\n\
                         00:00:03.000 --> 00:00:04.000\nno &lt;b\n";
         assert_eq!(read("a.srt", srt), expected);
     }
