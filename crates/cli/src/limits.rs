@@ -392,7 +392,7 @@ fn to_the_wire() -> Vec<Limit> {
         clock::RATE_MAX as rate, "a stream's rate";
         clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
         clock::GROWN_POINTS_MAX as count, "points of a recording's clock";
-        clock::BREAKS_MAX as count, "changes of a film's time base that are told";
+        clock::BREAKS_MAX as count, "changes of a film's time base told";
         clock::CLOCK_RATIO_MAX as count, "a clock differs from its streams by";
         clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
@@ -517,7 +517,6 @@ fn beside() -> Vec<Limit> {
         downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
         downloads::MADE_BYTES_MAX as bytes, "memory of answers that wait to be taken";
         downloads::CONNECTION_MADE_BYTES_MAX as bytes, "of it one connection's; then 503";
-        downloads::CONNECTION_MADE_BYTES_MIN as bytes, "of it a connection's in any case";
         downloads::KEPT_SEGMENTS_MAX as count, "of them in memory whole";
         downloads::GATHERED_AT_ONCE_MAX as count, "of those put there at once";
         downloads::LIVE_FILES_MAX as count, "live parts in memory as files";

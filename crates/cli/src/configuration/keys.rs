@@ -397,9 +397,10 @@ impl Keys {
         let said = self.fault(key, outside).unwrap_or_default();
         match said.split_once(" is not in ") {
             Some((_, range)) => format!("allowed is {}", range.replace("..=", " to ")),
-            // Else it says what is wrong with that value.
-            None => said
-                .find("write ")
+            // Else it may say what is wrong with that value.
+            None => ["allowed is ", "write "]
+                .iter()
+                .find_map(|it| said.find(it))
                 .map_or_else(String::new, |at| said[at..].to_owned()),
         }
     }

@@ -11,7 +11,8 @@ fn every_setting_is_an_option_of_serve() {
     let command = Arguments::command();
     let serve = command.find_subcommand("serve").unwrap();
     let options: Vec<_> = serve.get_arguments().filter_map(|a| a.get_long()).collect();
-    let all = settings().into_iter().chain(of_downloads()).chain(of_tls());
+    let all = of_clients().into_iter().chain(settings());
+    let all = all.chain(of_downloads()).chain(of_tls());
     for limit in all.chain(uploads::of_uploads()) {
         let option = limit.option.unwrap();
         assert!(
