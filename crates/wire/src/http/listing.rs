@@ -123,7 +123,10 @@ impl Listing<'_> {
             html += "<p>There is more in this folder than this page lists.</p>\n";
         }
         self.commands(&mut html);
-        html + "</main>\n</body>\n</html>\n"
+        html += "</main>\n</body>\n</html>\n";
+        // Nobody may fetch it for long, and its room may have grown to twice what it is.
+        html.shrink_to_fit();
+        html
     }
 
     /// The folders above, each a link.
