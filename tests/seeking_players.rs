@@ -244,6 +244,23 @@ impl Mpv {
         self.assert_plays_on("after a pause");
     }
 
+    /// Jumps behind the end of the film, comes to that and holds on there, and back.
+    fn seek_behind_the_end(&mut self) {
+        self.ask(&json!(["set_property", "keep-open", "yes"]))
+            .unwrap();
+        let before = self.arrivals;
+        self.ask(&json!(["seek", FILM_S + 1000, "absolute"]))
+            .unwrap();
+        self.assert_arrives("a seek behind the end", before);
+        let has_ended = json!(["get_property", "eof-reached"]);
+        wait_until("it is at the end", || {
+            self.ask(&has_ended) == Ok(true.into())
+        });
+        self.ask_for_place("back from the end", 30.0, "absolute");
+        self.set_pause(false);
+        self.assert_comes_to("back from the end", 30.0);
+    }
+
     fn set_pause(&mut self, on: bool) {
         self.ask(&json!(["set_property", "pause", on])).unwrap();
     }
@@ -267,6 +284,7 @@ fn mpv_goes_where_it_is_told(name: &str, options: &[&str]) {
         mpv.ask(&json!(["seek", second, "absolute"])).unwrap();
     }
     mpv.seek(70.0, "absolute");
+    mpv.seek_behind_the_end();
     drop(mpv);
     site.stop();
 }

@@ -488,6 +488,29 @@ fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
     drop(silent);
 }
 
+/// Players on libavformat send no PLAY again where one was refused. Others are told that there is
+/// no such place.
+#[test]
+fn libavformat_gets_the_last_sync_sample_for_what_is_behind_the_end() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let mut play = |range: &str, agent: &str| {
+        let headers = [("Range", range), ("User-Agent", agent)];
+        let response = viewer.request("PLAY", &headers);
+        let range = response.header("Range").map(ToOwned::to_owned);
+        (response.status, range)
+    };
+    // Stamps begin at 1.4 s.
+    let last = play("npt=11.399-", "Lavf59.27.100");
+    assert_eq!(last.0, 200);
+    // While that plays, and from its end.
+    for range in ["npt=11.5-", "npt=99-"] {
+        assert_eq!(play(range, "LibVLC/3.0"), (457, None), "{range}");
+        assert_eq!(play(range, "Lavf59.27.100"), last, "{range}");
+    }
+    assert_eq!(play("npt=1.4-", "Lavf59.27.100").0, 200);
+}
+
 /// Players on libavformat name places by the stamps in the stream, which begin at 1.4 s here and
 /// anywhere in a recording. Others name media time, unless it is behind the end.
 #[test]
