@@ -12,6 +12,7 @@
 //! Not here: repair. An access unit of which a packet is missing is left out.
 
 mod description;
+mod ends;
 mod lane;
 mod obus;
 mod order;

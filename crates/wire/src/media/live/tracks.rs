@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::description::describe;
+use super::ends::Ends;
 use super::lane::{Lane, Lengths, LiveSample};
 use super::order::DecodeTimes;
 use super::output::{InitSegment, LiveRendition, Output};
@@ -53,8 +54,8 @@ pub(super) struct TracksCutter {
     is_running: bool,
     part_us: Option<u64>,
     target_s: Option<u64>,
-    /// Where segments of sound are to end, in ns, and whether a break is there.
-    ends: VecDeque<(i64, bool)>,
+    /// Where segments of sound are to end.
+    ends: Ends,
 }
 
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl TracksCutter {
             is_running: false,
             part_us: None,
             target_s: None,
-            ends: VecDeque::new(),
+            ends: Ends::default(),
         };
         let mut lanes = 0;
         for medium in [Medium::Video, Medium::Audio] {
@@ -388,7 +389,7 @@ impl TracksCutter {
             return;
         };
         track.lane.end_segment(out);
-        self.ends.push_back((track.lane.ns(shown), is_break));
+        self.ends.push(track.lane.ns(shown), is_break);
         if is_break {
             track.lane.break_off();
         }
@@ -458,18 +459,9 @@ impl TracksCutter {
         let Some(track) = self.tracks[number].as_mut() else {
             return;
         };
-        let mut is_end = false;
-        while let Some(&(end_ns, is_break)) = self.ends.front()
-            && end_ns <= at_ns
-        {
-            self.ends.pop_front();
-            if !is_end {
-                track.lane.end_segment(out);
-            }
-            is_end = true;
-            if is_break {
-                track.lane.break_off();
-            }
+        if let Some(breaks) = self.ends.take_until(at_ns) {
+            track.lane.end_segment(out);
+            (0..breaks).for_each(|_| track.lane.break_off());
         }
         let is_alone = self.pictures.is_none();
         let lengths = lengths(&track.lane, self.part_us, self.target_s);
@@ -509,8 +501,7 @@ impl TracksCutter {
             self.frame(number, sample, lasts, at_ns, out);
         }
         // Breaks that sound has not come to are breaks of it all the same.
-        let passed = self.ends.drain(..).filter(|(_, is_break)| *is_break);
-        let passed = passed.count();
+        let passed = self.ends.take_all();
         if let Some(Some(track)) = self.sound.map(|it| &mut self.tracks[it]) {
             (0..passed).for_each(|_| track.lane.break_off());
         }
