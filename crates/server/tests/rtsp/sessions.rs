@@ -491,7 +491,7 @@ fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
 /// Players on libavformat send no PLAY again where one was refused. Others are told that there is
 /// no such place.
 #[test]
-fn libavformat_gets_the_last_sync_sample_for_what_is_behind_the_end() {
+fn libavformat_comes_to_the_end_it_seeks_behind() {
     let fixture = Fixture::new();
     let mut viewer = fixture.set_up();
     let mut play = |range: &str, agent: &str| {

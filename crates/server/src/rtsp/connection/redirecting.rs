@@ -14,7 +14,7 @@ use onrush_wire::http::in_url;
 use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
 use onrush_wire::rtsp::{
     ClientAnswer, ELEMENTARY, Method, Redirect, RedirectTarget, Reply, Request, State, Target,
-    take_srtp, track,
+    take_srtp, track, track_behind_query, track_name,
 };
 use tracing::debug;
 
@@ -71,35 +71,43 @@ impl Connection {
         if !begins || !is_first_of_publisher || request.version != (1, 0) {
             return None;
         }
-        let location = match self.redirection() {
-            Some(to) => self.elsewhere(request, &to),
-            None => self.home(request),
+        // A track that stands behind the query still does there.
+        let (uri, behind) = match request.method {
+            Method::Setup => track_behind_query(&request.uri),
+            _ => (&*request.uri, None),
         };
-        location.map(|location| Reply::moved(&location))
+        let location = match self.redirection() {
+            Some(to) => self.elsewhere(request, uri, &to),
+            None => self.home(request, uri),
+        }?;
+        Some(match behind {
+            Some(number) => Reply::moved(&format!("{location}/{}", track_name(number))),
+            None => Reply::moved(&location),
+        })
     }
 
     /// The URL at the server that takes this one's clients. Viewers have a number from here on.
-    fn elsewhere(&self, request: &Request, redirection: &Redirection) -> Option<String> {
-        let uri = match Target::parse(&request.uri) {
+    fn elsewhere(&self, request: &Request, uri: &str, redirection: &Redirection) -> Option<String> {
+        let uri = match Target::parse(uri) {
             Ok(Target::Path(path)) if request.method != Method::Announce => {
-                let known = Trace::of(&request.uri);
+                let known = Trace::of(uri);
                 let trace = redirection.trace(known, self.peer_ip(), Escaped(&path));
-                with_trace(&request.uri, trace)
+                with_trace(uri, trace)
             }
-            _ => request.uri.clone(),
+            _ => uri.to_owned(),
         };
         redirection.to.of_rtsp(&uri, self.is_encrypted())
     }
 
     /// The URL at the node whose film it is, if that is another than this one.
-    fn home(&self, request: &Request) -> Option<String> {
+    fn home(&self, request: &Request, uri: &str) -> Option<String> {
         let cluster = self.control().statistics.cluster_of_many()?;
         // Whoever has it described here sets it up here; and no client is known to take another
         // server's URL through a tunnel.
         if self.is_described && request.method == Method::Setup || self.tunnel.is_some() {
             return None;
         }
-        let Ok(Target::Path(path)) = Target::parse(&request.uri) else {
+        let Ok(Target::Path(path)) = Target::parse(uri) else {
             return None;
         };
         let (path, _) = take_srtp(&path);
@@ -112,7 +120,7 @@ impl Connection {
         if cluster.holder_of(film).is_some() {
             return None;
         }
-        let redirects = redirects_of(&request.uri);
+        let redirects = redirects_of(uri);
         let scheme = match self.is_encrypted() {
             true => Scheme::Rtsps,
             false => Scheme::Rtsp,
@@ -123,11 +131,11 @@ impl Connection {
             peer: self.peer_ip(),
             user_agent: request.header("User-Agent").unwrap_or_default().as_bytes(),
             redirects,
-            trace: Trace::of(&request.uri),
+            trace: Trace::of(uri),
         })?;
         let to = format!("{}://{}/", scheme.as_str(), there.address);
         let to: RedirectTarget = to.parse().ok()?;
-        let uri = with_redirects(&request.uri, redirects.saturating_add(1), there.trace);
+        let uri = with_redirects(uri, redirects.saturating_add(1), there.trace);
         to.of_rtsp(&uri, self.is_encrypted())
     }
 
