@@ -58,15 +58,17 @@ mod tests {
     fn sound_that_comes_late_counts_every_break() {
         let mut ends = Ends::default();
         assert_eq!(ends.take_until(i64::MAX), None);
-        for second in 0..5 * ENDS_MAX as i64 {
+        for second in 0..5000 {
             ends.push(second, second % 2 == 0);
             assert!(ends.of_pictures.len() <= ENDS_MAX);
         }
-        let oldest = 4 * ENDS_MAX as i64;
+        let oldest = 5000 - i64::try_from(ENDS_MAX).unwrap();
+        assert_eq!(oldest % 2, 0);
         assert_eq!(ends.take_until(oldest - 1), None);
-        assert_eq!(ends.take_until(oldest), Some(oldest as u64 / 2 + 1));
+        let until = oldest.cast_unsigned() / 2 + 1;
+        assert_eq!(ends.take_until(oldest), Some(until));
         assert_eq!(ends.take_until(oldest + 1), Some(0));
-        assert_eq!(ends.take_all(), ENDS_MAX as u64 / 2 - 1);
+        assert_eq!(ends.take_all(), 2500 - until);
         assert_eq!(ends.take_all(), 0);
     }
 }
