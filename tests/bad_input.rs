@@ -352,7 +352,9 @@ fn ten_thousand_silent_connections_do_no_harm() {
 #[test]
 fn connections_and_sessions_beyond_their_limits_are_refused() {
     require_root!();
-    beside_a_good_session(
+    // It plays for as long as this takes, and holds its connection.
+    beside_a_session_of(
+        12.0,
         &[
             "--connections-max=8",
             "--sessions-max=3",
@@ -391,7 +393,7 @@ fn connections_and_sessions_beyond_their_limits_are_refused() {
 #[test]
 fn one_address_does_not_take_all_connections() {
     require_root!();
-    beside_a_good_session(&["--connections-max=260"], |site| {
+    beside_a_session_of(12.0, &["--connections-max=260"], |site| {
         // The good session holds one of 65.
         let mut last = None;
         let mut connections: Vec<_> = (0..64).map(|_| site.connect()).collect();

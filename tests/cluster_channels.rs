@@ -281,7 +281,8 @@ fn without_the_registry_channels_go_on() {
 /// Three nodes, whose channel takes a standby.
 fn with_standby(life: &'static str) -> Cluster {
     let mut cluster = Cluster::prepare(life);
-    let more = ["--standby=live/*", "--standby-after=1s"].map(str::to_owned);
+    // Longer than a busy machine keeps an encoder waiting, and less than a killed node's lease has.
+    let more = ["--standby=live/*", "--standby-after=4s"].map(str::to_owned);
     for number in 1..=3 {
         let node = cluster.start_node_at(number, NATS, &more);
         cluster.nodes.push(node);

@@ -149,7 +149,7 @@ fn a_clock_set_back_a_day_disturbs_nobody() {
     let interposed = Interposed::new();
     let site = interposed.serve(
         &ts,
-        &["--session-timeout=5s", &format!("--http={SND_IPV4}:8080")],
+        &["--session-timeout=20s", &format!("--http={SND_IPV4}:8080")],
     );
     let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
     let info = viewer.play(None);

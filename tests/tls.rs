@@ -385,7 +385,7 @@ fn gstreamer_joins_after_numbers_have_wrapped() {
         let _first = gstreamer_reads(&site, name, "rtppcmudepay");
         let describe = format!("DESCRIBE {} RTSP/1.0\nCSeq: 1\n\n", site.rtsps_url(name));
         let key = || {
-            let told = typed(site.rtsps, &[], &[&describe]);
+            let told = typed(site.rtsps, &[], &[(&describe, "a=crypto")]);
             let key = told.lines().find(|line| line.starts_with("a=crypto"));
             key.unwrap_or_else(|| panic!("{told}")).to_owned()
         };
@@ -558,26 +558,42 @@ fn the_fingerprint_that_is_printed_is_that_of_the_certificate() {
     assert!(line.unwrap().ends_with(print), "{print}");
 }
 
-/// What `openssl s_client` says when it types this; a line of `K` asks the server for a new key,
-/// one of `R` wants to negotiate anew.
-fn typed(to: SocketAddr, more: &[&str], lines: &[&str]) -> String {
+/// What `openssl s_client` says when it types lines, and waits for what each brings about; a line of
+/// `K` asks the server for a new key, one of `R` wants to negotiate anew.
+fn typed(to: SocketAddr, more: &[&str], lines: &[(&str, &str)]) -> String {
     let mut command = Command::new("timeout");
     command.args(["60", "openssl", "s_client", "-crlf", "-connect"]);
     command.arg(to.to_string()).args(more);
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut client = piped.stderr(Stdio::piped()).spawn().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    command
+        .stdin(Stdio::piped())
+        .stdout(writer.try_clone().unwrap());
+    let mut client = command.stderr(writer).spawn().unwrap();
+    // Its ends of the pipe are its own alone.
+    drop(command);
     let mut stdin = client.stdin.take().unwrap();
-    for line in lines {
-        std::thread::sleep(Duration::from_millis(300));
+    let mut said = Vec::new();
+    let mut wait_for = |what: &str| {
+        let from = said.len();
+        let mut piece = [0; 4096];
+        // At its end there is nothing more to wait for.
+        while !String::from_utf8_lossy(&said[from..]).contains(what) {
+            match reader.read(&mut piece).unwrap() {
+                0 => return,
+                read => said.extend_from_slice(&piece[..read]),
+            }
+        }
+    };
+    wait_for("Verify return code");
+    for (line, answer) in lines {
         // It may be gone.
         drop(stdin.write_all(line.as_bytes()));
+        wait_for(answer);
     }
-    std::thread::sleep(Duration::from_millis(300));
     drop(stdin);
-    let output = client.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    println!("{said}");
-    said + &String::from_utf8_lossy(&output.stderr)
+    reader.read_to_end(&mut said).unwrap();
+    client.wait().unwrap();
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 #[test]
@@ -585,13 +601,19 @@ fn a_client_may_ask_for_new_keys_and_not_negotiate_anew() {
     require_programs!("openssl");
     let site = TlsSite::self_signed();
     let options = "OPTIONS * RTSP/1.0\nCSeq: 7\n\n";
-    let said = typed(site.rtsps, &["-tls1_3"], &["K\n", options, "K\n", options]);
+    let asked = (options, "RTSP/1.0 ");
+    let renewed = ("K\n", "KEYUPDATE");
+    let said = typed(site.rtsps, &["-tls1_3"], &[renewed, asked, renewed, asked]);
     assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 2, "{said}");
-    let said = typed(site.rtsps, &["-tls1_2"], &[options, "R\n"]);
+    let said = typed(
+        site.rtsps,
+        &["-tls1_2"],
+        &[asked, ("R\n", "no renegotiation")],
+    );
     assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
     assert!(said.contains("no renegotiation"), "{said}");
     // Nobody else minds.
-    let said = typed(site.rtsps, &[], &[options]);
+    let said = typed(site.rtsps, &[], &[asked]);
     assert_eq!(said.matches("RTSP/1.0 200 OK").count(), 1, "{said}");
 }
 
@@ -627,9 +649,10 @@ fn udp_is_refused_over_tls_unless_it_is_allowed() {
     let setup = "SETUP rtsp://h/demo.mp4/track1 RTSP/1.0\nCSeq: 1\n\
                  Transport: RTP/AVP;unicast;client_port=5000-5001\n\n";
     let site = TlsSite::self_signed();
-    assert!(typed(site.rtsps, &[], &[setup]).contains("RTSP/1.0 461"));
+    let asked = [(setup, "RTSP/1.0 ")];
+    assert!(typed(site.rtsps, &[], &asked).contains("RTSP/1.0 461"));
     let site = TlsSite::new(&["--tls=self-signed", "--tls-udp"]);
-    assert!(typed(site.rtsps, &[], &[setup]).contains("RTSP/1.0 200"));
+    assert!(typed(site.rtsps, &[], &asked).contains("RTSP/1.0 200"));
 }
 
 #[test]

@@ -566,8 +566,8 @@ fn uploads_have_their_bounds() {
     let options = [
         "--upload-max=1000B",
         "--upload-files-max=1",
-        "--download-stall-time-max=300ms",
-        "--upload-kept-time-max=2s",
+        "--download-stall-time-max=3s",
+        "--upload-kept-time-max=10s",
     ];
     let site = uploads(&options);
     assert_eq!(site.put("a", "", &bytes(1000)).status, 201);
@@ -796,7 +796,7 @@ fn curl_ftp_and_python_store_and_resume() {
             "--limit-rate",
             "500k",
             "--max-time",
-            "1",
+            "5",
         ];
         let mut curl_slow = Command::new("curl");
         let ended = curl_slow

@@ -215,12 +215,19 @@ fn a_first_packet_that_is_late_turns_the_verdict() {
     ];
     is_kept(&site, &arguments);
     let blackhole = Blackhole::prepare(&site.testbed);
-    blackhole.open();
-    let (code, said, record) = load_while(&site, &arguments, || {
-        wait_for_packets(&site.testbed, 300);
-        thread::sleep(Duration::from_secs(3));
-        blackhole.close();
-    });
+    let load = || {
+        blackhole.open();
+        load_while(&site, &arguments, || {
+            wait_for_packets(&site.testbed, 300);
+            thread::sleep(Duration::from_secs(3));
+            blackhole.close();
+        })
+    };
+    // Where the machine that watches stood still nothing is judged.
+    let (code, said, record) = (1..TRIES_MAX)
+        .map(|_| load())
+        .find(|(code, ..)| *code != Some(2))
+        .unwrap_or_else(load);
     assert_eq!(code, Some(1), "{said}");
     // What it was sent before was not lost: its stream begins with what came first.
     let slow = "1 of 8 viewers waited more than 2 s for a first packet, 0 of them to the end";

@@ -193,6 +193,10 @@ fn programs_follow_upon_each_other_in_the_middle_of_packets() {
         });
         for program in &mut programs[..PROGRAMS - 1] {
             thread::sleep(Duration::from_millis(150));
+            let give_up = Instant::now() + Duration::from_secs(60);
+            while program.heard().unwrap().datagrams == 0 && Instant::now() < give_up {
+                thread::sleep(Duration::from_millis(1));
+            }
             program.detach();
         }
         sent.join().unwrap();

@@ -118,6 +118,7 @@ fn a_file_arrives_whole_on_every_path_and_leaves_nothing_behind() {
     for path in PathName::ALL {
         let rig = rig(EngineConfig { path, ..config() });
         let (stream, receiver) = rig.open(&test);
+        make_room(&receiver);
         block_on(stream.prepare(0)).expect("the first chunk");
         stream.play(0, None, Duration::ZERO).expect("played");
         assert_eq!(receive(&receiver, images.len()), images, "{path}");
@@ -183,10 +184,11 @@ fn a_cache_of_one_chunk_loses_nothing() {
 #[test]
 fn pause_and_resume_lose_and_repeat_nothing() {
     // Longer than the pauses take to be asked for.
-    let test = TestSource::lasting(4000);
+    let test = TestSource::lasting(40_000);
     let images = test.images();
     let rig = rig(config());
     let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
     let mut from = 0;
     for _ in 0..4 {
         stream.play(from, None, Duration::ZERO).expect("played");
@@ -243,6 +245,7 @@ fn play_goes_on_from_anywhere_and_stops_where_it_is_told() {
     let images = test.images();
     let rig = rig(config());
     let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
     // Into the middle of a chunk and of a burst, to the last packet, and to one chunk's end.
     let last = images.len() - 1;
     for (from, stop) in [
@@ -275,10 +278,11 @@ fn play_goes_on_from_anywhere_and_stops_where_it_is_told() {
 
 #[test]
 fn a_seek_while_playing_takes_effect_at_once() {
-    let test = TestSource::lasting(3000);
+    let test = TestSource::lasting(30_000);
     let images = test.images();
     let rig = rig(config());
     let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
     stream.play(0, None, Duration::ZERO).expect("played");
     receive(&receiver, 1);
     let to = images.len() - 20;
@@ -929,6 +933,7 @@ fn a_device_that_holds_a_clients_trains_stops_only_it() {
     });
     assert_eq!(rig.worker().in_flight.load(Ordering::Relaxed), 4);
     let (other, receiver) = rig.open(&test);
+    make_room(&receiver);
     other.play(0, None, Duration::ZERO).expect("played");
     assert_eq!(receive(&receiver, images.len()), images);
     withheld_fd.store(-1, Ordering::Relaxed);

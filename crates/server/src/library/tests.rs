@@ -503,7 +503,7 @@ async fn a_sweep_lets_go_of_removed_files_that_nobody_plays() {
 
 #[tokio::test]
 async fn a_sweep_drops_what_seemed_to_grow_and_was_not_looked_at() {
-    let growth_time_max = Duration::from_millis(300);
+    let growth_time_max = Duration::from_secs(3);
     let fixture = Fixture::growing(growth_time_max);
     for name in ["rested.ts", "played.ts"] {
         fixture.write(name, 100);

@@ -175,7 +175,7 @@ fn a_film_that_is_cut_or_written_over_is_played_up_to_there() {
 
 #[test]
 fn a_recording_is_played_while_it_is_made() {
-    let fixture = small(Duration::from_secs(3));
+    let fixture = small(Duration::from_secs(8));
     let film = demo(6);
     let start = demo(1).len() + 77;
     fs::write(fixture.path("live.ts"), &film[..start]).unwrap();

@@ -440,7 +440,9 @@ fn a_client_without_a_connection_that_says_goodbye_is_believed() {
 #[test]
 fn a_session_that_does_not_play_takes_another_transport() {
     let fixture = Fixture::new();
-    let mut viewer = fixture.set_up_file("short.ts");
+    // It is not over before the other transport is asked for.
+    fixture.write("middle.ts", &demo(4));
+    let mut viewer = fixture.set_up_file("middle.ts");
     let ports = Ports::bind(V4).unwrap();
     let transport = ports.transport().unwrap();
     let track = format!("{}/track1", viewer.url);
@@ -460,7 +462,7 @@ fn a_session_that_does_not_play_takes_another_transport() {
     assert_eq!(response.session().unwrap().id, id);
     viewer.ports = ports;
     viewer.play(None);
-    assert_carries(&viewer.to_the_end(), &demo(1));
+    assert_carries(&viewer.to_the_end(), &demo(4));
     assert_eq!(fixture.server.sessions(), 1);
 }
 

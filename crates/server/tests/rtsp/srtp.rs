@@ -240,7 +240,7 @@ fn what_cannot_be_agreed_on_is_refused() {
 /// So nobody keeps another's session alive, or ends it.
 #[test]
 fn reports_in_the_clear_are_nobodys() {
-    let timeout = Duration::from_secs(2);
+    let timeout = Duration::from_secs(6);
     let fixture = fixture(SrtpOffer::Plain, |limits| limits.session_timeout = timeout);
     let (mut plain, ..) = set_up(&fixture, "srtp");
     let (mut sealed, _, own) = set_up(&fixture, "srtp");

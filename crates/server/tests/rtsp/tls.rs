@@ -124,7 +124,8 @@ fn a_file_plays_over_tls_byte_for_byte_from_every_place() {
 #[test]
 fn a_client_of_tls_that_reads_nothing_holds_up_itself_alone() {
     let (fixture, at) = fixture(|limits| {
-        limits.stall_time_max = Duration::from_millis(500);
+        // The one that reads may be held up as well, by a busy machine.
+        limits.stall_time_max = Duration::from_secs(5);
         limits.unacknowledged_bytes_max = 64 << 10;
     });
     fixture.write("fast.ts", &fast_film());

@@ -132,33 +132,44 @@ fn told(report: &[u8]) -> (f64, u32) {
     (seconds, word(16))
 }
 
+/// What the reports of tracks tell that play at a speed: how much time passed on the wall and by
+/// timestamps. And how often the engine was so late that it moved its clock.
+fn reported(speed: &str) -> (Vec<(f64, f64)>, u64) {
+    let mut site = Site::new(Mode::Uso, |_| ());
+    site.play_at_speed(Some(speed), None, Some(speed));
+    let mut passed = Vec::new();
+    for (receiver, (_, clock_hz)) in site.receivers.iter().zip(TRACKS) {
+        assert!(receiver.wait_until(LONG, Capture::has_bye), "an end");
+        let all = Cell::new((0.0, 0.0));
+        receiver.wait_until(LONG, |capture| {
+            let is_report = |bytes: &[u8]| rtcp_types(bytes).first() == Some(&200);
+            let reports = capture.rtcp.iter().filter(|it| is_report(&it.bytes));
+            let reports: Vec<_> = reports.map(|it| told(&it.bytes)).collect();
+            let [first, last] = [reports[0], *reports.last().unwrap()];
+            let ticks = last.1.wrapping_sub(first.1);
+            all.set((last.0 - first.0, f64::from(ticks) / f64::from(clock_hz)));
+            true
+        });
+        passed.push(all.get());
+    }
+    (passed, site.finish())
+}
+
 /// What reports tell is a line on which timestamps pass as fast as they are delivered.
 #[test]
 fn reports_tell_how_fast_timestamps_pass() {
     require_root!();
     for speed in ["2", "0.5"] {
-        let mut site = Site::new(Mode::Uso, |_| ());
-        site.play_at_speed(Some(speed), None, Some(speed));
-        for (receiver, (_, clock_hz)) in site.receivers.iter().zip(TRACKS) {
-            assert!(receiver.wait_until(LONG, Capture::has_bye), "an end");
-            let all = Cell::new((0.0, 0.0));
-            receiver.wait_until(LONG, |capture| {
-                let is_report = |bytes: &[u8]| rtcp_types(bytes).first() == Some(&200);
-                let reports = capture.rtcp.iter().filter(|it| is_report(&it.bytes));
-                let reports: Vec<_> = reports.map(|it| told(&it.bytes)).collect();
-                let [first, last] = [reports[0], *reports.last().unwrap()];
-                let ticks = last.1.wrapping_sub(first.1);
-                all.set((last.0 - first.0, f64::from(ticks) / f64::from(clock_hz)));
-                true
-            });
-            let (wall_s, media_s) = all.get();
-            let speed: f64 = speed.parse().unwrap();
+        // On a machine that stands still for half a second it is two lines.
+        let mut plays = (0..5).map(|_| reported(speed));
+        let (passed, _) = plays.find(|(_, lags)| *lags == 0).expect("no lag");
+        let speed: f64 = speed.parse().unwrap();
+        for (wall_s, media_s) in passed {
             assert!(media_s > 4.0, "{media_s}");
             assert!(
                 (media_s / wall_s - speed).abs() < speed / 100.0,
                 "{media_s} {wall_s}"
             );
         }
-        site.finish();
     }
 }

@@ -13,7 +13,7 @@ fn pulls() -> (Pulls, Arc<AtomicUsize>) {
     let pull = |shared: &Arc<Shared>| {
         let (all, told) = (all.clone(), Arc::clone(&told));
         let wait = move || {
-            let give_up = Instant::now() + Duration::from_secs(3);
+            let give_up = Instant::now() + Duration::from_secs(60);
             let is_told = |it: &Arc<Shared>| it.is_stopping.load(Ordering::Acquire);
             while !all.iter().all(is_told) && Instant::now() < give_up {
                 thread::sleep(Duration::from_millis(1));
