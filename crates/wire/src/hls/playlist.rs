@@ -96,25 +96,30 @@ fn multivariant(film: &Presentation<'_>) -> String {
     let tracks: usize = sounds.iter().map(|it| it.tracks.len()).sum();
     let is_named = has_pictures || tracks > 1;
     for group in groups.iter().filter(|_| is_named) {
-        for (of, track) in sounds.iter().zip(&group.tracks) {
-            sound(&mut out, (group, query), of, track);
+        for (at, &(number, track)) in group.tracks.iter().enumerate() {
+            let is_default = at == group.default;
+            sound(
+                &mut out,
+                (group, query),
+                (&sounds[number], is_default),
+                track,
+            );
         }
     }
     texts::media(&mut out, film);
     let has_high = film.video_ranges().any(VideoRange::is_high);
     let of_all = (query, !film.texts.is_empty(), has_high);
-    let default = sounds.iter().position(|it| it.is_default).unwrap_or(0);
     for pictures in film.pictures() {
         match &groups[..] {
             [] => variant(&mut out, pictures, None, of_all),
             groups => groups
                 .iter()
-                .for_each(|it| variants(&mut out, pictures, (it, default), of_all)),
+                .for_each(|it| variants(&mut out, pictures, it, of_all)),
         }
     }
     for group in groups.iter().filter(|_| !has_pictures) {
-        match group.tracks.get(default) {
-            Some(track) if is_named => variants(&mut out, track, (group, default), of_all),
+        match group.default_track() {
+            Some(track) if is_named => variants(&mut out, track, group, of_all),
             Some(track) => variant(&mut out, track, None, of_all),
             None => {}
         }
@@ -126,7 +131,12 @@ fn multivariant(film: &Presentation<'_>) -> String {
 }
 
 /// EXT-X-MEDIA (section 4.4.6.1) of a track of a group.
-fn sound(out: &mut String, (group, query): (&Group<'_>, &str), of: &Sound<'_>, it: &Listed<'_>) {
+fn sound(
+    out: &mut String,
+    (group, query): (&Group<'_>, &str),
+    (of, is_default): (&Sound<'_>, bool),
+    it: &Listed<'_>,
+) {
     let (id, name) = (&group.id, &of.name);
     write!(
         out,
@@ -136,7 +146,7 @@ fn sound(out: &mut String, (group, query): (&Group<'_>, &str), of: &Sound<'_>, i
     if let Some(language) = &of.language {
         write!(out, ",LANGUAGE=\"{language}\"").expect("text");
     }
-    let default = if of.is_default { "YES" } else { "NO" };
+    let default = if is_default { "YES" } else { "NO" };
     write!(out, ",DEFAULT={default},AUTOSELECT=YES").expect("text");
     if let Some(channels) = it.of.channels {
         write!(out, ",CHANNELS=\"{channels}\"").expect("text");
@@ -150,17 +160,13 @@ fn sound(out: &mut String, (group, query): (&Group<'_>, &str), of: &Sound<'_>, i
 
 /// The variants of pictures with a group of sound, or of sound alone. Players leave out a variant
 /// that tells of a codec which they lack; where the group has several, they may take one that tells
-/// of that alone which is heard where nobody chooses.
-fn variants(
-    out: &mut String,
-    listed: &Listed<'_>,
-    (group, default): (&Group<'_>, usize),
-    of_all: (&str, bool, bool),
-) {
-    variant(out, listed, Some((group, &group.codecs)), of_all);
-    if let (Some(track), 2..) = (group.tracks.get(default), group.codecs.len()) {
+/// of that alone which is heard where nobody chooses. It comes first: hls.js takes what the first
+/// one tells for the codecs of each of the group, and leaves those out that it lacks.
+fn variants(out: &mut String, listed: &Listed<'_>, group: &Group<'_>, of_all: (&str, bool, bool)) {
+    if let (Some(track), 2..) = (group.default_track(), group.codecs.len()) {
         variant(out, listed, Some((group, &[codec(track)])), of_all);
     }
+    variant(out, listed, Some((group, &group.codecs)), of_all);
 }
 
 /// EXT-X-STREAM-INF (section 4.4.6.2), with a group of sound and what is told of its codecs.
@@ -172,7 +178,8 @@ fn variant(
 ) {
     let of = listed.of;
     let sounds = with.map_or(&[][..], |(group, _)| &group.tracks);
-    let others = sounds.iter().filter(|it| it.name != listed.name);
+    let sounds = sounds.iter().map(|it| it.1);
+    let others = sounds.filter(|it| it.name != listed.name);
     // Of several that may be played with it, the one that takes most.
     let most = others
         .map(|it| it.of.rates)

@@ -36,10 +36,16 @@ pub(crate) struct Sound<'a> {
 /// A track of each sound, in their order: as many as possible are coded alike.
 pub(crate) struct Group<'a> {
     pub(crate) id: String,
-    pub(crate) tracks: Vec<&'a Listed<'a>>,
+    /// Each with the number of its sound.
+    pub(crate) tracks: Vec<(usize, &'a Listed<'a>)>,
+    /// Which of them is heard where nobody chooses.
+    pub(crate) default: usize,
     /// How they are coded, each way once.
     pub(crate) codecs: Vec<&'a str>,
 }
+
+/// What all players decode begins so (MPEG-4 audio).
+const EVERYWHERE: &str = "mp4a.40";
 
 /// All that is heard with a film, in the order of its tracks.
 pub(crate) fn sounds<'a>(film: &'a Presentation<'a>) -> Vec<Sound<'a>> {
@@ -75,7 +81,10 @@ pub(crate) fn sounds<'a>(film: &'a Presentation<'a>) -> Vec<Sound<'a>> {
     sounds
 }
 
-/// The groups of these, one for each codec, but for those that have the same tracks.
+/// The groups of these, one for each codec, but for those that have the same tracks. Where the
+/// default is in none of them as every player decodes it, there is one more of what else every
+/// player does, though it has not all that is heard: browsers take no group of which they do not
+/// decode the default.
 pub(super) fn groups<'a>(sounds: &[Sound<'a>]) -> Vec<Group<'a>> {
     let mut wanted: Vec<&str> = Vec::new();
     for track in sounds.iter().flat_map(|it| &it.tracks) {
@@ -83,29 +92,67 @@ pub(super) fn groups<'a>(sounds: &[Sound<'a>]) -> Vec<Group<'a>> {
     }
     let mut groups: Vec<Group<'a>> = Vec::new();
     for wanted in wanted {
-        let of = |sound: &Sound<'a>| {
+        let of = |(number, sound): (usize, &Sound<'a>)| {
             let mut tracks = sound.tracks.iter().copied();
             let track = tracks.find(|it| codec(it) == wanted);
-            track.or_else(|| sound.tracks.first().copied())
+            Some((number, track.or_else(|| sound.tracks.first().copied())?))
         };
-        let tracks: Vec<_> = sounds.iter().filter_map(of).collect();
+        let group = Group::new(
+            groups.len() + 1,
+            sounds,
+            sounds.iter().enumerate().filter_map(of),
+        );
         let is_same = |it: &Group<'_>| {
-            let mut pairs = it.tracks.iter().zip(&tracks);
-            pairs.all(|(one, other)| std::ptr::eq(*one, *other))
+            let mut pairs = it.tracks.iter().zip(&group.tracks);
+            pairs.all(|(one, other)| std::ptr::eq(one.1, other.1))
         };
         if !groups.iter().any(is_same) {
-            let mut codecs = Vec::new();
-            for track in tracks.iter().copied() {
-                add(&mut codecs, codec(track));
-            }
-            groups.push(Group {
-                id: format!("audio{}", groups.len() + 1),
-                tracks,
-                codecs,
-            });
+            groups.push(group);
+        }
+    }
+    let is_everywhere = |it: &&Listed<'_>| codec(it).starts_with(EVERYWHERE);
+    let has_default = |it: &Group<'_>| it.default_track().as_ref().is_some_and(is_everywhere);
+    if !groups.iter().any(has_default) {
+        let of = |(number, sound): (usize, &Sound<'a>)| {
+            let mut tracks = sound.tracks.iter().copied();
+            Some((number, tracks.find(is_everywhere)?))
+        };
+        let group = Group::new(
+            groups.len() + 1,
+            sounds,
+            sounds.iter().enumerate().filter_map(of),
+        );
+        if !group.tracks.is_empty() {
+            groups.push(group);
         }
     }
     groups
+}
+
+impl<'a> Group<'a> {
+    fn new(
+        number: usize,
+        sounds: &[Sound<'a>],
+        tracks: impl Iterator<Item = (usize, &'a Listed<'a>)>,
+    ) -> Self {
+        let tracks: Vec<_> = tracks.collect();
+        let mut codecs = Vec::new();
+        for (_, track) in tracks.iter().copied() {
+            add(&mut codecs, codec(track));
+        }
+        let is_default = |it: &(usize, &Listed<'_>)| sounds[it.0].is_default;
+        Self {
+            id: format!("audio{number}"),
+            default: tracks.iter().position(is_default).unwrap_or(0),
+            tracks,
+            codecs,
+        }
+    }
+
+    /// What is heard of it where nobody chooses.
+    pub(super) fn default_track(&self) -> Option<&'a Listed<'a>> {
+        self.tracks.get(self.default).map(|it| it.1)
+    }
 }
 
 impl Sound<'_> {

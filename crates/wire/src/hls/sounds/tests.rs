@@ -58,9 +58,9 @@ fn languages_in_two_codecs_are_one_group_of_both() {
     let expected = [
         "audio1 *en en audio",
         "audio1 fr fr audio-2",
-        "audio1: mp4a.40.2,ac-3",
-        // For players that lack the other.
+        // For players that lack the other, first.
         "audio1: mp4a.40.2",
+        "audio1: mp4a.40.2,ac-3",
     ];
     assert_eq!(told(&of), expected);
 }
@@ -77,11 +77,37 @@ fn a_group_has_of_others_what_its_codec_lacks() {
         "audio1 Kommentar de audio-3",
         "audio2 *Deutsch de audio-2",
         "audio2 Kommentar de audio-3",
-        "audio1: ac-3,mp4a.40.2",
         "audio1: ac-3",
+        "audio1: ac-3,mp4a.40.2",
         "audio2: mp4a.40.2",
     ];
     assert_eq!(told(&of), expected);
+}
+
+/// Browsers lack AC-3, and take no group whose default they do not decode.
+#[test]
+fn what_every_player_decodes_is_a_group_where_the_default_is_not() {
+    let of = [
+        ("ac-3", "eng", ""),
+        ("mp4a.40.2", "fre", ""),
+        ("mp4a.40.2", "ger", ""),
+    ];
+    let expected = [
+        "audio1 *en en audio",
+        "audio1 fr fr audio-2",
+        "audio1 de de audio-3",
+        "audio2 *fr fr audio-2",
+        "audio2 de de audio-3",
+        "audio1: ac-3",
+        "audio1: ac-3,mp4a.40.2",
+        "audio2: mp4a.40.2",
+    ];
+    assert_eq!(told(&of), expected);
+    let mut film = testing::sounds(&of);
+    film.renditions.remove(0);
+    let text = main_playlist(&Presentation::new(&[(&film, Version(1))], ""));
+    let last = ",CODECS=\"mp4a.40.2\",AUDIO=\"audio2\"\naudio-2/index.m3u8\n";
+    assert!(text.ends_with(last), "{text}");
 }
 
 #[test]
