@@ -276,7 +276,13 @@ impl Ingress {
             return true;
         };
         let Some(number) = placed.lane(outlet, hop.lane) else {
-            return false;
+            let lanes = placed.lanes.iter().filter(|it| it.has_members());
+            let lanes = lanes.map(|it| it.key);
+            if hop.lane.has_room(lanes, LANES_MAX) {
+                return false;
+            }
+            placed.unplaced.insert(member, running.since(half));
+            return true;
         };
         let Some(slot) = placed.lanes[number].take(running.head) else {
             return false;
@@ -414,14 +420,15 @@ impl Ingress {
                     placed.unplaced.insert((number, member), since);
                     continue;
                 };
-                let next = lanes.len();
-                let lane = *numbers.entry((number, hop.lane)).or_insert(next);
-                if lane == LANES_MAX {
-                    numbers.remove(&(number, hop.lane));
+                let known = numbers.get(&(number, hop.lane)).copied();
+                let keys = || lanes.iter().map(|it| it.1);
+                if known.is_none() && !hop.lane.has_room(keys(), LANES_MAX) {
                     placed.unplaced.insert((number, member), since);
                     continue;
                 }
-                if lane == next {
+                let lane = known.unwrap_or(lanes.len());
+                if known.is_none() {
+                    numbers.insert((number, hop.lane), lane);
                     lanes.push((number, hop.lane, Vec::new(), Vec::new()));
                 }
                 let ip = member.ip().to_canonical();

@@ -224,7 +224,9 @@ impl Kernel {
             let stays = match self.positions[slot] {
                 MemberPosition::Outside { .. } => {
                     let making = self.making.as_ref().map(|making| making.key);
-                    hop.is_none_or(|hop| Some(hop.lane) == making)
+                    hop.is_none_or(|hop| {
+                        Some(hop.lane) == making || self.refused.contains(&hop.lane)
+                    })
                 }
                 MemberPosition::Lane { lane, position } => {
                     let lane = &self.lanes[lane as usize];
@@ -378,6 +380,11 @@ impl Kernel {
         if self.refused.contains(&key) || self.making.is_some() {
             return None;
         }
+        let others = self.lanes.iter().filter(|it| !it.members.is_empty());
+        if !key.has_room(others.map(|it| it.key), LANES_MAX) {
+            self.refused.push(key);
+            return None;
+        }
         let device = self.network.link(key.ifindex)?.name.clone();
         let order = match self.order(socket, key, &device) {
             Ok(order) => order,
@@ -402,14 +409,29 @@ impl Kernel {
         made: Result<Lane, KernelError>,
     ) -> Option<usize> {
         match made {
-            Ok(lane) if self.lanes.len() < LANES_MAX => {
-                self.lanes.push(lane);
-                Some(self.lanes.len() - 1)
-            }
             Ok(lane) => {
-                let empty = self.lanes.iter().position(|lane| lane.members.is_empty())?;
-                self.lanes[empty] = lane;
-                Some(empty)
+                // An MTU that is no more does not come again as a device does.
+                let is_spent = |it: &Lane| it.members.is_empty() && it.key.mtu_bytes.is_some();
+                let is_full = self.lanes.len() >= LANES_MAX;
+                let is_empty = |it: &Lane| is_full && it.members.is_empty();
+                let place = self
+                    .lanes
+                    .iter()
+                    .position(|it| is_spent(it) || is_empty(it));
+                match place {
+                    Some(place) => {
+                        self.lanes[place] = lane;
+                        Some(place)
+                    }
+                    None if is_full => {
+                        self.refused.push(key);
+                        None
+                    }
+                    None => {
+                        self.lanes.push(lane);
+                        Some(self.lanes.len() - 1)
+                    }
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, device, "members behind this device are sent to one by one");

@@ -57,6 +57,10 @@ impl Placed {
 }
 
 impl PlacedLane {
+    pub(super) fn has_members(&self) -> bool {
+        self.count as usize > self.resting.len()
+    }
+
     /// A lane whose first so many slots are taken.
     pub(super) fn new(
         outlet: usize,

@@ -12,6 +12,7 @@ use onrush_testkit::testbed::{
 };
 
 use super::*;
+use crate::network::MTU_LANES_MAX;
 
 #[test]
 fn a_join_does_not_wait_for_a_packet_on_its_way() {
@@ -114,6 +115,60 @@ fn who_joins_or_leaves_alone_moves_nobody() {
     assert_eq!(ingress.placings(), 2);
     let last: Vec<_> = counted(&ingress);
     assert_eq!(last, [None, Some((6, 0)), Some((5, 0)), Some((3, 0))]);
+}
+
+/// Whoever is sent to can say what the MTU of the way to him is.
+#[test]
+fn mtus_of_routes_leave_room_for_others() {
+    const MTUS: u8 = 70;
+    require_root!();
+    let testbed = Testbed::new(testbed::Options::default()).unwrap();
+    let neighbour = format!("neigh replace {RCV_IPV4} lladdr {RCV_MAC} dev {SND_DEVICE}");
+    let tool = |command: &str| testbed.snd.tool("ip", command.split(' ')).unwrap();
+    tool(&format!("{neighbour} nud permanent"));
+    for number in 1..=MTUS {
+        let mtu = 1300 + u32::from(number);
+        tool(&format!(
+            "route add 10.78.1.{number} via {RCV_IPV4} mtu {mtu}"
+        ));
+    }
+    tool(&format!("route add 10.78.2.0/24 via {RCV_IPV4}"));
+    let taken = Taken {
+        address: (SND_IPV4, 5004).into(),
+        sender: None,
+        sender_kept_ns: 0,
+    };
+    let member = |net: u8, number: u8| SocketAddr::from(([10, 78, net, number], 6000));
+    let (mut ingress, outlets) = testbed.snd.run(|| {
+        let mut ingress = Ingress::open(&taken, Some(SND_DEVICE), 1000).unwrap();
+        let outlets = [(); 2].map(|()| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            let outlet = ingress.outlet(socket).unwrap();
+            let members = (1..=MTUS).map(|number| member(1, number));
+            ingress.set_members(outlet, members.chain([member(2, 1)]));
+            outlet
+        });
+        (ingress, outlets)
+    });
+    let unplaced = |ingress: &Ingress| {
+        let placed = &ingress.placed[ingress.half];
+        let ordinary = outlets.map(|outlet| placed.slots.contains_key(&(outlet, member(2, 1))));
+        (placed.unplaced.len(), ordinary)
+    };
+    // A lane for some of the MTUs, and one for all others of each outlet.
+    let expected = (2 * usize::from(MTUS) - MTU_LANES_MAX, [true; 2]);
+    // Routes are asked for some at a time.
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while unplaced(&ingress) != expected && Instant::now() < give_up {
+        ingress.poll();
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(unplaced(&ingress), expected);
+    // Nor is all written anew for one more.
+    ingress.remove(outlets[0], member(1, MTUS));
+    ingress.add(outlets[0], member(1, MTUS));
+    assert!(!ingress.is_stale);
+    assert_eq!(unplaced(&ingress), expected);
 }
 
 #[test]
