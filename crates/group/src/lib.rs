@@ -200,7 +200,7 @@ impl Group {
         // The ring holds the memory that it has registered.
         let area = match sender.uring() {
             Some(_) => None,
-            None => map_area(options)?,
+            None => map_area(options).inspect_err(|_| before.restore(&socket))?,
         };
         Ok(Self {
             socket,
