@@ -499,15 +499,20 @@ impl Session {
         if goes_on || stays_at.is_some() {
             return self.set_state(State::Ready);
         }
-        for track in self.tracks.borrow().iter().filter(|it| !it.is_silent()) {
-            track.say_goodbye("end of media");
-        }
-        self.set_state(State::Ended);
+        self.say_end();
+        self.has_ended();
     }
 
     /// There is no more to come of what it plays.
     pub(super) fn has_ended(&self) {
         self.set_state(State::Ended);
+    }
+
+    /// Says to the client that this is the end of a file.
+    pub(super) fn say_end(&self) {
+        for track in self.tracks.borrow().iter().filter(|it| !it.is_silent()) {
+            track.say_goodbye("end of media");
+        }
     }
 
     fn set_state(&self, state: State) {

@@ -135,9 +135,11 @@ impl Session {
     /// Plays on from where it was stopped for what is refused: a request that is not carried out
     /// changes no state (RFC 2326, appendix A). A pause point is forgotten.
     async fn play_on(self: &Rc<Self>, before: Span, speed: Speed) {
-        // It may have come to its end meanwhile, or to a reason to end.
-        if self.state() != State::Ready {
-            return;
+        // It may have come to its end meanwhile, which nobody has said then, or to a reason to end.
+        match self.state() {
+            State::Ready => {}
+            State::Ended => return self.say_end(),
+            State::Init | State::Playing => return,
         }
         let rest = Range {
             stop_ns: before.stop_ns,
@@ -147,7 +149,10 @@ impl Session {
         match Box::pin(self.prepare(Some(rest), (before.scale, speed))).await {
             Ok(start) => start.into_iter().for_each(|start| self.start(start)),
             // It was stopped where it would have ended.
-            Err(reply) if reply.status() == u16::from(StatusCode::InvalidRange) => self.has_ended(),
+            Err(reply) if reply.status() == u16::from(StatusCode::InvalidRange) => {
+                self.say_end();
+                self.has_ended();
+            }
             Err(reply) => {
                 // Its client takes it for playing.
                 let why = format!("it cannot play on: {}", reply.reason());

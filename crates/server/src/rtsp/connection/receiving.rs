@@ -53,7 +53,11 @@ impl Connection {
                 return Ok(due);
             }
             if self.publisher.as_ref().is_some_and(|it| it.is_report_due()) {
-                return Ok(self.report_or_end());
+                // What has just come may not have been counted yet, where all stood still for long.
+                return Ok(match has_come {
+                    true => Some(Received::ReportDue),
+                    false => self.report_or_end(),
+                });
             }
             let was_begun = std::mem::replace(&mut is_begun, self.decoder.is_some());
             // What has begun behind something whole has a time of its own: where there is always
