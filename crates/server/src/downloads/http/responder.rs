@@ -237,7 +237,8 @@ impl Responder {
             // A password that was wrong is not looked at twice, nor a hook asked that is silent.
             let is_final = match refusal {
                 NotAllowed::Forbidden(_) => false,
-                NotAllowed::LogIn { .. } => login.is_none(),
+                // Whom only the hook knows, it has looked at.
+                NotAllowed::LogIn { .. } => !matches!(login, Some(Login::Nobody | Login::User(_))),
                 _ => true,
             };
             if is_final
