@@ -88,8 +88,9 @@ impl Edits {
     /// between.
     fn go_on(&mut self, edit: &Edit, ticks: i64, slack: i64) -> Option<i64> {
         let end = self.end_ticks?;
-        let gap = edit.start.min(TICKS_MAX) - end;
-        if edit.start < 0 || gap < -slack {
+        let start = Some(edit.start.min(TICKS_MAX)).filter(|&start| start >= 0)?;
+        let gap = start - end;
+        if gap < -slack {
             return None;
         }
         let last = edit.start.saturating_add(ticks).min(TICKS_MAX).max(end);
