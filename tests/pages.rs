@@ -88,14 +88,18 @@ fn sound_alone(film: &Path, of: &Path) {
     age(film).unwrap();
 }
 
-/// The same film with sound in two languages.
+/// The same film with sound in two languages, in AAC.
 fn two_sounds(film: &Path, of: &Path) {
+    two_codecs(film, of, ["aac", "aac"]);
+}
+
+/// The same, coded so.
+fn two_codecs(film: &Path, of: &Path, [english, german]: [&str; 2]) {
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-v", "error", "-i"]).arg(of);
     command.args(["-f", "lavfi", "-i", "sine=f=880:r=48000", "-t", "30"]);
-    command.args([
-        "-map", "0:v", "-map", "0:a", "-map", "1:a", "-c:v", "copy", "-c:a", "aac",
-    ]);
+    command.args(["-map", "0:v", "-map", "0:a", "-map", "1:a", "-c:v", "copy"]);
+    command.args(["-c:a:0", english, "-c:a:1", german]);
     command.args([
         "-metadata:s:a:0",
         "language=eng",
@@ -177,6 +181,24 @@ fn players_that_others_wrote_play_the_same() {
         let site = cinema(&[]);
         passes(&site.url(""), "players.mjs", "chromium");
     }
+}
+
+/// What a browser does not decode is left out by our page and by others' players, whichever is the
+/// film's default: the other is heard.
+#[test]
+fn chromium_hears_what_it_decodes() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !has_modules() {
+        return;
+    }
+    let site = Site::new(&[], |root| {
+        let of = counting_mp4(SECONDS).unwrap();
+        two_codecs(&root.join("ac3-first.mp4"), &of, ["ac3", "aac"]);
+        two_codecs(&root.join("aac-first.mp4"), &of, ["aac", "ac3"]);
+        let players = format!("{SCRIPTS}/players.html");
+        fs::copy(players, root.join("players.html")).unwrap();
+    });
+    passes(&site.url(""), "sounds.mjs", "chromium");
 }
 
 /// AV1 and VP9 with Opus, and H.264 in Matroska with AAC and with Opus.

@@ -80,31 +80,33 @@ test("multivariant playlists are read", () => {
     }]);
     assert.equal(sounds[0].name, "x, y='z");
     assert.equal(sounds[0].isDefault, true);
-    assert.equal(sounds[0].codec, undefined);
     assert.equal(subtitles[0].uri, "s.m3u8");
   }
-  const coded = multivariant(MAIN.replace("DEFAULT=YES", 'DEFAULT=YES,X-CODECS="ac-3"'));
-  assert.equal(coded.sounds[0].codec, "ac-3");
   assert.equal(multivariant("#EXTM3U\n#EXTINF:1,\na.ts\n").variants.length, 0);
 });
 
-// Of a browser that lacks AC-3.
-test("of a group of several codecs those are offered that are decoded", async () => {
+test("sounds are offered that are decoded, in whichever group", async () => {
   globalThis.window = globalThis;
-  globalThis.MediaSource = { isTypeSupported: (type) => !type.includes("ac-3") };
   const { Player, playable } = await load("media_source.js");
-  const media = (codec, rest) =>
-    `#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="a",NAME="${codec}",X-CODECS="${codec}",URI="${codec}"${rest}\n`;
-  const variant = (codecs) => `#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS="avc1,${codecs}",AUDIO="a"\nv\n`;
-  const both = media("ac-3", ",DEFAULT=YES") + media("mp4a", "") + variant("ac-3,mp4a") + variant("ac-3");
-  const main = multivariant(`#EXTM3U\n${both}`);
-  const player = new Player({}, main, "http://h/index.m3u8", () => {});
-  assert.deepEqual(player.variants.map((it) => it.codecs), ["avc1,ac-3,mp4a"]);
-  assert.deepEqual(player.sounds.map((it) => it.name), ["mp4a"]);
-  assert.equal(player.sound, player.sounds[0]);
-  assert.equal(player.soundType(player.sound), 'audio/mp4; codecs="mp4a"');
-  const deaf = multivariant(`#EXTM3U\n${media("ac-3", "") + variant("ac-3")}`);
-  assert.equal(playable(deaf).length, 0);
+  const media = (group, name, rest = "") =>
+    `#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="${group}",NAME="${name}",URI="${name}"${rest}\n`;
+  const variant = (group, codec) =>
+    `#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS="avc1,${codec}",AUDIO="${group}"\nv\n`;
+  const main = multivariant(`#EXTM3U\n${media("a", "en", ",DEFAULT=YES") + media("a", "de")
+    + media("b", "de", ",DEFAULT=YES") + media("b", "fr") + variant("a", "ac-3") + variant("b", "mp4a")}`);
+  const offered = (lacks) => {
+    globalThis.MediaSource = { isTypeSupported: (type) => !type.includes(lacks) };
+    const player = new Player({}, main, "http://h/index.m3u8", () => {});
+    assert.equal(player.variants.length, 1);
+    assert.equal(player.sound, player.sounds[0]);
+    return player.sounds.map((it) => `${it.name} ${player.soundType(it)}`);
+  };
+  const [ac3, mp4a] = ["ac-3", "mp4a"].map((it) => `audio/mp4; codecs="${it}"`);
+  assert.deepEqual(offered("flac"), [`en ${ac3}`, `de ${ac3}`, `fr ${mp4a}`]);
+  assert.deepEqual(offered("ac-3"), [`de ${mp4a}`, `fr ${mp4a}`]);
+  assert.deepEqual(offered("mp4a"), [`en ${ac3}`, `de ${ac3}`]);
+  globalThis.MediaSource = { isTypeSupported: () => false };
+  assert.equal(playable(main).length, 0);
 });
 
 test("media playlists are read, and times found in them", () => {

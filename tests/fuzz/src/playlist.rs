@@ -61,9 +61,9 @@ pub(crate) fn assert_playlist(text: &str) -> u64 {
 /// A rendition of a group: what is the same of it in every group of its type.
 type Member<'a> = [Option<&'a str>; 6];
 
-/// What holds of groups of renditions (section 4.4.6.1.1): all of a type have the same members, but
-/// for a last one of what every player decodes; no two of which have one name and no two are the
-/// default; what languages are called is what tags of BCP 47 are; and what variants name is there.
+/// What holds of groups of renditions (section 4.4.6.1.1): of a type, what has one name in several is
+/// alike; in one no two have the same name and no two are the default; what languages are called is
+/// what tags of BCP 47 are; and what variants name is there.
 ///
 /// # Panics
 ///
@@ -91,16 +91,13 @@ fn assert_groups(text: &str) {
         }
     }
     for ((kind, _), members) in &groups {
-        let mut alike = groups.iter().filter(|it| it.0.0 == *kind);
-        let first = alike.next().map_or(&[][..], |it| &it.1);
-        let is_last = alike.next_back().is_some_and(|it| &it.1 == members);
-        let is_of_first = |it: &Member<'_>| {
-            // Another may be its default.
-            let alike = |of: &Member<'_>| (0..it.len()).all(|at| at == 2 || of[at] == it[at]);
-            first.iter().any(alike)
-        };
-        let is_less = is_last && members.len() < first.len() && members.iter().all(is_of_first);
-        assert!(first == members || is_less, "{text}");
+        let of_kind = groups.iter().filter(|it| it.0.0 == *kind);
+        for of in of_kind.flat_map(|it| &it.1) {
+            // Another may be the default where that one is not.
+            let is_alike = |it: &Member<'_>| (0..it.len()).all(|at| at == 2 || of[at] == it[at]);
+            let same = members.iter().filter(|it| it[0] == of[0]);
+            assert!({ same }.all(is_alike), "{text}");
+        }
         let names: std::collections::HashSet<_> = members.iter().map(|it| it[0]).collect();
         let defaults = members.iter().filter(|it| it[2] == Some("YES")).count();
         assert!(names.len() == members.len() && defaults <= 1, "{text}");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::presentation::quotable;
-use super::sounds::{Group, Sound, codec, groups, sounds};
+use super::sounds::{Group, Sound, groups, sounds};
 use super::{Listed, Presentation, texts};
 use crate::media::VideoRange;
 use crate::media::segments::{Format, Rates, Rendition};
@@ -114,14 +114,12 @@ fn multivariant(film: &Presentation<'_>) -> String {
             [] => variant(&mut out, pictures, None, of_all),
             groups => groups
                 .iter()
-                .for_each(|it| variants(&mut out, pictures, it, of_all)),
+                .for_each(|it| variant(&mut out, pictures, Some(it), of_all)),
         }
     }
     for group in groups.iter().filter(|_| !has_pictures) {
-        match group.default_track() {
-            Some(track) if is_named => variants(&mut out, track, group, of_all),
-            Some(track) => variant(&mut out, track, None, of_all),
-            None => {}
+        if let Some(&(_, track)) = group.tracks.get(group.default) {
+            variant(&mut out, track, Some(group).filter(|_| is_named), of_all);
         }
     }
     for pictures in film.pictures() {
@@ -151,33 +149,18 @@ fn sound(
     if let Some(channels) = it.of.channels {
         write!(out, ",CHANNELS=\"{channels}\"").expect("text");
     }
-    // For the page alone: no attribute tells how one of a group is coded.
-    if group.codecs.len() > 1 {
-        write!(out, ",X-CODECS=\"{}\"", quotable(codec(it))).expect("text");
-    }
     line(out, format_args!(",URI=\"{}/index.m3u8{query}\"", it.name));
 }
 
-/// The variants of pictures with a group of sound, or of sound alone. Players leave out a variant
-/// that tells of a codec which they lack; where the group has several, they may take one that tells
-/// of that alone which is heard where nobody chooses. It comes first: hls.js takes what the first
-/// one tells for the codecs of each of the group, and leaves those out that it lacks.
-fn variants(out: &mut String, listed: &Listed<'_>, group: &Group<'_>, of_all: (&str, bool, bool)) {
-    if let (Some(track), 2..) = (group.default_track(), group.codecs.len()) {
-        variant(out, listed, Some((group, &[codec(track)])), of_all);
-    }
-    variant(out, listed, Some((group, &group.codecs)), of_all);
-}
-
-/// EXT-X-STREAM-INF (section 4.4.6.2), with a group of sound and what is told of its codecs.
+/// EXT-X-STREAM-INF (section 4.4.6.2) of pictures, or of sound alone, with a group of sound.
 fn variant(
     out: &mut String,
     listed: &Listed<'_>,
-    with: Option<(&Group<'_>, &[&str])>,
+    with: Option<&Group<'_>>,
     (query, has_texts, has_high): (&str, bool, bool),
 ) {
     let of = listed.of;
-    let sounds = with.map_or(&[][..], |(group, _)| &group.tracks);
+    let sounds = with.map_or(&[][..], |group| &group.tracks);
     let sounds = sounds.iter().map(|it| it.1);
     let others = sounds.filter(|it| it.name != listed.name);
     // Of several that may be played with it, the one that takes most.
@@ -195,8 +178,7 @@ fn variant(
     .expect("text");
     let own = of.codec.as_deref();
     let mut codecs: Vec<_> = own.into_iter().collect();
-    let others = with.map_or(&[][..], |(_, codecs)| codecs).iter();
-    codecs.extend(others.filter(|it| own != Some(**it)));
+    codecs.extend(with.map(|it| it.codec).filter(|it| own != Some(it)));
     if !codecs.is_empty() {
         write!(out, ",CODECS=\"{}\"", quotable(&codecs.join(","))).expect("text");
     }
@@ -204,7 +186,7 @@ fn variant(
     if let Some(rate) = of.frame_rate {
         write!(out, ",FRAME-RATE={rate:.3}").expect("text");
     }
-    if let Some((group, _)) = with {
+    if let Some(group) = with {
         write!(out, ",AUDIO=\"{}\"", group.id).expect("text");
     }
     if has_texts {

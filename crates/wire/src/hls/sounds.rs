@@ -1,8 +1,9 @@
 //! What is heard with a film, in one codec or in several, and the groups that are made of it.
 //!
-//! Each group has all that is heard, under the same names (RFC 8216bis, section 4.4.6.1.1), so that
-//! whichever a player takes, it offers the same choice: a group of one codec has in others what is
-//! not there in its own.
+//! Each codec is a group. All groups of a film were to have the same members (RFC 8216bis, section
+//! 4.4.6.1.1), under the same names: they have, as far as the film has them in each codec. One that
+//! had in other codecs what is not there in its own would have players fail that do not decode those:
+//! they take one codec for all of a group.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -33,19 +34,15 @@ pub(crate) struct Sound<'a> {
     told: String,
 }
 
-/// A track of each sound, in their order: as many as possible are coded alike.
+/// What is coded in one way, in the order of what is heard.
 pub(crate) struct Group<'a> {
     pub(crate) id: String,
+    pub(crate) codec: &'a str,
     /// Each with the number of its sound.
     pub(crate) tracks: Vec<(usize, &'a Listed<'a>)>,
     /// Which of them is heard where nobody chooses.
     pub(crate) default: usize,
-    /// How they are coded, each way once.
-    pub(crate) codecs: Vec<&'a str>,
 }
-
-/// What all players decode begins so (MPEG-4 audio).
-const EVERYWHERE: &str = "mp4a.40";
 
 /// All that is heard with a film, in the order of its tracks.
 pub(crate) fn sounds<'a>(film: &'a Presentation<'a>) -> Vec<Sound<'a>> {
@@ -81,78 +78,28 @@ pub(crate) fn sounds<'a>(film: &'a Presentation<'a>) -> Vec<Sound<'a>> {
     sounds
 }
 
-/// The groups of these, one for each codec, but for those that have the same tracks. Where the
-/// default is in none of them as every player decodes it, there is one more of what else every
-/// player does, though it has not all that is heard: browsers take no group of which they do not
-/// decode the default.
+/// The groups of these, one for each codec.
 pub(super) fn groups<'a>(sounds: &[Sound<'a>]) -> Vec<Group<'a>> {
-    let mut wanted: Vec<&str> = Vec::new();
-    for track in sounds.iter().flat_map(|it| &it.tracks) {
-        add(&mut wanted, codec(track));
-    }
     let mut groups: Vec<Group<'a>> = Vec::new();
-    for wanted in wanted {
+    for track in sounds.iter().flat_map(|it| &it.tracks) {
+        let codec = codec(track);
+        if groups.iter().any(|it| it.codec == codec) {
+            continue;
+        }
         let of = |(number, sound): (usize, &Sound<'a>)| {
             let mut tracks = sound.tracks.iter().copied();
-            let track = tracks.find(|it| codec(it) == wanted);
-            Some((number, track.or_else(|| sound.tracks.first().copied())?))
+            Some((number, tracks.find(|it| self::codec(it) == codec)?))
         };
-        let group = Group::new(
-            groups.len() + 1,
-            sounds,
-            sounds.iter().enumerate().filter_map(of),
-        );
-        let is_same = |it: &Group<'_>| {
-            let mut pairs = it.tracks.iter().zip(&group.tracks);
-            pairs.all(|(one, other)| std::ptr::eq(one.1, other.1))
-        };
-        if !groups.iter().any(is_same) {
-            groups.push(group);
-        }
-    }
-    let is_everywhere = |it: &&Listed<'_>| codec(it).starts_with(EVERYWHERE);
-    let has_default = |it: &Group<'_>| it.default_track().as_ref().is_some_and(is_everywhere);
-    if !groups.iter().any(has_default) {
-        let of = |(number, sound): (usize, &Sound<'a>)| {
-            let mut tracks = sound.tracks.iter().copied();
-            Some((number, tracks.find(is_everywhere)?))
-        };
-        let group = Group::new(
-            groups.len() + 1,
-            sounds,
-            sounds.iter().enumerate().filter_map(of),
-        );
-        if !group.tracks.is_empty() {
-            groups.push(group);
-        }
+        let tracks: Vec<_> = sounds.iter().enumerate().filter_map(of).collect();
+        let default = tracks.iter().position(|it| sounds[it.0].is_default);
+        groups.push(Group {
+            id: format!("audio{}", groups.len() + 1),
+            codec,
+            tracks,
+            default: default.unwrap_or(0),
+        });
     }
     groups
-}
-
-impl<'a> Group<'a> {
-    fn new(
-        number: usize,
-        sounds: &[Sound<'a>],
-        tracks: impl Iterator<Item = (usize, &'a Listed<'a>)>,
-    ) -> Self {
-        let tracks: Vec<_> = tracks.collect();
-        let mut codecs = Vec::new();
-        for (_, track) in tracks.iter().copied() {
-            add(&mut codecs, codec(track));
-        }
-        let is_default = |it: &(usize, &Listed<'_>)| sounds[it.0].is_default;
-        Self {
-            id: format!("audio{number}"),
-            default: tracks.iter().position(is_default).unwrap_or(0),
-            tracks,
-            codecs,
-        }
-    }
-
-    /// What is heard of it where nobody chooses.
-    pub(super) fn default_track(&self) -> Option<&'a Listed<'a>> {
-        self.tracks.get(self.default).map(|it| it.1)
-    }
 }
 
 impl Sound<'_> {
@@ -172,12 +119,6 @@ impl Sound<'_> {
 /// How a track is coded; nothing if that is not known.
 pub(super) fn codec<'a>(track: &'a Listed<'_>) -> &'a str {
     track.of.codec.as_deref().unwrap_or_default()
-}
-
-fn add<'a>(all: &mut Vec<&'a str>, one: &'a str) {
-    if !all.contains(&one) {
-        all.push(one);
-    }
 }
 
 /// The words of a name that tell what is heard: of `English 5.1` it is `english`.

@@ -10,20 +10,11 @@ const CHANGE_AT = 2;
 // Sound may begin so much later than what is shown without anybody waiting for it.
 const LATE = 0.2;
 
-const decodes = (codecs, kind = "video") => "MediaSource" in window &&
-  MediaSource.isTypeSupported(`${kind}/mp4; codecs="${codecs}"`);
-
-// What is not told of a sound's codec is that of its variant.
-const isHeard = (it) => !it.codec || decodes(it.codec, "audio");
-
-// The variants of a multivariant playlist that this browser decodes; of a group of sounds that are
-// coded in several ways one of them is enough.
+// The variants of a multivariant playlist that this browser decodes.
 export function playable(main) {
-  return main.variants.filter((it) => {
-    const sounds = main.sounds.filter((sound) => sound.codec && sound.group === it.group);
-    return sounds.length === 0 ? decodes(it.codecs) :
-      decodes(it.codecs.split(",")[0]) && sounds.some(isHeard);
-  });
+  const decodes = (it) => "MediaSource" in window &&
+    MediaSource.isTypeSupported(`video/mp4; codecs="${it.codecs}"`);
+  return main.variants.filter(decodes);
 }
 
 export class Player {
@@ -32,12 +23,15 @@ export class Player {
   constructor(film, main, url, fails, again) {
     Object.assign(this, { film, url, fails, again });
     const all = playable(main);
-    // Variants differ in pictures, in how sound is coded, or in what is told of it; of the latter
-    // one is enough.
-    const alike = all.filter((it) => it.group === all[0].group);
-    this.variants = alike.filter((it, at) =>
-      alike.findIndex((other) => other.uri === it.uri) === at);
-    this.sounds = main.sounds.filter((it) => it.group === all[0].group && isHeard(it));
+    // Variants differ in pictures or in how sound is coded; of the latter one is enough.
+    const [{ group }] = all;
+    this.variants = all.filter((it) => it.group === group);
+    this.codecs = new Map(all.map((it) => [it.group, it.codecs.split(",")[1]]));
+    // What has one name in several groups is the same.
+    const sounds = main.sounds.filter((it) => this.codecs.has(it.group))
+      .sort((one, other) => (other.group === group) - (one.group === group));
+    this.sounds = sounds.filter((it, at) =>
+      sounds.findIndex((other) => other.name === it.name) === at);
     this.sound = this.sounds.find((it) => it.isDefault) ?? this.sounds[0];
     this.isAutomatic = true;
     this.now = first(this.variants.map((it) => it.rate));
@@ -99,8 +93,7 @@ export class Player {
   }
 
   soundType(sound) {
-    const codec = sound.codec ?? this.variants[this.now].codecs.split(",")[1];
-    return `audio/mp4; codecs="${codec}"`;
+    return `audio/mp4; codecs="${this.codecs.get(sound.group)}"`;
   }
 
   // Fetches in turn, for as long as the page is there.

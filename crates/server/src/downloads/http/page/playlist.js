@@ -22,7 +22,7 @@ export function multivariant(text) {
       const it = attributes(line);
       media[it.TYPE]?.push({
         group: it["GROUP-ID"], name: it.NAME, uri: it.URI, isDefault: it.DEFAULT === "YES",
-        language: it.LANGUAGE, codec: it["X-CODECS"],
+        language: it.LANGUAGE,
       });
     } else if (open && line && !line.startsWith("#")) {
       variants.push({
