@@ -558,8 +558,8 @@ fn the_fingerprint_that_is_printed_is_that_of_the_certificate() {
     assert!(line.unwrap().ends_with(print), "{print}");
 }
 
-/// What `openssl s_client` says when it types lines, and waits for what each brings about; a line of
-/// `K` asks the server for a new key, one of `R` wants to negotiate anew.
+/// What `openssl s_client` says when it types lines, and waits for what each brings about; a line
+/// of `K` asks the server for a new key, one of `R` wants to negotiate anew.
 fn typed(to: SocketAddr, more: &[&str], lines: &[(&str, &str)]) -> String {
     let mut command = Command::new("timeout");
     command.args(["60", "openssl", "s_client", "-crlf", "-connect"]);

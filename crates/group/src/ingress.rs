@@ -34,7 +34,8 @@ use super::arrival::{
 };
 use super::error::KernelError;
 use super::kernel::backlog_packets_max;
-use super::network::{LaneKey, Network};
+use super::lane_key::LaneKey;
+use super::network::Network;
 use super::placed::{Member, Placed, PlacedLane};
 use super::table::Slot;
 use super::table::narrow;

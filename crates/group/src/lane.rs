@@ -10,8 +10,9 @@ use std::os::fd::RawFd;
 
 use super::device::Table;
 use super::direct::{Direct, Slots, send_to};
+use super::lane_key::LaneKey;
 use super::members::Members;
-use super::network::{Hop, LaneKey};
+use super::network::Hop;
 use super::table::{Mapped, Pass, Slot, narrow};
 use super::{MemberCounters, Sent, Train};
 

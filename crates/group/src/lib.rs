@@ -32,6 +32,7 @@ mod error;
 mod ingress;
 mod kernel;
 mod lane;
+mod lane_key;
 mod making;
 mod members;
 mod netlink;

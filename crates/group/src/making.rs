@@ -14,8 +14,9 @@ use std::thread;
 use super::device::{AtDevice, PassEntry};
 use super::error::KernelError;
 use super::lane::Lane;
+use super::lane_key::LaneKey;
 use super::netns::in_netns_of;
-use super::network::{LaneKey, netns_cookie};
+use super::network::netns_cookie;
 
 /// What a lane is made of.
 pub(super) struct LaneOrder {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::arrival::Since;
-use super::network::LaneKey;
+use super::lane_key::LaneKey;
 use super::table::narrow;
 
 /// An outlet's number, and who gets packets from it.

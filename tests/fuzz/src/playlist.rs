@@ -61,9 +61,9 @@ pub(crate) fn assert_playlist(text: &str) -> u64 {
 /// A rendition of a group: what is the same of it in every group of its type.
 type Member<'a> = [Option<&'a str>; 6];
 
-/// What holds of groups of renditions (section 4.4.6.1.1): of a type, what has one name in several is
-/// alike; in one no two have the same name and no two are the default; what languages are called is
-/// what tags of BCP 47 are; and what variants name is there.
+/// What holds of groups of renditions (section 4.4.6.1.1): of a type, what has one name in several
+/// is alike; in one no two have the same name and no two are the default; what languages are called
+/// is what tags of BCP 47 are; and what variants name is there.
 ///
 /// # Panics
 ///

@@ -12,7 +12,7 @@ use onrush_testkit::testbed::{
 };
 
 use super::*;
-use crate::network::MTU_LANES_MAX;
+use crate::lane_key::MTU_LANES_MAX;
 
 #[test]
 fn a_join_does_not_wait_for_a_packet_on_its_way() {

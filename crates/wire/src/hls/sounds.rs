@@ -2,8 +2,8 @@
 //!
 //! Each codec is a group. All groups of a film were to have the same members (RFC 8216bis, section
 //! 4.4.6.1.1), under the same names: they have, as far as the film has them in each codec. One that
-//! had in other codecs what is not there in its own would have players fail that do not decode those:
-//! they take one codec for all of a group.
+//! had in other codecs what is not there in its own would have players fail that do not decode
+//! those: they take one codec for all of a group.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
