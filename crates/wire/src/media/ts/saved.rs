@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
 use super::facts::Facts;
-use super::index::{Index, SAMPLE_EVERY, SyncRun};
+use super::index::{Index, SAMPLE_EVERY, SyncRun, TS_PACKET_BYTES};
 use super::picture::Picture;
 use super::psi::{PROGRAMS_MAX, STREAMS_MAX};
 use super::seek::{SEEK_POINTS_MAX, SeekPoint};
@@ -117,22 +117,25 @@ impl SavedIndex {
 
 /// How many packets these runs have, if they follow on one another in a file that ends at `end`.
 pub(super) fn packets_of(runs: &[SyncRun], end: u64) -> Option<u64> {
-    // What stands before and after a packet need not be there at the end of a run.
-    let slack = UNITS.iter().map(|it| u64::from(it.packet_stride)).max()?;
     let (mut packets, mut place) = (0_u64, 0);
     for run in runs {
         let is_known = UNITS.iter().any(|it| it.packet_stride == run.packet_stride);
         if !is_known || run.first != packets {
             return None;
         }
-        if run.file_offset.checked_add(slack)? < place {
+        if run.file_offset < place {
             return None;
         }
         packets = packets.checked_add(run.packets)?;
-        let bytes = run.packets.checked_mul(run.packet_stride.into())?;
-        place = run.file_offset.checked_add(bytes)?;
+        place = run.file_offset;
+        // What stands before and after a packet need not be there at the end of a run.
+        if let Some(before_last) = run.packets.checked_sub(1) {
+            let bytes = before_last.checked_mul(run.packet_stride.into())?;
+            place = place.checked_add(bytes)?;
+            place = place.checked_add(TS_PACKET_BYTES as u64)?;
+        }
     }
-    let is_in_file = place <= end.saturating_add(slack);
+    let is_in_file = place <= end;
     (packets > 0 && runs.len() <= SYNC_RUNS_MAX && is_in_file).then_some(packets)
 }
 
@@ -175,14 +178,38 @@ mod tests {
             .unwrap();
         let index = scanner.finish().unwrap();
         assert!(SavedIndex::of(&index).index().is_ok());
+        /// Has packets from the thousandth on lie there.
+        fn second_run(saved: &mut SavedIndex, file_offset: u64) {
+            let second = SyncRun {
+                file_offset,
+                first: 1000,
+                packets: 1000,
+                ..saved.runs[0]
+            };
+            saved.runs[0].packets = 1000;
+            saved.runs.push(second);
+        }
+        let mut parted = SavedIndex::of(&index);
+        second_run(&mut parted, 188_000);
+        assert!(parted.index().is_ok());
         type Change = fn(&mut SavedIndex);
-        let changes: [(&str, Change); 14] = [
+        let changes: [(&str, Change); 16] = [
             ("runs", |it| it.runs.clear()),
             ("runs", |it| it.runs[0].first = 1),
             ("runs", |it| it.runs[0].packet_stride = 7),
             ("runs", |it| it.runs[0].packets = u64::MAX),
             ("runs", |it| it.runs[0].file_offset = u64::MAX - 99),
             ("runs", |it| it.facts.file_bytes /= 2),
+            ("runs", |it| second_run(it, 188_000 - 1)),
+            ("runs", |it| {
+                it.runs[0].file_offset = 1;
+                let empty = SyncRun {
+                    packets: 0,
+                    file_offset: 2,
+                    ..it.runs[0]
+                };
+                it.runs.insert(0, empty);
+            }),
             ("samples", |it| it.samples.truncate(4)),
             ("samples", |it| it.samples.push(0)),
             ("clock", |it| it.clock = Clock::constant(1000, 1)),
