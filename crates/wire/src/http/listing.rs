@@ -50,6 +50,9 @@ pub struct ListedChannel {
     pub has_poster: bool,
 }
 
+/// Of more folders above only the nearest are links: each has a way up for every one behind it.
+const ABOVE_MAX: usize = 32;
+
 /// What says of a place for a poster that there is one, beside the page.
 const POSTER: &str = " data-film=\"poster.mp4\"";
 
@@ -133,7 +136,14 @@ impl Listing<'_> {
     fn path(&self, html: &mut String) {
         *html += "<nav aria-label=\"Folders above\"><ol>";
         let parts: Vec<_> = self.folder.split('/').filter(|it| !it.is_empty()).collect();
+        let left_out = 1..parts.len().saturating_sub(ABOVE_MAX);
         for (at, part) in [""].iter().chain(&parts).enumerate() {
+            if left_out.contains(&at) {
+                if at == 1 {
+                    *html += "<li>…</li>";
+                }
+                continue;
+            }
             let name = if at == 0 {
                 "Home".to_owned()
             } else {
@@ -377,6 +387,16 @@ mod tests {
             channels: &[],
         };
         listing.to_html()
+    }
+
+    #[test]
+    fn of_many_folders_above_the_nearest_are_links() {
+        let links = |folder: &str| page(folder, &[]).matches("<li><a href=\"../").count();
+        assert_eq!(links(&["a"; 34].join("/")), 33);
+        assert_eq!(links(&["a"; 2000].join("/")), 33);
+        let html = page(&["a"; 2000].join("/"), &[]);
+        assert!(html.contains("<bdi>Home</bdi></a></li><li>…</li><li><a href=\"../"));
+        assert!(!page(&["a"; 33].join("/"), &[]).contains('…'));
     }
 
     #[test]
