@@ -27,7 +27,7 @@ use onrush_cli::units::{Rate, Time, within};
 /// the first came; and what their players would have had to buffer. Ends with 1 if a packet was
 /// lost, came twice or was due and did not come, if too many viewers would have had to buffer more
 /// than --lateness and two bursts of 20 ms, or waited too long for the first, or if one was turned
-/// away. What was missed while the load generator was late itself is void, which is 1 too.
+/// away. What was missed while the load generator was late itself is void, which is 2.
 ///
 /// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are
 /// counted where they reach the device, and dropped: ten thousand streams on less than one. That
@@ -178,7 +178,7 @@ pub(crate) struct Load {
     buffer: Time,
 
     /// 99 in 100 players may take so long to begin (hls), and 999 in 1000 viewers (rtsp) to see
-    /// their first packet, from when they were to come, refusals included
+    /// their first packet, from when they were to come, refusals included unless there is an --aim
     /// [default: any time; 5s]
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     start_up_max: Option<Time>,
@@ -243,7 +243,7 @@ Exit codes:
   0  every viewer was served in time, or as many as --aim says
   1  something was lost, late or refused, or fewer watched than --aim says
   2  the load could not be made, or is void: packets came, but of none is known
-     when it was due";
+     when it was due, or what was missed may be the load generator's fault";
 
 /// Makes a load, or tells of one that was made.
 pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {

@@ -109,6 +109,8 @@ pub(crate) struct Capacity {
 
     /// End with 1 unless our server holds so many in each mode: in 95 of 100 trials, or without
     /// --trials in the search
+    ///
+    /// With --peers-only each peer is to. With --load-max those who were refused are not held.
     #[arg(long, value_name = "N")]
     aim: Option<u32>,
 

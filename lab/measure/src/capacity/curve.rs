@@ -109,14 +109,16 @@ impl CapacityRecord {
         (!table.rows.is_empty()).then_some(table)
     }
 
-    /// Whether our server holds what it is to hold, in each mode; nothing if nobody said so.
+    /// Whether our server holds what it is to hold, in each mode, or each peer if nobody else was
+    /// asked; nothing if nobody said so.
     pub(super) fn aim_verdicts(&self) -> Vec<Verdict> {
         let Some(aim) = self.settings.aim else {
             return Vec::new();
         };
         let rows = self.rows();
-        // A peer's bursts are its own affair.
-        let ours = rows.iter().filter(|row| row.of.burst_ns > 0);
+        // A peer's bursts are its own affair, and beside ours it has no aim.
+        let has_ours = rows.iter().any(|row| row.of.burst_ns > 0);
+        let judged = rows.iter().filter(|row| row.of.burst_ns > 0 || !has_ours);
         let verdict = |row: &Row<'_>| {
             let what = format!("{}: holds {aim} viewers", row.of.name());
             if self.settings.trials == 0 {
@@ -131,16 +133,19 @@ impl CapacityRecord {
                 (Err(why), None) => Verdict::void(what, why),
             }
         };
-        ours.map(verdict).collect()
+        judged.map(verdict).collect()
     }
 
     /// What one try of each number says of an aim. Where the aim was reached only because a number
     /// that had been missed was tried again, nobody knows: the second try does not undo the first.
+    /// Nor does anybody where it was missed while the host was in the way.
     fn single_try_verdict(&self, row: &Row<'_>, what: String, aim: u32) -> Verdict {
-        let held = row.held.map_or(0, |run| run.clients);
+        // Who was refused is not held, but came all the same.
+        let held = row.held.map_or(0, |run| self.served(run));
+        let came = row.held.map_or(0, |run| run.clients);
         let hidden = self.runs.iter().find(|run| {
             let is_of_row = run.name() == row.of.name();
-            run.is_repeated && is_of_row && run.clients <= aim.max(held)
+            run.is_repeated && is_of_row && run.clients <= aim.max(came)
         });
         if let Some(hidden) = hidden.filter(|_| held >= aim) {
             return Verdict::void(
@@ -150,6 +155,15 @@ impl CapacityRecord {
                     hidden.clients,
                     hidden.missed.join("; ")
                 ),
+            );
+        }
+        // Of a trial that nobody missed those are few who were let in.
+        let short = row.missed.or(row.held).filter(|_| held < aim);
+        let robbed = short.and_then(|run| Some((run.clients, run.account.theft_in_words()?)));
+        if let Some((clients, theft)) = robbed {
+            return Verdict::void(
+                what,
+                format!("{held} were held; {theft} while {clients} were tried"),
             );
         }
         let found = format!("{held} were held, of one try; --trials tells how surely");
@@ -225,6 +239,49 @@ mod tests {
         assert_eq!(outcome(&no_trials), Outcome::Kept);
         assert!(no_trials.aim_verdicts()[0].found.contains("of one try"));
         assert!(no_trials.curves_told().is_none());
+    }
+
+    #[test]
+    fn an_aim_is_kept_missed_or_void() {
+        let judged = |runs: Vec<Run>, aim| {
+            let mut record = record(runs);
+            record.settings.aim = Some(aim);
+            (outcome(&record), record.aim_verdicts().remove(0).found)
+        };
+        let both = |stolen| vec![run(100, &[], None), run(200, &["late"], stolen)];
+        assert_eq!(judged(both(Some(0)), 100).0, Outcome::Kept);
+        assert_eq!(judged(both(Some(0)), 101).0, Outcome::Missed);
+        // Reached is reached; what was not while the host was in the way is unknown.
+        assert_eq!(judged(both(Some(30)), 100).0, Outcome::Kept);
+        let (void, found) = judged(both(Some(30)), 101);
+        assert_eq!(void, Outcome::Void);
+        let said = "100 were held; the host took 30 % of the server's processor while 200 were";
+        assert!(found.contains(said), "{found}");
+        let none = vec![run(100, &["late"], Some(0))];
+        assert_eq!(judged(none, 1).0, Outcome::Missed);
+        let peer = Run {
+            server: "peer".to_owned(),
+            burst_ns: 0,
+            ..run(50, &[], None)
+        };
+        // A peer beside ours has no aim of its own.
+        let beside = vec![run(100, &[], None), peer.clone()];
+        assert_eq!(judged(beside, 100).0, Outcome::Kept);
+        assert_eq!(judged(vec![peer], 51).0, Outcome::Missed);
+    }
+
+    #[test]
+    fn who_is_refused_is_not_held() {
+        let judged = |watching, stolen| {
+            let mut run = run(300, &[], stolen);
+            run.load.watching = watching;
+            let mut record = record(vec![run]);
+            (record.settings.load_max_percent, record.settings.aim) = (Some(90), Some(200));
+            outcome(&record)
+        };
+        assert_eq!(judged(200, Some(30)), Outcome::Kept);
+        assert_eq!(judged(199, Some(0)), Outcome::Missed);
+        assert_eq!(judged(199, Some(30)), Outcome::Void);
     }
 
     #[test]

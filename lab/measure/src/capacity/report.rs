@@ -286,7 +286,7 @@ impl CapacityRecord {
     }
 
     /// Viewers of a run that are told as held: in a trial, those who were let in.
-    fn served(&self, run: &Run) -> u32 {
+    pub(super) fn served(&self, run: &Run) -> u32 {
         match self.settings.is_trial() {
             true => run.load.watching,
             false => run.clients,

@@ -72,7 +72,8 @@ pub struct Settings {
     /// numbers are drawn, and their order too. 0: none.
     #[serde(default)]
     pub trials: u32,
-    /// So many viewers our server is to hold: in 95 of 100 trials, if there are trials.
+    /// So many viewers our server is to hold, or each peer if nobody else is measured: in 95 of 100
+    /// trials, if there are trials.
     #[serde(default)]
     pub aim: Option<u32>,
     /// How packets come to viewers.

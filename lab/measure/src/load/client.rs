@@ -389,7 +389,8 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         is_interrupted: false,
         ended_ns: None,
     };
-    // Who is refused and comes again has wanted to see something all the while.
+    // Who is refused and comes again has wanted to see something all the while, unless an aim lets
+    // it be refused.
     let mut wanted_ns = shared.begin_ns + at_ns;
     let mut is_waiting = false;
     while Instant::now() < shared.end {
@@ -418,6 +419,9 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         }
         if let Err(error) = visit {
             shared.count_failure(&error);
+            if shared.settings.aim.is_some() && error.is_for_want_of_room() {
+                is_waiting = false;
+            }
             let again = Instant::now() + AGAIN;
             sleep_until(again.min(shared.end)).await;
         }
@@ -837,8 +841,11 @@ mod tests {
 
     const VIEWERS: u32 = 8;
 
-    /// Answers a viewer until he closes: all that he asks for is granted, but nothing is sent.
-    fn serve(stream: TcpStream, film: Duration) {
+    const GRANTED: &str = "200 OK";
+
+    /// Answers a viewer until it closes: all that it asks for is granted but for SETUP, which is
+    /// answered as given; nothing is sent.
+    fn serve(stream: TcpStream, film: Duration, set_up: &str) {
         let description = format!(
             "v=0\r\na=range:npt=0-{}\r\nm=video 0 RTP/AVP 33\r\na=control:track\r\n",
             film.as_secs_f64()
@@ -853,8 +860,12 @@ mod tests {
             } else {
                 ""
             };
+            let status = match request.starts_with("SETUP ") {
+                true => set_up,
+                false => GRANTED,
+            };
             let answer = format!(
-                "RTSP/1.0 200 OK\r\n{}\r\nSession: 1\r\nContent-Length: {}\r\n\r\n{body}",
+                "RTSP/1.0 {status}\r\n{}\r\nSession: 1\r\nContent-Length: {}\r\n\r\n{body}",
                 number.unwrap(),
                 body.len()
             );
@@ -870,7 +881,7 @@ mod tests {
         let url = format!("rtsp://{}/film", listener.local_addr().unwrap());
         thread::spawn(move || {
             for stream in listener.incoming().take(VIEWERS as usize) {
-                thread::spawn(move || serve(stream.unwrap(), time / 2));
+                thread::spawn(move || serve(stream.unwrap(), time / 2, GRANTED));
             }
         });
         let settings = Settings {
@@ -912,5 +923,42 @@ mod tests {
         let times = [1, 4, 16].map(Duration::from_secs);
         let watching = times.into_iter().find_map(watching_as_the_film_ends);
         assert_eq!(watching, Some(VIEWERS));
+    }
+
+    /// Whether one viewer of a server that sends nothing counts as having waited in vain; `None` if
+    /// it did not come in time.
+    fn unserved(time: Duration, set_up: &'static str, aim: Option<u32>) -> Option<u64> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("rtsp://{}/film", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                thread::spawn(move || serve(stream.unwrap(), 2 * time, set_up));
+            }
+        });
+        let settings = Settings {
+            ramp_ns: 0,
+            time_ns: nanos(time),
+            start_up_ns_max: 0,
+            aim,
+            ..Settings::new(vec![url], 1)
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let run = LocalSet::new().block_on(&runtime, all(&settings, |_| ()));
+        let run = run.unwrap();
+        (run.visits > 0).then_some(run.unserved)
+    }
+
+    #[test]
+    fn with_an_aim_who_is_refused_has_not_waited() {
+        let unserved = |set_up, aim| {
+            // Longer where the machine has something else to do.
+            let mut times = [250, 4000, 16_000].map(Duration::from_millis).into_iter();
+            times.find_map(|time| unserved(time, set_up, aim)).unwrap()
+        };
+        let full = "453 Not Enough Bandwidth";
+        assert_eq!(unserved(full, None), 1);
+        assert_eq!(unserved(full, Some(1)), 0);
+        // Who is let in and gets nothing waits all the same.
+        assert_eq!(unserved(GRANTED, Some(1)), 1);
     }
 }

@@ -186,9 +186,11 @@ pub struct Run {
     /// RTP packets that arrived in that time.
     pub packets_steady: u64,
     /// From when the viewer was to come to the first packet, of each visit that saw one: who was
-    /// refused before has waited all the while. In older records from the first request.
+    /// refused before has waited all the while, or with an aim since it came again. In older
+    /// records from the first request.
     pub start_up_ns: Vec<u64>,
-    /// Viewers that still waited for a first packet at the end, and had for longer than they may.
+    /// Viewers that still waited for a first packet at the end, and had for longer than they may;
+    /// with an aim none of those who were refused for want of room.
     #[serde(default)]
     pub unserved: u64,
     /// What viewers would have had to buffer, of those who look at what comes.

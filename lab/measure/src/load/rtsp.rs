@@ -11,6 +11,7 @@ use onrush_wire::srtp::{MasterKey, parse_crypto_attribute};
 use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::NOT_LET_IN;
 use super::connection::{Connection, TlsTo};
 use super::receiving::{Tally, Unread};
 use super::transport::Agreed;
@@ -52,6 +53,13 @@ pub(super) enum ViewerError {
     NoPlace(&'static str),
     #[error("cannot join the group: {0}")]
     Join(#[source] std::io::Error),
+}
+
+impl ViewerError {
+    /// Whether the viewer was not let in because the server has enough to do.
+    pub(super) fn is_for_want_of_room(&self) -> bool {
+        self.to_string() == NOT_LET_IN
+    }
 }
 
 /// What a server says of a film.
@@ -397,11 +405,10 @@ mod tests {
 
     #[test]
     fn who_is_not_let_in_says_so() {
-        let refused = ViewerError::Refused {
-            method: "SETUP",
-            status: 453,
-        };
-        assert_eq!(refused.to_string(), crate::load::NOT_LET_IN);
+        let answered = |method, status| ViewerError::Refused { method, status };
+        assert!(answered("SETUP", 453).is_for_want_of_room());
+        assert!(!answered("SETUP", 461).is_for_want_of_room());
+        assert!(!answered("PLAY", 453).is_for_want_of_room());
     }
 
     #[test]
