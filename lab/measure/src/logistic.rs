@@ -17,7 +17,8 @@ use crate::stats::to_f64;
 /// Trials below which there is no curve.
 pub const TRIALS_MIN: usize = 6;
 
-/// How fast the chance may fall: at 2 over a factor of nine, from 95 to 5 %, and at 400 over 1.5 %.
+/// How fast the chance may fall: at 2 over a factor of nineteen, from 95 to 5 %, and at 400 over
+/// 1.5 %.
 const STEEPNESS: (f64, f64) = (2.0, 400.0);
 const STEEPNESS_STEPS: u32 = 24;
 

@@ -4,6 +4,7 @@
 //! from the distance to the median; both are shown, and nothing is ever dropped.
 
 use std::borrow::Borrow;
+use std::f64::consts::LN_2;
 
 /// Confidence that an interval aims at.
 const COVERAGE_WANTED: f64 = 0.95;
@@ -219,18 +220,19 @@ fn middle(sorted: &[f64]) -> f64 {
 /// Each sample lies below the true median with probability 1/2, so the number of those that do is
 /// binomial.
 fn interval(samples: usize) -> (usize, f64) {
-    // P(exactly k below), from k = 0 up.
-    let mut exactly = 0.5_f64.powi(i32::try_from(samples).unwrap_or(i32::MAX));
+    // The logarithm of P(exactly k below), from k = 0 up: from 1075 samples on 0.5^n is less than
+    // a number can be.
+    let mut log_exactly = -LN_2 * to_f64(samples);
     let mut outside = 0.0;
     let mut best = None;
     for low in 0..samples.div_ceil(2) {
-        outside += 2.0 * exactly;
+        outside += 2.0 * log_exactly.exp();
         let coverage = 1.0 - outside;
         if best.is_some() && coverage < COVERAGE_WANTED {
             break;
         }
         best = Some((low, coverage.max(0.0)));
-        exactly *= to_f64(samples - low) / to_f64(low + 1);
+        log_exactly += (to_f64(samples - low) / to_f64(low + 1)).ln();
     }
     best.unwrap_or((0, 0.0))
 }
@@ -306,10 +308,14 @@ mod tests {
             (9, 1, 0.960_937_5),
             (15, 3, 0.964_843_75),
             (20, 5, 0.958_610_534_667_968_8),
+            // By exact fractions: 0.5^n is a number, none any more, and far from one.
+            (1074, 504, 0.952_728_117_567_383),
+            (1075, 504, 0.955_933_520_620_151_4),
+            (5000, 2430, 0.950_684_141_895_827_8),
         ] {
             let (found, sure) = interval(samples);
             assert_eq!(found, low, "{samples}");
-            assert!((sure - coverage).abs() < 1e-12, "{samples}: {sure}");
+            assert!((sure - coverage).abs() < 1e-10, "{samples}: {sure}");
         }
         let samples: Vec<_> = (0..9).map(f64::from).collect();
         assert_eq!(Summary::of(&samples).unwrap().interval, (1.0, 7.0));

@@ -52,7 +52,7 @@ pub fn join(records: &[MeasureRecord], command: &str) -> Result<MeasureRecord, E
             other => Some(other.clone()),
         });
     }
-    joined.runs.extend(only_later(first, others));
+    joined.runs.extend(only_later(first, records));
     Ok(joined)
 }
 
@@ -165,15 +165,15 @@ fn is_elsewhere(missing: &Missing, others: &[MeasureRecord]) -> bool {
         .any(|record| row(record, &missing.id).is_some())
 }
 
-/// Rows that the first run does not have.
-fn only_later(first: &MeasureRecord, others: &[MeasureRecord]) -> Vec<Entry> {
+/// Rows that the first of all runs does not have.
+fn only_later(first: &MeasureRecord, records: &[MeasureRecord]) -> Vec<Entry> {
     let mut found: Vec<Row> = Vec::new();
-    let rows = others.iter().flat_map(|record| &record.runs);
+    let rows = records.iter().flat_map(|record| &record.runs);
     for entry in rows {
         let Entry::Row(later) = entry else { continue };
         let is_known = found.iter().any(|row| row.id == later.id);
         if row(first, &later.id).is_none() && !is_known {
-            found.push(row_of_all(later, others));
+            found.push(row_of_all(later, records));
         }
     }
     found.into_iter().map(Entry::Row).collect()
@@ -256,7 +256,12 @@ mod tests {
             call.warnings.iter().any(|it| it.starts_with("1 of 3 runs")),
             "{call:?}"
         );
-        assert!(row(&joined, "late").is_some());
+        // The first run counts among those without it.
+        let late = row(&joined, "late").unwrap();
+        assert!(
+            late.warnings.iter().any(|it| it.starts_with("2 of 3 runs")),
+            "{late:?}"
+        );
     }
 
     #[test]
