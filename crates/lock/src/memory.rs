@@ -156,9 +156,14 @@ impl Area {
             .ok_or(MemoryError::Size { bytes_total })?;
         // First: the reserved pages are no part of what the system calls available.
         if unit == HUGE_PAGE_BYTES
-            && let Ok(base) = map_anonymous(rounded, libc::MAP_HUGETLB | libc::MAP_POPULATE)
+            && let Ok(base) = map_anonymous(rounded, libc::MAP_HUGETLB)
         {
-            return Ok(Self::own(base, rounded, Pages::HugeReserved).all_ready());
+            let area = Self::own(base, rounded, Pages::HugeReserved);
+            if area.populate(0..rounded).is_ok() {
+                return Ok(area.all_ready());
+            }
+            // Set aside for us, and not to be had: a control group (hugetlb.2MB.max) or the nodes
+            // that this process may use have none. A touch would be SIGBUS (hugetlbpage.rst).
         }
         // Asked before, because touching memory that is not there wakes the out-of-memory killer.
         if rounded as u64 > available_bytes() {

@@ -90,8 +90,11 @@ impl Area {
             HUGE_PAGE_BYTES => map_anonymous(rounded, libc::MAP_HUGETLB).ok(),
             _ => None,
         };
+        let reserved = reserved.map(|base| Self::own(base, rounded, Pages::HugeReserved));
+        // A control group may refuse what was set aside; then there are other pages.
+        let reserved = reserved.filter(|area| area.populate(0..unit).is_ok());
         let mut area = match reserved {
-            Some(base) => Self::own(base, rounded, Pages::HugeReserved),
+            Some(area) => area,
             None if rounded as u64 > available_bytes() => {
                 return Err(no_memory(io::Error::from_raw_os_error(libc::ENOMEM)));
             }
