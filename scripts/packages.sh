@@ -36,14 +36,17 @@ quietly() {
     "$@" >/dev/null 2>&1
 }
 
-# Ends the script when there is no cargo.
+# Ends the script unless there is Rust of this version or a later one: 1.88, if none is told.
 need_rust() {
-    command -v cargo >/dev/null && return 0
-    if [ -x "$HOME/.cargo/bin/cargo" ]; then
+    if ! command -v cargo >/dev/null && [ -x "$HOME/.cargo/bin/cargo" ]; then
         PATH=$HOME/.cargo/bin:$PATH
+    fi
+    # "rustc 1.92.0 (ded5c06cf 2025-12-08)"
+    rust=$(rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9]*\.[0-9]*\).*/\1/p') || rust=
+    if command -v cargo >/dev/null && printf '%s\n' "${1:-1.88}" "$rust" | sort -VC; then
         return 0
     fi
-    echo "Rust 1.88 or later is needed: see https://rustup.rs, then try again" >&2
+    echo "Rust ${1:-1.88} or later is needed, and there is ${rust:-none}: rustup update (https://rustup.rs), then try again" >&2
     exit 2
 }
 
