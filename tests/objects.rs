@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use onrush_testkit::film::{Container, film};
 use onrush_testkit::http_client::{Client, Response};
@@ -414,6 +415,18 @@ fn with_the_store_gone_warm_films_play_and_cold_get_503() {
         assert_eq!(answer.header("Retry-After"), Some("5"), "{target}");
     }
     assert!(get(&site, "/warm.ts", "").body == *ts);
+    // Those who probe the server hear of the server, and cost the store nothing.
+    let before = counted(&site, "requests");
+    assert_eq!(get(&site, "/health", "").status, 200);
+    assert_eq!(counted(&site, "requests"), before);
+    // Twenty who wait for the same film do so together: one after the other they take 100 s.
+    let began = Instant::now();
+    thread::scope(|all| {
+        for _ in 0..20 {
+            all.spawn(|| assert_eq!(get(&site, "/cold.ts", "").status, 503));
+        }
+    });
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     // And when it is back they are played.
     store.change(|state| state.is_gone = false);
     watch(&site.testbed, "cold.ts", &ts, None);

@@ -97,6 +97,8 @@ pub(crate) struct Bucket {
     pub(crate) objects: AmazonS3,
     pub(crate) cache: Arc<Cache>,
     pub(crate) requests: Semaphore,
+    /// Of blocks that a predecessor's folder has.
+    pub(crate) gifts: Semaphore,
     pub(crate) lists: Semaphore,
     pub(crate) hedging: Hedging,
 }
@@ -138,6 +140,7 @@ impl Bucket {
                 settings.is_successor,
             )),
             requests: Semaphore::new(REQUESTS_MAX),
+            gifts: Semaphore::new(REQUESTS_MAX),
             lists: Semaphore::new(LISTS_MAX),
             hedging: Hedging::default(),
             location,

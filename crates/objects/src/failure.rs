@@ -26,7 +26,9 @@ impl Failure {
     /// What it is, if asking again does not help.
     pub(crate) fn lasting(error: &Error) -> Option<Self> {
         let kind = match error {
-            Error::NotFound { .. } | Error::InvalidPath { .. } => io::ErrorKind::NotFound,
+            Error::NotFound { .. } => io::ErrorKind::NotFound,
+            // Of a list, whose other films are there.
+            Error::InvalidPath { .. } => io::ErrorKind::InvalidData,
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
                 io::ErrorKind::PermissionDenied
             }

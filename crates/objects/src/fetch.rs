@@ -48,19 +48,24 @@ impl Object {
             warn!("object {path:?}: block {block} is damaged on the disk; it is asked for again");
             self.stats().damaged.fetch_add(1, Ordering::Relaxed);
         }
-        let permit = self.bucket.requests.acquire().await;
-        let _permit = permit.map_err(|_| Failure::unknown("the server is stopping"))?;
-        let given = match self.bucket.cache.donor(self.number) {
-            Some(donor) => spawn_blocking(move || donor.read(block)).await.ok(),
-            None => None,
-        };
-        let bytes = match given.flatten() {
-            Some(bytes) => {
+        if let Some(donor) = self.bucket.cache.donor(self.number) {
+            // Not in the queue for the store, which may stand still.
+            let permit = self.bucket.gifts.acquire().await;
+            let _permit = permit.map_err(|_| stopping())?;
+            if let Ok(Some(bytes)) = spawn_blocking(move || donor.read(block)).await {
                 self.stats().kept.fetch_add(1, Ordering::Relaxed);
-                bytes.into()
+                return self.write(block, bytes.into()).await;
             }
-            None => self.fetch(block).await?,
+        }
+        let began = Instant::now();
+        let permit = timeout(RETRY_TIME_MAX, self.bucket.requests.acquire()).await;
+        let Ok(permit) = permit else {
+            self.stats().failures.fetch_add(1, Ordering::Relaxed);
+            let others = "the object store does not give it: others wait for it";
+            return Err(Failure::unknown(others));
         };
+        let _permit = permit.map_err(|_| stopping())?;
+        let bytes = self.fetch(block, began).await?;
         self.write(block, bytes).await
     }
 
@@ -98,9 +103,9 @@ impl Object {
         }
     }
 
-    /// Asks for a block until it is there or cannot be had.
-    async fn fetch(&self, block: u64) -> Result<Bytes, Failure> {
-        let (began, mut pause) = (Instant::now(), PAUSE_MIN);
+    /// Asks for a block until it is there or cannot be had, for somebody who waits since then.
+    async fn fetch(&self, block: u64, began: Instant) -> Result<Bytes, Failure> {
+        let mut pause = PAUSE_MIN;
         let bytes = loop {
             let reason = match timeout(REQUEST_TIME_MAX, self.hedged(block)).await {
                 Ok(Ok(bytes)) => break bytes,
@@ -227,4 +232,8 @@ impl Object {
         }
         Failure::new(io::ErrorKind::StaleNetworkFileHandle, text)
     }
+}
+
+fn stopping() -> Failure {
+    Failure::unknown("the server is stopping")
 }

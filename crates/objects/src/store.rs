@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use crate::bucket::Bucket;
+use crate::failure::Failure;
 use crate::index::Identity;
 use crate::object::Object;
 use crate::{NAMES_MAX, ObjectsError};
@@ -32,9 +33,16 @@ pub(crate) struct Store {
 }
 
 /// What a name stands for; locked while the store is asked, so that it is asked once.
-type Name = tokio::sync::Mutex<Option<Known>>;
+type Name = tokio::sync::Mutex<Meaning>;
 
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
+struct Meaning {
+    known: Option<Known>,
+    /// When it was last asked for in vain, and why: for those who had come before.
+    failed: Option<(Instant, Failure)>,
+}
+
+#[derive(Debug)]
 struct Known {
     object: Arc<Object>,
     /// Until then it is not asked for again.
@@ -68,13 +76,30 @@ impl Store {
 
     /// The film at `name`.
     pub(crate) async fn open(&self, name: &str) -> io::Result<RemoteFile> {
+        let came = Instant::now();
         let slot = self.slot(name)?;
-        let mut known = slot.lock().await;
+        let opened = self.open_in(&slot, name, came).await;
+        if opened.is_err() {
+            self.forget(name, &slot);
+        }
+        opened
+    }
+
+    /// The film at `name` for somebody who came then.
+    async fn open_in(&self, slot: &Name, name: &str, came: Instant) -> io::Result<RemoteFile> {
+        let mut meaning = slot.lock().await;
+        let Meaning { known, failed } = &mut *meaning;
         if let Some(known) = known.as_ref()
             && Instant::now() < known.until
             && !known.object.is_replaced.load(Ordering::Relaxed)
         {
             return Ok(known.object.remote_file());
+        }
+        // While a store does not answer, a hundred clients do not wait one after the other.
+        if let Some((when, failure)) = failed
+            && came <= *when
+        {
+            return Err(failure.clone().into());
         }
         let asked = self.bucket.ask(name).await;
         let (path, meta) = match asked {
@@ -90,6 +115,7 @@ impl Store {
                     known.until = Instant::now() + STALE_TIME;
                     return Ok(known.object.remote_file());
                 }
+                *failed = Some((Instant::now(), failure.clone()));
                 return Err(failure.into());
             }
         };
@@ -129,7 +155,11 @@ impl Store {
             return Ok(Arc::clone(slot));
         }
         if names.len() >= NAMES_MAX {
-            names.retain(|_, slot| is_in_use(slot));
+            let idle = names
+                .iter()
+                .filter_map(|(name, slot)| Some((idle_since(slot)?, name)));
+            let oldest = idle.min().map(|(_, name)| name.clone());
+            oldest.and_then(|name| names.remove(&name));
         }
         if names.len() >= NAMES_MAX {
             let text = format!("{NAMES_MAX} films are in use already");
@@ -138,6 +168,17 @@ impl Store {
         let slot = Arc::default();
         names.insert(name.to_owned(), Arc::clone(&slot));
         Ok(slot)
+    }
+
+    /// Gives up what stands for nothing: whoever tries names leaves none behind.
+    fn forget(&self, name: &str, slot: &Arc<Name>) {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = names.get(name).is_some_and(|it| Arc::ptr_eq(it, slot));
+        // The table has one, and the caller.
+        let is_asked_for = Arc::strong_count(slot) > 2;
+        if is_same && !is_asked_for && slot.try_lock().is_ok_and(|it| it.known.is_none()) {
+            names.remove(name);
+        }
     }
 }
 
@@ -148,11 +189,14 @@ fn replace(known: Option<Known>) {
     }
 }
 
-/// Whether somebody asks for the name, or has what it stands for.
-fn is_in_use(slot: &Arc<Name>) -> bool {
-    let known = slot.try_lock();
-    let has = |known: &Known| Arc::strong_count(&known.object) > 1;
-    Arc::strong_count(slot) > 1
-        || known.is_err()
-        || known.is_ok_and(|it| it.as_ref().is_some_and(has))
+/// Until when it was fresh, if nobody asks for the name and nobody has what it stands for.
+fn idle_since(slot: &Arc<Name>) -> Option<Option<Instant>> {
+    if Arc::strong_count(slot) > 1 {
+        return None;
+    }
+    let meaning = slot.try_lock().ok()?;
+    let Some(known) = &meaning.known else {
+        return Some(None);
+    };
+    (Arc::strong_count(&known.object) == 1).then_some(Some(known.until))
 }

@@ -15,11 +15,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use onrush_sys::fs::Root;
 use onrush_wire::calendar::clamped;
 use onrush_wire::http::{Coding, Codings, Resource, Validators, media_type};
 
 use super::clock::http_date;
-use crate::library::{Identity, Named, Places, blocking, names_nothing};
+use crate::library::{Identity, Named, Places, names_nothing};
 use crate::remote::{FilmFile, RemoteFile, RemoteFiles, asked};
 
 /// How long a name means what it meant when it was looked up last.
@@ -93,12 +94,11 @@ impl Files {
         let found = match named {
             Named::Libraries(_) => Ok(Found::Folder { modified_s: 0 }),
             Named::Object(remote, name) => elsewhere(&**remote, name).await,
-            Named::Path(root, relative) => match root.open_cached(&relative) {
+            Named::Path(folder, relative) => match folder.open_cached(&relative) {
                 Some(file) => look_at(file),
                 None => {
-                    let root = Arc::clone(root);
-                    let opened = blocking(move || root.open_beneath(&relative)).await;
-                    opened.and_then(look_at)
+                    let open = move |root: &Root| root.open_beneath(&relative);
+                    folder.look_up(open).await.and_then(look_at)
                 }
             },
         };
@@ -108,6 +108,14 @@ impl Files {
         };
         self.remember(name, found.clone());
         Ok(found)
+    }
+
+    /// Whether something of this machine is at `name`: a store is not asked.
+    pub(crate) async fn is_here(&self, name: &str) -> bool {
+        match self.places.named(name) {
+            None | Some(Named::Object(..)) => false,
+            Some(_) => !matches!(self.find(name).await, Ok(Found::Nothing)),
+        }
     }
 
     /// The compressed neighbour of `file` that its client likes best, if there is one that is not

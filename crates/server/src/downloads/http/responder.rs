@@ -136,14 +136,14 @@ impl Responder {
     }
 
     /// Whether somebody asks how the server is, which needs no password. A file or a folder by that
-    /// name goes first.
+    /// name goes first, but not an object: those who probe are answered when the store is not.
     async fn is_for_health(&self, request: &Request<'_>) -> bool {
         let (Method::Get | Method::Head, Target::Path { name, .. }) =
             (request.method, &request.target)
         else {
             return false;
         };
-        name == HEALTH && matches!(self.site.files.find(name).await, Ok(Found::Nothing))
+        name == HEALTH && !self.site.files.is_here(name).await
     }
 
     /// Where to ask instead: while the server drains and sends its clients on, or in a cluster
