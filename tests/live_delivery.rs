@@ -399,7 +399,9 @@ fn a_camera_may_choose_channels_and_change_its_nonce() {
     let session = "Session: 7;timeout=4\r\n";
     let transport =
         |channels| format!("{session}Transport: RTP/AVP/TCP;unicast;interleaved={channels}\r\n");
-    let description = format!("Content-Length: {}\r\n\r\n{SDP}", SDP.len());
+    // A track that only its maker's programs understand is not asked for.
+    let described = format!("{SDP}m=application/X 0 RTP/AVP smart/1/90000\r\na=control:x\r\n");
+    let description = format!("Content-Length: {}\r\n\r\n{described}", described.len());
     let answers = [
         // The end of the head is in it.
         ("DESCRIBE", description.trim_end_matches("\r\n").to_owned()),

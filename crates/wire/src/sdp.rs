@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sdp_types::{Attribute, Connection, Media, MediaType, Origin, Session, Time, TransportProto};
 
-pub use self::announced::{AnnouncedError, AnnouncedTrack, FORMAT_PARAMETERS_BYTES_MAX, announced};
+pub use self::announced::{
+    AnnouncedError, AnnouncedTrack, FORMAT_PARAMETERS_BYTES_MAX, announced, described,
+};
 
 use crate::media::{Medium, Track};
 use crate::rtsp::{Group, npt, track_name};

@@ -1,7 +1,7 @@
 //! What a publisher announces, or a camera answers: a session description.
 
 use onrush_wire::media::TRACKS_MAX;
-use onrush_wire::sdp::{FORMAT_PARAMETERS_BYTES_MAX, announced};
+use onrush_wire::sdp::{AnnouncedTrack, FORMAT_PARAMETERS_BYTES_MAX, announced, described};
 
 use crate::memory::bounded;
 
@@ -15,9 +15,16 @@ const MEMORY_BYTES: usize = 64 << 10;
 /// If a promise is broken.
 pub(crate) fn check(input: &[u8]) {
     let memory_max = MEMORY_BYTES + 64 * input.len();
-    let Ok(tracks) = bounded(memory_max, || announced(input)) else {
-        return;
-    };
+    let described = bounded(memory_max, || described(input));
+    if let Ok(tracks) = bounded(memory_max, || announced(input)) {
+        assert_eq!(described.as_ref(), Ok(&tracks), "all can be carried");
+    }
+    if let Ok(tracks) = described {
+        judge(&tracks);
+    }
+}
+
+fn judge(tracks: &[AnnouncedTrack]) {
     assert!((1..=TRACKS_MAX).contains(&tracks.len()));
     for (number, track) in tracks.iter().enumerate() {
         let has_control = |text: &String| text.chars().any(char::is_control);

@@ -2,9 +2,9 @@
 //! 8866; RFC 2326, appendix C): which tracks it has.
 //!
 //! It is checked and bounded, and only what players need is taken of it: payload type, encoding,
-//! clock, format parameters. Addresses, ports, names and all else that it says are passed over.
+//! clock, format parameters. Addresses, ports, names and all else that it says are passed over,
+//! however cameras write them.
 
-use sdp_types::{Media, Session};
 use thiserror::Error;
 
 use crate::media::{Medium, TRACKS_MAX, Track};
@@ -33,8 +33,8 @@ pub struct AnnouncedTrack {
 #[non_exhaustive]
 pub enum AnnouncedError {
     /// It is no SDP.
-    #[error("not a session description (RFC 8866): {0}")]
-    Syntax(String),
+    #[error("not a session description (RFC 8866): it does not begin with v=0")]
+    Syntax,
     /// It has no medium.
     #[error("the description has no track")]
     Empty,
@@ -67,47 +67,87 @@ pub enum AnnouncedError {
 ///
 /// See [`AnnouncedError`]; tracks are counted from 1.
 pub fn announced(description: &[u8]) -> Result<Vec<AnnouncedTrack>, AnnouncedError> {
-    let session = Session::parse(description).map_err(|error| {
-        let text: String = error.to_string().chars().take(NAME_BYTES_MAX).collect();
-        AnnouncedError::Syntax(text)
-    })?;
-    if session.medias.len() > TRACKS_MAX {
-        return Err(AnnouncedError::TooMany(session.medias.len()));
-    }
-    let mut tracks: Vec<AnnouncedTrack> = Vec::with_capacity(session.medias.len());
-    for (media, number) in session.medias.iter().zip(1..) {
-        let next = track(media, number)?;
-        // Without a name of its own a track can only be told apart if it is alone.
-        if tracks.iter().any(|track| track.control == next.control) {
-            return Err(AnnouncedError::Control(number));
-        }
-        tracks.push(next);
-    }
-    match tracks.is_empty() {
-        true => Err(AnnouncedError::Empty),
-        false => Ok(tracks),
+    match read(description)? {
+        (_, Some(error)) => Err(error),
+        (tracks, None) => Ok(tracks),
     }
 }
 
-fn track(media: &Media, number: usize) -> Result<AnnouncedTrack, AnnouncedError> {
-    // Some say AVPF, whose feedback they do not depend on (RFC 4585, section 4.1).
-    match media.proto.as_str() {
+/// The tracks that can be carried of what a source has described, one at least: cameras have some
+/// beside them that only programs of their makers understand.
+///
+/// # Errors
+///
+/// See [`AnnouncedError`]; tracks are counted from 1. If none can be carried it is about the first.
+pub fn described(description: &[u8]) -> Result<Vec<AnnouncedTrack>, AnnouncedError> {
+    match read(description)? {
+        (tracks, Some(error)) if tracks.is_empty() => Err(error),
+        (tracks, _) => Ok(tracks),
+    }
+}
+
+/// The tracks that can be carried, and why the first of the others cannot, if there are others.
+fn read(
+    description: &[u8],
+) -> Result<(Vec<AnnouncedTrack>, Option<AnnouncedError>), AnnouncedError> {
+    let text = String::from_utf8_lossy(description);
+    // Some end with a zero byte, as texts do in C.
+    let mut lines = text
+        .split(['\r', '\n', '\0'])
+        .filter(|line| !line.is_empty());
+    if lines.next().map(str::trim_end) != Some("v=0") {
+        return Err(AnnouncedError::Syntax);
+    }
+    let is_read = |line: &&str| line.starts_with("m=") || line.starts_with("a=");
+    let lines: Vec<&str> = lines.filter(is_read).collect();
+    let parts = lines.chunk_by(|_, next| !next.starts_with("m="));
+    // What stands before the first medium is about the whole.
+    let media: Vec<_> = parts.filter(|part| part[0].starts_with("m=")).collect();
+    if media.len() > TRACKS_MAX {
+        return Err(AnnouncedError::TooMany(media.len()));
+    }
+    let (mut tracks, mut refused) = (Vec::<AnnouncedTrack>::new(), None);
+    for (media, number) in media.into_iter().zip(1..) {
+        let next = track(media, number).and_then(|next| {
+            // Without a name of its own a track can only be told apart if it is alone.
+            match tracks.iter().any(|track| track.control == next.control) {
+                true => Err(AnnouncedError::Control(number)),
+                false => Ok(next),
+            }
+        });
+        match next {
+            Ok(next) => tracks.push(next),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match tracks.is_empty() && refused.is_none() {
+        true => Err(AnnouncedError::Empty),
+        false => Ok((tracks, refused)),
+    }
+}
+
+/// The track of a medium: its line, and those of its attributes.
+fn track(media: &[&str], number: usize) -> Result<AnnouncedTrack, AnnouncedError> {
+    let mut words = media[0]["m=".len()..].split_whitespace();
+    let medium = words.next().unwrap_or("");
+    // Behind the port. Some say AVPF, whose feedback they do not depend on (RFC 4585, section 4.1).
+    match words.nth(1).unwrap_or("") {
         "RTP/AVP" | "RTP/AVPF" | "RTP/AVP/TCP" => {}
         "RTP/SAVP" | "RTP/SAVPF" => return Err(AnnouncedError::Encrypted(number)),
         _ => return Err(AnnouncedError::Protocol(number)),
     }
     // The first is the one that is meant to be used (RFC 8866, section 5.14).
-    let format = media.fmt.split_whitespace().next().unwrap_or("");
+    let format = words.next().unwrap_or("");
     let payload_type = digits::<u8>(format).filter(|&it| it < 128);
     let payload_type = payload_type.ok_or(AnnouncedError::PayloadType(number))?;
-    let mut track = match map(media, format) {
+    let mut track = match value_for(media, "rtpmap", format) {
         Some(map) => rtpmap(map, payload_type).ok_or(AnnouncedError::Map(number))?,
         None => {
             let known = StaticPayload::of(payload_type);
             known.ok_or(AnnouncedError::Map(number))?.into()
         }
     };
-    track.medium = match media.media.as_str() {
+    track.medium = match medium {
         "video" => Medium::Video,
         "audio" => Medium::Audio,
         _ => Medium::Application,
@@ -119,7 +159,7 @@ fn track(media: &Media, number: usize) -> Result<AnnouncedTrack, AnnouncedError>
         }
         track.format_parameters = Some(parameters.to_owned());
     }
-    let control = media.get_first_attribute_value("control").flatten();
+    let control = values(media, "control").next();
     let control = control.filter(|&control| control != "*" && !control.is_empty());
     if control.is_some_and(|control| {
         control.len() > CONTROL_BYTES_MAX || !is_text(control) || control.contains(' ')
@@ -132,20 +172,19 @@ fn track(media: &Media, number: usize) -> Result<AnnouncedTrack, AnnouncedError>
     })
 }
 
-fn map<'a>(media: &'a Media, format: &str) -> Option<&'a str> {
-    value_for(media, "rtpmap", format)
-}
-
 /// What an attribute says of one payload type.
-fn value_for<'a>(media: &'a Media, attribute: &str, format: &str) -> Option<&'a str> {
-    let named = media
-        .attributes
-        .iter()
-        .filter(|it| it.attribute == attribute);
-    let mut values = named.filter_map(|it| it.value.as_deref());
-    values.find_map(|value| {
+fn value_for<'a>(media: &[&'a str], attribute: &str, format: &str) -> Option<&'a str> {
+    values(media, attribute).find_map(|value| {
         let (of, rest) = value.trim().split_once(' ')?;
         (of == format).then_some(rest)
+    })
+}
+
+/// What the attributes of that name say, in their order.
+fn values<'a>(media: &[&'a str], attribute: &str) -> impl Iterator<Item = &'a str> {
+    media[1..].iter().filter_map(move |line| {
+        let (name, value) = line.strip_prefix("a=")?.split_once(':')?;
+        (name == attribute).then_some(value)
     })
 }
 
@@ -282,10 +321,54 @@ mod tests {
         let most = &long[1..];
         assert!(with(&format!("m=video 0 RTP/AVP 33\r\na=fmtp:33 {most}\r\n")).is_ok());
         assert_eq!(with(""), Err(AnnouncedError::Empty));
-        assert!(matches!(
-            announced(b"GET / HTTP/1.1"),
-            Err(AnnouncedError::Syntax(_))
-        ));
+        for other in ["", "GET / HTTP/1.1", "v=1\r\nm=video 0 RTP/AVP 33\r\n"] {
+            let refused = announced(other.as_bytes());
+            assert_eq!(refused, Err(AnnouncedError::Syntax), "{other}");
+        }
+    }
+
+    /// As a Tapo describes itself: its origin has a field too many.
+    const TP_LINK: &str = "v=0\r\no=- 14665860 31787219 1 IN IP4 192.168.1.60\r\n\
+        s=Session streamed by \"TP-LINK RTSP Server\"\r\nt=0 0\r\n\
+        a=smart_encoder:virtualIFrame=1\r\nm=video 0 RTP/AVP 96\r\nc=IN IP4 0.0.0.0\r\n\
+        b=AS:4096\r\na=range:npt=0-\r\na=control:track1\r\na=rtpmap:96 H264/90000\r\n\
+        a=fmtp:96 packetization-mode=1\r\nm=audio 0 RTP/AVP 8\r\na=rtpmap:8 PCMA/8000\r\n\
+        a=control:track2\r\nm=application/TP-LINK 0 RTP/AVP smart/1/90000\r\n\
+        a=rtpmap:95 TP-LINK/90000\r\na=control:track3\r\n";
+
+    /// As a camera of Uniview does: its addresses are empty.
+    const UNIVIEW: &str = "v=0\r\no=- 1001 1 IN \r\ns=VCP IPC Realtime stream\r\n\
+        m=video 0 RTP/AVP 105\r\nc=IN \r\na=control:rtsp://192.168.1.61/media/video1/video\r\n\
+        a=rtpmap:105 H264/90000\r\na=recvonly\r\nm=application 0 RTP/AVP 107\r\nc=IN \r\n\
+        a=control:rtsp://192.168.1.61/media/video1/metadata\r\na=recvonly\r\n";
+
+    #[test]
+    fn of_a_camera_is_left_out_what_cannot_be_carried() {
+        for (camera, encodings, refused) in [
+            (
+                TP_LINK,
+                &["H264", "PCMA"][..],
+                AnnouncedError::PayloadType(3),
+            ),
+            (UNIVIEW, &["H264"], AnnouncedError::Map(2)),
+        ] {
+            let tracks = described(camera.as_bytes()).unwrap();
+            let found = tracks.iter().map(|it| &*it.track.encoding);
+            assert!(found.eq(encodings.iter().copied()), "{tracks:?}");
+            assert!(tracks[0].control.is_some(), "{tracks:?}");
+            assert_eq!(announced(camera.as_bytes()), Err(refused));
+        }
+        let encrypted = b"v=0\r\nm=video 0 RTP/SAVP 96\r\nm=audio 0 UDP 0\r\n";
+        assert_eq!(described(encrypted), Err(AnnouncedError::Encrypted(1)));
+        assert_eq!(described(b"v=0\r\n"), Err(AnnouncedError::Empty));
+    }
+
+    #[test]
+    fn lines_that_nobody_needs_may_say_anything() {
+        let description = b"v=0\nc=\ns=caf\xe9\nb=?\nm=video  0/x RTP/AVP 33\ni=\ni=\nt=now\n\0";
+        let tracks = announced(description).unwrap();
+        assert_eq!(tracks[0].track, StaticPayload::MP2T.into());
+        assert_eq!(tracks.len(), 1);
     }
 
     #[test]

@@ -515,6 +515,9 @@ impl Pulling {
             if self.is_stopping() {
                 return Ok(None);
             }
+            if lease.is_dismissed(None) {
+                return Err(PullError::LetGo);
+            }
             self.check(origin)?;
             if self.is_on_demand() && lease.channel().has_viewers() {
                 watched = Instant::now();

@@ -9,7 +9,7 @@ use onrush_wire::auth::Answering;
 use onrush_wire::media;
 use onrush_wire::route::relay::PULL_STEPS_MAX;
 use onrush_wire::rtsp::{Channels, Incoming, NoResponse, Response, frame_prefix, take_incoming};
-use onrush_wire::sdp::{AnnouncedError, announced};
+use onrush_wire::sdp::{AnnouncedError, described};
 use thiserror::Error;
 
 use super::PUBLISHER_SILENCE_MAX;
@@ -80,6 +80,8 @@ pub(super) enum PullError {
     TooFar,
     #[error("nodes that take the channel from here are not let go")]
     Fed,
+    #[error("it is let go, as was asked")]
+    LetGo,
     #[error("user and password are refused")]
     LogIn,
     #[error("its answer to {0} makes no sense")]
@@ -123,7 +125,7 @@ impl PullClient {
         })
     }
 
-    /// The tracks of what it has.
+    /// The tracks of what it has, as far as they can be carried.
     pub(super) fn describe(&mut self) -> Result<Vec<Track>, PullError> {
         let url = self.url.clone();
         let answer = self.ask(
@@ -137,7 +139,7 @@ impl PullClient {
         if let Some(base) = base.filter(|base| base.starts_with("rtsp://")) {
             self.base = base.to_owned();
         }
-        let tracks = announced(&answer.body)?;
+        let tracks = described(&answer.body)?;
         let base = self.base.trim_end_matches('/');
         let tracks = tracks.into_iter().map(|track| Track {
             url: match track.control {

@@ -134,7 +134,9 @@ impl Pulling {
         let error = match ended {
             Ok(_) => return Ok(()),
             // They are not about that node, but about all.
-            Err(error @ (PullError::Elsewhere(_) | PullError::GivenUp(_))) => return Err(error),
+            Err(error @ (PullError::Elsewhere(_) | PullError::GivenUp(_) | PullError::LetGo)) => {
+                return Err(error);
+            }
             Err(error) => error,
         };
         // Where no way leads down from the root, those that were avoided may be back.
