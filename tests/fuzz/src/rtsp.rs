@@ -102,6 +102,8 @@ fn decoded(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> Received {
 fn answer(request: &Request) {
     assert!(request.headers.len() <= LIMITS.headers_max);
     assert!(request.body.len() <= LIMITS.body_bytes_max);
+    let is_odd = |c: char| c == ' ' || c.is_ascii_control();
+    assert!(!request.uri.contains(is_odd), "{:?}", request.uri);
     let lookup = |id: SessionId| {
         let text = id.to_string();
         assert_eq!(SessionId::parse(&text), Some(id));

@@ -10,7 +10,8 @@ use super::reply::Reply;
 pub struct Request {
     /// What is to be done.
     pub method: Method,
-    /// To what; not yet taken apart. Holds no control character and no space.
+    /// To what; not yet taken apart. Holds no control character and no space: a space in what was
+    /// sent is `%20` here.
     pub uri: String,
     /// Major and minor number of the protocol's version.
     pub version: (u32, u32),
@@ -204,13 +205,16 @@ fn status_line(line: &str) -> Option<u16> {
     number(status).filter(|status| (100..600).contains(status))
 }
 
+/// `METHOD URL RTSP/1.0`. Players on libavformat send a URL as it was typed, which may be with
+/// spaces: what lies between the first word and the last is one.
 fn request_line(line: &str) -> Option<(Method, String, (u32, u32))> {
-    let mut words = line.split(' ').filter(|word| !word.is_empty());
-    let (method, uri, version) = (words.next()?, words.next()?, words.next()?);
+    let (method, rest) = line.trim_matches(' ').split_once(' ')?;
+    let (uri, version) = rest.rsplit_once(' ')?;
+    let uri = uri.trim_matches(' ');
     let (major, minor) = version.strip_prefix("RTSP/")?.split_once('.')?;
     let version = (number(major)?, number(minor)?);
-    let fits = is_token(method) && !uri.contains('\t') && words.next().is_none();
-    fits.then(|| (Method::from(method), uri.to_owned(), version))
+    let fits = is_token(method) && !uri.is_empty() && !uri.contains('\t');
+    fits.then(|| (Method::from(method), uri.replace(' ', "%20"), version))
 }
 
 /// RFC 2326, section 15.1: `token`.

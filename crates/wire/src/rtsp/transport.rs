@@ -238,7 +238,7 @@ impl Transport {
                     named => channels = named,
                 },
                 "interleaved" => refused = Some(TransportError::Protocol),
-                "mode" if !value.eq_ignore_ascii_case(mode) => {
+                "mode" if !is_mode(value, mode) => {
                     refused = Some(TransportError::Mode);
                 }
                 "client_port" if !is_tcp => ports = Some(port_pair(value)?),
@@ -288,6 +288,13 @@ impl Transport {
             destination,
         })
     }
+}
+
+/// Whether a client asks for that mode. Publishers of live555, libstreaming and older RootEncoders
+/// say what the server is to do, and not what they want.
+fn is_mode(value: &str, mode: &str) -> bool {
+    let is_receive = mode == "RECORD" && value.eq_ignore_ascii_case("receive");
+    is_receive || value.eq_ignore_ascii_case(mode)
 }
 
 /// What packets that are encrypted are called, over UDP (RFC 3711, section 12).
@@ -499,6 +506,7 @@ mod tests {
             ("RTP/AVPF;unicast;client_port=5-6", Protocol),
             ("MP2T/H2221/UDP;unicast;client_port=5-6", Protocol),
             ("RTP/AVP;unicast;client_port=5-6;mode=RECORD", Mode),
+            ("RTP/AVP;unicast;client_port=5-6;mode=receive", Mode),
             ("RTP/AVP;unicast;client_port=5-6;mode=\"PLAY,RECORD\"", Mode),
             (
                 "RTP/AVP;unicast;client_port=5-6;destination=192.0.2.8",
@@ -511,6 +519,20 @@ mod tests {
             ("RTP/SAVP/TCP;interleaved=0-1,nonsense", Protocol),
         ] {
             assert_eq!(negotiate(offer), Err(error), "{offer}");
+        }
+    }
+
+    #[test]
+    fn a_publisher_records_or_has_us_receive() {
+        for (mode, expected) in [
+            ("RECORD", Ok(udp(5, 6))),
+            ("receive", Ok(udp(5, 6))),
+            ("\"Receive\"", Ok(udp(5, 6))),
+            ("PLAY", Err(TransportError::Mode)),
+        ] {
+            let offer = format!("RTP/AVP;unicast;client_port=5-6;mode={mode}");
+            let transports = Transport::negotiate_record([&*offer].into_iter(), PEER);
+            assert_eq!(transports.map(|all| all[0].lower), expected, "{mode}");
         }
     }
 

@@ -84,6 +84,25 @@ fn a_request_is_read() {
 }
 
 #[test]
+fn a_url_may_have_spaces_in_it() {
+    for (line, uri) in [
+        (
+            "DESCRIBE rtsp://h/My Film.mp4 RTSP/1.0",
+            "rtsp://h/My%20Film.mp4",
+        ),
+        (
+            "DESCRIBE  rtsp://h/a  b RTSP/1.0.mp4  RTSP/1.0 ",
+            "rtsp://h/a%20%20b%20RTSP/1.0.mp4",
+        ),
+        (" DESCRIBE   *   RTSP/1.0", "*"),
+    ] {
+        let request = one(format!("{line}\r\n\r\n").as_bytes()).unwrap();
+        assert_eq!((request.method, &*request.uri), (Method::Describe, uri));
+        assert_eq!(request.version, (1, 0), "{line}");
+    }
+}
+
+#[test]
 fn requests_and_frames_are_found_between_each_other() {
     let bytes = b"\r\n\nOPTIONS * RTSP/1.0\nCSeq: 1\n\n$\x01\x00\x05$A\r\n\0\
         PLAY /a RTSP/1.0\r\nCSeq: 2\r\n\r\n$\xff\x00\x00PAUSE /a RTSP/1.0\r\nCSeq: 3\r\n\r\n";
@@ -237,7 +256,10 @@ fn bodies_are_taken_to_their_limit() {
 fn what_is_no_request_is_refused() {
     for line in [
         "OPTIONS *",
+        "OPTIONS RTSP/1.0",
+        "OPTIONS  RTSP/1.0",
         "OPTIONS * RTSP/1.0 x",
+        "OPTIONS a\tb RTSP/1.0",
         "OPTIONS * HTTP/1.1",
         "OPTIONS * RTSP/1",
         "OPTIONS * RTSP/1.x",
