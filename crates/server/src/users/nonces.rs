@@ -7,13 +7,12 @@
 //! it all that are as old count as too old: nothing forgotten can come again.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
@@ -77,13 +76,16 @@ impl Nonces {
         let made_us = now_us.max(last_us.unwrap_or(now_us) + 1);
         let mut bytes = made_us.to_be_bytes().to_vec();
         bytes.extend(&self.mac(made_us, peer).finalize().into_bytes()[..MAC_BYTES]);
-        URL_SAFE_NO_PAD.encode(bytes)
+        let mut text = String::with_capacity(TEXT_BYTES);
+        for byte in bytes {
+            write!(text, "{byte:02x}").expect("writing to memory does not fail");
+        }
+        text
     }
 
     /// The nonce that this text is; `None` if it is nobody's, another client's or too old.
     pub(super) fn read(&self, text: &str, now: Duration, peer: IpAddr) -> Option<Nonce> {
-        // Longer ones are not even decoded.
-        let bytes = (text.len() == TEXT_BYTES).then(|| URL_SAFE_NO_PAD.decode(text).ok())??;
+        let bytes = decode(text)?;
         let (made, mac) = bytes.split_first_chunk::<8>()?;
         let made_us = u64::from_be_bytes(*made);
         let is_ours = self.mac(made_us, peer).verify_truncated_left(mac).is_ok();
@@ -152,13 +154,24 @@ impl Counts {
     }
 }
 
+/// The bytes of a nonce as it was made, with small digits.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    // Longer ones are not even looked at.
+    if text.len() != TEXT_BYTES || !text.bytes().all(is_digit) {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).ok();
+    (0..TEXT_BYTES).step_by(2).map(byte).collect()
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 const MAC_BYTES: usize = 16;
-/// 24 bytes in base64.
-const TEXT_BYTES: usize = 32;
+/// 24 bytes in hexadecimal digits: libraries on Android find no nonce with a hyphen in it.
+const TEXT_BYTES: usize = 48;
 
 #[cfg(test)]
 mod tests {
@@ -191,20 +204,25 @@ mod tests {
         assert_eq!(other.read(&text, NOW, PEER), None);
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
-            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
             let changed = String::from_utf8(bytes).unwrap();
             assert_eq!(ours.read(&changed, NOW, PEER), None, "{at}");
         }
-        for text in ["", "A", &text[1..], &format!("{text}A"), &"é".repeat(16)] {
+        let no_digits = ["g".repeat(TEXT_BYTES), "é".repeat(TEXT_BYTES / 2)];
+        let no_length = ["", "0", &text[1..], &format!("{text}0")].map(str::to_owned);
+        for text in no_digits.iter().chain(&no_length) {
             assert_eq!(ours.read(text, NOW, PEER), None, "{text}");
         }
     }
 
+    /// RootEncoder, libstreaming and older ExoPlayers look for `nonce="(\w+)"`.
     #[test]
-    fn no_two_nonces_are_the_same() {
+    fn no_two_nonces_are_the_same_and_all_are_words() {
         let nonces = nonces(8);
         let made: HashSet<_> = (0..1000).map(|_| nonces.make(NOW, PEER)).collect();
         assert_eq!(made.len(), 1000);
+        let is_word = |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        assert!(made.iter().all(is_word), "{made:?}");
     }
 
     #[test]
