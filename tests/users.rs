@@ -347,6 +347,7 @@ fn a_signed_url_plays_and_downloads() {
     assert_eq!(probe(&signed), Ok(()));
     let location = format!("location={signed}");
     assert!(gst_plays(&[&location]));
+    assert_eq!(probe(&format!("{signed}&tracks=elementary")), Ok(()));
     // Of another path, it is none.
     let other = signed.replace("/film.ts", "/open/../film.ts");
     assert!(probe(&other).is_err());
@@ -436,11 +437,9 @@ fn a_hook_decides_for_all_protocols() {
         |name: &str, password: &str| probe(&format!("rtsp://eva:{password}@{}/{name}", site.rtsp));
     assert_eq!(play("open/film.ts", PASSWORD_IN_URL), Ok(()));
     assert!(play("open/film.ts", "x").unwrap_err().contains("401"));
-    assert!(
-        play("film.ts", PASSWORD_IN_URL)
-            .unwrap_err()
-            .contains("403")
-    );
+    for name in ["film.ts", "film.ts?tracks=elementary"] {
+        assert!(play(name, PASSWORD_IN_URL).unwrap_err().contains("403"));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use onrush_server::users::UrlKeys;
 use onrush_wire::auth::{Grant, Rights};
 use onrush_wire::hls;
-use onrush_wire::rtsp::Target;
+use onrush_wire::rtsp::{ELEMENTARY, Target};
 use url::Url;
 
 use onrush_cli::units::{Time, within};
@@ -61,8 +61,9 @@ fn signed(text: &str, key: &[u8], rights: Rights, expires_s: u64) -> anyhow::Res
     if url.query_pairs().any(|(name, _)| name == "signature") {
         bail!("{text:?} is signed already");
     }
-    // All that a film has by HLS and DASH is under its own right.
+    // All that a film has by HLS and DASH is under its own right, and so are its streams.
     let path = hls::parse(&path).map_or(&*path, |(film, _)| film);
+    let path = path.strip_suffix(ELEMENTARY).unwrap_or(path);
     let grant = Grant::sign(key, path, rights, expires_s);
     // As it was written: only the query grows.
     let plain = text.split('#').next().unwrap_or_default();
@@ -103,6 +104,8 @@ mod tests {
             ("http://h/a b/é.ts", "a b/é.ts", "?"),
             ("http://h/a.ts?x=y#z", "a.ts", "&"),
             ("rtsp://h/films/", "films", "?"),
+            ("rtsp://h/a.ts?tracks=elementary", "a.ts", "&"),
+            ("rtsp://h/a.ts/tracks=elementary", "a.ts", "?"),
             ("http://h/in/a.mp4/hls/index.html", "in/a.mp4", "?"),
             ("http://h/a.mp4/dash/manifest.mpd", "a.mp4", "?"),
             ("ftp://h/in/a.ts", "in/a.ts", "%3F"),

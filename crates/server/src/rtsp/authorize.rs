@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use onrush_wire::auth::Action;
-use onrush_wire::rtsp::{Intent, Method, Reply, Request, StatusCode, headers, track_behind_query};
+use onrush_wire::rtsp::{
+    ELEMENTARY, Intent, Method, Reply, Request, StatusCode, headers, track_behind_query,
+};
 
 use super::Control;
 use super::session::Session;
@@ -30,20 +32,25 @@ pub(super) async fn authorize(
     granted: &mut GrantedPath,
     (request, intent): (&Request, &Intent<Rc<Session>>),
 ) -> Result<(), Reply> {
-    let path = match intent {
-        Intent::Describe { path, .. } => path,
+    let film = match intent {
+        Intent::Describe { path, .. } => film_of(path),
         Intent::Setup {
             path,
             session: None,
             ..
-        } if granted.as_ref().is_none_or(|granted| **granted != *path) => path,
+        } if granted.as_ref().is_none_or(|it| **it != film_of(path)) => film_of(path),
         _ => return Ok(()),
     };
-    may(control, (peer, is_encrypted), Action::Play, (request, path)).await?;
+    may(control, (peer, is_encrypted), Action::Play, (request, film)).await?;
     if request.uri.contains('?') && !control.content.authorizer.is_open() {
-        *granted = Some(Box::new(path.clone()));
+        *granted = Some(Box::new(film.to_owned()));
     }
     Ok(())
+}
+
+/// What rights are about: a film, in whichever way it is played.
+fn film_of(path: &str) -> &str {
+    path.strip_suffix(ELEMENTARY).unwrap_or(path)
 }
 
 /// Says whether `peer`, who asks over TLS or not, may do that with a path, by what `request` says.
