@@ -2,6 +2,8 @@
 
 use std::os::unix::net::UnixListener;
 
+use onrush_wire::media::ts::synth::constant_rate;
+
 use super::*;
 
 /// Each of these, passed on by a proxy that reads it otherwise, would smuggle the second request
@@ -190,6 +192,33 @@ fn descriptors_are_shared_out_among_all_who_come() {
     assert!(other.receive() > 0 && other.received.starts_with(b"RTSP/1.0 503 "));
     // Those who are there are served on.
     assert_eq!(served[0].request("HEAD", "/film.ts", "").status, 200);
+}
+
+/// They stay open, and are no clients' either: two that take one each leave room for two HTTP
+/// connections where there was room for three.
+#[test]
+fn films_that_are_known_take_descriptors() {
+    require_programs!("prlimit");
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=885:885", ONRUSH]);
+    let films = ["one.ts", "two.ts"];
+    let site = Site::by(command, &[], |root| {
+        for name in films {
+            fs::write(root.join(name), constant_rate(700, 0, 10_152)).unwrap();
+            set_modified(&root.join(name), FILM_MODIFIED_S);
+        }
+    });
+    for name in films {
+        let mut rtsp = Raw::connect(site.rtsp);
+        let url = site.rtsp_url(name);
+        rtsp.send(format!("DESCRIBE {url} RTSP/1.0\r\nCSeq: 1\r\n\r\n"));
+        assert!(rtsp.receive() > 0 && rtsp.received.starts_with(b"RTSP/1.0 200 "));
+    }
+    let mut served: Vec<Raw> = (0..2).map(|_| site.connect()).collect();
+    for raw in &mut served {
+        assert_eq!(raw.request("HEAD", "/one.ts", "").status, 200);
+    }
+    assert_eq!(site.connect().response(false).status, 503);
 }
 
 // SPECIFICATION.md: 40

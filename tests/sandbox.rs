@@ -189,3 +189,24 @@ fn files_elsewhere_need_a_successor() {
     );
     kill_process(successor, Signal::INT).unwrap();
 }
+
+/// A folder that takes the media folder's place lies beneath no rule that the server has.
+#[test]
+fn a_media_folder_in_its_place_needs_a_successor() {
+    let folder = tempfile::tempdir().unwrap();
+    let films = folder.path().join("films");
+    fs::create_dir(&films).unwrap();
+    fs::copy(DEMO, films.join("demo.ts")).unwrap();
+    let mut command = Command::new(ONRUSH);
+    command.arg("serve").arg(&films).current_dir(folder.path());
+    command.args(["--sandbox=require", "--state=off", "--rtsp=127.0.0.1:0"]);
+    command.args(["--http=off", "--metrics=off", "--cache=8MiB"]);
+    let server = Process::start(&mut command).unwrap();
+    let ready = server.wait_for_line("stopping", LONG);
+    assert!(ready.is_some(), "{}", server.log_tail());
+    fs::rename(&films, folder.path().join("before")).unwrap();
+    fs::create_dir(&films).unwrap();
+    let line = server.wait_for_line("another is there by now", LONG);
+    let line = line.unwrap_or_else(|| panic!("{}", server.log_tail()));
+    assert!(line.contains("SIGUSR2"), "{line}");
+}

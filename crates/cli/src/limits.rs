@@ -14,7 +14,7 @@ use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
     admin::{self, cache, hour, log_tail},
-    channel_api,
+    channel_api, devices,
     downloads::ftp as session,
     engine, library, refusals, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
@@ -380,7 +380,9 @@ fn to_the_wire() -> Vec<Limit> {
         library::NAME_BYTES_MAX as bytes, "a file's name";
         library::DEPTH_MAX as count, "folders in folders listed";
         library::ENTRIES_MAX as count, "files of a library looked at for a list";
-        library::INDEXING_MAX as count, "files indexed at once";
+        library::LOOKUPS_MAX as count, "names looked up on a library's disk";
+        library::INDEXING_MAX as count, "files of a disk indexed at once";
+        devices::DEVICES_MAX as count, "disks with such bounds of their own";
         library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
         library::SAVED_INDEX_BYTES_MAX as bytes, "a saved index";
         library::SAVING_MAX as count, "indexes waiting to be saved";
@@ -410,7 +412,8 @@ fn to_the_wire() -> Vec<Limit> {
         group::LANES_MAX as count, "devices times source addresses of a group";
         receive::BATCH_MAX as count, "messages taken in one crossing";
         store::CHUNKS_MAX as count, "chunks of a file";
-        store::REQUESTS_MAX as count, "chunks waiting to be built";
+        store::DEVICE_BUILDERS_MAX as count, "chunks of a disk built at once";
+        store::REQUESTS_MAX as count, "chunks waiting to be built, of a disk too";
         store::PARTS_MAX as count, "parts of an object that a chunk is made of";
         pool::PINS_MAX as count, "readers of a chunk";
         pool::SLOTS_MAX as count, "trains with own headers in the kernel";
@@ -499,7 +502,7 @@ fn beside() -> Vec<Limit> {
         records::FRAGMENT_BYTES_MAX as bytes, "of it data";
         records::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
         tls::TLS_LOG_LINES_MAX as count, "lines a minute of handshakes that failed";
-        transfer::READS_MAX as count, "reads of disks at once";
+        transfer::READS_MAX as count, "reads of a disk at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
         http::HEAD_BYTES_MAX as bytes, "an HTTP request's head";

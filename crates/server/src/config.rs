@@ -170,8 +170,9 @@ pub struct Limits {
     /// default. Shorter frees sooner what clients leave behind that go without a word, and ends the
     /// sessions of those that keep theirs alive too seldom.
     pub session_timeout: Duration,
-    /// Files that are open (indexed) at once, 4096 by default; while all are in use one more is
-    /// refused. Each takes a descriptor and the memory of its index.
+    /// Files that are open (indexed) at once, 4096 by default, and an eighth of the descriptors that
+    /// the process may have at the most; while all are in use one more is refused. Each takes a
+    /// descriptor, another one while it is read, and the memory of its index.
     pub files_max: usize,
     /// How long a file that does not grow still counts as being written, 10 s by default: its
     /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions
@@ -194,8 +195,8 @@ pub struct Limits {
 const FILES_APART: u64 = 768;
 
 /// Whether a process that may open so many files can keep so many connections, and whatever else
-/// has a descriptor (RTP sockets, files and connections of downloads): to be refused in words is
-/// better than to find none half way.
+/// has a descriptor (RTP sockets, films, files and connections of downloads): to be refused in
+/// words is better than to find none half way.
 pub(crate) const fn files_suffice(files: u64, connections: usize, others: usize) -> bool {
     let clients = (others as u64).saturating_add(connections as u64);
     clients.saturating_add(FILES_APART) <= files

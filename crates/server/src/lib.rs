@@ -14,6 +14,7 @@ pub mod channels;
 pub mod cluster;
 pub mod config;
 pub mod data;
+pub mod devices;
 pub mod downloads;
 mod drain;
 pub mod engine;

@@ -4,7 +4,7 @@ pub(crate) mod seeds_tests;
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use onrush_lock::memory::Area;
 use onrush_sys::pool::Pool;
@@ -12,7 +12,7 @@ use onrush_wire::media::ts::synth::{MapEntry, Packet, Writer, constant_rate, pes
 use onrush_wire::media::{FilePiece, Plan, RtpOrigin, ScanOptions, Scanner, TS_PACKET_BYTES};
 
 use crate::experiments::Faults;
-use crate::store::{Backing, Source, Store};
+use crate::store::{Backing, Source, Store, open_direct};
 
 /// 27 MHz ticks of a packet at 4 Mbit/s.
 const TICKS_4_MBIT: u64 = 10_152;
@@ -26,12 +26,18 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct TestFile {
     file: File,
+    direct: OnceLock<Option<Arc<File>>>,
     pub(crate) trouble: Mutex<Option<String>>,
 }
 
 impl Backing for TestFile {
     fn file(&self) -> &File {
         &self.file
+    }
+
+    fn direct(&self) -> Option<Arc<File>> {
+        let open = || open_direct(&self.file).map(Arc::new);
+        self.direct.get_or_init(open).clone()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -175,6 +181,7 @@ impl TestSource {
         };
         let backing = Arc::new(TestFile {
             file,
+            direct: OnceLock::new(),
             trouble: Mutex::new(None),
         });
         let source = Source::new(

@@ -8,13 +8,16 @@ mod folder;
 
 pub use folder::{Folder, free_bytes, lock, set_apart};
 
-use std::ffi::CString;
+use std::ffi::{CString, c_long};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, makedev, statx};
 
 // Never the controlling terminal; and never waiting for the other end of a FIFO.
 const OPEN_FLAGS: i32 = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
@@ -22,8 +25,16 @@ const OPEN_FLAGS: i32 = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc
 /// A directory that names are looked up in.
 #[derive(Debug)]
 pub struct Root {
-    directory: File,
+    /// Another one once [`Self::renew`] has found it.
+    directory: RwLock<Arc<Directory>>,
     path: PathBuf,
+}
+
+#[derive(Debug)]
+struct Directory {
+    file: File,
+    /// Files are opened by asking a server, or another process.
+    asks_others: bool,
 }
 
 impl Root {
@@ -34,11 +45,34 @@ impl Root {
     /// What the system says; `ENOTDIR` if it is none.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(path)?;
-        let directory = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(OPEN_FLAGS | libc::O_DIRECTORY)
-            .open(&path)?;
+        let directory = RwLock::new(Arc::new(Directory::open(&path)?));
         Ok(Self { directory, path })
+    }
+
+    /// Looks whether another directory is at its path by now, because one was mounted or moved
+    /// there, and if so looks names up in that one from now on. Whether it is so. What was opened
+    /// before stays open. Where nothing is at the path any more, the directory stays. May wait for
+    /// a disk.
+    ///
+    /// # Errors
+    ///
+    /// Why the other one cannot be opened: the directory stays, too.
+    pub fn renew(&self) -> io::Result<bool> {
+        let Ok(there) = fs::metadata(&self.path) else {
+            return Ok(false);
+        };
+        let opened = self.directory().file.metadata()?;
+        // The number of a directory that is open is given to no other.
+        if (there.dev(), there.ino()) == (opened.dev(), opened.ino()) {
+            return Ok(false);
+        }
+        let directory = Arc::new(Directory::open(&self.path)?);
+        let mut own = self
+            .directory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *own = directory;
+        Ok(true)
     }
 
     /// The directory's path, without symbolic links.
@@ -51,7 +85,8 @@ impl Root {
     /// system does not tell.
     #[must_use]
     pub fn modified_s(&self) -> i64 {
-        self.directory.metadata().map_or(0, |it| it.mtime())
+        let metadata = self.directory().file.metadata();
+        metadata.map_or(0, |it| it.mtime())
     }
 
     /// Opens `relative` for reading. Symbolic links are followed as long as they stay under the
@@ -92,11 +127,18 @@ impl Root {
     }
 
     /// Opens `relative` as [`Self::open_beneath`] does, if that takes no disk: all of the name must
-    /// be in the kernel's cache. `None` if it is not, or if only `open_beneath` can tell.
+    /// be in the kernel's cache, and on the root's own file system. `None` if it is not, or if only
+    /// `open_beneath` can tell.
     #[must_use]
     pub fn open_cached(&self, relative: &Path) -> Option<File> {
+        // The name may be in the cache, but NFS, FUSE and their like ask all the same to open the
+        // file (`nfs4_file_open`), for ever if nobody answers.
+        if self.directory().asks_others {
+            return None;
+        }
         // Linux 5.12; before that EINVAL, and `open_beneath` does it all.
-        self.openat2(relative, libc::RESOLVE_CACHED).ok()
+        let resolve = libc::RESOLVE_CACHED | libc::RESOLVE_NO_XDEV;
+        self.openat2(relative, resolve).ok()
     }
 
     /// Whether `relative` is neither a file nor a directory, as far as can be told.
@@ -132,19 +174,25 @@ impl Root {
         }
     }
 
+    fn directory(&self) -> Arc<Directory> {
+        let directory = self.directory.read();
+        Arc::clone(&directory.unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn openat2(&self, relative: &Path, resolve: u64) -> io::Result<File> {
+        let directory = self.directory();
         let name = CString::new(relative.as_os_str().as_bytes())?;
         // SAFETY: `open_how` is integers only, for which all-zero is a value, and it is how the
         // kernel wants fields of later versions.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = u64::from(OPEN_FLAGS.cast_unsigned());
         how.resolve = resolve | libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
-        // SAFETY: the descriptor is open as long as `self` lives; `name` ends in NUL and `how` is
-        // an initialised `open_how` of the size given; both outlive the call, which keeps neither.
+        // SAFETY: the descriptor is open as long as `directory` lives; `name` ends in NUL and `how`
+        // is an initialised `open_how` of the size given; all outlive the call, which keeps none.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_openat2,
-                self.directory.as_raw_fd(),
+                directory.file.as_raw_fd(),
                 name.as_ptr(),
                 &raw const how,
                 size_of::<libc::open_how>(),
@@ -158,6 +206,40 @@ impl Root {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(File::from(fd))
     }
+}
+
+impl Directory {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(OPEN_FLAGS | libc::O_DIRECTORY)
+            .open(path)?;
+        let kind = fstatfs(&file).map_or(0, |it| it.f_type);
+        let asks_others = ASKING_OTHERS.contains(&kind);
+        Ok(Self { file, asks_others })
+    }
+}
+
+/// File systems that ask others to open a file: NFS, SMB (three numbers), Ceph, AFS, 9P and FUSE
+/// (include/uapi/linux/magic.h).
+const ASKING_OTHERS: [c_long; 8] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x00c3_6400,
+    0x6b41_4653,
+    0x0102_1997,
+    0x6573_5546,
+];
+
+/// The number of the device that `file` lies on, as `stat` has it; 0 if the system does not tell.
+/// Waits neither for a disk nor for the server of a network file system.
+#[must_use]
+pub fn device(file: &File) -> u64 {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let told = statx(file, "", flags, StatxFlags::empty());
+    told.map_or(0, |it| makedev(it.stx_dev_major, it.stx_dev_minor))
 }
 
 /// Tells the kernel that `file` will be read once, from front to back.
@@ -251,6 +333,37 @@ mod tests {
             drop(root.open_beneath(Path::new(out)));
             assert!(root.open_cached(Path::new(out)).is_none(), "{out}");
         }
+    }
+
+    #[test]
+    fn a_directory_in_its_place_takes_its_place() {
+        let (directory, root) = tree();
+        assert!(!root.renew().unwrap(), "it is still there");
+        fs::rename(root.path(), directory.path().join("before")).unwrap();
+        assert!(!root.renew().unwrap(), "nothing is there");
+        assert_eq!(
+            read(root.open_beneath(Path::new("relative"))).unwrap(),
+            "inside"
+        );
+        fs::write(root.path(), "").unwrap();
+        let error = root.renew().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
+        fs::remove_file(root.path()).unwrap();
+        fs::create_dir(root.path()).unwrap();
+        fs::write(root.path().join("new"), "new").unwrap();
+        let new = Path::new("new");
+        assert_eq!(read(root.open_beneath(new)), Err(Some(libc::ENOENT)));
+        assert!(root.renew().unwrap());
+        assert_eq!(read(root.open_beneath(new)).unwrap(), "new");
+        let before = root.open_beneath(Path::new("relative"));
+        assert_eq!(read(before), Err(Some(libc::ENOENT)));
+        assert!(!root.renew().unwrap(), "it is known");
+    }
+
+    #[test]
+    fn a_file_has_its_folders_device() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(device(&file), file.metadata().unwrap().dev());
     }
 
     #[test]

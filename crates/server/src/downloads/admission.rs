@@ -207,7 +207,8 @@ impl Site {
             download_files,
             ..
         } = &*self.statistics;
-        let others = of(rtp_files) + of(download_files) + files;
+        let of_films = self.library.descriptors();
+        let others = of(rtp_files) + of(download_files) + of_films + files;
         files_suffice(self.files_max, of(connections), others)
     }
 }

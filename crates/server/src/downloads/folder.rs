@@ -6,13 +6,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use onrush_sys::fs::Root;
 use onrush_wire::http::Entry;
 use onrush_wire::name::from_bytes;
 
-use crate::library::{Named, Place, Places, blocking, is_hidden};
+use crate::library::{Named, Place, Places, is_hidden};
 use crate::remote::{RemoteEntry, asked};
 
 /// Entries of a folder that are looked at for a listing.
@@ -34,9 +33,9 @@ pub(crate) async fn list(places: &Places, name: &str) -> io::Result<(Vec<Entry>,
             Entry::sort(&mut entries);
             Ok((entries, false))
         }
-        Named::Path(root, relative) => {
-            let root = Arc::clone(root);
-            blocking(move || read(&root, &relative, FOLDER_ENTRIES_MAX)).await
+        Named::Path(folder, relative) => {
+            let list = move |root: &Root| read(root, &relative, FOLDER_ENTRIES_MAX);
+            folder.look_up(list).await
         }
         Named::Object(remote, name) => {
             let listed = asked(|then| remote.list(name, FOLDER_ENTRIES_MAX, then)).await;

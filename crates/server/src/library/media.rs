@@ -7,13 +7,13 @@
 
 mod behind;
 mod encrypted;
+mod opened;
 pub(crate) mod segments;
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ use super::identity::{Identity, differing};
 use super::scan::{Read, Scanned, read};
 use super::settings::Settings;
 use super::tricks::Tricks;
-use crate::remote::{FilmFile, RemoteBytes};
 use crate::store::{Backing, Source};
+pub(super) use opened::Opened;
 
 /// How often a file that grows is read on at the most.
 pub const REFRESH_EVERY: Duration = Duration::from_millis(500);
@@ -60,6 +60,8 @@ pub struct Media {
     cutting: Mutex<()>,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
+    /// Held by who waits for that: the next one waits for it without a thread.
+    pub(super) refreshing: tokio::sync::Mutex<()>,
     /// New clients get another media of it.
     outdated: AtomicBool,
     /// Told whenever more is known of a file that is read behind those who play it.
@@ -68,13 +70,6 @@ pub struct Media {
 
 /// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
 type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
-
-/// The open file behind a media, for those who read it.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) path: PathBuf,
-    pub(super) file: FilmFile,
-}
 
 /// What is known of the file by now.
 #[derive(Debug)]
@@ -150,6 +145,7 @@ impl Media {
                 bytes_left: u64::MAX,
                 published: now,
             }),
+            refreshing: tokio::sync::Mutex::default(),
             outdated: AtomicBool::new(false),
             read: Notify::new(),
         })
@@ -385,8 +381,9 @@ impl Media {
 
     /// Whether it is of no more use to anybody: its name has gone, or is another file's, or it has
     /// grown unseen for so long that it is as well read anew. For files that nobody plays; lets go
-    /// of what only helps to follow growth.
+    /// of what only helps to follow growth, and to read.
     pub(super) fn is_gone(&self) -> bool {
+        self.opened.close_direct();
         let known = self.identity();
         let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         if self.grows() {
@@ -561,16 +558,6 @@ impl State {
 
 fn no_plans(tracks: usize) -> Box<[[Option<Arc<Plan>>; CUTS_MAX]]> {
     (0..tracks).map(|_| Default::default()).collect()
-}
-
-impl Backing for Opened {
-    fn file(&self) -> &File {
-        &self.file.file
-    }
-
-    fn remote(&self) -> Option<&Arc<dyn RemoteBytes>> {
-        self.file.remote.as_ref()
-    }
 }
 
 fn has_failed(sources: &[Arc<Source>]) -> bool {

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use onrush_sys::fs::Root;
+use onrush_sys::thread::raise_open_files_limit;
 use onrush_wire::media::ScanOptions;
 use onrush_wire::name::shown;
 #[cfg(doc)]
@@ -22,6 +24,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tracing::{error, warn};
 
 use crate::config::Config;
+use crate::devices::DevicePermits;
 use crate::remote::{FilmFile, asked};
 
 mod film_keys;
@@ -34,6 +37,7 @@ mod saved;
 mod scan;
 mod settings;
 mod tricks;
+mod upkeep;
 mod walk;
 
 pub use film_keys::FilmKeys;
@@ -46,8 +50,8 @@ pub(crate) use media::segments::of_identity as version_of;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 pub use names::NAME_BYTES_MAX;
 pub(crate) use names::{is_hidden, safe};
-pub use places::{LIBRARIES_MAX, check_library_name, check_library_names};
-pub(crate) use places::{Named, Place, Places};
+pub(crate) use places::{Folder, Named, Place, Places};
+pub use places::{LIBRARIES_MAX, LOOKUPS_MAX, check_library_name, check_library_names};
 use saved::SavedIndexes;
 pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
 pub use scan::read_whole;
@@ -58,10 +62,10 @@ pub use tricks::TRICKS_MAX;
 use walk::walk;
 pub use walk::{DEPTH_MAX, ENTRIES_MAX};
 
-/// Files that are being indexed at once; others wait. More would only make the disk seek.
+/// Files of a disk that are being indexed at once; others wait. More would only make it seek.
 pub const INDEXING_MAX: usize = 2;
 
-/// Files that are read behind those who play them at once; they take turns.
+/// Files of a disk that are read behind those who play them at once; they take turns.
 const READING_BEHIND_MAX: usize = 1;
 
 /// What is read of such a file in one turn.
@@ -73,9 +77,9 @@ pub struct Library {
     places: Arc<Places>,
     files_max: usize,
     settings: Settings,
-    indexing: Semaphore,
+    indexing: DevicePermits,
     /// Held for a part of a file that is read behind those who play it.
-    behind: Arc<Semaphore>,
+    behind: DevicePermits,
     entries: Mutex<Entries>,
 }
 
@@ -191,7 +195,7 @@ impl Library {
         });
         Ok(Self {
             places: Arc::new(places),
-            files_max: config.limits.files_max,
+            files_max: films_max(config.limits.files_max, raise_open_files_limit()),
             settings: Settings {
                 options: ScanOptions {
                     fallback_bitrate: config.fallback_bitrate,
@@ -204,8 +208,8 @@ impl Library {
                 reading: Arc::new(reading),
                 saved: saved.transpose()?.map(Arc::new),
             },
-            indexing: Semaphore::new(INDEXING_MAX),
-            behind: Arc::new(Semaphore::new(READING_BEHIND_MAX)),
+            indexing: DevicePermits::new(INDEXING_MAX),
+            behind: DevicePermits::new(READING_BEHIND_MAX),
             entries: Mutex::default(),
         })
     }
@@ -250,27 +254,11 @@ impl Library {
         let not_found = || OpenError::NotFound {
             name: shown(name).into_owned(),
         };
-        let (_, file_name) = self.settings.of(name);
-        let named = self.places.named(file_name).ok_or_else(not_found)?;
-        let (path, opened) = match named {
-            Named::Libraries(_) => (PathBuf::new(), Err(io::ErrorKind::IsADirectory.into())),
-            Named::Object(remote, name) => {
-                let asked = asked(|then| remote.open(name, then));
-                // Apart, so that whoever asks for a file keeps no room for it.
-                (name.into(), Box::pin(asked).await.map(identified))
-            }
-            Named::Path(root, relative) => {
-                let path = root.path().join(&relative);
-                let opened = match root.open_cached(&relative) {
-                    Some(file) => identify(file),
-                    None => {
-                        let root = Arc::clone(root);
-                        blocking(move || root.open_beneath(&relative).and_then(identify)).await
-                    }
-                };
-                (path, opened)
-            }
-        };
+        // Apart, so that whoever asks for a file keeps no room for it.
+        let (mut path, mut opened) = Box::pin(self.look_up(name)).await.ok_or_else(not_found)?;
+        if opened.as_ref().is_err_and(lacks_descriptors) && self.let_go_of_unused() {
+            (path, opened) = Box::pin(self.look_up(name)).await.ok_or_else(not_found)?;
+        }
         let (file, identity) = opened.map_err(|source| open_error(name, source))?;
         let slot = self.slot(name, identity)?;
         if slot.get().is_none() {
@@ -300,30 +288,28 @@ impl Library {
         }
     }
 
-    /// Lets go of files that nobody plays and that nobody will ask for any more, so that a removed
-    /// file's space is freed. Cheap enough for every few seconds; asks the file system, so it may
-    /// block.
-    pub fn sweep(&self) {
-        let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle: Vec<_> = lock()
-            .by_name
-            .iter()
-            .filter(|(_, entry)| entry.is_unused())
-            .filter_map(|(name, entry)| Some((name.clone(), entry.slot.get()?.clone().ok()?)))
-            .collect();
-        for (name, media) in idle {
-            let is_stale = media.is_gone();
-            let looked_at = Arc::downgrade(&media);
-            drop(media);
-            let mut entries = lock();
-            let same = |entry: &Entry| {
-                let is_it = |own: &Arc<Media>| std::ptr::eq(Arc::as_ptr(own), looked_at.as_ptr());
-                matches!(entry.slot.get(), Some(Ok(own)) if is_it(own)) && entry.is_unused()
-            };
-            if is_stale && entries.by_name.get(&name).is_some_and(same) {
-                entries.by_name.remove(&name);
+    /// What is opened by this name, and where it lies; `None` if that can be nothing.
+    async fn look_up(&self, name: &str) -> Option<(PathBuf, io::Result<(FilmFile, Identity)>)> {
+        let (_, file_name) = self.settings.of(name);
+        Some(match self.places.named(file_name)? {
+            Named::Libraries(_) => (PathBuf::new(), Err(io::ErrorKind::IsADirectory.into())),
+            Named::Object(remote, name) => {
+                let opened = asked(|then| remote.open(name, then)).await;
+                (name.into(), opened.map(identified))
             }
-        }
+            Named::Path(folder, relative) => {
+                let path = folder.path().join(&relative);
+                let opened = match folder.open_cached(&relative) {
+                    Some(file) => identify(file),
+                    None => {
+                        let open =
+                            move |root: &Root| root.open_beneath(&relative).and_then(identify);
+                        folder.look_up(open).await
+                    }
+                };
+                (path, opened)
+            }
+        })
     }
 
     /// Ends indexings that are under way; they fail. For a clean stop.
@@ -396,7 +382,8 @@ impl Library {
         file: FilmFile,
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
-        let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
+        let permits = self.indexing.of(identity.device);
+        let _permit = permits.acquire_owned().await.map_err(io::Error::other)?;
         let (mut settings, _) = self.settings.of(&name);
         if file.remote.is_some() {
             settings = settings.of_remote();
@@ -418,14 +405,14 @@ impl Library {
             let name = shown(&name);
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
-        let opened = Opened { path, file };
+        let opened = Opened::new(path, file, &settings.reading.counters);
         let media = Media::new(name, opened, scanned, settings)?;
         let media = Arc::new(media);
         if !is_restored && !media.goes_on() {
             media.keep(&media.index());
         }
         if media.is_partial() {
-            let behind = Arc::clone(&self.behind);
+            let behind = self.behind.of(identity.device);
             tokio::spawn(read_behind(behind, Arc::downgrade(&media)));
         }
         Ok(Ok(media))
@@ -495,12 +482,30 @@ async fn read_behind(turns: Arc<Semaphore>, media: Weak<Media>) {
 
 /// The media, after a look at what has become of its file, as [`Media::refresh`] says.
 pub(crate) async fn refreshed(media: Arc<Media>, bytes_max: Option<u64>) -> Arc<Media> {
-    let looked = Arc::clone(&media);
-    let look = tokio::task::spawn_blocking(move || looked.refresh(bytes_max));
-    if let Err(failure) = look.await {
-        error!("looking at {:?}: {failure}", media.name());
+    {
+        let _turn = match bytes_max {
+            None => Some(media.refreshing.lock().await),
+            Some(_) => None,
+        };
+        let looked = Arc::clone(&media);
+        let look = tokio::task::spawn_blocking(move || looked.refresh(bytes_max));
+        if let Err(failure) = look.await {
+            error!("looking at {:?}: {failure}", media.name());
+        }
     }
     media
+}
+
+/// Films that may be known where this process may have so many files open: an eighth of these at
+/// the most, as downloads keep.
+fn films_max(files_max: usize, open_files: u64) -> usize {
+    let most = usize::try_from(open_files / 8).unwrap_or(usize::MAX);
+    files_max.min(most.max(1))
+}
+
+/// Whether a file could not be opened because too many are.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// What a client is told when a file cannot be opened. Not more than that it is not there, where

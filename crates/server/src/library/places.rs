@@ -7,19 +7,28 @@
 //! nor a link leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onrush_sys::fs::Root;
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
 
-use super::LibraryError;
 use super::names::safe;
+use super::{LibraryError, blocking};
 use crate::channels::config::is_source_name;
 use crate::config::{Config, LibraryPlace};
 use crate::remote::RemoteFiles;
 
 /// Libraries of a server at the most. Each has a descriptor, and a store has a thread.
 pub const LIBRARIES_MAX: usize = 32;
+
+/// Names that are looked up on the disk of a folder at once; others wait, without a thread. A part
+/// of the threads that may wait (tokio: 512), so that a disk that does not answer leaves some.
+pub const LOOKUPS_MAX: usize = 128;
 
 /// Where channels are in the names that RTSP and HTTP have.
 const OF_CHANNELS: &str = "live";
@@ -77,11 +86,20 @@ pub(crate) enum Places {
     Several(BTreeMap<String, Place>),
 }
 
+/// A folder of this machine, in which names are looked up.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    root: Arc<Root>,
+    lookups: Arc<Semaphore>,
+    /// It was told that another in its place cannot be opened.
+    is_told: AtomicBool,
+}
+
 /// Where the files of one library lie.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// In a folder of this machine.
-    Folder(Arc<Root>),
+    Folder(Arc<Folder>),
     /// Elsewhere.
     Store(Arc<dyn RemoteFiles>),
 }
@@ -92,7 +110,7 @@ pub(crate) enum Named<'a> {
     /// The libraries themselves.
     Libraries(&'a BTreeMap<String, Place>),
     /// This in a folder of this machine.
-    Path(&'a Arc<Root>, PathBuf),
+    Path(&'a Arc<Folder>, PathBuf),
     /// That name in a store, without a `/` at its ends.
     Object(&'a Arc<dyn RemoteFiles>, &'a str),
 }
@@ -145,7 +163,7 @@ impl Places {
     /// The folder that is all there is, if it is.
     pub(crate) fn only_folder(&self) -> Option<&Arc<Root>> {
         match self {
-            Self::One(Place::Folder(root)) => Some(root),
+            Self::One(Place::Folder(folder)) => Some(&folder.root),
             _ => None,
         }
     }
@@ -162,19 +180,73 @@ impl Places {
     }
 }
 
+impl Folder {
+    /// Does `work` in it, on a thread that may wait for a disk: no more at once than
+    /// [`LOOKUPS_MAX`].
+    ///
+    /// # Errors
+    ///
+    /// What `work` says.
+    pub(crate) async fn look_up<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Root) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let permit = Arc::clone(&self.lookups).acquire_owned().await;
+        let permit = permit.map_err(io::Error::other)?;
+        let root = Arc::clone(&self.root);
+        blocking(move || {
+            let _permit = permit;
+            work(&root)
+        })
+        .await
+    }
+
+    /// Looks whether another folder is in its place by now, as after a mount, and serves from that
+    /// one then. Asks the file system, so it may block.
+    pub(crate) fn renew(&self) {
+        let path = self.root.path().display();
+        match self.root.renew() {
+            Ok(is_renewed) => {
+                self.is_told.store(false, Ordering::Relaxed);
+                if is_renewed {
+                    info!("media directory {path}: another is there by now, and is served");
+                }
+            }
+            Err(_) if self.is_told.swap(true, Ordering::Relaxed) => {}
+            Err(error) => warn!(
+                "media directory {path}: another is there by now, and cannot be opened: {error}; \
+                 the one before is served on. Where this server gave up what it did not need at \
+                 its start, SIGUSR2 starts a successor that may open it"
+            ),
+        }
+    }
+}
+
+impl Deref for Folder {
+    type Target = Root;
+
+    fn deref(&self) -> &Root {
+        &self.root
+    }
+}
+
 impl Place {
     fn folder(path: &Path) -> Result<Self, LibraryError> {
         let root = Root::open(path).map_err(|source| LibraryError::Root {
             path: path.to_owned(),
             source,
         })?;
-        Ok(Self::Folder(Arc::new(root)))
+        Ok(Self::Folder(Arc::new(Folder {
+            root: Arc::new(root),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            is_told: AtomicBool::new(false),
+        })))
     }
 
     fn named<'a>(&'a self, name: &'a str) -> Option<Named<'a>> {
         let path = safe(name)?;
         Some(match self {
-            Self::Folder(root) => Named::Path(root, path),
+            Self::Folder(folder) => Named::Path(folder, path),
             Self::Store(remote) => Named::Object(remote, name.trim_matches('/')),
         })
     }
@@ -185,6 +257,11 @@ mod tests {
     use std::fs;
     use std::io::{self, Read};
     use std::os::unix::fs::symlink;
+    use std::sync::{Mutex, mpsc};
+    use std::time::Duration;
+
+    use tokio::task::{JoinSet, yield_now};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::config::LibraryConfig;
@@ -277,6 +354,32 @@ mod tests {
             let error = read(&places, out).unwrap().unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EXDEV), "{out}");
         }
+    }
+
+    /// With all of them at a disk that does not answer the next one waits, and takes no thread.
+    #[tokio::test]
+    async fn names_beyond_the_limit_wait_to_be_looked_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let Places::One(Place::Folder(folder)) = Places::of_folder(directory.path()) else {
+            panic!("a folder alone");
+        };
+        let (answer, answers) = mpsc::channel::<()>();
+        let answers = Arc::new(Mutex::new(answers));
+        let mut hanging = JoinSet::new();
+        for _ in 0..LOOKUPS_MAX {
+            let (folder, answers) = (Arc::clone(&folder), Arc::clone(&answers));
+            let work = move |_: &Root| Ok(answers.lock().unwrap().recv().ok());
+            hanging.spawn(async move { folder.look_up(work).await });
+        }
+        while folder.lookups.available_permits() > 0 {
+            yield_now().await;
+        }
+        let next = folder.look_up(|_| Ok(()));
+        let waits = timeout(Duration::from_millis(50), next).await;
+        assert!(waits.is_err(), "there is none left for it");
+        drop(answer);
+        folder.look_up(|_| Ok(())).await.unwrap();
+        while hanging.join_next().await.is_some() {}
     }
 
     #[test]

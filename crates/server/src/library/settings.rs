@@ -1,7 +1,7 @@
 //! How files are read, and what reading them has cost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use onrush_wire::media::ScanOptions;
@@ -58,6 +58,9 @@ pub(super) struct Reading {
 pub struct Counters {
     /// Bytes that were read from files to index them.
     pub bytes_read: AtomicU64,
+    /// Descriptors that films take now: those known, and those that are played on after another has
+    /// their name.
+    pub descriptors: AtomicUsize,
     /// What became of indexes that outlive the server.
     pub saved: Arc<SavedCounters>,
 }

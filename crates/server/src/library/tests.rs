@@ -6,7 +6,7 @@ use std::fs;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 
@@ -15,9 +15,10 @@ use onrush_wire::media::ts::synth::constant_rate;
 
 use super::*;
 use crate::config::Limits;
+use crate::experiments::Faults;
 use crate::store::Source;
 
-use super::scan::Scanned;
+use super::scan::{Read, Scanned, read};
 
 /// A media directory that goes with the value.
 struct Fixture {
@@ -88,6 +89,16 @@ impl Fixture {
 
     async fn open(&self, name: &str) -> Result<Arc<Media>, OpenError> {
         self.library.open(name).await
+    }
+
+    fn sweep(&self) {
+        for device in self.library.devices() {
+            self.library.sweep(device);
+        }
+    }
+
+    fn descriptors(&self) -> usize {
+        self.library.descriptors()
     }
 }
 
@@ -226,12 +237,10 @@ async fn a_client_that_hangs_up_does_not_waste_the_indexing() {
     let fixture = Fixture::new(9);
     fixture.write("a.ts", 5000);
     // Nobody can index while these are held, so the client surely leaves before the end.
-    let permits = fixture
-        .library
-        .indexing
-        .acquire_many(u32::try_from(INDEXING_MAX).unwrap())
-        .await
-        .unwrap();
+    let device = fs::metadata(fixture.path("a.ts")).unwrap().dev();
+    let permits = fixture.library.indexing.of(device);
+    let all = u32::try_from(INDEXING_MAX).unwrap();
+    let permits = permits.acquire_many_owned(all).await.unwrap();
     let left = tokio::time::timeout(Duration::from_millis(50), fixture.open("a.ts")).await;
     assert!(left.is_err());
     drop(permits);
@@ -494,11 +503,88 @@ async fn a_sweep_lets_go_of_removed_files_that_nobody_plays() {
     let _played = fixture.open("played.ts").await.unwrap();
     fs::remove_file(fixture.path("gone.ts")).unwrap();
     fs::remove_file(fixture.path("played.ts")).unwrap();
-    fixture.library.sweep();
+    fixture.sweep();
     let entries = fixture.library.entries.lock().unwrap();
     let mut names: Vec<_> = entries.by_name.keys().collect();
     names.sort();
     assert_eq!(names, ["played.ts", "there.ts"]);
+}
+
+/// As when a disk is mounted there after the start.
+#[tokio::test]
+async fn a_folder_in_its_place_is_served() {
+    let fixture = Fixture::new(9);
+    fixture.write("old.ts", 100);
+    drop(fixture.open("old.ts").await.unwrap());
+    let media_root = fixture.directory.path().join("media");
+    fs::rename(&media_root, fixture.directory.path().join("before")).unwrap();
+    fixture.write("new.ts", 200);
+    let renew = || fixture.library.folders().iter().for_each(|it| it.renew());
+    assert!(fixture.open("new.ts").await.is_err(), "nobody has looked");
+    renew();
+    assert_eq!(ts_packets(&fixture.open("new.ts").await.unwrap()), 200);
+    let error = fixture.open("old.ts").await.unwrap_err();
+    assert!(matches!(error, OpenError::NotFound { .. }), "{error}");
+    fixture.sweep();
+    let entries = fixture.library.entries.lock().unwrap();
+    assert_eq!(entries.by_name.keys().collect::<Vec<_>>(), ["new.ts"]);
+}
+
+#[test]
+fn films_leave_descriptors_to_others() {
+    for (files_max, open_files, most) in [
+        (4096, 1 << 20, 4096),
+        (4096, 8 * 4096, 4096),
+        (4096, 8 * 4096 - 1, 4095),
+        (4096, 4000, 500),
+        (3, 4000, 3),
+        (4096, 0, 1),
+        (usize::MAX, u64::MAX, usize::MAX / 8),
+    ] {
+        assert_eq!(films_max(files_max, open_files), most);
+    }
+    for code in [libc::EMFILE, libc::ENFILE] {
+        assert!(lacks_descriptors(&io::Error::from_raw_os_error(code)));
+    }
+    assert!(!lacks_descriptors(&io::ErrorKind::NotFound.into()));
+}
+
+/// A film takes one, and another while it is read past the page cache, whatever is read of it.
+#[tokio::test]
+async fn descriptors_of_films_are_counted_and_let_go() {
+    let fixture = Fixture::new(9);
+    for name in ["played.ts", "idle.ts"] {
+        fixture.write(name, 5000);
+    }
+    let played = fixture.open("played.ts").await.unwrap();
+    let idle = fixture.open("idle.ts").await.unwrap();
+    assert_eq!(fixture.descriptors(), 2);
+    let store = crate::testing::store_of(64 << 10, 8, Faults::default());
+    let shared = store.shared();
+    for media in [&played, &idle] {
+        // Two ways to cut it.
+        for payload_bytes_max in [7 * 188, 188] {
+            let source = media.source(0, payload_bytes_max, 64 << 10).unwrap();
+            let pin = shared.fetch(source, 0, Duration::from_secs(60)).await;
+            shared.pool().unpin(pin.expect("built"));
+        }
+    }
+    // Not every file system can.
+    let directly = match shared.counters().bytes_read_direct.load(Ordering::Relaxed) {
+        0 => 0,
+        _ => 1,
+    };
+    assert_eq!(fixture.descriptors(), 2 + 2 * directly);
+    drop(idle);
+    fixture.sweep();
+    assert_eq!(fixture.descriptors(), 2 + directly);
+    assert!(fixture.library.let_go_of_unused());
+    // Who has built a chunk of it may be just about to let go of it, too.
+    crate::testing::wait_until("one is left", || fixture.descriptors() == 1 + directly);
+    assert!(!fixture.library.let_go_of_unused(), "it is played");
+    drop((played, store));
+    assert!(fixture.library.let_go_of_unused());
+    assert_eq!(fixture.descriptors(), 0);
 }
 
 #[tokio::test]
@@ -514,7 +600,7 @@ async fn a_sweep_drops_what_seemed_to_grow_and_was_not_looked_at() {
     assert!(opened.grows() && ts_packets(&opened) < 100);
     drop(opened);
     tokio::time::sleep(growth_time_max).await;
-    fixture.library.sweep();
+    fixture.sweep();
     assert_eq!(fixture.library.entries.lock().unwrap().by_name.len(), 1);
     // Read anew, it has all that was held back, and so has what is played.
     let again = fixture.open("rested.ts").await.unwrap();
@@ -605,7 +691,7 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     let settings = fixture.library.settings.clone();
     let scanned = scan(&file, identity, &settings).unwrap().unwrap();
     let path = fixture.path("long.ts");
-    let opened = Opened { path, file };
+    let opened = Opened::new(path, file, &settings.reading.counters);
     let media = Media::new("long.ts".to_owned(), opened, scanned, settings).unwrap();
     let whole_ns = 200_000 * 4061 * 1000 / 27;
     assert!(media.is_partial() && media.goes_on() && !media.grows());
@@ -631,6 +717,30 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     assert_eq!(packets, (200_000_u64.div_ceil(7), false, false));
 }
 
+/// Else a film whose samples lie over each other, of which little is read, would keep its turn.
+#[test]
+fn what_is_looked_at_in_memory_counts_too() {
+    onrush_testkit::require_programs!("ffmpeg");
+    let fixture = Fixture::new(9);
+    let path = fixture.path("short.mp4");
+    let encode = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p -movflags faststart";
+    let mut ffmpeg = std::process::Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error", "-f", "lavfi", "-i"]);
+    ffmpeg.arg("testsrc2=size=160x90:rate=25:duration=4");
+    let made = ffmpeg.args(encode.split_whitespace()).arg(&path).status();
+    assert!(made.unwrap().success());
+    let (file, identity) = identify(File::open(&path).unwrap()).unwrap();
+    let end = identity.file_bytes;
+    assert!(end < 1 << 20, "{end} bytes are more than are read at once");
+    let mut scanner = onrush_wire::media::Scanner::default();
+    let reading = &fixture.library.settings.reading;
+    // All of its bytes, and a look or two at what is in them.
+    let mut turn = || read(&file, &mut scanner, end + 64, end, reading);
+    assert_eq!(turn().unwrap().unwrap(), Read::Enough);
+    while turn().unwrap().unwrap() == Read::Enough {}
+    assert_eq!(scanner.finish().unwrap().known_ns(), 4_000_000_000);
+}
+
 /// As it is told to whoever asks before the rest is read, and stays then.
 #[test]
 fn how_long_fragments_last_is_told_at_once() {
@@ -648,7 +758,7 @@ fn how_long_fragments_last_is_told_at_once() {
     let (file, identity) = identify(File::open(&path).unwrap()).unwrap();
     let settings = fixture.library.settings.clone();
     let scanned = scan(&file, identity, &settings).unwrap().unwrap();
-    let opened = Opened { path, file };
+    let opened = Opened::new(path, file, &settings.reading.counters);
     let media = Media::new("long.mp4".to_owned(), opened, scanned, settings).unwrap();
     let minute_ns = 60_000_000_000;
     assert!(media.is_partial());

@@ -21,6 +21,7 @@ mod groups;
 mod interleaving;
 mod listen;
 mod live_player;
+mod looks;
 mod moment;
 mod ports;
 mod presentation;
@@ -63,6 +64,7 @@ use self::group::Group;
 use self::groups::Groups;
 pub(crate) use self::listen::accept_tunnelled;
 use self::live_player::LivePorts;
+use self::looks::Looks;
 use self::ports::{Hear, Ports};
 pub(crate) use self::presentation::Content;
 pub(crate) use self::sending::Sending;
@@ -285,17 +287,18 @@ impl Control {
     /// is played up to there.
     async fn housekeeping(self: Rc<Self>, library: Arc<Library>) {
         let mut last = Trouble::default();
+        let (folders, mut of_folders) = (library.folders(), Looks::default());
+        let mut of_films = Looks::default();
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             ticks.tick().await;
             self.descriptors(0);
-            if tick % 8 == 0 {
-                let library = Arc::clone(&library);
-                log_panic(
-                    "sweeping the library",
-                    spawn_blocking(move || library.sweep()).await,
-                );
+            if tick % 8 == 4 {
+                for (number, folder) in folders.iter().enumerate() {
+                    let folder = Arc::clone(folder);
+                    of_folders.begin(number, move || folder.renew()).await;
+                }
             }
             self.log_overload(&mut last);
             self.balance();
@@ -304,19 +307,39 @@ impl Control {
             if let Some(cluster) = self.statistics.cluster.get() {
                 cluster.let_go_if_draining();
             }
-            let files: Vec<Arc<Media>> = {
-                let sessions = self.sessions.borrow();
-                let media = sessions.values().filter_map(|session| session.media());
-                let media: HashMap<_, _> = media.map(|media| (Arc::as_ptr(media), media)).collect();
-                media.into_values().map(Arc::clone).collect()
-            };
-            let look = move || {
-                for media in files {
-                    media.refresh(Some(REFRESH_BYTES_MAX));
+            let mut films = self.films_played();
+            let sweeps = tick % 8 == 0;
+            if sweeps {
+                for device in library.devices() {
+                    films.entry(device).or_default();
                 }
-            };
-            log_panic("looking at files", spawn_blocking(look).await);
+            }
+            for (device, films) in films {
+                let library = Arc::clone(&library);
+                let look = move || {
+                    if sweeps {
+                        library.sweep(device);
+                    }
+                    for media in films {
+                        media.refresh(Some(REFRESH_BYTES_MAX));
+                    }
+                };
+                of_films.begin(device, look).await;
+            }
         }
+    }
+
+    /// The films that sessions have, by the device that they lie on.
+    fn films_played(&self) -> HashMap<u64, Vec<Arc<Media>>> {
+        let sessions = self.sessions.borrow();
+        let media = sessions.values().filter_map(|session| session.media());
+        let media: HashMap<_, _> = media.map(|media| (Arc::as_ptr(media), media)).collect();
+        let mut films = HashMap::<_, Vec<_>>::new();
+        for media in media.into_values() {
+            let device = media.identity().device;
+            films.entry(device).or_default().push(Arc::clone(media));
+        }
+        films
     }
 
     /// Says in the log what has become late since it was `told` last.

@@ -40,9 +40,11 @@ impl Control {
         })
     }
 
-    /// Descriptors that RTP sockets take, with `more` than there are, and downloads.
+    /// Descriptors that RTP sockets take, with `more` than there are, and downloads, and films.
     pub(super) fn descriptors(&self, more: usize) -> usize {
         let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
+        let library = self.content.library.as_ref();
+        let of_films = library.map_or(0, |library| library.descriptors());
         let of_sockets = match self.content.sending.get() {
             Some(data) => {
                 // A session has a stream for each of its tracks.
@@ -55,7 +57,7 @@ impl Control {
         self.statistics
             .rtp_files
             .store(of_sockets, Ordering::Relaxed);
-        of_sockets + of_downloads
+        of_sockets + of_downloads + of_films
     }
 
     /// A name for a new session.

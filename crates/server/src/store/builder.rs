@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use onrush_lock::Kind;
@@ -61,8 +61,8 @@ enum BuildError {
     Media(String),
 }
 
-/// Serves requests until the store stops.
-pub(super) fn run(shared: &Arc<Shared>, read: Buffer) {
+/// Serves requests until the store stops, as the builder of that number.
+pub(super) fn run(shared: &Arc<Shared>, number: usize, read: Buffer) {
     let mut builder = Builder {
         shared,
         read,
@@ -71,11 +71,12 @@ pub(super) fn run(shared: &Arc<Shared>, read: Buffer) {
         pool_full_pause: POOL_FULL_PAUSE,
     };
     while !shared.stopping.load(Ordering::Relaxed) {
-        match shared.next_request() {
-            Some(request) if request.is_open() => builder.serve(request),
-            Some(_) => {}
-            None => std::thread::park(),
-        }
+        let Some(request) = shared.next_or_rest(number) else {
+            continue;
+        };
+        let device = request.source.device();
+        builder.serve(request);
+        shared.lanes.end(device);
     }
 }
 
@@ -94,15 +95,48 @@ pub(super) fn serve_once(shared: &Arc<Shared>, request: Request, read: Buffer) -
 }
 
 impl Shared {
-    /// What is to be built next.
+    /// What is to be built next, for whoever builds alone.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn next_request(&self) -> Option<Request> {
         self.needed.pop().or_else(|| self.ahead.pop())
+    }
+
+    /// What the builder of that number builds next; or nothing, once it has rested and was woken.
+    fn next_or_rest(&self, number: usize) -> Option<Request> {
+        let next = || self.lanes.next([&self.needed, &self.ahead]);
+        if let Some(request) = next() {
+            return Some(request);
+        }
+        let own = 1 << number;
+        self.resting.fetch_or(own, Ordering::Relaxed);
+        // In front of the last look; see `wake_builder`.
+        fence(Ordering::SeqCst);
+        let request = next();
+        if request.is_none() {
+            std::thread::park();
+        }
+        let was_woken = self.resting.fetch_and(!own, Ordering::Relaxed) & own == 0;
+        if request.is_some() && was_woken {
+            // For another request, which this one has no time for now.
+            self.wake_builder();
+        }
+        request
     }
 }
 
 impl Request {
     pub(super) fn is_open(&self) -> bool {
         self.source.table.entry(self.chunk).load(Ordering::Relaxed) == self.urgency
+    }
+
+    /// Nobody has room for it. Nobody is told, or whoever waits would make it again at once.
+    pub(super) fn take_back(self) {
+        let entry = self.source.table.entry(self.chunk);
+        let order = Ordering::Relaxed;
+        // Of another in its place the other will tell.
+        entry
+            .compare_exchange(self.urgency, ABSENT, order, order)
+            .ok();
     }
 }
 
@@ -309,12 +343,9 @@ fn read<'a>(
     }
     // What has just been written is in the page cache, and reading past it would have it
     // written to the disk first.
-    let direct = source
-        .direct
-        .get_or_init(|| open_direct(source.backing.file()))
-        .as_ref()
-        .filter(|_| !source.grows() && remote.is_none());
-    let read_direct = direct.map(|file| read_up_to(file, buffer, offset));
+    let reads_direct = !source.grows() && remote.is_none();
+    let direct = reads_direct.then(|| source.backing.direct()).flatten();
+    let read_direct = direct.map(|file| read_up_to(&file, buffer, offset));
     let read = match read_direct {
         Some(Ok(bytes)) => {
             counters
@@ -384,7 +415,7 @@ fn write(
 }
 
 /// The same open file once more, for direct input; `None` where the file system has none.
-fn open_direct(file: &File) -> Option<File> {
+pub(crate) fn open_direct(file: &File) -> Option<File> {
     // By descriptor, not by name: the name may be another file's by now.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     OpenOptions::new()

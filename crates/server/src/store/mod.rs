@@ -18,6 +18,7 @@
 
 mod builder;
 mod film_key;
+mod lanes;
 pub mod layout;
 mod source;
 mod table;
@@ -26,7 +27,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -37,15 +38,25 @@ use tokio::sync::Notify;
 
 use crate::experiments::Faults;
 use crate::remote::{Held, RemoteBytes};
+pub(crate) use builder::open_direct;
 pub use film_key::{FILM_KEY_USES_MAX, FilmKey, ImageCipher};
+use lanes::Lanes;
 pub use source::Source;
 
 /// Chunks that may be requested and not yet built, of those that are needed and of those that will
-/// be. A request beyond it is repeated by the reader.
+/// be; and of each disk that has all builders that it may have. A request beyond it is repeated by
+/// the reader.
 pub const REQUESTS_MAX: usize = 4096;
 
 /// Threads that read files and build chunks.
-pub const BUILDERS: usize = 2;
+pub const BUILDERS: usize = 4;
+
+/// Those of them that read from one disk at once. The last that is free reads only from a disk that
+/// has none, so that two that do not answer leave one to all others.
+pub const DEVICE_BUILDERS_MAX: usize = 2;
+
+// They are the bits of a number.
+const _: () = assert!(BUILDERS <= 32);
 
 /// Parts of a file with holes of which one chunk is made, at the most.
 pub const PARTS_MAX: usize = 1024;
@@ -87,6 +98,10 @@ pub struct Shared {
     /// What somebody waits for is built before what somebody will.
     needed: ArrayQueue<Request>,
     ahead: ArrayQueue<Request>,
+    /// For builders alone.
+    lanes: Lanes,
+    /// Builders that rest, by their numbers: a bit for each.
+    resting: AtomicU32,
     /// Told of every request that was served, well or not.
     built: Notify,
     stopping: AtomicBool,
@@ -127,6 +142,16 @@ pub struct Counters {
 pub trait Backing: std::fmt::Debug + Send + Sync {
     /// The open file.
     fn file(&self) -> &File;
+
+    /// The number of the device that its bytes are read from. Waits for nothing.
+    fn device(&self) -> u64 {
+        onrush_sys::fs::device(self.file())
+    }
+
+    /// The same open file once more, for direct input (O_DIRECT), if it can be read so.
+    fn direct(&self) -> Option<Arc<File>> {
+        None
+    }
 
     /// What fills the file's holes, if it has any: whoever reads it holds what it reads.
     fn remote(&self) -> Option<&Arc<dyn RemoteBytes>> {
@@ -172,7 +197,7 @@ impl Store {
                     .name(format!("onrush-build-{i}"))
                     .spawn(move || {
                         keep_off(&data_cores);
-                        builder::run(&shared, buffer);
+                        builder::run(&shared, i, buffer);
                     })
             })
             .collect::<io::Result<Vec<_>>>()?;
@@ -191,7 +216,9 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.shared.wake_builders();
+        for thread in self.shared.builder_threads.get().into_iter().flatten() {
+            thread.unpark();
+        }
         for builder in self.builders.drain(..) {
             // A builder that panicked has said so on its own; there is nothing to add.
             drop(builder.join());
@@ -206,6 +233,8 @@ impl Shared {
             pool,
             needed: ArrayQueue::new(REQUESTS_MAX),
             ahead: ArrayQueue::new(REQUESTS_MAX),
+            lanes: Lanes::default(),
+            resting: AtomicU32::new(0),
             built: Notify::new(),
             stopping: AtomicBool::new(false),
             builder_threads: OnceLock::new(),
@@ -398,7 +427,7 @@ impl Shared {
             turn(urgency, seen).ok();
             return;
         }
-        self.wake_builders();
+        self.wake_builder();
     }
 
     /// Takes up a request again whose bytes are there by now.
@@ -410,7 +439,7 @@ impl Shared {
         if let Err(request) = queue.push(request) {
             self.settle(&request, ABSENT);
         }
-        self.wake_builders();
+        self.wake_builder();
     }
 
     /// The chunk cannot be built.
@@ -432,9 +461,23 @@ impl Shared {
         self.built.notify_waiters();
     }
 
-    fn wake_builders(&self) {
-        for thread in self.builder_threads.get().into_iter().flatten() {
-            thread.unpark();
+    /// Wakes one of the builders that rest, if any does: for one request one is enough.
+    fn wake_builder(&self) {
+        // Behind the request. A builder says that it rests before it looks a last time: either it
+        // sees the request, or it is seen here.
+        fence(Ordering::SeqCst);
+        let mut resting = self.resting.load(Ordering::Relaxed);
+        while resting != 0 {
+            let number = resting.trailing_zeros();
+            let before = self.resting.fetch_and(!(1 << number), Ordering::Relaxed);
+            if before & (1 << number) != 0 {
+                if let Some(threads) = self.builder_threads.get() {
+                    threads[number as usize].unpark();
+                }
+                return;
+            }
+            // Somebody else has woken that one.
+            resting = before;
         }
     }
 }

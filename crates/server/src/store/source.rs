@@ -5,10 +5,9 @@
 //! each of which has the packets of the one before and more. Engines do not look at plans: what
 //! they ask for stands in atomics.
 
-use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use onrush_wire::media::{Burst, Plan, RtpOrigin};
 
@@ -29,7 +28,8 @@ pub struct Source {
     /// What its images are encrypted with, if all who get them share a key.
     pub(super) cipher: Option<ImageCipher>,
     pub(super) backing: Arc<dyn Backing>,
-    pub(super) direct: OnceLock<Option<File>>,
+    /// What `backing` lies on.
+    device: u64,
     packets_per_chunk: u64,
     /// RTP packets in the plan, and bytes of the image of the last, as [`End`] says it in one
     /// number.
@@ -97,8 +97,8 @@ impl Source {
             plan: RwLock::new(plan),
             origin,
             cipher,
+            device: backing.device(),
             backing,
-            direct: OnceLock::new(),
             packets_per_chunk,
             table,
             failure: Mutex::default(),
@@ -319,6 +319,11 @@ impl Source {
     pub fn is_changed(&self, packet: u64) -> bool {
         packet >= self.changed_from.load(Ordering::Acquire)
             && packet < self.changed_before.load(Ordering::Acquire)
+    }
+
+    /// The number of the device that its file lies on.
+    pub(super) fn device(&self) -> u64 {
+        self.device
     }
 
     /// Its number, which no other source has.

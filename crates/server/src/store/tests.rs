@@ -464,7 +464,7 @@ impl Backing for Gated {
 #[test]
 fn a_request_beyond_the_limit_is_made_again_later() {
     let chunk_bytes = 4096;
-    let chunks = u32::try_from(BUILDERS + REQUESTS_MAX + 1).unwrap();
+    let chunks = u32::try_from(DEVICE_BUILDERS_MAX + REQUESTS_MAX + 1).unwrap();
     let test = TestSource::of(constant_rate(u64::from(chunks) * 21, 0, 10_152));
     let gated = Arc::new(Gated {
         file: Arc::clone(&test.backing),
@@ -478,16 +478,17 @@ fn a_request_beyond_the_limit_is_made_again_later() {
     let source = Arc::new(source.expect("it fits its chunks"));
     assert_eq!(source.chunks(), chunks, "three packets in each");
     let shared = store.shared();
-    let is_requested = |chunk: u32| {
-        assert_eq!(shared.prefetch(&source, chunk), None);
-        source.table.entry(chunk).load(Ordering::Relaxed) == AHEAD
-    };
+    let is_requested = |chunk: u32| source.table.entry(chunk).load(Ordering::Relaxed) == AHEAD;
     let shut = gated.gate.lock().unwrap();
-    let builders = u32::try_from(BUILDERS).unwrap();
-    assert!((0..builders).all(is_requested));
-    wait_until("the builders are at the gate", || shared.ahead.is_empty());
-    assert!((builders..chunks - 1).all(is_requested));
-    assert!(!is_requested(chunks - 1));
+    let builders = u32::try_from(DEVICE_BUILDERS_MAX).unwrap();
+    for all in [0..builders, builders..chunks] {
+        for chunk in all {
+            assert_eq!(shared.prefetch(&source, chunk), None);
+        }
+        wait_until("each has its place", || shared.ahead.is_empty());
+    }
+    wait_until("the last has none", || !is_requested(chunks - 1));
+    assert!((0..chunks - 1).all(is_requested));
     drop(shut);
     let pin = block_on(shared.fetch(&source, chunks - 1, PATIENCE)).expect("built after all");
     shared.pool().unpin(pin);
@@ -532,7 +533,7 @@ fn what_is_waited_for_is_built_first_and_once() {
     });
     let [(later, later_backing), (now, _)] = &sources;
     let shut = later_backing.gated.gate.lock().unwrap();
-    let builders = u32::try_from(BUILDERS).unwrap();
+    let builders = u32::try_from(DEVICE_BUILDERS_MAX).unwrap();
     let chunks = later.chunks().min(12);
     for chunk in 0..builders {
         assert_eq!(shared.prefetch(later, chunk), None);
@@ -554,8 +555,68 @@ fn what_is_waited_for_is_built_first_and_once() {
     // Whoever is popped first may be noted a moment later than the other builder's next.
     let seen = seen.lock().unwrap();
     let place = seen.iter().position(|&name| name == 1).unwrap();
-    assert!(place <= 2 * BUILDERS, "{seen:?}");
+    assert!(place <= 2 * DEVICE_BUILDERS_MAX, "{seen:?}");
     assert_eq!(seen.len(), chunks as usize + 1, "each once: {seen:?}");
+}
+
+/// A file on a disk of its own, behind a gate.
+#[derive(Debug)]
+struct Elsewhere {
+    gated: Gated,
+    device: u64,
+}
+
+impl Backing for Elsewhere {
+    fn file(&self) -> &File {
+        self.gated.file()
+    }
+
+    fn device(&self) -> u64 {
+        self.device
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.gated.check()
+    }
+}
+
+/// A disk that takes half a minute for each read, or has gone with its server: whoever reads from
+/// it waits, whoever reads from another does not.
+#[test]
+fn disks_that_hang_delay_no_other() {
+    let test = TestSource::lasting(2000);
+    let store = store(64, Faults::default());
+    let shared = store.shared();
+    let [one, two, good] = [1, 2, 3].map(|device| {
+        let file = Arc::clone(&test.backing);
+        let gate = Mutex::new(());
+        let gated = Gated { file, gate };
+        let backing = Arc::new(Elsewhere { gated, device });
+        let (plan, origin) = (test.source.plan(), test.source.origin());
+        let source = Source::new(plan, origin, Arc::clone(&backing) as _, CHUNK_BYTES);
+        (Arc::new(source.expect("it fits")), backing)
+    });
+    let chunks = test.source.chunks();
+    assert!(chunks as usize > 2 * BUILDERS);
+    let shut = [&one, &two].map(|(_, backing)| backing.gated.gate.lock().unwrap());
+    for (source, _) in [&one, &two] {
+        for chunk in 0..chunks {
+            assert!(matches!(shared.acquire(source, chunk), Acquired::Wait));
+        }
+        wait_until("builders wait for it", || shared.needed.is_empty());
+    }
+    for chunk in 0..chunks {
+        let pin = block_on(shared.fetch(&good.0, chunk, PATIENCE)).expect("built");
+        shared.pool().unpin(pin);
+    }
+    assert_eq!(counter(&shared.counters().chunks_built), u64::from(chunks));
+    drop(shut);
+    for (source, _) in [&one, &two] {
+        for chunk in 0..chunks {
+            let pin = block_on(shared.fetch(source, chunk, PATIENCE)).expect("built at last");
+            shared.pool().unpin(pin);
+        }
+    }
 }
 
 #[test]

@@ -37,7 +37,6 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::cue::{Step, StepEnd};
 use onrush_wire::pace::schedule::{Grant, Rate, Schedule};
 use thiserror::Error;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use arranger::Arranger;
@@ -59,6 +58,7 @@ pub use stream_body::{STREAM_BYTES_MAX, STREAMS_BYTES_MAX};
 pub(crate) use stream_body::{StreamBody, StreamBudget};
 use turns::{RoundSlot, Turns};
 
+use crate::devices::DevicePermits;
 use crate::engine::shared::{bump, drop_one};
 
 /// Bytes that one step moves at the most. A step of so much takes some 100 us of the thread, for
@@ -71,7 +71,7 @@ pub const STEP_BYTES_MIN: u64 = 128 << 10;
 /// Bytes of a round of all transfers, while their steps are not at their least.
 const ROUND_BYTES: u64 = 128 << 20;
 
-/// Reads from disks at once; others wait for one of them to end.
+/// Reads from a disk at once; others wait for one of them to end.
 pub const READS_MAX: usize = 16;
 
 /// The part of the processor that adaptive transfers leave to others, unless told. With it they
@@ -110,7 +110,7 @@ pub struct Transfers {
     arranger: Arranger,
     neighbour: Neighbour,
     turns: Turns,
-    reads: Arc<Semaphore>,
+    reads: DevicePermits,
     resident: Resident,
     mappings: Mappings,
     stats: Arc<Stats>,
@@ -226,7 +226,7 @@ impl Transfers {
             arranger: Arranger::new(settings.left_to_others),
             neighbour: Neighbour::new(Arc::clone(&stats)),
             turns: Turns::default(),
-            reads: Arc::new(Semaphore::new(READS_MAX)),
+            reads: DevicePermits::new(READS_MAX),
             resident: Resident::default(),
             mappings: Mappings::default(),
             stats,

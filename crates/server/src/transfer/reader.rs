@@ -11,12 +11,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use onrush_sys::clock::monotonic_ns;
+use onrush_sys::fs::device;
 use onrush_sys::path::cue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::TransferError;
 use super::resident::{Resident, STRETCH_BYTES};
+use crate::devices::DevicePermits;
 use crate::remote::{FilmFile, Held, RemoteBytes, asked};
 
 /// Bytes that are read from the disk at once, and again ahead of them, unless it is arranged
@@ -73,6 +75,8 @@ pub(super) struct Reader<'a> {
     pub(super) window_bytes: u64,
     /// A disk had to be waited for.
     is_cold: bool,
+    /// What its reads need, with all others of that disk; looked for at the first of them.
+    permits: Option<Arc<Semaphore>>,
     /// How often the kernel was asked what is in memory.
     pub(super) asked: u64,
 }
@@ -100,6 +104,7 @@ impl<'a> Reader<'a> {
             ahead_to: 0,
             window_bytes: WINDOW_BYTES,
             is_cold: false,
+            permits: None,
             asked: 0,
         };
         reader.begin_stretch();
@@ -188,7 +193,7 @@ impl<'a> Reader<'a> {
         &mut self,
         bytes: u64,
         resident: &Resident,
-        reads: &Arc<Semaphore>,
+        reads: &DevicePermits,
     ) -> bool {
         let to = self.reach(bytes);
         if !self.is_held(to) {
@@ -260,7 +265,7 @@ impl<'a> Reader<'a> {
     pub(super) async fn make_ready(
         &mut self,
         bytes: u64,
-        reads: &Arc<Semaphore>,
+        reads: &DevicePermits,
     ) -> Result<(), TransferError> {
         if !self.is_cold {
             self.is_cold = true;
@@ -269,7 +274,7 @@ impl<'a> Reader<'a> {
         let to = self.reach(bytes);
         self.make_held(to).await?;
         if self.ahead.as_ref().is_none_or(|read| read.to < to) {
-            let permit = Arc::clone(reads).acquire_owned().await;
+            let permit = self.permits(reads).acquire_owned().await;
             let permit = permit.expect("nobody closes it");
             let window_end = match self.remote {
                 None => to.max(self.offset + self.window_bytes).min(self.end),
@@ -298,7 +303,7 @@ impl<'a> Reader<'a> {
 
     /// Starts the read after the last one, unless one is under way, or far enough ahead, or too
     /// many are.
-    fn read_ahead(&mut self, reads: &Arc<Semaphore>) {
+    fn read_ahead(&mut self, reads: &DevicePermits) {
         if self
             .ahead
             .as_ref()
@@ -317,9 +322,16 @@ impl<'a> Reader<'a> {
         if begin >= end || begin > self.offset + self.window_bytes {
             return;
         }
-        if let Ok(permit) = Arc::clone(reads).try_acquire_owned() {
+        if let Ok(permit) = self.permits(reads).try_acquire_owned() {
             self.start(begin..end, permit);
         }
+    }
+
+    fn permits(&mut self, reads: &DevicePermits) -> Arc<Semaphore> {
+        let own = self
+            .permits
+            .get_or_insert_with(|| reads.of(device(&self.file)));
+        Arc::clone(own)
     }
 
     fn start(&mut self, window: Range<u64>, permit: OwnedSemaphorePermit) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use onrush_sys::fs::free_bytes;
+use onrush_sys::fs::{device, free_bytes};
 use onrush_sys::path::cue::pipe::{Moved, PIPE_BYTES, Pipe};
 use onrush_wire::pace::schedule::Grant;
 use thiserror::Error;
@@ -288,7 +288,8 @@ impl Storing<'_, '_> {
             return Err(StoreError::TooLarge { file_bytes_max });
         }
         let (to, offset) = (self.to.clone(), self.at);
-        let permit = Arc::clone(&self.transfers.reads).acquire_owned().await;
+        let permits = self.transfers.reads.of(device(&to.file));
+        let permit = permits.acquire_owned().await;
         let write = move || {
             let moved = to.write(taken, offset);
             drop(permit);

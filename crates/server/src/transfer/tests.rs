@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onrush_sys::clock::thread_cpu_ns;
-use onrush_sys::fs::advise_done;
+use onrush_sys::fs::{advise_done, device};
 use onrush_testkit::disk::FailingDisk;
 use onrush_wire::pace::schedule::{Fixed, Yield, jain};
 use tokio::net::TcpListener;
@@ -299,9 +299,10 @@ fn no_more_reads_at_once_than_there_may_be() {
     cold.sync_all().unwrap();
     run(async {
         let transfers = Transfers::new(Settings::default());
-        assert_eq!(transfers.reads.available_permits(), READS_MAX);
+        let reads = transfers.reads.of(device(&cold));
+        assert_eq!(reads.available_permits(), READS_MAX);
         let all = u32::try_from(READS_MAX).unwrap();
-        let taken = Arc::clone(&transfers.reads);
+        let taken = Arc::clone(&reads);
         let mut taken = taken.acquire_many_owned(all).await.unwrap();
         advise_done(&cold, 0, 0);
         let (near, far) = pair().await;
@@ -323,7 +324,25 @@ fn no_more_reads_at_once_than_there_may_be() {
         drop(near);
         assert!(reading.join().unwrap() == content(0..3 << 20));
         drop(taken);
-        assert_eq!(transfers.reads.available_permits(), READS_MAX);
+        assert_eq!(reads.available_permits(), READS_MAX);
+    });
+}
+
+/// A disk that does not answer keeps all of its reads.
+#[test]
+fn reads_of_one_disk_take_none_of_another() {
+    let cold = film(3 << 20);
+    cold.sync_all().unwrap();
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let all = u32::try_from(READS_MAX).unwrap();
+        let other = transfers.reads.of(device(&cold) + 1);
+        let taken = other.acquire_many_owned(all).await.unwrap();
+        advise_done(&cold, 0, 0);
+        let (sent, received) = send(&transfers, &cold, 0..3 << 20, &Policy::default()).await;
+        sent.unwrap();
+        assert!(received == content(0..3 << 20));
+        drop(taken);
     });
 }
 

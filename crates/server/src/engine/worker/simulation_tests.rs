@@ -60,8 +60,8 @@ const FILM_SECONDS: u64 = 300;
 /// were too soon it waits for longer.
 const LEFT_OUT_NS_MAX: u64 = 200 * SECOND;
 
-/// Reads at the same time, as there are builders.
-const READS: usize = crate::store::BUILDERS;
+/// Reads at the same time, as there are builders for one disk.
+const READS: usize = crate::store::DEVICE_BUILDERS_MAX;
 
 /// Steps at one moment: more, and it does not come to rest.
 const STEPS_AT_ONCE_MAX: u32 = 2000;

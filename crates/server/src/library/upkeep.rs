@@ -1,0 +1,70 @@
+//! What is looked at now and then, and let go: by the device that it lies on, and folder by folder,
+//! so that one that does not answer delays nobody who looks at another.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::{Entry, Folder, Library, Media, Place};
+
+impl Library {
+    /// The devices that files lie on which are known.
+    pub(crate) fn devices(&self) -> BTreeSet<u64> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = entries.by_name.values();
+        all.map(|entry| entry.identity.device).collect()
+    }
+
+    /// Lets go of files of this device that nobody plays and that nobody will ask for any more, so
+    /// that a removed file's space is freed, and of what is only needed to read those that stay.
+    /// Cheap enough for every few seconds; asks the file system, so it may block.
+    pub(crate) fn sweep(&self, device: u64) {
+        let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle: Vec<_> = lock()
+            .by_name
+            .iter()
+            .filter(|(_, entry)| entry.identity.device == device && entry.is_unused())
+            .filter_map(|(name, entry)| {
+                let media = entry.slot.get()?.as_ref().ok()?;
+                Some((name.clone(), Arc::downgrade(media)))
+            })
+            .collect();
+        for (name, looked_at) in idle {
+            let Some(is_stale) = looked_at.upgrade().map(|media| media.is_gone()) else {
+                continue;
+            };
+            let mut entries = lock();
+            let same = |entry: &Entry| {
+                let is_it = |own: &Arc<Media>| std::ptr::eq(Arc::as_ptr(own), looked_at.as_ptr());
+                matches!(entry.slot.get(), Some(Ok(own)) if is_it(own)) && entry.is_unused()
+            };
+            if is_stale && entries.by_name.get(&name).is_some_and(same) {
+                entries.by_name.remove(&name);
+            }
+        }
+    }
+
+    /// The folders that files lie in.
+    pub(crate) fn folders(&self) -> Vec<Arc<Folder>> {
+        let all = self.places.all().into_iter();
+        all.filter_map(|(_, place)| match place {
+            Place::Folder(folder) => Some(Arc::clone(folder)),
+            Place::Store(_) => None,
+        })
+        .collect()
+    }
+
+    /// Descriptors that its films take now.
+    pub(crate) fn descriptors(&self) -> usize {
+        let counters = &self.settings.reading.counters;
+        counters.descriptors.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of all files that nobody uses. Whether there were any.
+    pub(super) fn let_go_of_unused(&self) -> bool {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = entries.by_name.len();
+        entries.by_name.retain(|_, entry| !entry.is_unused());
+        entries.by_name.len() < before
+    }
+}
