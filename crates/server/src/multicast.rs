@@ -20,7 +20,8 @@ pub struct MulticastConfig {
     pub from: Vec<IpAddr>,
     /// Films and channels, by the paths of their URLs, that are sent to a group whether or not
     /// anybody has asked; films in a loop. Each is sent from the first address of
-    /// [`MulticastConfig::from`], which must be there.
+    /// [`MulticastConfig::from`], which must be there, and to one group for as long as the server
+    /// runs.
     pub always: Vec<String>,
     /// How many groups are sent to at once, 16 by default; one more is answered 453. Each takes
     /// what a viewer takes, and fills the networks that it reaches.

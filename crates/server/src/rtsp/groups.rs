@@ -4,8 +4,13 @@
 //! What sends to a group is a session like any other, whose client is the group: its reports, its
 //! end and its place among the engines are nothing new. It has no connection and no requests; who
 //! watches makes it [play](super::session::Session::prepare), and this file ends it.
+//!
+//! What is always sent has a group of its own for as long as the server runs, so that whoever was
+//! told of it finds it there again, whatever came between. When a film is replaced, the new one is
+//! sent there from then on, and those who watch the old one have to ask anew.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,6 +30,9 @@ use super::session::{End, Session};
 use super::track_session::TrackSession;
 use crate::multicast::{GroupRange, MulticastConfig};
 
+/// Why what is always sent is sent no more.
+const REPLACED: &str = "something else has its name, and its group";
+
 /// How often it is tried to send what is always to be sent.
 const ALWAYS_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,6 +42,8 @@ pub(super) struct Groups {
     table: RefCell<Vec<Entry>>,
     /// How many were given out, so that none is given out again at once.
     given: Cell<usize>,
+    /// Those of what is always sent, with their ports, by the paths that are configured.
+    kept: RefCell<HashMap<String, (IpAddr, u16)>>,
     hear: Rc<Hear>,
 }
 
@@ -52,6 +62,7 @@ impl Groups {
             config,
             table: RefCell::default(),
             given: Cell::new(0),
+            kept: RefCell::default(),
             hear,
         }
     }
@@ -85,14 +96,24 @@ impl Groups {
         entry.map(|entry| Rc::clone(&entry.on))
     }
 
-    /// A group that nobody has.
-    fn free(&self, local: SocketAddr) -> Result<(IpAddr, u16), Reply> {
+    /// The path of what is always sent to a group from `local`, if it is.
+    fn always_path(&self, presentation: &Presentation, local: SocketAddr) -> Option<String> {
+        let is_from = self.config.from.first() == Some(&local.ip());
+        Some(presentation.path()).filter(|path| is_from && self.is_always(path))
+    }
+
+    /// A group that nobody has, or the one that what is always sent at a path had before.
+    fn free(&self, local: SocketAddr, always: Option<&str>) -> Result<(IpAddr, u16), Reply> {
         let table = self.table.borrow();
         if table.len() >= self.config.groups_max {
             let most = self.config.groups_max;
             let note = format!("all {most} multicast groups are taken");
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
+        }
+        let kept = self.kept.borrow();
+        if let Some(&own) = always.and_then(|path| kept.get(path)) {
+            return Ok(own);
         }
         let ranges = || self.config.ranges.iter();
         let of_family = || ranges().filter(|range| range.is_of_family(local.ip()));
@@ -106,11 +127,12 @@ impl Groups {
         };
         let is_free = |(ip, _): &(IpAddr, u16)| {
             let mut taken = table.iter().map(|entry| entry.on.group.address().ip);
-            !taken.any(|it| it == *ip)
+            let mut kept = kept.values();
+            !taken.any(|it| it == *ip) && !kept.any(|(it, _)| it == ip)
         };
         // In turn: receivers that stay behind in one should not get another film. Of one more than
         // are taken one is free.
-        let tried = 0..all.min(table.len() + 1);
+        let tried = 0..all.min(table.len() + kept.len() + 1);
         let given = self.given.get();
         let mut tried = tried.filter_map(|n| nth(given.wrapping_add(n) % all));
         tried.find(is_free).ok_or_else(|| {
@@ -148,7 +170,11 @@ pub(super) fn join(
     if let Some(on) = groups.find(presentation, local) {
         return Ok(on);
     }
-    let (ip, rtp_port) = groups.free(local)?;
+    let always = groups.always_path(presentation, local);
+    if let Some(path) = &always {
+        groups.end_replaced(control, path);
+    }
+    let (ip, rtp_port) = groups.free(local, always.as_deref())?;
     let address = GroupAddress {
         ip,
         rtp_port,
@@ -170,7 +196,10 @@ pub(super) fn join(
         presentation: presentation.clone(),
         group: Rc::new(group),
     });
-    let is_always = groups.is_always(&presentation.path());
+    let is_always = always.is_some();
+    if let Some(path) = always {
+        groups.kept.borrow_mut().insert(path, (ip, rtp_port));
+    }
     groups.given.set(groups.given.get().wrapping_add(1));
     groups.table.borrow_mut().push(Entry {
         on: Rc::clone(&on),
@@ -252,6 +281,18 @@ impl Groups {
             }
             leader.end(End::Unwatched);
             false
+        });
+    }
+
+    /// Ends what was always sent as `path` while something else had that name.
+    fn end_replaced(&self, control: &Control, path: &str) {
+        let mut table = self.table.borrow_mut();
+        table.retain(|entry| {
+            let is_replaced = entry.is_always && entry.on.presentation.path() == path;
+            if is_replaced && let Some(leader) = control.leader(&entry.on.group) {
+                leader.end(End::Channel(REPLACED.to_owned()));
+            }
+            !is_replaced
         });
     }
 

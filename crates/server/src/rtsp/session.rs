@@ -438,9 +438,11 @@ impl Session {
     }
 
     /// Acts on an error of the RTCP socket. With a connection open the client is there, and its
-    /// ports may be so soon; without one, ports that nobody listens to mean that it has died.
+    /// ports may be so soon; without one, ports that nobody listens to mean that it has died. A
+    /// group never has one, and does not die: its network is away, and comes back.
     fn missing(self: &Rc<Self>, error: ErrorKind) {
-        if is_unreachable(error) && self.uses.connections() == 0 {
+        let may_die = self.uses.connections() == 0 && !self.peer_ip().is_multicast();
+        if is_unreachable(error) && may_die {
             self.end(End::Gone);
         }
     }

@@ -1,17 +1,19 @@
 //! Control, its sessions and what they take.
 
+use std::io::ErrorKind;
+
 use onrush_testkit::rtsp_client::{Ports, rtcp_types};
 use onrush_wire::media::Scale;
 use onrush_wire::media::ts::synth::constant_rate;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtp::{Header, StaticPayload};
-use onrush_wire::rtsp::{State, Transport};
+use onrush_wire::rtsp::{Reply, State, Transport};
 use tempfile::TempDir;
 use tokio::task::LocalSet;
 
 use super::client::Client;
 use super::moment::Moment;
-use super::presentation::Presentation;
+use super::presentation::{OnGroup, Presentation};
 use super::session::Start;
 use super::track_session::TrackSession;
 use super::*;
@@ -84,6 +86,28 @@ fn control_with(film_ts: &[u8], change: impl FnOnce(&mut Config)) -> (Rc<Control
         authorizer: Arc::new(users.unwrap()),
     };
     (Control::new(config, content, Arc::default()), root)
+}
+
+/// A server that sends `film.ts` always, to a group of that range.
+fn control_of_groups(range: &str) -> (Rc<Control>, TempDir) {
+    control_with(&constant_rate(665, 0, 40_608), |config| {
+        config.multicast.ranges = vec![range.parse().unwrap()];
+        config.multicast.from = vec![[127, 0, 0, 1].into()];
+        config.multicast.always = vec!["film.ts".to_owned()];
+    })
+}
+
+/// A group that a film is sent to.
+async fn join(control: &Rc<Control>, name: &str) -> Result<Rc<OnGroup>, Reply> {
+    let presentation = Presentation::open(control, name).await?;
+    groups::join(control, &presentation, ([127, 0, 0, 1], 554).into())
+}
+
+async fn stop_all(control: &Rc<Control>) {
+    control.tell_all(|session| drop(session.end(End::Stopped)));
+    while !control.sessions.borrow().is_empty() {
+        control.left.notified().await;
+    }
 }
 
 /// A session and what it belongs to know each other until it has ended.
@@ -223,6 +247,69 @@ fn an_address_has_no_more_sessions_than_it_may_have() {
         stop(&second).await;
         assert!(control.sessions_by_address.borrow().is_empty());
     }));
+}
+
+/// What sends to a group has no connection, and its network may be away when a report is due.
+#[test]
+fn a_group_outlives_a_network_that_is_away() {
+    let (control, _root) = control_of_groups("239.77.11.0/24:20300");
+    block_on(LocalSet::new().run_until(async {
+        let on = join(&control, "film.ts").await.unwrap();
+        let leader = control.leader(&on.group).unwrap();
+        leader.heard(Err(ErrorKind::NetworkUnreachable));
+        assert_eq!(leader.state(), State::Ready);
+        let viewer = set_up(&control, 30_010).await;
+        viewer.heard(Err(ErrorKind::NetworkUnreachable));
+        assert_eq!(viewer.state(), State::Init);
+        stop_all(&control).await;
+    }));
+}
+
+/// Whoever was told the group of what is always sent, by an SDP file, finds it there again: when it
+/// had to begin anew, and when it is another film.
+#[test]
+fn what_is_always_sent_keeps_its_group() {
+    let (control, root) = control_of_groups("239.77.12.0/31:20310");
+    let file = |name: &str| root.path().join(name);
+    for name in ["other.ts", "third.ts"] {
+        std::fs::copy(file("film.ts"), file(name)).unwrap();
+        onrush_testkit::media::age(&file(name)).unwrap();
+    }
+    let ip = |on: &Rc<OnGroup>| on.group.address().ip;
+    block_on(LocalSet::new().run_until(async {
+        let first = join(&control, "film.ts").await.unwrap();
+        stop(&control.leader(&first.group).unwrap()).await;
+        let other = join(&control, "other.ts").await.unwrap();
+        // There are two groups, and one of them is not free though nothing is sent there.
+        assert_ne!(ip(&other), ip(&first));
+        let third = join(&control, "third.ts").await;
+        assert_eq!(third.unwrap_err().status(), 453);
+        let again = join(&control, "film.ts").await.unwrap();
+        assert_eq!(ip(&again), ip(&first));
+        std::fs::rename(file("third.ts"), file("film.ts")).unwrap();
+        let replaced = join(&control, "film.ts").await.unwrap();
+        assert!(!replaced.presentation.is_same(&again.presentation));
+        assert_eq!(ip(&replaced), ip(&first));
+        // Also if somebody watches it.
+        assert!(control.leader(&again.group).is_none());
+        control.groups.look(&control);
+        assert!(control.leader(&replaced.group).is_some());
+        stop_all(&control).await;
+    }));
+}
+
+/// Whoever counts what is left for clients counts them.
+#[test]
+fn films_that_are_known_take_descriptors() {
+    let (control, _root) = control();
+    block_on(async {
+        let before = control.descriptors(0);
+        let library = control.content.library.as_ref().unwrap();
+        let film = library.open("film.ts").await.unwrap();
+        assert_eq!(control.descriptors(0), before + 1);
+        drop(film);
+        assert_eq!(control.descriptors(0), before + 1, "it stays open");
+    });
 }
 
 #[test]
