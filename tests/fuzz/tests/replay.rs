@@ -77,6 +77,64 @@ fn mp4_keeps_its_promises() {
     replay("mp4");
 }
 
+fn boxed(name: &[u8; 4], inside: &[u8]) -> Vec<u8> {
+    let bytes = u32::try_from(inside.len() + 8).expect("it is small");
+    [&bytes.to_be_bytes(), &name[..], inside].concat()
+}
+
+fn numbers(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|it| it.to_be_bytes()).collect()
+}
+
+/// An MP4 file of so many pictures of H.264 that are one and the same, of 1024 NAL units.
+fn again_and_again(count: u32) -> Vec<u8> {
+    let nal_units = [
+        &[0_u8, 0, 0, 4, 0x65, 1, 2, 3][..],
+        &[0, 0, 0, 20],
+        &[0x65; 20],
+    ]
+    .concat();
+    let picture = nal_units.repeat(512);
+    let bytes = u32::try_from(picture.len()).expect("it is small");
+    let configuration = boxed(b"avcC", &[1, 0x42, 0xc0, 0x0d, 0xff, 0xe0, 0]);
+    let entry = [&[0_u8, 0, 0, 0, 0, 0, 0, 1][..], &[0; 70], &configuration].concat();
+    let stsd = [numbers(&[0, 1]), boxed(b"avc3", &entry)].concat();
+    let matrix = [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30];
+    let tkhd = [
+        &[7_u32, 0, 0, 1, 0, 0, 0, 0, 0, 0][..],
+        &matrix,
+        &[320 << 16, 180 << 16],
+    ]
+    .concat();
+    let vide = u32::from_be_bytes(*b"vide");
+    let movie = |at: u32| {
+        let places = vec![at; count as usize];
+        let stbl = [
+            boxed(b"stsd", &stsd),
+            boxed(b"stts", &numbers(&[0, 1, count, 40])),
+            boxed(b"stsc", &numbers(&[0, 1, 1, 1, 1])),
+            boxed(b"stsz", &numbers(&[0, bytes, count])),
+            boxed(b"stco", &[numbers(&[0, count]), numbers(&places)].concat()),
+        ];
+        let minf = boxed(b"minf", &boxed(b"stbl", &stbl.concat()));
+        let mdhd = boxed(b"mdhd", &numbers(&[0, 0, 0, 1000, 0, 0]));
+        let hdlr = boxed(b"hdlr", &numbers(&[0, 0, vide, 0, 0, 0]));
+        let mdia = boxed(b"mdia", &[mdhd, hdlr, minf].concat());
+        let trak = [boxed(b"tkhd", &numbers(&tkhd)), mdia].concat();
+        boxed(b"moov", &boxed(b"trak", &trak))
+    };
+    let at = u32::try_from(movie(0).len() + 8).expect("it is small");
+    [movie(at), boxed(b"mdat", &picture)].concat()
+}
+
+/// Samples that lie over each other take four bytes each of a table, whatever is in them.
+#[test]
+fn mp4_keeps_its_promises_of_samples_over_each_other() {
+    let film = again_and_again(20_000);
+    assert!(film.len() < 100 << 10, "{}", film.len());
+    run(target("mp4").unwrap(), &film, "samples over each other");
+}
+
 #[test]
 fn matroska_keeps_its_promises() {
     replay("matroska");

@@ -404,6 +404,7 @@ impl Scanner {
     }
 
     fn index(&self, movie: &Movie, is_whole: bool) -> Result<SampledIndex, Mp4Error> {
+        let is_coming = !is_whole && self.is_coming(movie);
         let mut left_out = movie.left_out.clone();
         let mut tracks = Vec::with_capacity(movie.tracks.len());
         let mut end_ns = 0;
@@ -421,7 +422,10 @@ impl Scanner {
             let ends_ns = track.time_ns(track.samples.end_ticks());
             end_ns = end_ns.max(u64::try_from(ends_ns).unwrap_or(0));
             let mut track = track.clone();
-            let kept = if is_whole { all } else { track.playable() };
+            let kept = match is_whole || is_coming {
+                true => all,
+                false => track.playable(),
+            };
             if playable < kept {
                 track.samples = track.samples.first(playable);
             }
@@ -440,16 +444,7 @@ impl Scanner {
         }
         let is_played = |track: &SampledTrack| !track.is_text() && track.playable() > 0;
         if !tracks.iter().any(is_played) {
-            let of = |track: SampledTrack| match track.is_text() {
-                true => unaccompanied(&track),
-                false => LeftOut {
-                    id: track.facts.id,
-                    what: track.codec.codec_string,
-                    reason: all_of(&track.facts.problems),
-                },
-            };
-            left_out.extend(tracks.into_iter().map(of));
-            return Err(Mp4Error::Nothing(reasons(&left_out)));
+            return Err(nothing(tracks, left_out));
         }
         let format = match movie.is_fragmented {
             true => "fragmented MP4",
@@ -465,12 +460,21 @@ impl Scanner {
         let mut index = index.expect("there are tracks");
         index.told_duration_ns = match is_whole {
             true => None,
+            false if is_coming => Some(end_ns),
             false => self.expected_ns(movie, told_ns, end_ns),
         };
+        index.is_partial = is_coming;
         index.time_code_rate = movie.time_code_rate;
         index.wall_clock_start_ns = movie.wall_clock_start_ns();
         index.probes.clone_from(&self.probes.kept);
         Ok(index)
+    }
+
+    /// Whether samples that its tables tell of are not here yet: it is being copied. What is here
+    /// is then all that is certain of it.
+    fn is_coming(&self, movie: &Movie) -> bool {
+        let mut fillers = movie.fillers.iter();
+        !movie.is_fragmented && fillers.any(|filler| filler.end_offset > self.file_bytes)
     }
 
     /// How long the file is, which says itself that it lasts `told_ns`, if it says so, and whose
@@ -510,6 +514,20 @@ impl Scanner {
         let why = format!("the file ends at byte {}", self.file_bytes);
         (playable, Some(why))
     }
+}
+
+/// That nothing can be played: neither these tracks, nor what else the file has.
+fn nothing(tracks: Vec<SampledTrack>, mut left_out: Vec<LeftOut>) -> Mp4Error {
+    let of = |track: SampledTrack| match track.is_text() {
+        true => unaccompanied(&track),
+        false => LeftOut {
+            id: track.facts.id,
+            what: track.codec.codec_string,
+            reason: all_of(&track.facts.problems),
+        },
+    };
+    left_out.extend(tracks.into_iter().map(of));
+    Mp4Error::Nothing(reasons(&left_out))
 }
 
 /// Subtitles of nothing.

@@ -22,6 +22,10 @@ pub(in crate::media) const SAMPLE_BYTES_MAX: u32 = 16 << 20;
 /// Parts of a sample at the most: NAL units, OBUs, slices.
 pub(in crate::media) const PARTS_MAX: usize = 1024;
 
+/// Parts of all samples of a track, at the most. Numbers of any size are then below the 512 MiB
+/// that a column has room for.
+pub(in crate::media) const TRACK_PARTS_MAX: usize = 1 << 27;
+
 /// Where packets may be cut inside of a sample.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::media) enum Parts {
@@ -71,6 +75,15 @@ pub(in crate::media) enum CodecError {
     /// A sample has more parts than can be kept.
     #[error("a sample of more than {PARTS_MAX} parts")]
     Parts,
+    /// All samples have more parts than can be kept, or than the file has bytes.
+    #[error("with its parts there are more than {parts_max} in all")]
+    AllParts {
+        /// What is allowed.
+        parts_max: u64,
+    },
+    /// Samples lie over each other, and would have the file read over and over.
+    #[error("samples lie over each other, more of them than are looked at")]
+    Overlap,
     /// A sample is larger than its codec, or its payload format, allows.
     #[error("{codec}: a sample of {bytes} bytes, more than {bytes_max}")]
     SampleOfCodec {

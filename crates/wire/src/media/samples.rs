@@ -14,7 +14,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::packetizer::{CodecError, PARTS_MAX, SAMPLE_BYTES_MAX};
+use super::packetizer::{CodecError, PARTS_MAX, SAMPLE_BYTES_MAX, TRACK_PARTS_MAX};
 use column::{Column, VALUE_MAX};
 
 /// Samples of all tracks of a file at the most: two days of pictures and sound.
@@ -373,14 +373,29 @@ impl Samples {
         self.part_counts.len()
     }
 
+    /// Whether there is room for so many parts more.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(in crate::media) fn check_parts(&self, parts: usize) -> Result<(), CodecError> {
+        let parts_max = TRACK_PARTS_MAX as u64;
+        match self.parts.len() + parts <= TRACK_PARTS_MAX {
+            true => Ok(()),
+            false => Err(CodecError::AllParts { parts_max }),
+        }
+    }
+
     /// Says of the first sample whose parts are not known what they are; none if it has the one
     /// that samples of its size have as a rule.
     ///
     /// # Panics
     ///
-    /// If there is no such sample, or the parts are more than [`PARTS_MAX`].
+    /// If there is no such sample, the parts are more than [`PARTS_MAX`], or there is
+    /// [no room](Self::check_parts) for them.
     pub(in crate::media) fn push_parts(&mut self, parts: &[u32]) {
         assert!(self.with_parts() < self.len() && parts.len() <= PARTS_MAX);
+        assert!(self.check_parts(parts.len()).is_ok(), "callers ask before");
         self.part_counts.push(count(parts.len()));
         parts.iter().for_each(|&part| self.parts.push(part.into()));
     }

@@ -362,8 +362,12 @@ impl PlayingTrack {
             };
             let samples = &mut self.track.samples;
             let lasts = u32::try_from(lasts.max(0)).unwrap_or(u32::MAX);
+            let number = samples.len() as u64;
+            let checked = samples.check_parts(frame.parts.len());
             let pushed = match samples.len() - before < room {
-                true => samples.push(sample, lasts),
+                true => checked
+                    .map_err(|reason| SampleError::Codec { number, reason })
+                    .and_then(|()| samples.push(sample, lasts)),
                 false => Err(SampleError::Count),
             };
             if let Err(error) = pushed {

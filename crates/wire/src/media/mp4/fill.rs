@@ -56,6 +56,9 @@ pub(super) struct Filler {
     /// How much earlier samples are decoded than the file says, so that none is shown before;
     /// `None` as long as none is known.
     pub(super) decode_shift: Option<i64>,
+    /// What the clock of its fragments shows when the file begins, which may be anything: live
+    /// streams count from 1970.
+    pub(super) origin_ticks: i64,
     /// When what follows is decoded, by the file's own times.
     pub(super) next_ticks: i64,
     /// Where in the file the last byte of all samples is followed by others.
@@ -113,7 +116,7 @@ impl Filler {
         let sample = Sample {
             offset: told.offset,
             bytes: u32::try_from(told.bytes).unwrap_or(u32::MAX),
-            decode_ticks: told.decode_ticks.saturating_sub(shift),
+            decode_ticks: self.since_origin(told.decode_ticks).saturating_sub(shift),
             composition_ticks: told.composition_ticks.saturating_add(shift),
             is_sync: told.is_sync,
             entry,
@@ -124,6 +127,11 @@ impl Filler {
             .map_err(|it| it.to_string())?;
         self.end_offset = self.end_offset.max(told.offset + told.bytes);
         Ok(())
+    }
+
+    /// What the clock of its fragments shows, counted from when the file begins.
+    pub(super) fn since_origin(&self, ticks: i64) -> i64 {
+        ticks.saturating_sub(self.origin_ticks)
     }
 
     /// Takes from `tables` what is sent of them, and says in `problems` what is wrong. No more of

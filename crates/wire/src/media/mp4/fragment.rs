@@ -2,16 +2,17 @@
 //! are there.
 
 use super::boxes::{Boxes, Fields};
+use super::entry::Kind;
 use super::fill::{Defaults, note};
 use super::movie::Movie;
 use super::tables::Told;
-use crate::media::fragment_flags::SAMPLE_IS_NOT_SYNC;
 use crate::media::fragment_flags::tfhd::{
     BASE_IS_MOOF, BASE_OFFSET, DEFAULT_BYTES, DEFAULT_DURATION, DEFAULT_FLAGS, DESCRIPTION,
 };
 use crate::media::fragment_flags::trun::{
     COMPOSITIONS, DATA_OFFSET, DURATIONS, FIRST_FLAGS, FLAGS, SIZES,
 };
+use crate::media::fragment_flags::{SAMPLE_DEPENDS, SAMPLE_IS_NOT_SYNC};
 
 /// What a fragment says of one track.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ struct Run<'a> {
     first_flags: Option<u32>,
     rows: Fields<'a>,
     defaults: Defaults,
+    /// The flags that say of a sample that no decoder can start at it.
+    not_sync: u32,
     /// How many are left, and how many of them may be put together.
     left: u32,
     at_once: u32,
@@ -77,8 +80,10 @@ impl Movie {
                     ticks = run.decode_ticks;
                 }
             }
-            let shift = self.fillers[track].decode_shift.unwrap_or(0);
-            let end_ns = self.tracks[track].time_ns(ticks.saturating_sub(shift));
+            let filler = &self.fillers[track];
+            let shift = filler.decode_shift.unwrap_or(0);
+            let ticks = filler.since_origin(ticks).saturating_sub(shift);
+            let end_ns = self.tracks[track].time_ns(ticks);
             u64::try_from(end_ns).ok()
         });
         ends.max()
@@ -86,15 +91,17 @@ impl Movie {
 
     /// When a track fragment begins, in ns, if it is told.
     fn begin_ns(&self, traf: &Traf<'_>) -> Option<i64> {
-        let track = &self.tracks[traf.track?];
-        Some(track.time_ns(traf.decode_ticks?))
+        let track = traf.track?;
+        let ticks = self.fillers[track].since_origin(traf.decode_ticks?);
+        Some(self.tracks[track].time_ns(ticks))
     }
 
     /// The beginning of the file is that of its first fragment, whatever its clock shows then.
     fn begin(&mut self, begin_ns: i64) {
-        for track in &mut self.tracks {
-            let ticks = i128::from(begin_ns) * i128::from(track.timescale) / 1_000_000_000;
-            track.shift_ticks -= i64::try_from(ticks).unwrap_or(0);
+        for filler in &mut self.fillers {
+            let ticks = i128::from(begin_ns) * i128::from(filler.timescale) / 1_000_000_000;
+            let ticks = i64::try_from(ticks).unwrap_or(0);
+            filler.origin_ticks = filler.origin_ticks.saturating_add(ticks);
         }
     }
 
@@ -166,6 +173,7 @@ impl Movie {
     fn begin_traf(&mut self, track: usize, told: Option<i64>) -> i64 {
         let (filler, track) = (&self.fillers[track], &mut self.tracks[track]);
         let last = track.samples.last_decode_ticks() + filler.decode_shift.unwrap_or(0);
+        let last = last.saturating_add(filler.origin_ticks);
         match told {
             Some(told) if track.samples.len() == 0 || told >= last => told,
             Some(_) => {
@@ -187,6 +195,10 @@ impl Movie {
             let least = told.into_iter().flatten().map(|it| it.composition_ticks);
             let least = least.min();
             filler.shift_by(-least.unwrap_or(0).min(0), problems);
+        }
+        // Some writers say no more of a picture than that it depends on others.
+        if filler.kind == Kind::Pictures {
+            run.not_sync = SAMPLE_IS_NOT_SYNC | SAMPLE_DEPENDS;
         }
         run.at_once = filler.at_once(Some(run.defaults.bytes));
         if run.is_uniform() && run.defaults.bytes == 0 {
@@ -226,6 +238,7 @@ impl<'a> Run<'a> {
             first_flags,
             rows: fields,
             defaults: traf.defaults,
+            not_sync: 0,
             left: told.min(rows),
             at_once: 1,
             offset,
@@ -268,7 +281,7 @@ impl Iterator for Run<'_> {
             decode_ticks: self.decode_ticks,
             composition_ticks: composition.into(),
             duration_ticks: u64::from(duration) * u64::from(count),
-            is_sync: flags & SAMPLE_IS_NOT_SYNC == 0,
+            is_sync: flags & self.not_sync == 0,
             description: defaults.description,
         };
         self.left -= count;

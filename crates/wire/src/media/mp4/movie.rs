@@ -187,17 +187,17 @@ impl Movie {
             configurations: entries.configurations,
             frame_bytes: entries.frame_bytes,
             decode_shift: None,
+            origin_ticks: 0,
             next_ticks: 0,
             end_offset: 0,
             is_ended: false,
             empty: 0,
             passed_over: 0,
         };
-        let mut samples = Samples::default();
-        if let Some(tables) = tables {
-            samples = filler.fill(tables, self.room(), &mut facts.problems);
-            self.passed_over += filler.passed_over;
-        }
+        let samples = tables.map_or_else(Samples::default, |tables| {
+            filler.fill(tables, self.room(), &mut facts.problems)
+        });
+        self.passed_over += filler.passed_over;
         if samples.len() == 0 && !self.is_fragmented {
             let reason = facts.problems.pop();
             return refused(reason.as_deref().unwrap_or("it has no samples"));
@@ -253,7 +253,8 @@ impl Movie {
             return created_ns;
         };
         let number = self.fillers.iter().position(|it| it.id == reference.id)?;
-        let since_ns = self.tracks[number].time_ns(reference.ticks);
+        let ticks = self.fillers[number].since_origin(reference.ticks);
+        let since_ns = self.tracks[number].time_ns(ticks);
         let start_ns = i128::from(reference.unix_ns) - i128::from(since_ns);
         u64::try_from(start_ns).ok()
     }

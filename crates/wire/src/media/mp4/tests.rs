@@ -5,6 +5,7 @@ use crate::media::samples::Sample;
 
 pub(super) mod builder;
 mod clocks;
+mod copied;
 mod ending;
 mod ffprobe;
 mod fragments;

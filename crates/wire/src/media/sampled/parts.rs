@@ -1,12 +1,18 @@
 //! Reading the parts of samples: which bytes of a file are wanted for it, and what they tell.
 //!
 //! Of a sample of NAL units only the few bytes in front of each are read. Tracks go side by side,
-//! in the order of the file, so that the file is gone through once.
+//! in the order of the file, so that the file is gone through once. Tables may tell of a sample
+//! again and again: so what is read, and what is kept of it, is bounded by the file's bytes.
 
 use std::ops::Range;
 
 use super::SampledTrack;
-use crate::media::packetizer::{CodecError, PARTS_MAX, Packetizer, Part, Parts};
+use crate::media::packetizer::{CodecError, PARTS_MAX, Packetizer, Part, Parts, TRACK_PARTS_MAX};
+
+/// Bytes that are looked at, at the most: so many times the file's, and these. The heads of parts
+/// may reach over each other; parts do not, unless samples lie over each other.
+const LOOKED_TIMES_MAX: u64 = 32;
+const LOOKED_BYTES: u64 = 512 << 10;
 
 /// The parts of one sample, as its bytes come.
 #[derive(Clone, Debug)]
@@ -122,16 +128,22 @@ pub(in crate::media) struct PartReader {
     carry: Vec<u8>,
     /// The tracks with which something is wrong: they are read no further.
     ended: Vec<usize>,
+    /// How long the file was last, bytes that were looked at, and parts that were found. Of a file
+    /// that grows the bounds of these do, too.
+    file_bytes: u64,
+    looked_bytes: u64,
+    parts: u64,
 }
 
 impl PartReader {
     /// Which bytes of the file it wants next. `None` if all that is in the tables is known, or lies
     /// beyond the end of a file of `file_bytes`.
     pub(in crate::media) fn wants(
-        &self,
+        &mut self,
         tracks: &[SampledTrack],
         file_bytes: u64,
     ) -> Option<Range<u64>> {
+        self.file_bytes = file_bytes;
         let next;
         let (track, parts) = match &self.open {
             Some(open) => open,
@@ -184,15 +196,41 @@ impl PartReader {
                 &carried[..]
             }
         };
-        if let Err(error) = parts.push(packetizer, &track.prefix, bytes) {
-            self.ended.push(number);
-            return Err((number, error));
-        }
-        match parts.wants(packetizer, &track.prefix) {
-            Some(_) => self.open = Some((number, parts)),
-            None => track.samples.push_parts(parts.numbers(packetizer)),
+        match self.look(&mut parts, track, &bytes[..whole_bytes]) {
+            Ok(false) => self.open = Some((number, parts)),
+            Ok(true) => track.samples.push_parts(parts.numbers(packetizer)),
+            Err(error) => {
+                self.ended.push(number);
+                return Err((number, error));
+            }
         }
         Ok(())
+    }
+
+    /// Looks at the bytes that a sample wants. Whether all of its parts are known then.
+    fn look(
+        &mut self,
+        parts: &mut SampleParts,
+        track: &SampledTrack,
+        bytes: &[u8],
+    ) -> Result<bool, CodecError> {
+        let packetizer = &*track.codec.packetizer;
+        let of_file = self.file_bytes.saturating_mul(LOOKED_TIMES_MAX);
+        self.looked_bytes += bytes.len() as u64;
+        if self.looked_bytes > of_file.saturating_add(LOOKED_BYTES) {
+            return Err(CodecError::Overlap);
+        }
+        parts.push(packetizer, &track.prefix, bytes)?;
+        if parts.wants(packetizer, &track.prefix).is_some() {
+            return Ok(false);
+        }
+        // Each begins at another byte, unless samples lie over each other.
+        let parts_max = self.file_bytes.min(TRACK_PARTS_MAX as u64);
+        self.parts += parts.numbers(packetizer).len() as u64;
+        match self.parts <= parts_max {
+            true => Ok(true),
+            false => Err(CodecError::AllParts { parts_max }),
+        }
     }
 
     /// The first sample whose parts are not known: its track, and where it lies.

@@ -102,7 +102,8 @@ impl Samples {
 
     fn has_whole_parts(&self) -> bool {
         let counted = usize::try_from(self.part_counts.sum()).unwrap_or(usize::MAX);
-        self.part_counts.len() <= self.len()
+        self.check_parts(0).is_ok()
+            && self.part_counts.len() <= self.len()
             && within(&self.part_counts, 0, count(PARTS_MAX))
             && counted == self.parts.len()
             && within(&self.parts, 0, u32::MAX.into())

@@ -261,6 +261,22 @@ fn column(numbers: &[i64]) -> Column {
     column
 }
 
+/// A column of so many equal numbers, as it is saved.
+fn equal(count: usize) -> Column {
+    let block = (4_i64, 0_u8, u32::try_from(count).unwrap());
+    let saved = (vec![block], Vec::<u8>::new(), Vec::<i64>::new());
+    postcard::from_bytes(&postcard::to_allocvec(&saved).unwrap()).unwrap()
+}
+
+#[test]
+fn a_track_has_no_more_parts_than_it_may() {
+    let mut table = table(&[sample(0, 0)]);
+    table.parts = equal(TRACK_PARTS_MAX - 2);
+    assert_eq!(table.check_parts(2), Ok(()));
+    let error = table.check_parts(3).unwrap_err().to_string();
+    assert_eq!(error, "with its parts there are more than 134217728 in all");
+}
+
 /// Of each thing that is asked of samples when they are pushed, one that is not so.
 #[test]
 fn a_table_that_nobody_can_have_filled_has_a_fault() {

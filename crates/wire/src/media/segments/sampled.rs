@@ -57,8 +57,8 @@ pub(super) fn segmented(
         let reasons = reasons.map(|it| format!(": {}: {}", it.what, it.reason));
         return Err(SegmentsError::Nothing(reasons.collect()));
     }
-    // All samples of a file in one piece are known with its tables.
-    let is_complete = is_whole || index.format == "MP4";
+    // All samples of a file in one piece are known with its tables, once they are here.
+    let is_complete = is_whole || index.format == "MP4" && !index.is_partial;
     let target_ns = target_ns(index.duration_ns());
     let mut all = tracks.iter().map(|it| &it.track);
     let cuts_ns = match all.find(|it| it.codec.medium == Medium::Video) {
@@ -74,7 +74,7 @@ pub(super) fn segmented(
         let medium = samples.track.codec.medium;
         let firsts = match medium {
             Medium::Video => cut_pictures(&samples.track, target_ns)?,
-            _ => cut_sound(&samples.track, &cuts_ns, target_ns),
+            _ => cut_sound(&samples.track, &cuts_ns, target_ns, is_complete),
         };
         let name = name(medium, &renditions);
         renditions.push(rendition(samples, name, &firsts, is_complete));
@@ -154,8 +154,14 @@ fn cut_pictures(track: &SampledTrack, target_ns: u64) -> Result<Vec<usize>, Segm
 }
 
 /// The first samples of the segments of sound: those from which on it is heard with the segments of
-/// pictures, whose times are given; and in time where there are no pictures.
-fn cut_sound(track: &SampledTrack, cuts_ns: &[u64], target_ns: u64) -> Vec<usize> {
+/// pictures, whose times are given; and in time where there are no pictures. While pictures may
+/// follow, nothing is cut behind the last of these: the next one decides where.
+fn cut_sound(
+    track: &SampledTrack,
+    cuts_ns: &[u64],
+    target_ns: u64,
+    is_complete: bool,
+) -> Vec<usize> {
     let samples = &track.samples;
     let end_ns = ns(
         samples.end_ticks().saturating_add(track.shift_ticks),
@@ -165,8 +171,10 @@ fn cut_sound(track: &SampledTrack, cuts_ns: &[u64], target_ns: u64) -> Vec<usize
     let behind = (1..).map(|number: u64| last_ns.saturating_add(number.saturating_mul(target_ns)));
     let behind = behind.take_while(|&time_ns| time_ns < end_ns);
     let behind = behind.take(2 * SEGMENTS_MAX).chain([u64::MAX]);
+    let behind = (is_complete || cuts_ns.is_empty()).then_some(behind);
     let mut firsts = vec![0];
-    for time_ns in cuts_ns.iter().skip(1).copied().chain(behind) {
+    let cuts_ns = cuts_ns.iter().skip(1).copied();
+    for time_ns in cuts_ns.chain(behind.into_iter().flatten()) {
         let at = samples.at_decode_ticks(track.ticks_at(time_ns));
         let last = firsts.last().copied().unwrap_or(0);
         let forced = (1..).map(|it| last + it * SEGMENT_SAMPLES_MAX);

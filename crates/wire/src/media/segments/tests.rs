@@ -101,7 +101,9 @@ proptest! {
         for (after, before) in after.iter().zip(&before) {
             prop_assert!((after.0 - before.0).abs() < 2, "{} {}", after.0, before.0);
             prop_assert!((after.1 - before.1).abs() < 2, "{} {}", after.1, before.1);
-            prop_assert_eq!((after.2, after.3, &after.4), (before.2, before.3, &before.4));
+            // A decoder can start at any frame of sound.
+            let is_sync = before.3 || is_sound;
+            prop_assert_eq!((after.2, after.3, &after.4), (before.2, is_sync, &before.4));
         }
         prop_assert_eq!(after.len(), before.len());
     }
@@ -266,6 +268,44 @@ fn what_grows_has_no_segment_that_may_become_longer() {
         assert_eq!(segments[0], segments[1]);
     }
     assert_eq!(before.renditions[0].segment(3), None);
+}
+
+/// Behind the last picture that it can be cut at, too: the next one may be anywhere.
+#[test]
+fn sound_of_what_grows_keeps_its_segments() {
+    let seconds = 60;
+    let pictures_told: Vec<Told> = (0..25 * seconds)
+        .map(|at| (40, 0, 1000, at % 250 == 0))
+        .collect();
+    let sound_told: Vec<Told> = vec![(1024, 0, 300, true); 48_000 * seconds / 1024];
+    let listed = |known: usize, is_whole: bool| -> Option<Vec<Vec<Segment>>> {
+        let video = pictures(&pictures_told[..pictures_told.len() * known / 120], |at| {
+            at as u64 * 20_000
+        });
+        let audio = sound(&sound_told[..sound_told.len() * known / 120], |at| {
+            10_000 + at as u64 * 1000
+        });
+        let of = SampledIndex::new("Matroska", [video, audio], Vec::new());
+        let film = Segmented::new(&Index::of(of.unwrap()), is_whole, |_| None).ok()?;
+        let segments = |of: &Rendition| -> Vec<Segment> {
+            let all = 1..=of.segments() as u64;
+            all.map(|number| of.segment(number).unwrap()).collect()
+        };
+        Some(film.renditions.iter().map(segments).collect())
+    };
+    let mut before = vec![Vec::new(); 2];
+    // Half a second more each time.
+    let steps = (1..=120).map(|known| (known, false));
+    for (known, is_whole) in steps.chain([(120, true)]) {
+        let Some(now) = listed(known, is_whole) else {
+            continue;
+        };
+        for (before, now) in before.iter().zip(&now) {
+            assert!(now.starts_with(before), "at {known}");
+        }
+        before = now;
+    }
+    assert_eq!(before.iter().map(Vec::len).collect::<Vec<_>>(), [6, 7]);
 }
 
 /// Though it begins later than at 0.

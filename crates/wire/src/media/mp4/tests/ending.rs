@@ -10,6 +10,9 @@ const SAMPLES: u32 = 4;
 const TICKS: u32 = 40;
 const BYTES: u32 = 1000;
 
+/// What their clock shows at first.
+const CLOCK_TICKS: u64 = 1 << 40;
+
 /// How long a fragment is.
 const FRAGMENT_NS: u64 = (SAMPLES * TICKS) as u64 * 1_000_000;
 
@@ -73,6 +76,7 @@ fn file(
     let start = u32::try_from(head(&vec![0; count as usize]).len()).unwrap();
     let places: Vec<_> = (0..count).map(|number| start + number * bytes).collect();
     let fragments = (0..u64::from(count)).map(|number| u64::from(SAMPLES * TICKS) * number);
+    let fragments = fragments.map(|ticks| CLOCK_TICKS + ticks);
     let mut file = head(&places);
     fragments.for_each(|ticks| file.extend(fragment(ticks)));
     file.extend(behind(&places));

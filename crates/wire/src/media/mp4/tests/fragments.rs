@@ -284,6 +284,77 @@ fn a_cut_file_begins_with_its_first_fragment() {
     assert_eq!((is, &*problems), (vec![0, 10, 20, 30, 40], ""));
 }
 
+/// Those of a live stream, whose clock counts from 1970: far beyond what is kept of a time.
+#[test]
+fn a_clock_that_counts_from_1970_begins_at_0() {
+    const UNIX_S: u64 = 1_750_000_000;
+    let opus = boxed(b"dOps", &[&[0, 2, 1, 56, 0, 0, 187, 128, 0, 0, 0]]);
+    let tracks = [
+        Track {
+            timescale: 90_000,
+            ..Track::pictures(1, Vec::new())
+        },
+        Track {
+            timescale: 48_000,
+            entries: vec![sound(b"Opus", 2, 16, 48_000, &opus)],
+            ..Track::sound(2, Vec::new())
+        },
+    ];
+    let timescales = [(1, 90_000), (2, 48_000)];
+    let trex = timescales.map(|(id, timescale)| [id, 1, timescale, 1, 0]);
+    // A moment of the first track's clock, and when it was.
+    let ntp_s = u32::try_from(UNIX_S + 2_208_988_800).unwrap();
+    let ticks = (UNIX_S * 90_000).to_be_bytes();
+    let prft = full(b"prft", 1, 24, &[&numbers(&[1, ntp_s, 0]), &ticks]);
+    let mut file = [moov_of_fragments(&tracks, &trex), prft].concat();
+    // Two seconds each.
+    for begins_s in [UNIX_S, UNIX_S + 2] {
+        let trafs = timescales.map(|(id, timescale)| {
+            let ticks = begins_s * u64::from(timescale);
+            let tfhd = full(b"tfhd", 0, BASE_IS_MOOF, &[&numbers(&[id])]);
+            let tfdt = full(b"tfdt", 1, 0, &[&ticks.to_be_bytes()]);
+            let trun = full(b"trun", 0, 1, &[&numbers(&[2, 0])]);
+            boxed(b"traf", &[&tfhd, &tfdt, &trun])
+        });
+        file.extend(boxed(b"moof", &[&trafs.concat()]));
+    }
+    let index = index(&padded(&file));
+    assert_eq!(index.sampled.len(), 2, "{:?}", index.left_out);
+    for track in &index.sampled {
+        assert_eq!(track.facts.problems, [""; 0]);
+        let due_s: Vec<_> = (0..track.samples.len())
+            .map(|at| track.due_ns(at) / 1_000_000_000)
+            .collect();
+        assert_eq!(due_s, [0, 1, 2, 3]);
+    }
+    let began_ns = UNIX_S * 1_000_000_000;
+    assert_eq!(index.wall_clock_start_ns, Some(began_ns));
+}
+
+/// Whether decoders can start at the samples of a fragment that have these flags.
+fn syncs(track: Track, flags: &[u32]) -> Vec<bool> {
+    let count = u32::try_from(flags.len()).unwrap();
+    let traf = [
+        full(b"tfhd", 0, BASE_IS_MOOF, &[&numbers(&[1])]),
+        full(b"trun", 0, 0x401, &[&numbers(&[count, 0]), &numbers(flags)]),
+    ];
+    let moov = moov_of_fragments(&[track], &[[1, 1, 10, 100, 0]]);
+    let moof = boxed(b"moof", &[&boxed(b"traf", &[&traf.concat()])]);
+    let index = index(&padded(&[moov, moof].concat()));
+    samples(only(&index)).iter().map(|it| it.is_sync).collect()
+}
+
+/// As encoders tell them that set only what a picture depends on.
+#[test]
+fn no_decoder_starts_at_a_picture_that_depends_on_others() {
+    let flags = [0x0200_0000, 0x0100_0000, 0, 0x0001_0000, 0x0101_0000];
+    let of_pictures = syncs(Track::pictures(1, Vec::new()), &flags);
+    assert_eq!(of_pictures, [true, false, true, false, false]);
+    // Each frame of sound stands for itself.
+    let of_sound = syncs(Track::sound(1, Vec::new()), &flags);
+    assert_eq!(of_sound, [true; 5]);
+}
+
 #[test]
 fn fragments_without_a_time_follow_on_each_other() {
     let (is, problems) = times(&clocked(&[(None, 2), (Some(30), 1), (None, 1)]));

@@ -475,6 +475,51 @@ fn a_run_of_four_billion_samples_is_bounded() {
     assert!(told.ends_with(expected), "{told}");
 }
 
+/// A file with so many samples in its tables that are one and the same, and that one behind them.
+fn again_and_again(entry: &[u8], sample: &[u8], count: u32) -> Vec<u8> {
+    let bytes = u32::try_from(sample.len()).unwrap();
+    let movie = |at: u32| {
+        let of = vec![
+            counted(b"stts", 0, 2, &[count, 40]),
+            counted(b"stsc", 0, 3, &[1, 1, 1]),
+            full(b"stsz", 0, 0, &[&numbers(&[bytes, count])]),
+            counted(b"stco", 0, 1, &vec![at; count as usize]),
+        ];
+        let track = Track {
+            entries: vec![entry.to_vec()],
+            ..Track::pictures(1, of)
+        };
+        moov(&[track], b"")
+    };
+    let at = u32::try_from(movie(0).len() + 8).unwrap();
+    [movie(at), boxed(b"mdat", &[sample])].concat()
+}
+
+/// Each takes four bytes of a table, whatever it has.
+#[test]
+fn samples_that_lie_over_each_other_are_bounded() {
+    let playable = |file: &[u8]| only(&index(file)).playable();
+    // In each 1024 NAL units: no more in all than the file has bytes.
+    let nal_units = [
+        &[0_u8, 0, 0, 4, 0x65, 1, 2, 3][..],
+        &[0, 0, 0, 20],
+        &[0x65; 20],
+    ]
+    .concat();
+    let file = again_and_again(&avc3(), &nal_units.repeat(512), 5000);
+    let (bytes, most) = (file.len(), file.len() / 1024);
+    assert_eq!(playable(&file), most);
+    let expected = format!("sample {most}: with its parts there are more than {bytes} in all");
+    assert!(told(&file).starts_with(&expected), "{}", told(&file));
+    // Of MPEG-2 video all is searched for start codes.
+    let sample = [0x55; 20 << 10];
+    let file = again_and_again(&visual(b"m2v1", b""), &sample, 3000);
+    let most = ((512 << 10) + 32 * file.len()) / sample.len();
+    assert_eq!(playable(&file), most);
+    let expected = format!("sample {most}: samples lie over each other");
+    assert!(told(&file).starts_with(&expected), "{}", told(&file));
+}
+
 #[test]
 fn a_film_of_two_hours_takes_little_memory() {
     let count = 180_000;

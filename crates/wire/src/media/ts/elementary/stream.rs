@@ -407,6 +407,9 @@ impl Stream {
             let what = format!("a sample that lies over more than {most} bytes is left out");
             return self.note(what);
         }
+        if let Err(error) = self.samples.check_parts(unit.parts.len()) {
+            return self.stop(error.to_string());
+        }
         let sample = Sample {
             offset: unit.part.start,
             bytes: unit.bytes,
