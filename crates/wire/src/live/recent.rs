@@ -184,6 +184,13 @@ mod tests {
         assert_eq!(recent.push(packet(6, 30, 0x65)), Some(6));
         assert_eq!(orders(&recent), Some(vec![6]));
         assert_eq!(recent.bytes(), 16);
+        // A recovery point, behind parameter sets of its access unit.
+        assert_eq!(recent.push(packet(7, 40, 0x67)), None);
+        let mut recovery = packet(8, 40, 0x06);
+        recovery.bytes = [&recovery.bytes[..13], &[6, 1, 0xc4]].concat().into();
+        assert_eq!(recent.push(recovery), Some(7));
+        assert_eq!(recent.push(packet(9, 40, 0x41)), None);
+        assert_eq!(orders(&recent), Some(vec![7, 8, 9]));
     }
 
     #[test]

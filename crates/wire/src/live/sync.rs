@@ -1,12 +1,15 @@
 //! Where a decoder can start: told by the headers of RTP payloads, which are read and not decoded.
 
+use crate::media::h264::is_recovery_point;
 use crate::media::vp9::{Payload, is_key_frame};
 use crate::media::{Medium, SYNC_BYTE, TS_PACKET_BYTES, Track};
 
 /// How a track's payloads tell that a sync sample begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SyncRule {
-    /// H.264 (RFC 6184): a NAL unit of an IDR picture, alone, in an aggregate or as a fragment.
+    /// H.264 (RFC 6184): a NAL unit of an IDR picture, alone, in an aggregate or as a fragment; or
+    /// one that tells of a recovery point, alone or in an aggregate: some streams have no IDR
+    /// pictures.
     H264,
     /// H.265 (RFC 7798): one of an intra random access point, likewise.
     H265,
@@ -105,18 +108,24 @@ fn pid(ts: &[u8]) -> u16 {
 
 fn h264(payload: &[u8]) -> bool {
     const IDR: u8 = 5;
+    const SEI: u8 = 6;
     let Some((&first, rest)) = payload.split_first() else {
         return false;
     };
+    let begins = |unit: &[u8]| match unit[0] & 0x1f {
+        IDR => true,
+        SEI => is_recovery_point(unit),
+        _ => false,
+    };
     match first & 0x1f {
         // STAP-A, STAP-B (behind a decoding order number).
-        24 => units(rest).any(|unit| unit[0] & 0x1f == IDR),
-        25 => units(rest.get(2..).unwrap_or_default()).any(|unit| unit[0] & 0x1f == IDR),
+        24 => units(rest).any(begins),
+        25 => units(rest.get(2..).unwrap_or_default()).any(begins),
         // FU-A, FU-B: the start of one.
         28 | 29 => rest
             .first()
             .is_some_and(|header| header & 0x9f == 0x80 | IDR),
-        kind => kind == IDR,
+        _ => begins(payload),
     }
 }
 
@@ -208,6 +217,10 @@ mod tests {
             (H264, &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 1], false),
             (H264, &[0x78, 0, 9, 0x65], false),
             (H264, &[0x79, 0, 0, 0, 2, 0x65, 1], true),
+            // A recovery point, and what users add.
+            (H264, &[0x06, 6, 1, 0xc4, 0x80], true),
+            (H264, &[0x06, 5, 1, 0xc4, 0x80], false),
+            (H264, &[0x78, 0, 1, 0x67, 0, 4, 0x06, 6, 1, 0xc4], true),
             (H264, &[0x7c, 0x85], true),
             (H264, &[0x7c, 0x05], false),
             (H264, &[0x7c, 0x45], false),

@@ -14,7 +14,7 @@ mod descriptor;
 pub(in crate::media) mod eac3;
 pub(in crate::media) mod first_frame;
 mod frames;
-pub(in crate::media) mod h264;
+pub(crate) mod h264;
 pub(in crate::media) mod h265;
 pub(in crate::media) mod jpeg;
 pub(in crate::media) mod latm;

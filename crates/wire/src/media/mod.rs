@@ -46,7 +46,7 @@ pub mod text;
 mod track;
 pub mod ts;
 
-pub(crate) use codec::vp9;
+pub(crate) use codec::{h264, vp9};
 pub use colour::VideoRange;
 pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;

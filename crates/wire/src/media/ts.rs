@@ -18,7 +18,7 @@ pub(super) mod plan;
 pub mod psi;
 pub mod report;
 pub(super) mod saved;
-mod seek;
+pub(in crate::media) mod seek;
 mod span;
 #[cfg(any(test, feature = "testing"))]
 pub mod synth;

@@ -57,6 +57,15 @@ pub(in crate::media) fn codec(audio_specific_config: &[u8]) -> Result<Codec, Cod
     })
 }
 
+/// How long an access unit of such a stream lasts, in ticks of a clock of so many a second; `None`
+/// if the configuration is broken. Some senders count, with spectral band replication, at the rate
+/// of what is heard: twice that of the coded signal.
+pub(in crate::media) fn unit_ticks(audio_specific_config: &[u8], clock_hz: u32) -> Option<u32> {
+    let config = AudioSpecificConfig::parse(audio_specific_config).ok()?;
+    let ticks = u64::from(config.unit_ticks) * u64::from(clock_hz) / u64::from(config.rate_hz);
+    u32::try_from(ticks).ok().filter(|&ticks| ticks > 0)
+}
+
 /// What a stream is whose frames begin with such a header (ISO/IEC 14496-3, section 1.A.2.2).
 ///
 /// # Errors

@@ -171,7 +171,7 @@ pub(in crate::media) fn begins_unit([first, second]: [u8; 2]) -> bool {
 
 /// Whether supplemental enhancement information has a recovery point (ISO/IEC 14496-10, annex D):
 /// whoever begins to decode there has right pictures soon.
-fn is_recovery_point(sei: &[u8]) -> bool {
+pub(crate) fn is_recovery_point(sei: &[u8]) -> bool {
     const RECOVERY_POINT: usize = 6;
     const LOOKED_AT_BYTES: usize = 256;
     let looked_at = sei.get(1..sei.len().min(LOOKED_AT_BYTES));

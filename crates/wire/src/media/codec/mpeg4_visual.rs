@@ -52,6 +52,22 @@ pub(in crate::media) fn is_intra(unit: &[u8]) -> bool {
         .is_some_and(|byte| byte >> 6 == 0)
 }
 
+/// Whether a configuration says that pictures are shown in the order in which they are decoded
+/// (`low_delay`, ISO/IEC 14496-2, section 6.3.3).
+pub(in crate::media) fn is_in_order(configuration: &[u8]) -> bool {
+    let low_delay = |layer: &[u8]| {
+        let mut bits = Bits::new(layer);
+        pass_aspect(&mut bits)?;
+        // Of the control parameters, which may not be there, it is the second.
+        let is_told = bits.flag()?;
+        bits.skip(2)?;
+        Some(is_told && bits.flag()?)
+    };
+    object_layer(configuration)
+        .and_then(low_delay)
+        .unwrap_or(false)
+}
+
 /// What samples are that `configurations` describe: of each sample entry the decoder specific
 /// information, which is the headers of the elementary stream down to that of the video object
 /// layer. It is empty where these are in the samples.
@@ -120,16 +136,9 @@ fn object_layer(configuration: &[u8]) -> Option<&[u8]> {
 /// Width and height that the header of a video object layer tells, in pixels (ISO/IEC 14496-2,
 /// section 6.2.3), if it can be understood.
 fn dimensions(layer: &[u8]) -> Option<(u32, u32)> {
-    const EXTENDED_ASPECT: u32 = 15;
     const RECTANGULAR: u32 = 0;
     let mut bits = Bits::new(layer);
-    bits.skip(9)?;
-    if bits.flag()? {
-        bits.skip(7)?;
-    }
-    if bits.number(4)? == EXTENDED_ASPECT {
-        bits.skip(16)?;
-    }
+    pass_aspect(&mut bits)?;
     // Control parameters, and within them those of the buffer.
     if bits.flag()? {
         bits.skip(3)?;
@@ -153,6 +162,19 @@ fn dimensions(layer: &[u8]) -> Option<(u32, u32)> {
     bits.skip(1)?;
     let height = bits.number(13)?;
     (width > 0 && height > 0).then_some((width, height))
+}
+
+/// Passes over what the header of a video object layer has in front of the control parameters.
+fn pass_aspect(bits: &mut Bits<'_>) -> Option<()> {
+    const EXTENDED_ASPECT: u32 = 15;
+    bits.skip(9)?;
+    if bits.flag()? {
+        bits.skip(7)?;
+    }
+    if bits.number(4)? == EXTENDED_ASPECT {
+        bits.skip(16)?;
+    }
+    Some(())
 }
 
 /// Makes packets of MPEG-4 part 2.

@@ -137,12 +137,17 @@ impl TsPacket {
             };
             at += 1 + usize::from(extension_bytes);
         }
-        let Some(&[toc, frames]) = bytes.get(at..at + 2) else {
+        let Some(&toc) = bytes.get(at) else {
             return Ok(None);
         };
-        if packet_bytes < 2 {
+        // A second byte says how many frames there are where the first does not.
+        let head_bytes = if toc & 3 == 3 { 2 } else { 1 };
+        if packet_bytes < head_bytes {
             return Err(error(format!("a packet of {packet_bytes} bytes")));
         }
+        let Some(&frames) = bytes.get(at + head_bytes - 1) else {
+            return Ok(None);
+        };
         let ticks = frame_ticks(toc) * u32::from(frame_count(toc, frames));
         if !(1..=TS_TICKS_MAX).contains(&ticks) {
             return Err(error(format!("a packet that lasts {ticks} ticks")));
@@ -288,6 +293,21 @@ mod tests {
         assert_eq!(lost(0xf3, 63), [0xf3, 48]);
         let sample = [7; 99];
         assert_eq!(packets(&Opus, &[&sample], true, 0, 99)[0].payload, sample);
+    }
+
+    #[test]
+    fn a_packet_of_a_transport_stream_may_have_one_byte() {
+        let of = |packet_bytes, packet: &[u8]| {
+            TsPacket::parse(&[&[0x7f, 0xe0, packet_bytes][..], packet].concat())
+        };
+        // Silence (DTX): one frame of no bytes, of 20 ms.
+        let silence = of(1, &[0xf8]).unwrap().unwrap();
+        assert_eq!((silence.header_bytes, silence.frame_bytes), (3, 4));
+        assert_eq!(silence.ticks, 960);
+        // How many frames there are stands in a second byte.
+        assert_eq!(of(2, &[0xfb, 3]).unwrap().unwrap().ticks, 3 * 960);
+        assert_eq!(of(2, &[0xfb]), Ok(None));
+        assert!(of(1, &[0xfb, 3]).is_err() && of(0, &[0xf8]).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::output::InitSegment;
-use super::units::parameter;
+use super::units::{from_hex, parameter};
 use crate::media::cmaf::{Description, init_segment};
 use crate::media::codec::av1::{PackedObu, Sequence};
 use crate::media::codec::config::CodecConfig;
@@ -97,17 +97,4 @@ fn dops(channels: u8) -> [u8; 11] {
     dops[1] = channels;
     dops[4..8].copy_from_slice(&48_000_u32.to_be_bytes());
     dops
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_matches('"').as_bytes();
-    if !digits.len().is_multiple_of(2) || digits.is_empty() {
-        return None;
-    }
-    let pairs = digits.chunks_exact(2);
-    let pairs = pairs.map(|pair| {
-        let text = std::str::from_utf8(pair).ok()?;
-        u8::from_str_radix(text, 16).ok()
-    });
-    pairs.collect()
 }

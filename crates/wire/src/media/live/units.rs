@@ -13,7 +13,7 @@ use super::obus::Obus;
 use crate::media::codec::av1::{ObuRole, PackedObu};
 use crate::media::codec::first_frame::VP9_KEY_FRAME_BYTES;
 use crate::media::codec::nal::NalRole;
-use crate::media::codec::{h264, h265, vp9};
+use crate::media::codec::{aac, h264, h265, vp9};
 use crate::media::packetizer::SAMPLE_BYTES_MAX;
 use crate::media::track::Track;
 use crate::rtp::{Header, payload};
@@ -90,10 +90,7 @@ impl Units {
             "mpeg4-generic" => Form::Aac {
                 size_bits: bits("sizelength", 13),
                 index_bits: bits("indexlength", 3),
-                frame_ticks: parameter(parameters, "constantduration")
-                    .and_then(|it| it.parse().ok())
-                    .filter(|it| (1..=8192).contains(it))
-                    .unwrap_or(1024),
+                frame_ticks: frame_ticks(parameters, track.clock_hz),
             },
             "opus" => Form::Opus,
             _ => return None,
@@ -305,6 +302,8 @@ impl Open {
                 self.fragment(of_fragment, &head, rest, Self::h264_unit)
             }
             1..STAP_A => self.whole(payload, Self::h264_unit),
+            // Receivers ignore what is reserved (section 5.4).
+            0 | 30 | 31 => Some(()),
             _ => None,
         }
     }
@@ -320,7 +319,9 @@ impl Open {
                 let head = [first & 0x81 | (of_fragment & 0x3f) << 1, second];
                 self.fragment(of_fragment, &head, rest, Self::h265_unit)
             }
-            0..AGGREGATE => self.whole(payload, Self::h265_unit),
+            // Those behind the packets' own types are units that some use for their own ends
+            // (Dolby Vision).
+            0..AGGREGATE | 51.. => self.whole(payload, Self::h265_unit),
             _ => None,
         }
     }
@@ -421,6 +422,16 @@ fn frame(timestamp: u32, bytes: &[u8]) -> AccessUnit {
     }
 }
 
+/// How many ticks a frame of AAC lasts: as many as the description says, or else as its
+/// configuration does.
+fn frame_ticks(parameters: &str, clock_hz: u32) -> u32 {
+    let told = parameter(parameters, "constantduration").and_then(|it| it.parse().ok());
+    let told = told.filter(|it: &u32| (1..=8192).contains(it));
+    let config = || parameter(parameters, "config").and_then(from_hex);
+    told.or_else(|| aac::unit_ticks(&config()?, clock_hz))
+        .unwrap_or(1024)
+}
+
 /// The frames of an AAC-hbr payload that are whole (RFC 3640, section 3.2).
 fn aac_frames(payload: &[u8], size_bits: usize, index_bits: usize) -> Vec<&[u8]> {
     let Some((length, rest)) = payload.split_first_chunk::<2>() else {
@@ -457,4 +468,18 @@ pub(super) fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> 
         let (key, value) = each.trim().split_once('=')?;
         key.eq_ignore_ascii_case(name).then(|| value.trim())
     })
+}
+
+/// The bytes of a parameter that has them as digits.
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_matches('"').as_bytes();
+    if !digits.len().is_multiple_of(2) || digits.is_empty() {
+        return None;
+    }
+    let pairs = digits.chunks_exact(2);
+    let pairs = pairs.map(|pair| {
+        let text = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    });
+    pairs.collect()
 }

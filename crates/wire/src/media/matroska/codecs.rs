@@ -4,6 +4,7 @@
 use super::times::Period;
 use super::tracks::{Entry, KIND_AUDIO, KIND_VIDEO};
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::mpeg4_visual;
 use crate::media::codec::pcm::ByteOrder;
 use crate::media::codec::text::TextKind;
 use crate::media::packetizer::Codec;
@@ -56,6 +57,7 @@ pub(super) fn coded(entry: &Entry, unit_ns: u64) -> Result<Coded, String> {
         "V_MPEG1" | "V_MPEG2" => CodecConfig::MpegVideo(list()),
         "V_MPEG4/ISO/SP" | "V_MPEG4/ISO/ASP" | "V_MPEG4/ISO/AP" => CodecConfig::Mpeg4Visual(list()),
         "V_MJPEG" => CodecConfig::Jpeg,
+        "V_MS/VFW/FOURCC" => pictures_of_windows(&entry.private)?,
         "A_AAC" => CodecConfig::Aac(private()),
         id if id.starts_with("A_AAC/") => aac_of(entry)?,
         "A_OPUS" => CodecConfig::OpusHead(private()),
@@ -64,7 +66,7 @@ pub(super) fn coded(entry: &Entry, unit_ns: u64) -> Result<Coded, String> {
         "A_EAC3" => CodecConfig::Eac3 { rate_hz, channels },
         "A_PCM/INT/BIG" => linear(entry, ByteOrder::Big),
         "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little),
-        "A_MS/ACM" => of_windows(&entry.private)?,
+        "A_MS/ACM" => sound_of_windows(&entry.private)?,
         "S_TEXT/UTF8" | "S_TEXT/ASCII" => text(TextKind::SubRip),
         "S_TEXT/WEBVTT" | "D_WEBVTT/SUBTITLES" => text(TextKind::WebVtt),
         "S_TEXT/ASS" | "S_TEXT/SSA" | "S_ASS" | "S_SSA" => text(TextKind::Ass),
@@ -165,8 +167,26 @@ fn linear(entry: &Entry, order: ByteOrder) -> CodecConfig {
     }
 }
 
+/// MPEG-4 part 2, by what Windows tells of pictures: a `BITMAPINFOHEADER`, and the configuration
+/// behind it. Times are those of AVI, which are of decoding: they are right where no picture is
+/// shown later than it is decoded.
+fn pictures_of_windows(format: &[u8]) -> Result<CodecConfig, String> {
+    const HEADER_BYTES: usize = 40;
+    let broken = |what: &str| format!("V_MS/VFW/FOURCC: {what}");
+    let Some((header, configuration)) = format.split_at_checked(HEADER_BYTES) else {
+        return Err(broken("less than a BITMAPINFOHEADER"));
+    };
+    let fourcc = header[16..20].to_ascii_uppercase();
+    let is_mpeg4 = matches!(&fourcc[..], b"XVID" | b"DIVX" | b"DX50" | b"FMP4");
+    match (is_mpeg4, mpeg4_visual::is_in_order(configuration)) {
+        (true, true) => Ok(CodecConfig::Mpeg4Visual(vec![configuration.into()])),
+        (true, false) => Err(broken("when pictures are shown is not told")),
+        (false, _) => Err(broken("this codec is not played under its Windows name")),
+    }
+}
+
 /// G.711 and G.722, by what Windows tells of sound: a `WAVEFORMATEX`.
-fn of_windows(format: &[u8]) -> Result<CodecConfig, String> {
+fn sound_of_windows(format: &[u8]) -> Result<CodecConfig, String> {
     let broken = |what: &str| format!("A_MS/ACM: {what}");
     let &[tag, tag_high, channels, channels_high, a, b, c, d, ..] = format else {
         return Err(broken("less than a WAVEFORMATEX"));

@@ -388,6 +388,42 @@ fn what_cannot_be_played_is_left_out_and_told() {
     }
 }
 
+/// As AVI has them, whose times are of decoding.
+#[test]
+fn pictures_of_windows_are_played_if_they_are_in_order() {
+    use crate::media::codec::testing::hex;
+    // Of libxvid: without pictures that are shown later, and with.
+    let [in_order, reordered] = ["bc0406c5", "bc040685"].map(|layer| {
+        let front = "000001b003000001b509000001000000012000";
+        hex(&format!("{front}{layer}d4c307d31684481463"))
+    });
+    let entry = |number, fourcc: &[u8], configuration: &[u8]| {
+        let format = [&[0; 16][..], fourcc, &[0; 20], configuration].concat();
+        track(number, "V_MS/VFW/FOURCC", &element(0x63a2, &format))
+    };
+    let blocks = [simple(1, 0, KEYFRAME, b"one")];
+    let tracks = tracks(&[entry(1, b"xvid", &in_order)]);
+    let index = read(&file(&[tracks, cluster(0, &blocks)])).unwrap();
+    let codec = &index.sampled[0].codec;
+    assert_eq!(codec.encoding, "MP4V-ES");
+    assert_eq!(codec.dimensions, Some((720, 576)));
+    let parameters = codec.format_parameters.as_deref().unwrap();
+    let begins = "profile-level-id=3; config=000001B003";
+    assert!(parameters.starts_with(begins), "{parameters}");
+    let not_told = "when pictures are shown is not told";
+    let cases = [
+        (entry(2, b"DX50", &reordered), not_told),
+        (entry(2, b"FMP4", b""), not_told),
+        (entry(2, b"DIV3", b""), "this codec is not played"),
+        (track(2, "V_MS/VFW/FOURCC", b""), "less than a"),
+    ];
+    for (entry, reason) in cases {
+        let told = left_out(&entry);
+        let expected = format!("2: video (V_MS/VFW/FOURCC): V_MS/VFW/FOURCC: {reason}");
+        assert!(told.starts_with(&expected), "{told}");
+    }
+}
+
 #[test]
 fn what_is_stripped_from_frames_becomes_their_prefix() {
     let strip = |order, bytes: &[u8]| {

@@ -2,14 +2,18 @@
 //!
 //! Each packet's header is looked at once; only those of tables, clocks and the starts of pictures
 //! are read further. Every list here has a limit that no file can pass.
+//!
+//! The file's time is the clock of its first program. Where a map names another pid for it, or a
+//! table puts another program in its place, as in recordings that were put behind one another, the
+//! clock goes on with that, and so do the places to start.
 
 use super::clock::{Clock, ClockBuilder, PcrQuality, StreamTimes, TIMED_STREAMS_MAX, Verdict};
 use super::facts::{ClockDoubt, StreamFacts};
 use super::header::Header;
 use super::index::TS_PACKET_BYTES;
 use super::picture::Picture;
-use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Stream, Tables};
-use super::seek::{self, SeekPoint, Seeker, Start};
+use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Tables};
+use super::seek::{self, REPLACEMENTS_MAX, Replacement, SeekPoint, Seeker, Start};
 
 /// Pids whose clocks are followed; PCRs on further ones are ignored.
 const CLOCKS_MAX: usize = 16;
@@ -23,6 +27,9 @@ const NULL_PID: u16 = 0x1fff;
 /// Not in a list: the value of an index that stands for none.
 const NONE: u16 = u16::MAX;
 
+/// Kinds of streams of which the first of each program is followed.
+const FOLLOWED: [Kind; 2] = [Kind::Video, Kind::Audio];
+
 /// Looks at packets in file order.
 #[derive(Clone, Debug)]
 pub(crate) struct Demux {
@@ -35,6 +42,11 @@ pub(crate) struct Demux {
     sections: Vec<(u16, Sections)>,
     clocks: Vec<(u16, ClockBuilder)>,
     seekers: Vec<Seeker>,
+    /// Of each program the first stream of each kind, by its newest map that has one.
+    firsts: Vec<[Option<u16>; 2]>,
+    replacements: Vec<Replacement>,
+    /// The first program that the newest table names, and the pid of its clock.
+    leading: Option<(usize, u16)>,
     /// Of the first seekers' streams, in the same order.
     times: Vec<StreamTimes>,
     /// The newest packet that starts a PAT.
@@ -90,6 +102,9 @@ impl Demux {
             sections: Vec::new(),
             clocks: Vec::new(),
             seekers: Vec::new(),
+            firsts: Vec::new(),
+            replacements: Vec::new(),
+            leading: None,
             times: Vec::new(),
             pat: None,
             tables_start: None,
@@ -185,11 +200,8 @@ impl Demux {
                 (pid, builder.finish(end))
             })
             .collect();
-        // Programs' clocks in their order; after them what no program names.
-        clocks.sort_by_key(|(pid, (clock, _))| {
-            let program = programs.iter().position(|p| p.pcr_pid == Some(*pid));
-            (clock.is_none(), program.unwrap_or(usize::MAX))
-        });
+        let leading = self.leading.map(|(_, pid)| pid);
+        clocks.sort_by_key(|(pid, (clock, _))| (clock.is_none(), rank(&programs, leading, *pid)));
         let first = clocks.into_iter().next();
         let (pcr, mut clock) = first.map_or((None, None), |(pid, (clock, quality))| {
             (Some((pid, quality)), clock)
@@ -203,11 +215,11 @@ impl Demux {
         });
         let clocked = clock.is_some();
         let clock = clock.unwrap_or(fallback);
-        let seeker_of = |stream: &Stream| {
-            let pid = &self.pids[usize::from(stream.pid)];
+        let seeker_of = |pid: u16| {
+            let pid = &self.pids[usize::from(pid)];
             self.seekers.get(usize::from(pid.seeker))
         };
-        let found = seek::points(&programs, seeker_of, &clock);
+        let found = seek::points(&programs, &self.replacements, seeker_of, &clock);
         let streams = StreamFacts {
             programs,
             association,
@@ -262,6 +274,7 @@ impl Demux {
         sections.push(payload, header.unit_start, |section| {
             changes.push(self.tables.read(*pid, section));
         });
+        let is_new = !changes.is_empty();
         for change in changes {
             match change {
                 Change::None => {}
@@ -270,8 +283,11 @@ impl Demux {
                         self.watch_tables(self.tables.programs[i].pmt_pid);
                     }
                 }
-                Change::Streams(program) => self.watch_streams(program),
+                Change::Map(program, pids) => self.watch_streams(number, program, &pids),
             }
+        }
+        if is_new {
+            self.lead(number);
         }
     }
 
@@ -284,20 +300,75 @@ impl Demux {
         }
     }
 
-    /// Follows the first video and the first sound of a program from now on.
-    fn watch_streams(&mut self, program: usize) {
-        let streams = &self.tables.programs[program].streams;
-        for kind in [Kind::Video, Kind::Audio] {
-            let Some(stream) = streams.iter().find(|stream| stream.kind == kind) else {
+    /// Follows the first video and the first sound of a program's newest map, which has these pids,
+    /// from packet `number` on.
+    fn watch_streams(&mut self, number: u64, program: usize, pids: &[u16]) {
+        self.firsts.resize(self.tables.programs.len(), [None; 2]);
+        for (at, kind) in FOLLOWED.into_iter().enumerate() {
+            let streams = &self.tables.programs[program].streams;
+            let known = |pid: &u16| streams.iter().find(|stream| stream.pid == *pid);
+            let mut of_map = pids.iter().filter_map(known);
+            let Some(stream) = of_map.find(|stream| stream.kind == kind) else {
                 continue;
             };
-            let seeker = &mut self.pids[usize::from(stream.pid)].seeker;
+            let pid = stream.pid;
+            let seeker = &mut self.pids[usize::from(pid)].seeker;
             if *seeker == NONE && self.seekers.len() < SEEKERS_MAX {
                 *seeker = index(self.seekers.len());
                 self.seekers.push(Seeker::new(stream));
                 if self.times.len() < TIMED_STREAMS_MAX {
                     self.times.push(StreamTimes::default());
                 }
+            }
+            let before = self.firsts[program][at].replace(pid);
+            if let Some(gone) = before.filter(|before| !pids.contains(before)) {
+                self.replace(number, gone, pid);
+            }
+        }
+    }
+
+    /// Has the clock and the places to start go on with the first program that there is now, from
+    /// packet `number` on, once its map is known.
+    fn lead(&mut self, number: u64) {
+        let listed = (0..self.tables.programs.len()).filter(|&i| self.tables.is_listed(i));
+        let mut clocked = listed.map(|i| (i, self.tables.programs[i].pcr_pid));
+        // One without a clock does not lead.
+        let first = clocked.find(|(_, pid)| *pid != Some(NULL_PID));
+        let Some((program, Some(pid))) = first else {
+            return;
+        };
+        let Some((last, old)) = self.leading.replace((program, pid)) else {
+            return;
+        };
+        if last != program {
+            let of = |program: usize| self.firsts.get(program).copied().unwrap_or_default();
+            let [gone, new] = [last, program].map(of);
+            for pair in gone.into_iter().zip(new) {
+                if let (Some(gone), Some(new)) = pair {
+                    self.replace(number, gone, new);
+                }
+            }
+        }
+        self.move_clock(old, pid);
+    }
+
+    fn replace(&mut self, packet: u64, old: u16, new: u16) {
+        if old != new && self.replacements.len() < REPLACEMENTS_MAX {
+            self.replacements.push(Replacement { packet, old, new });
+        }
+    }
+
+    /// Has the clock of one pid go on with the references on another, if it tells any time.
+    fn move_clock(&mut self, old: u16, new: u16) {
+        let [of_old, of_new] = [old, new].map(|pid| self.pids[usize::from(pid)].clock);
+        let found = self.clocks.get(usize::from(of_old));
+        if old == new || found.is_none_or(|(_, clock)| clock.settled() == 0) {
+            return;
+        }
+        for (pid, clock) in [(old, of_new), (new, of_old)] {
+            self.pids[usize::from(pid)].clock = clock;
+            if let Some((of, _)) = self.clocks.get_mut(usize::from(clock)) {
+                *of = pid;
             }
         }
     }
@@ -324,6 +395,13 @@ impl Pid {
         self.continuity_errors += u64::from(lost);
         lost
     }
+}
+
+/// By what clocks are put in order: the one that went on to the end, those of programs in their
+/// order, and then what no program names.
+fn rank(programs: &[Program], leading: Option<u16>, pid: u16) -> (bool, usize) {
+    let program = programs.iter().position(|it| it.pcr_pid == Some(pid));
+    (leading != Some(pid), program.unwrap_or(usize::MAX))
 }
 
 /// Has `clock` say what the times of its streams do, where they know better: how it ends, or all of

@@ -72,8 +72,8 @@ pub(crate) enum Change {
     None,
     /// There are programs with new map pids.
     Programs,
-    /// The program of this index has streams that it did not have.
-    Streams(usize),
+    /// The program of this index has another map: the pids of its streams, in the map's order.
+    Map(usize, Vec<u16>),
 }
 
 /// All programs seen so far.
@@ -84,6 +84,8 @@ pub(crate) struct Tables {
     pub(crate) maps: u64,
     /// The first program association table, as the section is in the stream.
     pub(crate) association: Box<[u8]>,
+    /// Of each program whether the newest of these tables names it.
+    listed: Vec<bool>,
     streams: usize,
     services: Vec<Service>,
 }
@@ -114,6 +116,10 @@ impl Tables {
                 if self.association.is_empty() {
                     self.association = section.into();
                 }
+                // The table may go on in sections behind its first.
+                if section[6] == 0 {
+                    self.listed.fill(false);
+                }
                 self.read_pat(body)
             }
             (SDT_PID, 0x42) => self.read_sdt(body),
@@ -124,6 +130,11 @@ impl Tables {
             }
             _ => Change::None,
         }
+    }
+
+    /// Whether the newest program association table names the program of this index.
+    pub(crate) fn is_listed(&self, program: usize) -> bool {
+        self.listed.get(program) == Some(&true)
     }
 
     /// Keeps the first map of a program.
@@ -164,10 +175,15 @@ impl Tables {
             let known = self
                 .programs
                 .iter()
-                .any(|p| (p.number, p.pmt_pid) == (number, pmt_pid));
-            if known || self.programs.len() == PROGRAMS_MAX {
+                .position(|p| (p.number, p.pmt_pid) == (number, pmt_pid));
+            if let Some(known) = known {
+                self.listed[known] = true;
                 continue;
             }
+            if self.programs.len() == PROGRAMS_MAX {
+                continue;
+            }
+            self.listed.push(true);
             let (name, provider, pcr_pid) = (None, None, None);
             let streams = Vec::new();
             self.programs.push(Program {
@@ -197,9 +213,10 @@ impl Tables {
         let program = &mut self.programs[i];
         program.pcr_pid = Some(u16::from(map.pcr_pid()));
         let of_program: Vec<Raw<'_>> = map.descriptors().flatten().collect();
-        let mut change = Change::None;
+        let mut pids = Vec::new();
         for info in map.streams() {
             let pid = u16::from(info.elementary_pid());
+            pids.push(pid);
             let descriptors: Vec<Raw<'_>> = info.descriptors().flatten().collect();
             let stream_type = u8::from(info.stream_type());
             let (kind, codec) = codec(stream_type, &descriptors, &of_program);
@@ -222,9 +239,8 @@ impl Tables {
                 packets,
                 continuity_errors,
             });
-            change = Change::Streams(i);
         }
-        change
+        Change::Map(i, pids)
     }
 
     /// Service descriptions (EN 300 468, section 5.2.3).

@@ -2,7 +2,10 @@
 //!
 //! A stream that flags them is believed. Where none is flagged, the first packet of every picture
 //! is read far enough to see whether the picture needs another; sound starts anywhere. A decoder
-//! needs the tables too: if they come shortly before, seeking starts with them.
+//! needs the tables too: if they come shortly before, seeking starts with them. Where tables put
+//! another stream in the place of one, its points follow.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +27,10 @@ pub struct SeekPoint {
 /// Random-access points of one stream at the most. At this number every other one goes, and of
 /// those to come too.
 pub(super) const SEEK_POINTS_MAX: usize = 65_536;
+
+/// Replacements of streams that are followed; behind the last of these points are those of the
+/// stream that was there.
+pub(super) const REPLACEMENTS_MAX: usize = 64;
 
 /// How long before a random-access point the tables may come that seeking to it starts with.
 const TABLES_BEFORE_NS_MAX: u64 = 500_000_000;
@@ -64,6 +71,15 @@ struct Open {
     walk: Walk,
 }
 
+/// From that packet on, tables have a stream in the place of another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replacement {
+    pub(super) packet: u64,
+    /// The pids of both.
+    pub(super) old: u16,
+    pub(super) new: u16,
+}
+
 /// Places to start at, as many as fit.
 #[derive(Clone, Debug, Default)]
 struct Starts {
@@ -96,7 +112,7 @@ pub(super) struct Found {
 impl Seeker {
     pub(super) fn new(stream: &Stream) -> Self {
         Self {
-            stream_type: stream.stream_type,
+            stream_type: coded_type(stream),
             kind: stream.kind,
             flagged: Starts::default(),
             found: Starts::default(),
@@ -160,7 +176,7 @@ impl Seeker {
         }
         if header.unit_start {
             let found = match self.kind {
-                Kind::Video => starts_picture(self.stream_type, payload),
+                Kind::Video => starts_picture(self.stream_type, payload).unwrap_or(false),
                 _ => payload.starts_with(&[0, 0, 1]),
             };
             if found {
@@ -176,6 +192,18 @@ impl Seeker {
                 walk,
             });
         }
+    }
+
+    /// Its points: those of pictures that it flags, or else those that were found.
+    fn starts(&self) -> &[Start] {
+        match self.is_flagged() {
+            true => &self.flagged.list,
+            false => &self.found.list,
+        }
+    }
+
+    fn is_flagged(&self) -> bool {
+        self.kind == Kind::Video && !self.flagged.list.is_empty()
     }
 }
 
@@ -198,13 +226,19 @@ impl Starts {
     }
 }
 
-/// Where playing can start, up to the end of the clock. `seeker_of` knows who follows a stream.
+/// Where playing can start, up to the end of the clock. `seeker_of` knows who follows the stream of
+/// a pid.
 pub(super) fn points<'a>(
     programs: &[Program],
-    seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
+    replacements: &[Replacement],
+    seeker_of: impl Fn(u16) -> Option<&'a Seeker>,
     clock: &Clock,
 ) -> Found {
-    let (kind, pid, starts) = choose(programs, seeker_of);
+    let chosen = choose(programs, &seeker_of);
+    let kind = chosen.map_or(SeekKind::None, |(kind, _)| kind);
+    let starts = chosen.map(|(_, pid)| in_turn(pid, replacements, seeker_of));
+    let starts = starts.unwrap_or_default();
+    let pictured = chosen.filter(|(kind, _)| *kind != SeekKind::Sound);
     let mut pictures = vec![Picture::default()];
     let mut points = vec![SeekPoint {
         ts_packet: 0,
@@ -233,7 +267,7 @@ pub(super) fn points<'a>(
         kind,
         points,
         pictures,
-        pid,
+        pid: pictured.map(|(_, pid)| pid),
     };
     found.keep_before(clock.packets());
     found
@@ -265,60 +299,92 @@ impl Start {
     }
 }
 
-/// The starts to use: flagged ones of the first program's video, else found ones, else of the next
-/// program, else of sound.
+/// The stream whose points to use: the first program's video, else that of the next program, else
+/// sound.
 fn choose<'a>(
     programs: &[Program],
-    seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
-) -> (SeekKind, Option<u16>, &'a [Start]) {
-    for wanted in [Kind::Video, Kind::Audio] {
+    seeker_of: impl Fn(u16) -> Option<&'a Seeker>,
+) -> Option<(SeekKind, u16)> {
+    [Kind::Video, Kind::Audio].into_iter().find_map(|wanted| {
         let streams = programs.iter().flat_map(|program| &program.streams);
         let streams = streams.filter(|stream| stream.kind == wanted);
-        let seekers = streams.filter_map(|stream| Some((stream.pid, seeker_of(stream)?)));
-        for (pid, seeker) in seekers.filter(|(_, s)| s.kind == wanted) {
-            let pictures = (wanted == Kind::Video).then_some(pid);
-            if pictures.is_some() && !seeker.flagged.list.is_empty() {
-                return (SeekKind::Flagged, pictures, &seeker.flagged.list);
-            }
-            if !seeker.found.list.is_empty() {
-                let kind = if wanted == Kind::Video {
-                    SeekKind::Pictures
-                } else {
-                    SeekKind::Sound
-                };
-                return (kind, pictures, &seeker.found.list);
-            }
-        }
-    }
-    (SeekKind::None, None, &[])
+        let mut seekers = streams.filter_map(|stream| Some((stream.pid, seeker_of(stream.pid)?)));
+        let (pid, seeker) = seekers.find(|(_, s)| s.kind == wanted && !s.starts().is_empty())?;
+        let kind = match wanted {
+            Kind::Video if seeker.is_flagged() => SeekKind::Flagged,
+            Kind::Video => SeekKind::Pictures,
+            _ => SeekKind::Sound,
+        };
+        Some((kind, pid))
+    })
 }
 
-/// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders
-/// write parameter sets or sequence headers right before such pictures, so these count too: the
-/// picture itself may start in a later packet.
-fn starts_picture(stream_type: u8, payload: &[u8]) -> bool {
+/// The points of a stream, and of those of its kind that come in its place one after the other.
+fn in_turn<'a>(
+    pid: u16,
+    replacements: &[Replacement],
+    seeker_of: impl Fn(u16) -> Option<&'a Seeker>,
+) -> Vec<Start> {
+    let kind = seeker_of(pid).map(|seeker| seeker.kind);
+    let mut all: Vec<Start> = Vec::new();
+    let mut take = |of: u16, part: Range<u64>| {
+        let seeker = seeker_of(of).filter(|seeker| Some(seeker.kind) == kind);
+        let starts = seeker.map_or(&[][..], Seeker::starts).iter();
+        let starts = starts.filter(|start| part.contains(&start.access));
+        all.extend(starts.map(|start| match of == pid {
+            true => *start,
+            // Pictures that are sent alone are those of one stream.
+            false => Start {
+                picture: Picture::default(),
+                ..*start
+            },
+        }));
+    };
+    let (mut there, mut since) = (pid, 0);
+    for it in replacements {
+        if it.old == there {
+            take(there, since..it.packet);
+            (there, since) = (it.new, it.packet);
+        }
+    }
+    take(there, since..u64::MAX);
+    let step = all.len().div_ceil(SEEK_POINTS_MAX).max(1);
+    all.into_iter().step_by(step).collect()
+}
+
+/// The `stream_type` that says how a stream is coded, also where it is private and a descriptor
+/// does.
+pub(in crate::media) fn coded_type(stream: &Stream) -> u8 {
+    match (stream.stream_type, &*stream.codec) {
+        (0x06, "HEVC") => 0x24,
+        (0x06, "VC-1") => 0xea,
+        (told, _) => told,
+    }
+}
+
+/// Whether a picture that needs no other starts in this first packet of a PES packet; `None` if the
+/// codec is not known here. Encoders write parameter sets or sequence headers right before such
+/// pictures, so these count too: the picture itself may start in a later packet.
+pub(in crate::media) fn starts_picture(stream_type: u8, payload: &[u8]) -> Option<bool> {
+    let is_start: fn(u8) -> bool = match stream_type {
+        // H.264, table 7-1: IDR slice, sequence parameter set.
+        0x1b | 0x1f | 0x20 => |code| matches!(code & 0x1f, 5 | 7),
+        // H.265, table 7-1: IRAP pictures, video and sequence parameter sets.
+        0x24 | 0x25 => |code| matches!(code >> 1 & 0x3f, 16..=23 | 32 | 33),
+        // H.262, table 6-1, and MPEG-1: sequence header.
+        0x01 | 0x02 => |code| code == 0xb3,
+        // MPEG-4 part 2, table 6-3: visual object sequence, group of pictures.
+        0x10 => |code| matches!(code, 0xb0 | 0xb3),
+        // SMPTE 421M: sequence header.
+        0xea => |code| code == 0x0f,
+        _ => return None,
+    };
     let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
-        return false;
+        return Some(false);
     };
-    let Some(coded) = rest.get(usize::from(*header_bytes)..) else {
-        return false;
-    };
-    coded
-        .windows(4)
-        .filter(|bytes| bytes[..3] == [0, 0, 1])
-        .any(|bytes| match stream_type {
-            // H.264, table 7-1: IDR slice, sequence parameter set.
-            0x1b | 0x1f | 0x20 => matches!(bytes[3] & 0x1f, 5 | 7),
-            // H.265, table 7-1: IRAP pictures, video and sequence parameter sets.
-            0x24 | 0x25 => matches!(bytes[3] >> 1 & 0x3f, 16..=23 | 32 | 33),
-            // H.262, table 6-1, and MPEG-1: sequence header.
-            0x01 | 0x02 => bytes[3] == 0xb3,
-            // MPEG-4 part 2, table 6-3: visual object sequence, group of pictures.
-            0x10 => matches!(bytes[3], 0xb0 | 0xb3),
-            // SMPTE 421M: sequence header.
-            0xea => bytes[3] == 0x0f,
-            _ => false,
-        })
+    let coded = rest.get(usize::from(*header_bytes)..).unwrap_or_default();
+    let mut codes = coded.windows(4).filter(|bytes| bytes[..3] == [0, 0, 1]);
+    Some(codes.any(|bytes| is_start(bytes[3])))
 }
 
 #[cfg(test)]
@@ -337,14 +403,17 @@ mod tests {
             (0xea, [0x0f, 0x0f], [0x0d, 0x0e]),
             (0x42, [0, 0], [0xb3, 0x65]),
         ] {
+            let is_known = stream_type != 0x42;
             let found = |code| starts_picture(stream_type, &pes(&[code]));
-            assert_eq!(no.map(found), [false; 2], "{stream_type:#x}");
-            assert_eq!(yes.map(found), [stream_type != 0x42; 2], "{stream_type:#x}");
+            let no = no.map(found);
+            assert_eq!(no, [is_known.then_some(false); 2], "{stream_type:#x}");
+            let yes = yes.map(found);
+            assert_eq!(yes, [is_known.then_some(true); 2], "{stream_type:#x}");
         }
         // Not in the header, not behind the end.
         let header = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 200, 0, 0, 1, 0x65];
-        assert!(!starts_picture(0x1b, &header));
-        assert!(!starts_picture(0x1b, &pes(&[0x65])[..14]));
+        assert_eq!(starts_picture(0x1b, &header), Some(false));
+        assert_eq!(starts_picture(0x1b, &pes(&[0x65])[..14]), Some(false));
     }
 
     #[test]

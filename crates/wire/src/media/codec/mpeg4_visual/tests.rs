@@ -29,6 +29,13 @@ fn configurations_of_ffmpeg_are_told_as_ffmpeg_does() {
 }
 
 #[test]
+fn a_configuration_tells_whether_pictures_are_reordered() {
+    let [small, xvid] = [SMALL, XVID].map(hex);
+    assert!(is_in_order(&xvid) && !is_in_order(&small));
+    assert!(!is_in_order(&[]) && !is_in_order(&xvid[..20]));
+}
+
+#[test]
 fn headers_in_the_samples_need_none_in_sdp() {
     for none in [&[][..], &[&[][..]]] {
         let codec = codec(none).unwrap();

@@ -177,6 +177,102 @@ fn the_clock_is_that_of_the_first_program_that_has_one() {
     );
 }
 
+/// Packets of pictures, each of which lasts so many of 10 ms by its clock, whose first reference is
+/// `pcr`. The packet of the one to start at comes back; it `is_flagged`, or found.
+fn piece(writer: &mut Writer, pid: u16, lasts: u64, pcr: u64, is_flagged: bool) -> u64 {
+    const SYNC: u64 = 60;
+    let first = writer.packets();
+    for i in 0..100 {
+        let payload = match i == SYNC && !is_flagged {
+            true => IDR,
+            false => SLICE,
+        };
+        writer.packet(Packet {
+            pcr: Some(pcr + i * lasts * PACKET_TICKS),
+            random_access: i == SYNC && is_flagged,
+            ..video(pid, payload)
+        });
+    }
+    first + SYNC
+}
+
+/// By the clock a piece lasts as long as it says, in which one can start there.
+fn assert_lasts(learned: &Learned, sync: u64, lasts: u64) {
+    let time_ns = learned.clock.time_ns(sync) - learned.clock.time_ns(sync - 50);
+    assert_eq!(time_ns, 50 * lasts * 10_000_000, "at {sync}");
+}
+
+const HOUR: u64 = 3600 * 27_000_000;
+
+#[test]
+fn a_program_goes_on_with_the_pids_of_another_map() {
+    let mut writer = Writer::new();
+    writer.pat(&[(1, 100)]);
+    let mut expected = vec![0];
+    for (pid, lasts, pcr) in [(101, 1, 0), (201, 2, HOUR), (101, 1, 2 * HOUR)] {
+        let video = MapEntry {
+            pid,
+            stream_type: 0x1b,
+            descriptors: &[],
+        };
+        writer.pmt(100, 1, pid, &[video]);
+        expected.push(piece(&mut writer, pid, lasts, pcr, false));
+    }
+    let learned = learn(&writer.finish());
+    assert_eq!(points(&learned), expected);
+    for (sync, lasts) in expected[1..].iter().zip([1, 2, 1]) {
+        assert_lasts(&learned, *sync, lasts);
+    }
+    assert_eq!(learned.streams.pcr.unwrap().0, 101);
+    assert_eq!(learned.clock.breaks().len(), 2);
+}
+
+/// As `cat` makes them of what different programs have written.
+#[test]
+fn recordings_behind_one_another_are_one_film() {
+    let mut writer = Writer::new();
+    let mut expected = vec![0];
+    for (map, lasts, pcr) in [(100, 1, 0), (200, 2, HOUR), (100, 1, 2 * HOUR)] {
+        // What comes in front of its tables.
+        writer.packet(Packet {
+            pcr: Some(pcr),
+            ..video(map + 1, SLICE)
+        });
+        tables(&mut writer, &[map]);
+        let pcr = pcr + PACKET_TICKS;
+        let sync = piece(&mut writer, map + 1, lasts, pcr, map == 200);
+        expected.push(sync);
+    }
+    let learned = learn(&writer.finish());
+    assert_eq!(learned.streams.seek_kind, SeekKind::Pictures);
+    assert_eq!(points(&learned), expected);
+    for (sync, lasts) in expected[1..].iter().zip([1, 2, 1]) {
+        assert_lasts(&learned, *sync, lasts);
+    }
+    assert_eq!(learned.clock.breaks().len(), 2);
+}
+
+#[test]
+fn replacements_of_streams_end_at_their_limit() {
+    for pieces in [REPLACEMENTS_MAX + 1, REPLACEMENTS_MAX + 2] {
+        let mut writer = Writer::new();
+        writer.pat(&[(1, 100)]);
+        for pid in [101, 201].into_iter().cycle().take(pieces) {
+            let entry = MapEntry {
+                pid,
+                stream_type: 0x1b,
+                descriptors: &[],
+            };
+            writer.pmt(100, 1, pid, &[entry]);
+            nulls(&mut writer, 60);
+            writer.packet(video(pid, IDR));
+        }
+        let learned = learn(&writer.finish());
+        // The start of the file, too.
+        assert_eq!(points(&learned).len(), 1 + REPLACEMENTS_MAX + 1);
+    }
+}
+
 /// What follows the last reference at the rate before it says nothing of how long that picture
 /// lasts.
 #[test]

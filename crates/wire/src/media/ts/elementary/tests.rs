@@ -187,6 +187,8 @@ fn stamps_that_jump_are_sent_on_in_step() {
         vec![(0, wrap - 90_000)],
         vec![(0, 1_000_000), (100, 500_000_000)],
         vec![(0, 1_000_000), (60, 0), (120, 7_000_000_000)],
+        // Back by five seconds, as clips do that begin at the same stamp.
+        vec![(0, 1_000_000), (100, 550_000)],
     ] {
         let plain = Film::plain(200);
         let film = plain.clone().shifted(&shift);

@@ -60,10 +60,14 @@ impl Clock {
             return 0;
         };
         let passed = between(latest, stamp);
-        if passed.abs() <= STEP_TICKS_MAX {
+        let at = latest_ticks + passed;
+        // One that has come along with all jumps and would go back is the first to jump.
+        let goes_back = |(_, ticks): (u64, i64)| at - ticks < -STEP_BACK_TICKS_MAX;
+        let is_first = place.epoch == self.epoch && place.last.is_some_and(goes_back);
+        if passed.abs() <= STEP_TICKS_MAX && !is_first {
             // Another stream has jumped before, or this one begins, or has paused.
             place.epoch = self.epoch;
-            return latest_ticks + passed;
+            return at;
         }
         self.epoch += 1;
         place.epoch = self.epoch;
