@@ -19,6 +19,7 @@ use onrush_wire::http::ListedChannel;
 use onrush_wire::media::Medium;
 use onrush_wire::media::live::LiveCutter;
 use onrush_wire::media::segments::Format;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use crate::channels::Channel;
@@ -176,10 +177,25 @@ impl LiveHls {
         if let Some(stream) = running.get(path).filter(|it| !it.is_closed()) {
             return Ok(Arc::clone(stream));
         }
-        running.retain(|_, stream| !stream.is_closed());
         let stream = LiveStream::start(path, source, &self.config, &self.stats, &self.numbers)?;
         running.insert(path.to_owned(), Arc::clone(&stream));
         Ok(stream)
+    }
+
+    /// Lets go of what is cut no longer. To be called now and then.
+    pub(crate) fn sweep(&self) {
+        let mut gone = Vec::new();
+        self.running().retain(|_, stream| {
+            let is_closed = stream.is_closed();
+            if is_closed {
+                gone.push(Arc::clone(stream));
+            }
+            !is_closed
+        });
+        if !gone.is_empty() {
+            // To free long files takes time.
+            drop(spawn_blocking(move || drop(gone)));
+        }
     }
 
     /// What there is to say of those that are cut.
@@ -211,3 +227,27 @@ const FOLDER: &str = "live/";
 /// How long a client waits for a source that is asked for, and how often that is looked at.
 const PULLED_TIME_MAX: Duration = Duration::from_secs(8);
 const PULLED_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its window, its texts and its files go, though nobody asks for another channel.
+    #[tokio::test]
+    async fn a_channel_that_is_cut_no_longer_is_let_go() {
+        let hls = LiveHls::new(LiveHlsConfig::default(), false, &Arc::default());
+        let [ended, cut] = ["ended", "cut"].map(|path| {
+            let stream = LiveStream::uncut();
+            hls.running().insert(path.to_owned(), Arc::clone(&stream));
+            Arc::downgrade(&stream)
+        });
+        ended.upgrade().unwrap().stop();
+        hls.sweep();
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while ended.upgrade().is_some() {
+            assert!(Instant::now() < give_up, "it is kept");
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(cut.upgrade().is_some());
+    }
+}

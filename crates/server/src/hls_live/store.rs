@@ -157,6 +157,19 @@ pub(super) trait Storing: Send + Sync + 'static {
     fn window(&self) -> MutexGuard<'_, Window>;
     /// Playlists say something else now.
     fn has_changed(&self);
+
+    /// Lets others see a window that was changed, or only looked at; files in which it has nothing
+    /// any more are closed.
+    fn release(&self, window: MutexGuard<'_, Window>, is_changed: bool) {
+        let store = self.store();
+        let closed = store.map(|store| store.close_before(window.first_file()));
+        // Before anybody sees it: who finds there what it waits for is not to get a text of before.
+        if is_changed {
+            self.has_changed();
+        }
+        drop(window);
+        drop(closed);
+    }
 }
 
 /// The thread of a channel that writes. Dropping it ends it.
@@ -221,10 +234,7 @@ fn write_all(channel: &impl Storing, woken: &Receiver<()>) {
                     waits_until = Some(Instant::now() + RETRY_AFTER);
                 }
             }
-            let closed = store.close_before(window.first_file());
-            drop(window);
-            drop(closed);
-            channel.has_changed();
+            channel.release(window, true);
         }
     }
 }
@@ -273,7 +283,53 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use onrush_wire::hls::live::WindowSettings;
+
     use super::*;
+
+    /// A channel that counts its changes, and wants nobody to see one before it is told.
+    struct Counting {
+        window: Mutex<Window>,
+        changes: AtomicUsize,
+    }
+
+    impl Storing for Counting {
+        fn store(&self) -> Option<&DiskStore> {
+            None
+        }
+
+        fn window(&self) -> MutexGuard<'_, Window> {
+            lock(&self.window)
+        }
+
+        fn has_changed(&self) {
+            assert!(self.window.try_lock().is_err(), "somebody may see it");
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_before_anybody_sees_it() {
+        let settings = WindowSettings {
+            window_us: 60_000_000,
+            bytes_max: 1 << 20,
+            stored_bytes_max: 0,
+            first_number: 0,
+            first_break: 0,
+            version: 0,
+        };
+        let channel = Counting {
+            window: Mutex::new(Window::new(settings, Vec::new())),
+            changes: AtomicUsize::new(0),
+        };
+        for (is_changed, expected) in [(false, 0), (true, 1), (true, 2)] {
+            channel.release(channel.window(), is_changed);
+            assert_eq!(channel.changes.load(Ordering::Relaxed), expected);
+            assert!(channel.window.try_lock().is_ok());
+        }
+    }
 
     fn leaving(byte: u8, bytes: usize) -> Leaving {
         Leaving {

@@ -13,7 +13,7 @@ use onrush_wire::hls::live::{Found, Window, WindowSettings};
 use onrush_wire::http::Coding;
 use onrush_wire::media::live::{LiveCutter, Output};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tracing::info;
 
 use super::LiveHlsConfig;
@@ -51,12 +51,13 @@ pub(crate) struct LiveStream {
     texts: Mutex<Vec<Text>>,
 }
 
-/// A playlist as it was written last: which, and of how many changes.
+/// A playlist as it was written last, or is written now: which, and of how many changes at the
+/// least.
 #[derive(Debug)]
 struct Text {
     key: (String, bool, Option<Coding>),
     changes: u64,
-    sent: SentText,
+    sent: Arc<OnceCell<SentText>>,
 }
 
 /// A text as it is sent to all who ask: its bytes, as they are or compressed, and its entity tag, a
@@ -142,20 +143,8 @@ impl LiveStream {
             first_break: since_1970_s % BREAKS_BEGIN_BELOW,
             version: u64::from_ne_bytes(random()),
         };
-        let store = config.hls_store.as_deref();
-        let stream = Arc::new(Self {
-            tap: Arc::default(),
-            window: Mutex::new(Window::new(settings, cutter.renditions())),
-            changed: watch::Sender::new(0),
-            asked_ns: AtomicU64::new(monotonic_ns()),
-            waiting: AtomicUsize::new(0),
-            waiting_max: config.hls_waiting_max,
-            refused: AtomicU64::new(0),
-            store: store.map(|to| DiskStore::new(to, config.hls_stored_max, stats)),
-            stats: Arc::clone(stats),
-            thread: Mutex::default(),
-            texts: Mutex::default(),
-        });
+        let window = Window::new(settings, cutter.renditions());
+        let stream = Arc::new(Self::new(window, config, stats));
         let no_thread = |error| format!("no thread for it: {error}");
         let cutting = Cutting {
             stream: Arc::clone(&stream),
@@ -176,6 +165,24 @@ impl LiveStream {
         let thread = thread.map_err(no_thread)?;
         *lock(&stream.thread) = Some(thread);
         Ok(stream)
+    }
+
+    /// Of a window that nobody changes yet.
+    fn new(window: Window, config: &LiveHlsConfig, stats: &Arc<HlsStats>) -> Self {
+        let store = config.hls_store.as_deref();
+        Self {
+            tap: Arc::default(),
+            window: Mutex::new(window),
+            changed: watch::Sender::new(0),
+            asked_ns: AtomicU64::new(monotonic_ns()),
+            waiting: AtomicUsize::new(0),
+            waiting_max: config.hls_waiting_max,
+            refused: AtomicU64::new(0),
+            store: store.map(|to| DiskStore::new(to, config.hls_stored_max, stats)),
+            stats: Arc::clone(stats),
+            thread: Mutex::default(),
+            texts: Mutex::default(),
+        }
     }
 
     /// Somebody asks for it.
@@ -233,6 +240,11 @@ impl LiveStream {
         self.changed.subscribe()
     }
 
+    /// How many there have been. What is written once that is known is of as many at the least.
+    pub(crate) fn change_count(&self) -> u64 {
+        *self.changed.borrow()
+    }
+
     /// A place among those who wait, if there is one.
     pub(crate) fn wait(&self) -> Option<Waiting<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -254,30 +266,37 @@ impl LiveStream {
         &self.stats
     }
 
-    /// A playlist, which `make` writes if it has changed: its name, whether it is a delta, and
-    /// whether it is compressed how say which.
-    pub(crate) fn text<E>(
+    /// A playlist of so many changes or more, which `make` writes if there is none: its name,
+    /// whether it is a delta, and whether it is compressed how say which. Who asks for it while it
+    /// is written waits for that.
+    pub(crate) async fn text<E>(
         &self,
+        changes: u64,
         key: (&str, bool, Option<Coding>),
-        make: impl FnOnce() -> Result<SentText, E>,
+        make: impl Future<Output = Result<SentText, E>>,
     ) -> Result<SentText, E> {
-        let changes = *self.changed.borrow();
+        let sent = self.text_of(changes, key);
+        sent.get_or_try_init(|| make).await.cloned()
+    }
+
+    fn text_of(&self, changes: u64, key: (&str, bool, Option<Coding>)) -> Arc<OnceCell<SentText>> {
         let mut texts = lock(&self.texts);
         let is_it = |text: &&mut Text| (&*text.key.0, text.key.1, text.key.2) == key;
         match texts.iter_mut().find(is_it) {
-            Some(text) if text.changes == changes => Ok(text.sent.clone()),
             Some(text) => {
-                (text.sent, text.changes) = (make()?, changes);
-                Ok(text.sent.clone())
+                if text.changes < changes {
+                    (text.sent, text.changes) = (Arc::default(), changes);
+                }
+                Arc::clone(&text.sent)
             }
             None => {
-                let sent = make()?;
+                let sent = Arc::default();
                 texts.push(Text {
                     key: (key.0.to_owned(), key.1, key.2),
                     changes,
-                    sent: sent.clone(),
+                    sent: Arc::clone(&sent),
                 });
-                Ok(sent)
+                sent
             }
         }
     }
@@ -396,15 +415,9 @@ impl Cutting {
             is_changed |= window.apply(output);
         }
         self.count_kept(window.bytes() as u64, window.stored_bytes());
-        let store = self.stream.store();
-        let closed = store.map(|store| store.close_before(window.first_file()));
-        drop(window);
-        drop(closed);
-        if is_changed {
-            self.stream.has_changed();
-            if let Some(writer) = &self.writer {
-                writer.wake();
-            }
+        stream.release(window, is_changed);
+        if is_changed && let Some(writer) = &self.writer {
+            writer.wake();
         }
     }
 
@@ -454,4 +467,70 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Nothing that is locked here is ever left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+impl LiveStream {
+    /// One that nobody cuts.
+    pub(super) fn uncut() -> Arc<Self> {
+        let settings = WindowSettings {
+            window_us: 60_000_000,
+            bytes_max: 1 << 20,
+            stored_bytes_max: 0,
+            first_number: 0,
+            first_break: 0,
+            version: 0,
+        };
+        let window = Window::new(settings, Vec::new());
+        let uncut = Self::new(window, &LiveHlsConfig::default(), &Arc::default());
+        Arc::new(uncut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(text: &str) -> SentText {
+        SentText {
+            bytes: Arc::from(text.as_bytes()),
+            etag: text.into(),
+        }
+    }
+
+    fn key(is_compressed: bool) -> (&'static str, bool, Option<Coding>) {
+        ("video", false, is_compressed.then_some(Coding::Gzip))
+    }
+
+    /// A text of so many changes or more; if there is none, `made` is written.
+    async fn text(of: &LiveStream, changes: u64, is_compressed: bool, made: &str) -> String {
+        let make = async { Ok::<_, ()>(sent(made)) };
+        let sent = of.text(changes, key(is_compressed), make).await;
+        sent.unwrap().etag.to_string()
+    }
+
+    /// A part comes between writing a playlist and compressing it.
+    #[tokio::test]
+    async fn no_text_passes_for_one_of_later_changes() {
+        let stream = LiveStream::uncut();
+        let before = stream.change_count();
+        assert_eq!(text(&stream, before, false, "old").await, "old");
+        stream.has_changed();
+        assert_eq!(text(&stream, before, true, "old").await, "old");
+        let now = stream.change_count();
+        assert_eq!(text(&stream, now, true, "new").await, "new");
+        assert_eq!(text(&stream, now, false, "new").await, "new");
+        // Nothing is written twice, and who was late gets the newest.
+        assert_eq!(text(&stream, now, true, "again").await, "new");
+        assert_eq!(text(&stream, before, false, "again").await, "new");
+    }
+
+    #[tokio::test]
+    async fn a_text_that_could_not_be_written_is_written_anew() {
+        let stream = LiveStream::uncut();
+        let fails = async { Err("short of memory") };
+        let failed = stream.text(0, key(true), fails).await;
+        assert_eq!(failed.unwrap_err(), "short of memory");
+        assert_eq!(text(&stream, 0, true, "text").await, "text");
+    }
 }

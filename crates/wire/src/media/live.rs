@@ -6,8 +6,8 @@
 //! ([`crate::hls::live`]).
 //!
 //! The files stand on each other in this order: `output`, `obus` and `order` on nothing here,
-//! `units` on `obus`, `description` on `units`, `lane` on `output`, `tracks` on all of these;
-//! `transport` on `output`; this one on both.
+//! `units` on `obus`, `description` on `units`, `lane` on `output`, `track_cut` on `lane`, `order`
+//! and `units`, `tracks` on all of these; `transport` on `output`; this one on both.
 //!
 //! Not here: repair. An access unit of which a packet is missing is left out.
 
@@ -19,6 +19,7 @@ mod order;
 mod output;
 #[cfg(test)]
 mod tests;
+mod track_cut;
 mod tracks;
 mod transport;
 mod units;
@@ -105,6 +106,7 @@ impl LiveCutter {
     }
 
     /// Says that `timestamp` of a track is `at_ns` of the clock: tracks are tied together by that.
+    /// Where that is told again and again to be otherwise than it was, they are tied anew.
     pub fn line(&mut self, track: usize, timestamp: u32, at_ns: u64) {
         if let Kind::Tracks(cutter) = &mut self.0 {
             cutter.line(track, timestamp, at_ns);

@@ -5,6 +5,7 @@
 //! by three target durations, and by so many requests for a channel.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::auth::carried_query;
@@ -17,10 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::film::MANIFEST;
-use super::made::{ASK_AGAIN, COMPRESSED_BYTES_MIN, Made, compressed, of_texts, tagged};
+use super::made::{
+    ASK_AGAIN, COMPRESSED_BYTES_MIN, COMPRESSED_HERE_BYTES_MAX, Made, compressed, of_texts, tagged,
+};
 use crate::downloads::Site;
 use crate::downloads::clock::Clock;
 use crate::hls_live::{LiveStream, SegmentBytes, SentText, add};
+use crate::library::blocking;
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -208,7 +212,7 @@ async fn playlist(
         text.ok_or_else(|| (Status::NotFound, "the channel has no such track".to_owned()))
     };
     let key = (rendition.unwrap_or_default(), reload.skips);
-    let (text, coding) = written(&stream, key, &carried, codings, &write)?;
+    let (text, coding) = written(&stream, key, &carried, codings, write).await?;
     // What was waited for is the same for all who wait for it, and what follows asks for more.
     let target_s = stream.window().target_s().unwrap_or(1);
     let cache_control = match reload.until {
@@ -241,7 +245,7 @@ async fn manifest(
     };
     // No rendition is called that.
     let key = ("manifest.mpd", false);
-    let (text, coding) = written(&stream, key, &carried, codings, &write)?;
+    let (text, coding) = written(&stream, key, &carried, codings, write).await?;
     let cache_control = ASK_AGAIN.into();
     Ok(Made::live_text(
         text,
@@ -252,32 +256,61 @@ async fn manifest(
     ))
 }
 
-/// A text as it is sent: the same bytes for all whose URLs carry no credentials.
-fn written(
+/// A text as it is sent.
+async fn written(
     stream: &LiveStream,
     (name, skips): (&str, bool),
     carried: &str,
     codings: Codings,
-    write: &dyn Fn() -> Result<Vec<u8>, Refusal>,
+    write: impl FnOnce() -> Result<Vec<u8>, Refusal>,
 ) -> Result<(SentText, Option<Coding>), Refusal> {
-    let shared = |coding, make: &dyn Fn() -> Result<Vec<u8>, Refusal>| {
-        let make = || make().map(tagged);
-        match carried {
-            "" => stream.text((name, skips, coding), make),
-            _ => make(),
-        }
+    // Known before anything is written: what is compressed is of the same changes.
+    let changes = stream.change_count();
+    let shared = Shared {
+        stream,
+        changes,
+        is_for_all: carried.is_empty(),
     };
-    let plain = shared(None, write)?;
+    let plain = async { write().map(tagged) };
+    let plain = shared.text((name, skips, None), plain).await?;
     let coding = of_texts(codings).filter(|_| plain.bytes.len() >= COMPRESSED_BYTES_MIN);
     let Some(coding) = coding else {
         return Ok((plain, None));
     };
-    let note = "the server is short of something";
-    let compress = || {
-        let shorter = compressed(&plain.bytes, coding);
-        shorter.map_err(|_| (Status::ServiceUnavailable, note.to_owned()))
+    let shorter = shorter(Arc::clone(&plain.bytes), coding);
+    let shorter = shared.text((name, skips, Some(coding)), shorter).await?;
+    Ok((shorter, Some(coding)))
+}
+
+/// Texts of so many changes or more: the same bytes for all whose URLs carry no credentials.
+struct Shared<'a> {
+    stream: &'a LiveStream,
+    changes: u64,
+    is_for_all: bool,
+}
+
+impl Shared<'_> {
+    async fn text(
+        &self,
+        key: (&str, bool, Option<Coding>),
+        make: impl Future<Output = Result<SentText, Refusal>>,
+    ) -> Result<SentText, Refusal> {
+        match self.is_for_all {
+            true => self.stream.text(self.changes, key, make).await,
+            false => make.await,
+        }
+    }
+}
+
+/// A text compressed, on another thread if it is long.
+async fn shorter(text: Arc<[u8]>, coding: Coding) -> Result<SentText, Refusal> {
+    let shorter = match text.len() > COMPRESSED_HERE_BYTES_MAX {
+        true => blocking(move || compressed(&text, coding)).await,
+        false => compressed(&text, coding),
     };
-    Ok((shared(Some(coding), &compress)?, Some(coding)))
+    let note = "the server is short of something";
+    let shorter = shorter.map_err(|_| (Status::ServiceUnavailable, note.to_owned()));
+    shorter.map(tagged)
 }
 
 async fn wait_for_first(stream: Awaited<'_>) -> Result<(), Refusal> {

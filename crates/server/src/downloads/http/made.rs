@@ -41,7 +41,7 @@ pub(super) const COMPRESSED_BYTES_MIN: usize = 1024;
 const ZSTD_LEVEL: i32 = 3;
 
 /// Texts that are longer are compressed on another thread.
-const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
+pub(super) const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
 
 /// A resource of a film.
 #[derive(Debug)]

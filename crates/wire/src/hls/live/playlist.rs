@@ -37,14 +37,15 @@ impl Window {
     #[must_use]
     pub fn media_playlist(&self, rendition: &str, query: &str, skips: bool) -> Option<String> {
         let kept = self.kept(rendition).filter(|_| self.is_ready())?;
-        (!kept.segments.is_empty()).then(|| self.media_text(kept, "", query, skips))
+        kept.has_whole()
+            .then(|| self.media_text(kept, "", query, skips))
     }
 
     fn multivariant(&self, query: &str) -> String {
         let mut out = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
         let has = |medium| {
             let mut of = self.renditions.iter();
-            of.find(|it| it.of.medium == medium && !it.segments.is_empty())
+            of.find(|it| it.of.medium == medium && it.has_whole())
         };
         let (pictures, sound) = (has(Medium::Video), has(Medium::Audio));
         let Some(leading) = pictures.or(sound) else {
@@ -99,11 +100,11 @@ impl Window {
     fn media_text(&self, kept: &Kept, folder: &str, query: &str, skips: bool) -> String {
         let target_s = self.target_s.unwrap_or(1);
         let target_us = target_s * 1_000_000;
-        let listed: Vec<_> = kept.listed().collect();
+        let listed = listed(kept);
         let mut out = self.head(target_s);
-        let first = listed.first().map_or(0, |it| it.number);
+        let first = listed.first().map_or(0, |(it, _)| it.number);
         line(&mut out, format_args!("#EXT-X-MEDIA-SEQUENCE:{first}"));
-        if let Some(first) = listed.first() {
+        if let Some((first, _)) = listed.first() {
             // Those in front of the first are not among those that have gone, if they are told.
             let breaks = first.breaks - first.told_breaks();
             line(
@@ -111,18 +112,11 @@ impl Window {
                 format_args!("#EXT-X-DISCONTINUITY-SEQUENCE:{breaks}"),
             );
         }
-        let behind_us = |from: usize| {
-            let behind = listed[from..].iter();
-            behind.map(|it| it.lasts_us).sum::<u64>()
+        let is_old = |(it, behind_us): &&(&Segment, u64)| {
+            it.is_complete && *behind_us >= SKIP_TARGETS * target_us
         };
         let skipped = match skips {
-            true => listed
-                .iter()
-                .enumerate()
-                .take_while(|(at, it)| {
-                    it.is_complete && behind_us(*at + 1) >= SKIP_TARGETS * target_us
-                })
-                .count(),
+            true => listed.iter().take_while(is_old).count(),
             false => 0,
         };
         if skipped > 0 {
@@ -133,8 +127,8 @@ impl Window {
         }
         let mut described = None;
         let place = Place { folder, query };
-        for (at, segment) in listed.iter().enumerate().skip(skipped) {
-            let has_parts = behind_us(at + 1) < PARTS_TARGETS * target_us;
+        for &(segment, behind_us) in listed.iter().skip(skipped) {
+            let has_parts = behind_us < PARTS_TARGETS * target_us;
             let is_new = described.replace(segment.version) != Some(segment.version);
             place.segment(&mut out, kept, segment, (has_parts, is_new));
         }
@@ -181,7 +175,7 @@ impl Window {
 
     /// EXT-X-RENDITION-REPORT (section 4.4.5.4).
     fn reports(&self, out: &mut String, of: &Kept, query: &str) {
-        let others = self.renditions.iter();
+        let others = self.renditions.iter().filter(|it| it.has_whole());
         for other in others.filter(|it| it.of.name != of.of.name) {
             let Some(last) = other.segments.back() else {
                 continue;
@@ -256,6 +250,22 @@ impl Place<'_> {
         let part = part.map_or_else(String::new, |part| format!(".{part}"));
         format!("{folder}{version}/{number}{part}.{ending}{query}")
     }
+}
+
+/// The segments that are listed, each with how long those behind it last, in us. That is added up
+/// once: a playlist of hours has thousands.
+fn listed(kept: &Kept) -> Vec<(&Segment, u64)> {
+    let mut behind_us = 0;
+    let newest_first = kept.listed().rev();
+    let mut listed: Vec<_> = newest_first
+        .map(|segment| {
+            let behind = behind_us;
+            behind_us += segment.lasts_us;
+            (segment, behind)
+        })
+        .collect();
+    listed.reverse();
+    listed
 }
 
 /// The peak and the mean of what is kept, in bits a second.

@@ -482,6 +482,28 @@ fn pictures_and_sound_count_the_same_breaks() {
     assert!(manifest.contains("start=\"PT0.000S\""), "{manifest}");
 }
 
+/// Those who play pictures go on, and find it once a segment of it is whole.
+#[test]
+fn sound_that_comes_late_takes_no_playlist_away() {
+    let mut window = window(60, 1 << 20);
+    let named = |window: &Window| {
+        let main = window.main_playlist("", false).unwrap();
+        let pictures = window.media_playlist("video", "", false).unwrap();
+        let sound = window.media_playlist("audio", "", false);
+        let manifest = window.manifest("").unwrap();
+        let places = [main.contains("audio"), pictures.contains("../audio/")];
+        (places, sound.is_some(), manifest.contains("audio/mp4"))
+    };
+    (0..2).for_each(|_| segment_behind(&mut window, 0, 0));
+    assert!(!window.is_ready());
+    segment_behind(&mut window, 0, 0);
+    assert_eq!(named(&window), ([false; 2], false, false));
+    part(&mut window, 1, 10);
+    assert_eq!(named(&window), ([false; 2], false, false));
+    window.apply(Output::SegmentEnd { rendition: 1 });
+    assert_eq!(named(&window), ([true; 2], true, true));
+}
+
 #[test]
 fn a_playlist_begins_behind_more_breaks_than_it_tells() {
     let mut window = window(60, 1 << 20);

@@ -276,12 +276,12 @@ impl Window {
     }
 
     /// Whether each rendition has a whole segment, so that there are playlists; without those that
-    /// have nothing while another has three.
+    /// have none while another has three.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let complete = |kept: &Kept| kept.segments.iter().filter(|it| it.is_complete).count();
         let most = self.renditions.iter().map(complete).max().unwrap_or(0);
-        let is_ready = |kept: &Kept| complete(kept) > 0 || most >= 3 && kept.segments.is_empty();
+        let is_ready = |kept: &Kept| kept.has_whole() || most >= 3;
         self.target_s.is_some() && most > 0 && self.renditions.iter().all(is_ready)
     }
 
@@ -526,6 +526,11 @@ impl Kept {
         self.stored_bytes -= stored;
         self.unlisted = self.unlisted.saturating_sub(count);
         bytes
+    }
+
+    /// Whether a segment of it is whole; what has none is in no playlist yet.
+    pub(super) fn has_whole(&self) -> bool {
+        self.segments.iter().any(|it| it.is_complete)
     }
 
     /// The number of its first segment of all.

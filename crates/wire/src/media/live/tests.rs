@@ -65,6 +65,14 @@ fn ticks(all: u64) -> u32 {
     u32::try_from(all % (1 << 32)).unwrap()
 }
 
+/// The timestamp of a picture, and when it comes.
+fn line_of(picture: u64) -> (u32, u64) {
+    // Timestamps wrap on the way.
+    let first = u32::MAX.wrapping_sub(90_000 * 3);
+    let timestamp = first.wrapping_add(ticks(picture * 3600));
+    (timestamp, 1_000_000_000 + picture * 40_000_000)
+}
+
 /// Gives a cutter pictures of 40 ms and sound, by their numbers from 0 on.
 struct Sender {
     cutter: LiveCutter,
@@ -91,11 +99,7 @@ impl Sender {
     }
 
     fn picture(&mut self, at: u64, is_sync: bool) {
-        // Timestamps wrap on the way.
-        let timestamp = u32::MAX
-            .wrapping_sub(90_000 * 3)
-            .wrapping_add(ticks(at * 3600));
-        let now_ns = 1_000_000_000 + at * 40_000_000;
+        let (timestamp, now_ns) = line_of(at);
         let payload = match is_sync {
             true => stap(&[SPS, self.pps, &[0x65, 0x88, 0x84]]),
             false => vec![0x41, 0x9a, 1],
@@ -143,6 +147,14 @@ impl Sender {
             }
         }
         all
+    }
+
+    /// The parts of a rendition.
+    fn parts(&self, of: usize) -> impl Iterator<Item = &PartOf> {
+        self.out.iter().filter_map(move |output| match output {
+            Output::Part { rendition, part } if *rendition == of => Some(part),
+            _ => None,
+        })
     }
 
     fn count(&self, is_it: impl Fn(&Output) -> bool) -> usize {
@@ -287,6 +299,64 @@ fn sound_that_comes_and_goes_has_the_breaks_of_pictures() {
     assert_eq!(breaks_of(&paused), [3, 3]);
 }
 
+/// A microphone that is switched on while the pictures are cut already.
+#[test]
+fn sound_that_begins_later_has_the_times_of_pictures() {
+    let mut sender = Sender::new(&[pictures(), sound()]);
+    (0..4).for_each(|second| sender.second(second % 2 == 0, false));
+    assert_eq!(sender.parts(1).count(), 0);
+    (4..10).for_each(|second| sender.second(second % 2 == 0, true));
+    assert_eq!(breaks_of(&sender), [0, 0]);
+    // What makes dates of times of the media is the same for both.
+    let offsets = [(0, 90_000), (1, 48_000)].map(|(rendition, timescale)| {
+        let offsets = sender.parts(rendition).map(|part| {
+            let media_us = part.starts_ticks * 1_000_000 / timescale;
+            (part.starts_unix_ns / 1000 - media_us + 500).div_euclid(1000)
+        });
+        let mut offsets: Vec<_> = offsets.collect();
+        offsets.dedup();
+        offsets
+    });
+    let are_the_same = offsets[0].len() == 1 && offsets[0] == offsets[1];
+    assert!(are_the_same, "{offsets:?}");
+    // It came with this picture.
+    let first = sender.parts(1).next().unwrap();
+    let came_ns = line_of(101).1.cast_signed();
+    let late_ns = first.starts_unix_ns - came_ns;
+    assert!(late_ns.abs() < 100_000_000, "{late_ns}");
+    let sound = sender.segments(1);
+    let is_cut_alike = sound[1..].iter().all(|(ms, _)| ms.abs_diff(2000) < 22);
+    assert!(sound.len() >= 2 && is_cut_alike, "{sound:?}");
+}
+
+/// 50 ppm are 4.3 s a day.
+#[test]
+fn a_clock_that_runs_away_is_tied_anew() {
+    let mut sender = Sender::new(&[pictures()]);
+    let mut seconds = |lates_ms: &[u64]| {
+        for late_ms in lates_ms {
+            let (timestamp, now_ns) = line_of(sender.frame);
+            for _ in 0..3 {
+                let at_ns = now_ns + late_ms * 1_000_000;
+                sender.cutter.line(0, timestamp, at_ns);
+            }
+            sender.second(sender.frame.is_multiple_of(50), false);
+        }
+        let ends_ns = |part: &PartOf| part.starts_unix_ns + part.lasts_us.cast_signed() * 1000;
+        let parts: Vec<_> = sender.parts(0).collect();
+        let steps = parts.windows(2);
+        let steps = steps.map(|pair| pair[1].starts_unix_ns - ends_ns(pair[0]));
+        let steps = steps.map(|ns| (ns + 500_000).div_euclid(1_000_000));
+        let steps: Vec<_> = steps.filter(|ms| *ms != 0).collect();
+        (steps, breaks_of(&sender)[0])
+    };
+    // Of arrivals, some are late.
+    assert_eq!(seconds(&[0, 0, 0, 0, 3000].repeat(4)), (vec![], 0));
+    assert_eq!(seconds(&[0, 400].repeat(10)), (vec![], 0));
+    assert_eq!(seconds(&[600; 20]), (vec![600], 1));
+    assert_eq!(seconds(&[0; 20]), (vec![600, -600], 2));
+}
+
 #[test]
 fn a_jump_of_the_clock_is_a_break() {
     let mut sender = Sender::new(&[pictures()]);
@@ -356,6 +426,9 @@ fn units_are_put_together_or_left_out() {
     push(3, 10, true, &[0x41, 3]);
     push(7, 40, true, &[0x78, 0, 9, 1]);
     push(8, 50, true, &[]);
+    // What is reserved is passed over.
+    push(9, 60, false, &[0x1e, 9]);
+    push(10, 60, true, &[0x41, 3]);
     let unit = |bytes: &[u8]| {
         let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
         [&length[..], bytes].concat()
@@ -364,9 +437,52 @@ fn units_are_put_together_or_left_out() {
         (unit(&[0x65, 1, 2, 3]), true),
         (unit(&[0x41, 1]), false),
         (unit(&[0x41, 2]), false),
+        (unit(&[0x41, 3]), false),
     ];
     assert_eq!(found, expected);
     assert_eq!((units.sets().len(), units.changes()), (2, 1));
+}
+
+/// As the metadata of Dolby Vision; what a PACI packet carries is left out.
+#[test]
+fn units_of_unspecified_types_stay_with_their_picture() {
+    let mut units = Units::new(&pictures_of("H265")).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, payload: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, payload);
+        units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+    };
+    push(0, 0, false, &[49 << 1, 1, 0x80 | 19, 1, 2]);
+    push(1, 0, false, &[49 << 1, 1, 0x40 | 19, 3]);
+    push(2, 0, true, &[62 << 1, 1, 7]);
+    push(3, 10, true, &[50 << 1, 1, 0, 0, 1 << 1, 1, 7]);
+    let picture: &[u8] = &[0, 0, 0, 5, 38, 1, 1, 2, 3];
+    let metadata: &[u8] = &[0, 0, 0, 3, 124, 1, 7];
+    assert_eq!(found, [([picture, metadata].concat(), true)]);
+}
+
+/// With spectral band replication the clock may run twice as fast as what is coded.
+#[test]
+fn frames_of_aac_last_as_long_as_their_configuration_says() {
+    for (parameters, ticks) in [
+        ("config=1190", 1024),
+        ("config=1194", 960),
+        ("config=1310", 2048),
+        ("config=2B118800", 2048),
+        ("config=1310; constantduration=1024", 1024),
+        ("config=1", 1024),
+    ] {
+        let track = Track {
+            format_parameters: Some(parameters.to_owned()),
+            ..sound()
+        };
+        let mut units = Units::new(&track).unwrap();
+        let mut found = Vec::new();
+        // Two access units of a byte.
+        let packet = packet(0, 7, true, &[0, 32, 0, 1 << 3, 0, 1 << 3, 1, 2]);
+        units.push(&packet, |_, unit| found.push(unit.timestamp));
+        assert_eq!(found, [7, 7 + ticks], "{parameters}");
+    }
 }
 
 /// Pictures by another payload format.
@@ -622,6 +738,73 @@ fn a_transport_stream_is_cut_where_decoders_can_start() {
     }
     assert!(sender.segments(0).iter().all(|(ms, _)| *ms <= 4000));
     assert!(sender.segments(0).len() > 20);
+}
+
+/// A sender whose clock is slow by 300 ppm, for an hour.
+#[test]
+fn dates_of_a_transport_stream_follow_the_clock() {
+    let mut cutter = LiveCutter::transport(0);
+    let (mut out, mut parts) = (Vec::new(), 0);
+    let came_ns = |picture: u64| picture * 40_012_000;
+    for at in 0..90_000_u64 {
+        let mut packets = Vec::new();
+        transport(&mut packets, at, at.is_multiple_of(75));
+        cutter.push_transport(&packets, came_ns(at), &mut out);
+        for output in out.drain(..) {
+            assert!(!matches!(output, Output::Break { .. }));
+            if let Output::Part { part, .. } = output {
+                let expected_ns = came_ns(part.starts_ticks.cast_unsigned() / 40_000);
+                let off_ns = part.starts_unix_ns - expected_ns.cast_signed();
+                assert!(off_ns.abs() < 100_000_000, "{off_ns} at {at}");
+                parts += 1;
+            }
+        }
+    }
+    assert!(parts > 1000, "{parts}");
+}
+
+/// Nothing marks where: their first bytes tell. Of a codec that nobody here knows, any begins one.
+#[test]
+fn transport_streams_of_other_pictures_are_cut() {
+    use crate::media::ts::synth::{MapEntry, Packet, Writer, pes};
+    // MPEG-4 part 2, VC-1, H.265 as private data, H.266.
+    let cases: [(u8, &[u8], [u8; 2], u64); 4] = [
+        (0x10, b"", [0xb0, 0xb6], 3000),
+        (0xea, b"", [0x0f, 0x0d], 3000),
+        (0x06, b"\x05\x04HEVC", [0x40, 0x02], 3000),
+        (0x33, b"", [0, 0], 1920),
+    ];
+    for (stream_type, descriptors, [sync, other], expected_ms) in cases {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in 0..400_u64 {
+            let mut writer = Writer::new();
+            let mut code = other;
+            if at.is_multiple_of(75) {
+                let entry = MapEntry {
+                    pid: 0x100,
+                    stream_type,
+                    descriptors,
+                };
+                writer.pat(&[(1, 0x1000)]);
+                writer.pmt(0x1000, 1, 0x100, &[entry]);
+                code = sync;
+            }
+            writer.packet(Packet {
+                pid: 0x100,
+                unit_start: true,
+                payload: &pes(at * 3600, &[0, 0, 1, code]),
+                ..Packet::default()
+            });
+            let Sender { cutter, out, .. } = &mut sender;
+            cutter.push_transport(&writer.finish(), at * 40_000_000, out);
+        }
+        let segments = sender.segments(0);
+        let is_right = segments.iter().all(|it| *it == (expected_ms, true));
+        assert!(
+            is_right && segments.len() >= 5,
+            "{stream_type:#x}: {segments:?}"
+        );
+    }
 }
 
 fn first_of(at: u64) -> u64 {

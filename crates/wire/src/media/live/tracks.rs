@@ -14,13 +14,11 @@ use super::ends::Ends;
 use super::lane::{Lane, Lengths, LiveSample};
 use super::order::DecodeTimes;
 use super::output::{InitSegment, LiveRendition, Output};
+use super::track_cut::TrackCut;
 use super::units::{AccessUnit, Units};
 use super::{PART_US, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN, part_target_us};
 use crate::media::segments::Format;
 use crate::media::track::{Medium, Track};
-
-/// Where the first time of all is, so that none is negative.
-const LEAD_NS: i64 = 10_000_000_000;
 
 /// Units that are held until a start is known, at the most, and their bytes: the oldest go.
 const HELD_MAX: usize = 2048;
@@ -64,27 +62,6 @@ struct Held {
     unit: AccessUnit,
     init: Option<Arc<InitSegment>>,
     at_ns: u64,
-}
-
-#[derive(Debug)]
-struct TrackCut {
-    track: Track,
-    units: Units,
-    lane: Lane,
-    order: DecodeTimes,
-    /// A timestamp, and when that was by the clock.
-    line: Option<(u32, u64)>,
-    /// The last timestamp without its wrapping, and what makes it a time of the media.
-    extended: Option<i64>,
-    anchor: i64,
-    /// When the last unit is shown.
-    shown: Option<i64>,
-    waiting: VecDeque<LiveSample>,
-    lasts: i64,
-    /// Which of its parameter sets `init` is of.
-    described: u64,
-    init: Option<Arc<InitSegment>>,
-    is_told: bool,
 }
 
 impl TracksCutter {
@@ -144,7 +121,7 @@ impl TracksCutter {
 
     pub(super) fn line(&mut self, track: usize, timestamp: u32, at_ns: u64) {
         if let Some(Some(track)) = self.tracks.get_mut(track) {
-            track.line = Some((timestamp, at_ns));
+            track.set_line(timestamp, at_ns, self.origin_ns);
         }
     }
 
@@ -152,7 +129,7 @@ impl TracksCutter {
         self.break_off(out);
         for track in self.tracks.iter_mut().flatten() {
             track.units.begin();
-            track.line = None;
+            track.forget_line();
         }
         self.held.clear();
         self.held_bytes = 0;
@@ -197,18 +174,26 @@ impl TracksCutter {
         now_ns: u64,
         out: &mut Vec<Output>,
     ) {
+        // Where a decoder can start nothing is lost by it.
+        let may_begin = unit.is_sync && self.leading() == Some(number);
+        if may_begin && self.tracks.iter().flatten().any(TrackCut::has_drifted) {
+            self.break_off(out);
+        }
         let Some(Some(track)) = self.tracks.get_mut(number) else {
             return;
         };
         if self.is_running {
-            let before = track.extended;
+            // Sound that comes for the first time since the pictures began.
+            if let Some(origin_ns) = self.origin_ns.filter(|_| !track.is_tied()) {
+                track.tie((unit.timestamp, now_ns), origin_ns, self.unix_offset_ns);
+                track.order = DecodeTimes::default();
+            }
             let shown = track.shown_at(unit.timestamp);
             let step = track.shown.map_or(0, |last| shown.saturating_sub(last));
             if track.lane.ns(step).abs() <= JUMP_NS {
                 return self.give(number, unit, init, out);
             }
-            track.extended = before;
-            track.line = None;
+            track.forget_line();
             self.break_off(out);
         }
         self.hold(number, unit, init, now_ns);
@@ -256,11 +241,16 @@ impl TracksCutter {
     }
 
     fn may_start(&self, now_ns: u64) -> bool {
-        let leading = self.pictures.or(self.sound);
+        let leading = self.leading();
         let mut held = self.held.iter().filter(|held| Some(held.track) == leading);
         let count = held.clone().count();
         let since_ns = held.next().map_or(now_ns, |first| first.at_ns);
         count >= ORDER_UNITS || count >= 2 && now_ns.saturating_sub(since_ns) >= ORDER_NS
+    }
+
+    /// The track whose sync samples are where segments begin.
+    fn leading(&self) -> Option<usize> {
+        self.pictures.or(self.sound)
     }
 
     fn start(&mut self, out: &mut Vec<Output>) {
@@ -268,24 +258,23 @@ impl TracksCutter {
         self.held_bytes = 0;
         let origin_ns = self.origin_ns.unwrap_or_else(|| self.first_ns(&held));
         self.origin_ns = Some(origin_ns);
+        let leading = self.leading();
         for (number, track) in self.tracks.iter_mut().enumerate() {
             let Some(track) = track else { continue };
             let own = held.iter().filter(|held| held.track == number);
             let Some(first) = own.clone().next() else {
                 continue;
             };
-            let (timestamp, at_ns) = track.line.unwrap_or((first.unit.timestamp, first.at_ns));
-            track.tie(timestamp, at_ns, origin_ns);
-            let lead_ns = LEAD_NS.saturating_sub(origin_ns);
-            track.lane.unix_offset_ns = self.unix_offset_ns.saturating_sub(lead_ns);
+            let first = (first.unit.timestamp, first.at_ns);
+            track.tie(first, origin_ns, self.unix_offset_ns);
             // From the first unit on; the line is near to it.
             let shown = own.map(|held| track.shown_at(held.unit.timestamp));
             let shown: Vec<_> = shown.take(ORDER_UNITS).collect();
             track.order = DecodeTimes::new(&shown);
             if let Some(&first) = shown.first() {
-                track.extended = Some(first - track.anchor);
+                track.go_back_to(first);
             }
-            if self.part_us.is_none() && self.pictures.or(self.sound) == Some(number) {
+            if self.part_us.is_none() && leading == Some(number) {
                 let us = part_us(&shown, &track.lane);
                 self.part_us = Some(us);
                 out.push(Output::PartTarget(us));
@@ -316,12 +305,13 @@ impl TracksCutter {
     }
 
     /// When the first of these was on the clock, by its track's line: what was kept before the
-    /// channel was asked for came all at once, and may be older than [`LEAD_NS`] by then.
+    /// channel was asked for came all at once, and may be older by then than the lead of its times.
     fn first_ns(&self, held: &VecDeque<Held>) -> i64 {
         let tracks = self.tracks.iter().enumerate();
         let firsts = tracks.filter_map(|(number, track)| {
             let first = held.iter().find(|held| held.track == number)?;
-            Some(track.as_ref()?.clock_ns(first))
+            let unit = (first.unit.timestamp, first.at_ns);
+            Some(track.as_ref()?.clock_ns(unit))
         });
         firsts.min().unwrap_or(0)
     }
@@ -512,55 +502,9 @@ impl TracksCutter {
         for track in self.tracks.iter_mut().flatten() {
             track.lane.end_segment(out);
             track.lane.break_off();
-            (track.extended, track.shown) = (None, None);
+            track.untie();
         }
         self.is_running = false;
-    }
-}
-
-impl TrackCut {
-    fn new(track: &Track, units: Units, lane: usize) -> Self {
-        Self {
-            track: track.clone(),
-            units,
-            lane: Lane::new(lane, track.clock_hz, 0),
-            order: DecodeTimes::default(),
-            line: None,
-            extended: None,
-            anchor: 0,
-            shown: None,
-            waiting: VecDeque::new(),
-            lasts: 0,
-            described: 0,
-            init: None,
-            is_told: false,
-        }
-    }
-
-    /// When a unit was on the clock: by the line, or when it came if there is none.
-    fn clock_ns(&self, of: &Held) -> i64 {
-        let (timestamp, at_ns) = self.line.unwrap_or((of.unit.timestamp, of.at_ns));
-        let ticks = of.unit.timestamp.wrapping_sub(timestamp).cast_signed();
-        let at_ns = i64::try_from(at_ns).unwrap_or(i64::MAX);
-        at_ns.saturating_add(self.lane.ns(ticks.into()))
-    }
-
-    /// A timestamp was at `at_ns` of the clock.
-    fn tie(&mut self, timestamp: u32, at_ns: u64, origin_ns: i64) {
-        let since_ns = i128::from(at_ns) - i128::from(origin_ns) + i128::from(LEAD_NS);
-        let ticks = since_ns * i128::from(self.lane.timescale) / 1_000_000_000;
-        self.extended = Some(i64::from(timestamp));
-        self.anchor = i64::try_from(ticks).unwrap_or(0) - i64::from(timestamp);
-    }
-
-    /// When a unit with that timestamp is shown, in ticks of the media.
-    fn shown_at(&mut self, timestamp: u32) -> i64 {
-        let last = self.extended.unwrap_or_else(|| i64::from(timestamp));
-        let low = u32::try_from(last.rem_euclid(1 << 32)).unwrap_or(0);
-        let step = timestamp.wrapping_sub(low).cast_signed();
-        let extended = last.saturating_add(i64::from(step));
-        self.extended = Some(extended);
-        extended.saturating_add(self.anchor)
     }
 }
 

@@ -12,15 +12,16 @@ use crate::media::segments::Format;
 use crate::media::track::Medium;
 use crate::media::ts::header::Header;
 use crate::media::ts::psi::{Kind, PAT_PID, Sections, Tables, in_packets};
+use crate::media::ts::seek::{coded_type, starts_picture};
 use crate::media::ts::{SYNC_BYTE, TS_PACKET_BYTES};
 
 /// A step of so many us is a break.
 const JUMP_US: i64 = 3_000_000;
 
-/// `stream_type` of pictures (ISO/IEC 13818-1, table 2-34).
-const MPEG_2: u8 = 0x02;
-const H264: u8 = 0x1b;
-const H265: u8 = 0x24;
+/// Each segment makes good such a part of what its date is off, and no more than so many ns: what
+/// came late moves it little, and a clock that is fast or slow is followed.
+const DATE_PARTS: i64 = 64;
+const DATE_STEP_NS_MAX: i64 = 4_000_000;
 
 /// Cuts one transport stream.
 #[derive(Debug)]
@@ -188,7 +189,7 @@ impl TransportCutter {
         let all: Vec<_> = streams.collect();
         let of = |kind| all.iter().find(|it| it.kind == kind);
         let leading = of(Kind::Video).or_else(|| of(Kind::Audio));
-        program.leading = leading.map(|it| (it.pid, it.stream_type, it.kind));
+        program.leading = leading.map(|it| (it.pid, coded_type(it), it.kind));
         program.tables = in_packets(PAT_PID, &self.association.1);
         program.tables.extend(in_packets(program.map_pid, &section));
     }
@@ -196,13 +197,15 @@ impl TransportCutter {
     /// A unit of the stream whose times count begins.
     fn unit(&mut self, time: u64, is_start: bool, now_ns: u64, out: &mut Vec<Output>) {
         let end_us = self.clock.us.saturating_add(self.clock.step_us);
-        if !self.clock.take(time) {
+        let follows = self.clock.take(time);
+        let now_ns = i64::try_from(now_ns).unwrap_or(0);
+        let seen_ns = now_ns
+            .saturating_add(self.unix_offset_ns)
+            .saturating_sub(self.clock.us.saturating_mul(1000));
+        if !follows {
             self.end_segment(end_us, out);
             self.is_broken_off |= self.is_told;
-            let now_ns = i64::try_from(now_ns).unwrap_or(0);
-            self.clock.unix_ns = now_ns
-                .saturating_add(self.unix_offset_ns)
-                .saturating_sub(self.clock.us.saturating_mul(1000));
+            self.clock.unix_ns = seen_ns;
         }
         let (at_us, next_us) = (self.clock.us, self.clock.us + self.clock.step_us);
         if let Some(segment) = &self.segment {
@@ -226,6 +229,7 @@ impl TransportCutter {
         // The first begins where a decoder can; later ones may have to begin elsewhere.
         let may_begin = is_start || self.is_told && !self.is_broken_off;
         if self.segment.is_none() && is_ready && may_begin {
+            self.clock.follow(seen_ns);
             self.begin_segment(at_us, out);
         }
         if let Some(segment) = &mut self.segment {
@@ -307,6 +311,13 @@ impl Clock {
         part_target_us(longest_us + u64::from(longest_us > 0))
     }
 
+    /// What makes of its times those since 1970 is about this now.
+    fn follow(&mut self, seen_ns: i64) {
+        let error_ns = seen_ns.saturating_sub(self.unix_ns) / DATE_PARTS;
+        let step_ns = error_ns.clamp(-DATE_STEP_NS_MAX, DATE_STEP_NS_MAX);
+        self.unix_ns = self.unix_ns.saturating_add(step_ns);
+    }
+
     /// Takes a time of 33 bits at 90 kHz; `false` if it does not follow on the one before.
     fn take(&mut self, time: u64) -> bool {
         const BITS: u64 = 1 << 33;
@@ -355,17 +366,8 @@ fn pes_time(payload: &[u8]) -> Option<u64> {
     Some((a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1)
 }
 
-/// Whether the first bytes of a unit are those of one at which a decoder can start.
+/// Whether the first bytes of a unit are those of one at which a decoder can start. Of a codec that
+/// nobody here knows, any may be.
 fn begins_with_sync(stream_type: u8, payload: &[u8]) -> bool {
-    payload.windows(4).any(|bytes| {
-        let [0, 0, 1, next] = *bytes else {
-            return false;
-        };
-        match stream_type {
-            H264 => matches!(next & 0x1f, 5 | 7) && next & 0x80 == 0,
-            H265 => matches!(next >> 1 & 0x3f, 16..=21 | 32 | 33) && next & 0x80 == 0,
-            MPEG_2 => next == 0xb3,
-            _ => false,
-        }
-    })
+    starts_picture(stream_type, payload).unwrap_or(true)
 }

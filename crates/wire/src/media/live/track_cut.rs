@@ -1,0 +1,156 @@
+//! A track while it is cut: its units, its lane, and how its timestamps lie to the clock.
+//!
+//! Timestamps are tied to the clock once, where a track begins or begins anew, so that what is made
+//! of it has no steps. What is told of the clock later is compared with that: clocks run apart by
+//! seconds a day.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::lane::{Lane, LiveSample};
+use super::order::DecodeTimes;
+use super::output::InitSegment;
+use super::units::Units;
+use crate::media::track::Track;
+
+/// Where the first time of all is, so that none is negative.
+const LEAD_NS: i64 = 10_000_000_000;
+
+/// By so much a line may be off what the track was tied by, in ns.
+const OFF_NS_MAX: i64 = 500_000_000;
+
+/// A track has drifted when so many lines, one behind the other, are off by more: one that goes by
+/// an arrival may be seconds late.
+const LINES_OFF_MIN: u32 = 12;
+
+/// A track that is cut.
+#[derive(Debug)]
+pub(super) struct TrackCut {
+    pub(super) track: Track,
+    pub(super) units: Units,
+    pub(super) lane: Lane,
+    pub(super) order: DecodeTimes,
+    /// A timestamp, and when that was by the clock.
+    line: Option<(u32, u64)>,
+    /// The last lines that were off, one behind the other.
+    lines_off: u32,
+    /// The last timestamp without its wrapping, and what makes it a time of the media.
+    extended: Option<i64>,
+    anchor: i64,
+    /// When the last unit is shown.
+    pub(super) shown: Option<i64>,
+    pub(super) waiting: VecDeque<LiveSample>,
+    pub(super) lasts: i64,
+    /// Which of its parameter sets `init` is of.
+    pub(super) described: u64,
+    pub(super) init: Option<Arc<InitSegment>>,
+    pub(super) is_told: bool,
+}
+
+impl TrackCut {
+    pub(super) fn new(track: &Track, units: Units, lane: usize) -> Self {
+        Self {
+            track: track.clone(),
+            units,
+            lane: Lane::new(lane, track.clock_hz, 0),
+            order: DecodeTimes::default(),
+            line: None,
+            lines_off: 0,
+            extended: None,
+            anchor: 0,
+            shown: None,
+            waiting: VecDeque::new(),
+            lasts: 0,
+            described: 0,
+            init: None,
+            is_told: false,
+        }
+    }
+
+    /// Takes a line: `timestamp` was at `at_ns` of the clock, whose first time of all is `origin_ns`
+    /// once that is known.
+    pub(super) fn set_line(&mut self, timestamp: u32, at_ns: u64, origin_ns: Option<i64>) {
+        let before = self.line.replace((timestamp, at_ns));
+        // The same is told again and again.
+        if before == self.line {
+            return;
+        }
+        let (Some(last), Some(origin_ns)) = (self.extended, origin_ns) else {
+            return;
+        };
+        let at = self.ticks_at(at_ns, origin_ns);
+        let anchor = at.saturating_sub(extended(last, timestamp));
+        let off_ns = self.lane.ns(anchor.saturating_sub(self.anchor));
+        self.lines_off = match off_ns.saturating_abs() > OFF_NS_MAX {
+            true => self.lines_off.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// What was told of its clock holds no longer.
+    pub(super) fn forget_line(&mut self) {
+        self.line = None;
+    }
+
+    /// Whether its times are so far from the clock that it is to be tied anew.
+    pub(super) fn has_drifted(&self) -> bool {
+        self.lines_off >= LINES_OFF_MIN
+    }
+
+    /// When a unit with that timestamp that came at `at_ns` was on the clock: by the line, or then
+    /// if there is none.
+    pub(super) fn clock_ns(&self, unit: (u32, u64)) -> i64 {
+        let (timestamp, at_ns) = self.line.unwrap_or(unit);
+        let ticks = unit.0.wrapping_sub(timestamp).cast_signed();
+        let at_ns = i64::try_from(at_ns).unwrap_or(i64::MAX);
+        at_ns.saturating_add(self.lane.ns(ticks.into()))
+    }
+
+    /// Ties it to the clock: by the line, or by a unit, its timestamp and when it came, if there is
+    /// none. `unix_offset_ns` is that of the clock.
+    pub(super) fn tie(&mut self, unit: (u32, u64), origin_ns: i64, unix_offset_ns: i64) {
+        let (timestamp, at_ns) = self.line.unwrap_or(unit);
+        self.extended = Some(i64::from(timestamp));
+        let at = self.ticks_at(at_ns, origin_ns);
+        self.anchor = at.saturating_sub(timestamp.into());
+        self.lines_off = 0;
+        let lead_ns = LEAD_NS.saturating_sub(origin_ns);
+        self.lane.unix_offset_ns = unix_offset_ns.saturating_sub(lead_ns);
+    }
+
+    pub(super) fn is_tied(&self) -> bool {
+        self.extended.is_some()
+    }
+
+    /// What comes has no times that go on where those before have ended.
+    pub(super) fn untie(&mut self) {
+        (self.extended, self.shown, self.lines_off) = (None, None, 0);
+    }
+
+    /// When a unit with that timestamp is shown, in ticks of the media.
+    pub(super) fn shown_at(&mut self, timestamp: u32) -> i64 {
+        let last = self.extended.unwrap_or_else(|| i64::from(timestamp));
+        let next = extended(last, timestamp);
+        self.extended = Some(next);
+        next.saturating_add(self.anchor)
+    }
+
+    /// What comes next is near to the unit that is shown then.
+    pub(super) fn go_back_to(&mut self, shown: i64) {
+        self.extended = Some(shown.saturating_sub(self.anchor));
+    }
+
+    /// The time of the media that is `at_ns` of the clock, in ticks.
+    fn ticks_at(&self, at_ns: u64, origin_ns: i64) -> i64 {
+        let since_ns = i128::from(at_ns) - i128::from(origin_ns) + i128::from(LEAD_NS);
+        let ticks = since_ns * i128::from(self.lane.timescale) / 1_000_000_000;
+        i64::try_from(ticks).unwrap_or(0)
+    }
+}
+
+/// A timestamp without its wrapping, as near to the last one as can be.
+fn extended(last: i64, timestamp: u32) -> i64 {
+    let low = u32::try_from(last.rem_euclid(1 << 32)).unwrap_or(0);
+    let step = timestamp.wrapping_sub(low).cast_signed();
+    last.saturating_add(i64::from(step))
+}
