@@ -3,7 +3,9 @@
 //!
 //! What is done in the browser stands in [browser](browser), a script for each test here.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -125,6 +127,9 @@ fn cinema(options: &[&str]) -> Site {
         );
         fs::create_dir(root.join("in a folder")).unwrap();
         copy(&mp4, &root.join("in a folder/é #%.mp4"));
+        let old = root.join(OsStr::from_bytes(b"z\xe9"));
+        fs::create_dir(&old).unwrap();
+        copy(&mp4, &old.join("counting.mp4"));
         fs::write(root.join("readme.txt"), "text").unwrap();
         let players = format!("{SCRIPTS}/players.html");
         fs::copy(players, root.join("players.html")).unwrap();

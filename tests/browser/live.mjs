@@ -3,7 +3,9 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, assert, close, here, open, picture, run, until } from "./lib.mjs";
+import {
+  WAIT_MS, accessible, assert, close, here, open, picture, run, until,
+} from "./lib.mjs";
 
 const module = (name) => readFileSync(join(here, "node_modules", name), "utf8");
 const SCRIPT = module("hls.js/dist/hls.min.js");
@@ -121,6 +123,31 @@ async function byPage(context, name = "cam") {
   await close(page);
 }
 
+// Some requests come to nothing, as where a network fails for moments: it plays on, and tells nobody.
+async function fails(context) {
+  const page = await open(context, "/live/cam/hls/index.html");
+  await until(page, "the page has pictures", () => document.querySelector("#film").readyState >= 3);
+  await page.evaluate(() => { document.querySelector("#film").muted = true; });
+  await page.click("#play");
+  const fates = ["abort", "abort", "respond", "respond"];
+  await page.setRequestInterception(true);
+  page.on("request", (request) => {
+    const fate = request.url().includes("_HLS_msn=") ? fates.pop() : undefined;
+    request[fate ?? "continue"](fate === "respond" ? { status: 503 } : undefined).catch(() => {});
+  });
+  const giveUp = Date.now() + WAIT_MS;
+  while (fates.length > 0) {
+    assert(Date.now() < giveUp, `${fates.length} requests did not fail`);
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  const failed = await page.$eval("#film", (film) => film.currentTime);
+  await until(page, "it plays on", (from) =>
+    document.querySelector("#film").currentTime > from + 6, failed);
+  await until(page, "nothing is told", () => document.querySelector("#state").textContent === "");
+  page.wrong = page.wrong.filter((it) => !it.startsWith("console: "));
+  await close(page);
+}
+
 async function listed(context) {
   const page = await open(context, "/");
   const links = await page.$$eval(".channels a", (all) => all.map((it) => it.getAttribute("href")));
@@ -156,6 +183,7 @@ await run(named.length > 0 ? Object.fromEntries(named) : {
   looks,
   "the folder names channels": listed,
   "our page": byPage,
+  "our page, when requests fail": fails,
   "hls.js with parts": (context) => byHls(context, "/live/cam/hls/index.m3u8", true),
   "hls.js without": (context) => byHls(context, "/live/cam/hls/index.m3u8", false),
   "hls.js, a transport stream": (context) => byHls(context, "/live/ts/hls/index.m3u8", true),

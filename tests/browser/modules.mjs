@@ -18,8 +18,9 @@ function load(name) {
 }
 
 const { Throughput, choose, first } = await load("adapt.js");
-const { LivePlayer } = await load("live.js");
+const { LivePlayer, LiveTrack } = await load("live.js");
 const { mediaPlaylist, multivariant, segmentAt } = await load("playlist.js");
+const { Track } = await load("track.js");
 
 const RATES = [4_000_000, 1_000_000, 2_000_000];
 
@@ -116,6 +117,8 @@ test("media playlists are read, and times found in them", () => {
   assert.deepEqual(playlist.segments.map((it) => [it.url, it.start]),
     [["http://h/a/b/1.m4s", 0], ["http://h/a/2.m4s", 6.5]]);
   assert.equal(playlist.duration, 8.5);
+  assert.equal(playlist.isComplete, false);
+  assert.equal(mediaPlaylist(`${text}#EXT-X-ENDLIST\n`, "http://h/a/b/p.m3u8").isComplete, true);
   for (const [time, number] of [[-1, 0], [0, 0], [6.4, 0], [6.5, 1], [99, 1]]) {
     assert.equal(segmentAt(playlist, time), number, `${time}`);
   }
@@ -165,3 +168,209 @@ test("a channel begins at its newest picture, not at the first that comes", () =
     assert.deepEqual([film.currentTime, film.playbackRate], [19, rate], `at ${rate}`);
   }
 });
+
+// A clock on which waits pass at once, for as long as `check` takes.
+async function withClock(check) {
+  const { setTimeout } = globalThis;
+  const clock = { now: 0 };
+  globalThis.setTimeout = (done, ms) => {
+    clock.now += ms;
+    setImmediate(done);
+  };
+  Object.defineProperty(performance, "now", { value: () => clock.now, configurable: true });
+  try {
+    await check(clock);
+  } finally {
+    globalThis.setTimeout = setTimeout;
+    delete performance.now;
+  }
+}
+
+// A buffer to which segments of so many seconds go. What it is given is the path of each.
+class MediaBuffer {
+  constructor(seconds) {
+    Object.assign(this, { seconds, taken: [], removed: 0, held: 0, updating: false });
+  }
+
+  get buffered() {
+    return { length: this.held > 0 ? 1 : 0, start: () => 0, end: () => this.held };
+  }
+
+  appendBuffer(path) {
+    if (this.held >= this.room) {
+      throw Object.assign(new Error("no room"), { name: "QuotaExceededError" });
+    }
+    this.taken.push(path);
+    this.held += path.includes("init") ? 0 : this.seconds;
+  }
+
+  remove(start, end) {
+    if (end === Infinity) {
+      [this.held, this.removed] = [0, this.removed + 1];
+    }
+  }
+}
+
+// From now on what is fetched is what `answer` says of its path: a text, a status, or an error.
+function serve(answer) {
+  globalThis.fetch = async (url) => {
+    const { pathname } = new URL(url);
+    const told = answer(pathname);
+    if (told instanceof Error) {
+      throw told;
+    }
+    const isNumber = typeof told === "number";
+    const status = isNumber ? told : 200;
+    return {
+      ok: !isNumber, status, statusText: "", text: async () => told, arrayBuffer: async () => told,
+    };
+  };
+}
+
+// A channel whose newest segment, of two parts, is another each time that its playlist is asked for.
+class Channel {
+  constructor() {
+    Object.assign(this, { newest: 100, asked: 0, independent: ",INDEPENDENT=YES" });
+    this.buffer = new MediaBuffer(1);
+    this.track = new LiveTrack({ addSourceBuffer: () => this.buffer }, "", "http://h/index.m3u8");
+    this.film = { paused: false, currentTime: 0 };
+    this.begun = [];
+    serve((path) => this.refuses?.(path) ?? (path === "/index.m3u8" ? this.playlist() : path));
+  }
+
+  playlist() {
+    this.asked += 1;
+    this.newest += 1;
+    const of = (it) => `#EXT-X-PART:DURATION=1,URI="${it}.0.m4s"${this.independent}\n`
+      + `#EXT-X-PART:DURATION=1,URI="${it}.1.m4s"\n#EXTINF:2,\n${it}.m4s\n`;
+    const first = this.newest - 2;
+    return `#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:${first}\n#EXT-X-MAP:URI="init.mp4"\n`
+      + [first, first + 1, first + 2].map(of).join("");
+  }
+
+  run(isEnded) {
+    const began = (part) => this.begun.push(part.segment);
+    return this.track.run(this.film, () => isEnded() || this.asked > 200, began);
+  }
+}
+
+test("a channel that does not come is waited for, and told after a minute", () =>
+  withClock(async (clock) => {
+    const channel = new Channel();
+    let [until, failed] = [0, 0];
+    channel.refuses = () => {
+      failed += clock.now < until ? 1 : 0;
+      return clock.now < until ? [503, new TypeError("network")][failed % 2] : undefined;
+    };
+    await channel.run(() => channel.asked > 5);
+    until = clock.now + 50_000;
+    await channel.run(() => channel.asked > 10);
+    assert.equal(channel.asked, 11);
+    assert.ok(clock.now >= 50_000, `${clock.now}`);
+    const inOrder = [101, 102, 103].flatMap((it) => [`/${it}.0.m4s`, `/${it}.1.m4s`]);
+    assert.deepEqual(channel.buffer.taken.slice(0, 7), ["/init.mp4", ...inOrder]);
+    assert.deepEqual([channel.begun, channel.buffer.removed], [[101], 0]);
+    until = Infinity;
+    const since = clock.now;
+    await assert.rejects(channel.run(() => false), /503|network/);
+    assert.ok(clock.now - since > 60_000 && clock.now - since < 65_000, `${clock.now - since}`);
+  }));
+
+test("a channel begins anew where what follows has gone, or no room is", () =>
+  withClock(async (clock) => {
+    const channel = new Channel();
+    await channel.run(() => channel.asked > 3);
+    const before = clock.now;
+    channel.newest += 1000;
+    await channel.run(() => channel.asked > 6);
+    assert.deepEqual([channel.begun, channel.buffer.removed], [[101, 1105], 1]);
+    assert.equal(clock.now, before, "nobody waits");
+    channel.buffer.room = channel.buffer.held + 4;
+    await channel.run(() => channel.asked > 12);
+    assert.equal(channel.buffer.removed, 2);
+    assert.equal(channel.begun.length, 3);
+    assert.ok(channel.asked < 20 && clock.now > before, "it goes on");
+  }));
+
+test("a channel that is paused holds no more than it needs", () =>
+  withClock(async (clock) => {
+    const channel = new Channel();
+    // What came long after the channel began is shown nowhere yet.
+    channel.film = { paused: true, currentTime: 0 };
+    await channel.run(() => clock.now > 20_000);
+    assert.ok(clock.now > 20_000 && channel.buffer.held < 35, `${channel.buffer.held}`);
+    channel.film.paused = false;
+    const { asked } = channel;
+    await channel.run(() => channel.asked > asked + 10);
+    assert.ok(channel.buffer.held > 45, "it goes on");
+  }));
+
+test("a channel without a picture to begin with is not asked at once again", () =>
+  withClock(async (clock) => {
+    const channel = new Channel();
+    channel.independent = "";
+    await channel.run(() => clock.now > 2000);
+    assert.ok(channel.asked < 25, `${channel.asked}`);
+  }));
+
+const WRITTEN = `#EXTM3U
+#EXT-X-PLAYLIST-TYPE:EVENT
+#EXT-X-MAP:URI="init.mp4"
+#EXTINF:6,
+1.m4s
+`;
+
+test("a film that is written still is asked for more until its end", () =>
+  withClock(async (clock) => {
+    let [text, asked] = [WRITTEN, 0];
+    serve((path) => {
+      asked += path === "/index.m3u8" ? 1 : 0;
+      return path === "/index.m3u8" ? text : path;
+    });
+    const buffer = new MediaBuffer(6);
+    const track = new Track({ addSourceBuffer: () => buffer }, "");
+    await track.load("http://h/index.m3u8", "");
+    const film = { currentTime: 0 };
+    const fill = async (times) => {
+      for (let time = 0; time < times; time += 1) {
+        await track.fill(film);
+      }
+      return [asked, buffer.held, Boolean(track.isWhole())];
+    };
+    assert.deepEqual(await fill(5), [2, 6, false]);
+    clock.now += 3000;
+    text += "#EXTINF:6,\n2.m4s\n";
+    assert.deepEqual(await fill(5), [3, 12, false]);
+    clock.now += 3000;
+    text += "#EXTINF:6,\n3.m4s\n#EXT-X-ENDLIST\n";
+    assert.deepEqual(await fill(5), [4, 18, true]);
+    assert.deepEqual(buffer.taken, ["/init.mp4", "/1.m4s", "/2.m4s", "/3.m4s"]);
+
+    const { Player } = await load("media_source.js");
+    const player = Object.assign(Object.create(Player.prototype), { tracks: [track], duration: 6 });
+    const source = { readyState: "open", duration: 18.02 };
+    player.grow(source);
+    assert.deepEqual([player.duration, source.duration], [18, 18.02]);
+  }));
+
+test("a segment that does not come is asked for again, and one that is gone is not", () =>
+  withClock(async (clock) => {
+    let fails = [];
+    serve((path) => {
+      const failed = path === "/1.m4s" ? fails.shift() : undefined;
+      return failed ?? (path === "/index.m3u8" ? `${WRITTEN}#EXT-X-ENDLIST\n` : path);
+    });
+    const fill = async (...all) => {
+      fails = all;
+      const track = new Track({ addSourceBuffer: () => new MediaBuffer(6) }, "");
+      await track.load("http://h/index.m3u8", "");
+      await track.fill({ currentTime: 0 });
+      return track.isWhole();
+    };
+    assert.ok(await fill(new TypeError("network"), 503, 502));
+    assert.ok(clock.now >= 3500, `${clock.now}`);
+    await assert.rejects(fill(503, 503, 503, 503), /503/);
+    const before = clock.now;
+    await assert.rejects(fill(404), /404/);
+    assert.equal(clock.now, before);
+  }));

@@ -297,6 +297,15 @@ async function pictureInPicture(context) {
   }
 }
 
+// A folder whose name is not UTF-8, as an old disk may have it.
+async function names(context) {
+  const page = await open(context, "/z%E9/counting.mp4/hls/index.html?by=mse");
+  await ready(page);
+  await seeks(page, [15.5, 3.5]);
+  assert(await page.$eval("#name", (it) => it.textContent) === "counting.mp4", "its name is told");
+  await close(page);
+}
+
 // What does not play says why, and a stream that the browser plays itself plays.
 async function streams(context) {
   const page = await open(context, "/counting.ts/hls/index.html?by=mse");
@@ -310,6 +319,7 @@ async function streams(context) {
 }
 
 const checks = {
-  looks, controls, keys, addresses, adapts, slows, late, streams, languages, pictureInPicture,
+  looks, controls, keys, addresses, adapts, slows, late, names, streams, languages,
+  pictureInPicture,
 };
 await run(process.argv[3] === "firefox" ? { controls, keys, adapts, late } : checks);

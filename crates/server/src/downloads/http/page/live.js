@@ -1,16 +1,27 @@
 // Plays a live channel by Media Source, part by part: each track asks for what comes next, and the
 // answer waits until it is there (RFC 8216bis, section 6.2.5).
+//
+// What fails is asked for again: servers wait for a publisher that is away. A track of which what
+// follows has gone meanwhile, or that has no room, begins anew at the newest.
 
 import { livePlaylist } from "./playlist.js";
-import { get } from "./track.js";
+import { get, pause } from "./track.js";
 
-// Seconds that are kept behind what is shown, and how far behind the newest is too far.
+// Seconds that are kept behind what is shown and, while it is paused, ahead of it; and how far
+// behind the newest is too far.
 const BEHIND = 60;
+const AHEAD = 30;
 const LATE = 3;
 const TOO_SOON_MS = 100;
+const PAUSED_MS = 250;
+
+// When what fails is asked for again, and after how long it is told instead. A server waits a
+// minute for a publisher.
+const AGAIN_MS = 1000;
+const FAILING_MS_MAX = 60_000;
 
 // A track: its buffer, and the parts that go to it.
-class LiveTrack {
+export class LiveTrack {
   constructor(source, type, url) {
     this.buffer = source.addSourceBuffer(type);
     this.url = new URL(url);
@@ -40,36 +51,82 @@ class LiveTrack {
     return livePlaylist(text, this.url);
   }
 
-  // Fetches until `isEnded` says so. Begins with the last part that a decoder can start in.
+  // Fetches until `isEnded` says so. `began` is told the part that it begins with, and at which time
+  // that is.
   async run(film, isEnded, began) {
+    let failsSince;
     while (!isEnded()) {
-      const { parts, targetS } = await this.load();
-      this.targetS = targetS;
-      let first = parts.findIndex((it) => this.next && (it.segment > this.next.segment
-        || (it.segment === this.next.segment && it.part >= this.next.part)));
-      if (!this.next) {
-        first = parts.findLastIndex((it) => it.isIndependent && it.part === 0);
-      }
-      if (this.next && first < 0) {
-        // A server that answers too soon is not asked again at once.
-        await new Promise((next) => setTimeout(next, TOO_SOON_MS));
-      }
-      for (const part of first < 0 ? [] : parts.slice(first)) {
-        if (part.init !== this.init) {
-          await this.append(await (await get(part.init)).arrayBuffer());
-          this.init = part.init;
+      try {
+        await this.fetchNext(film, isEnded, began);
+        failsSince = undefined;
+      } catch (error) {
+        failsSince ??= performance.now();
+        if (film.error || performance.now() - failsSince > FAILING_MS_MAX) {
+          throw error;
         }
-        await this.append(await (await get(part.url)).arrayBuffer());
-        if (!this.next && this.buffer.buffered.length > 0) {
-          began(part, this.buffer.buffered.start(0));
+        if (error.name === "QuotaExceededError") {
+          await this.clear();
         }
-        this.next = { segment: part.segment, part: part.part + 1 };
-        if (isEnded()) {
-          return;
-        }
+        await pause(AGAIN_MS);
       }
-      this.hasCaughtUp ||= this.next !== undefined;
-      await this.forget(film.currentTime - BEHIND);
+    }
+  }
+
+  async fetchNext(film, isEnded, began) {
+    if (film.paused && this.ahead(film) > AHEAD) {
+      await pause(PAUSED_MS);
+      return;
+    }
+    const { parts } = await this.load();
+    const first = await this.first(parts);
+    if (first < 0) {
+      // A server that answers too soon is not asked again at once.
+      await pause(TOO_SOON_MS);
+      return;
+    }
+    for (const part of parts.slice(first)) {
+      if (part.init !== this.init) {
+        await this.append(await (await get(part.init)).arrayBuffer());
+        this.init = part.init;
+      }
+      await this.append(await (await get(part.url)).arrayBuffer());
+      if (!this.next && this.buffer.buffered.length > 0) {
+        began(part, this.buffer.buffered.start(0));
+      }
+      this.next = { segment: part.segment, part: part.part + 1 };
+      if (isEnded()) {
+        return;
+      }
+    }
+    this.hasCaughtUp = true;
+    await this.forget(film.currentTime - BEHIND);
+  }
+
+  // The number of the part to go on with, or of the last that a decoder can start in; below 0 if it
+  // is not there yet.
+  async first(parts) {
+    const { next } = this;
+    if (next) {
+      const first = parts.findIndex((it) => it.segment > next.segment
+        || (it.segment === next.segment && it.part >= next.part));
+      const it = parts[first];
+      const follows = !it || (it.segment === next.segment && it.part === next.part)
+        || (it.segment === next.segment + 1 && it.part === 0);
+      if (follows) {
+        return first;
+      }
+      await this.clear();
+    }
+    return parts.findLastIndex((it) => it.isIndependent && it.part === 0);
+  }
+
+  // Begins anew.
+  async clear() {
+    [this.next, this.hasCaughtUp] = [undefined, false];
+    await this.idle();
+    if (this.buffer.buffered.length > 0) {
+      this.buffer.remove(0, Infinity);
+      await this.idle();
     }
   }
 
@@ -84,6 +141,13 @@ class LiveTrack {
   end() {
     const { buffered } = this.buffer;
     return buffered.length > 0 ? buffered.end(buffered.length - 1) : 0;
+  }
+
+  // Seconds that are held ahead of what is shown, if anything of this is shown yet.
+  ahead(film) {
+    const { buffered } = this.buffer;
+    const start = buffered.length > 0 ? buffered.start(0) : 0;
+    return this.end() - Math.max(film.currentTime, start);
   }
 }
 
@@ -109,7 +173,8 @@ export class LivePlayer {
     }
     const began = (part, at) => {
       // When what is at a time of the film was made.
-      this.madeAt ??= part.madeMs - at * 1000;
+      this.madeAt = part.madeMs - at * 1000;
+      [this.hasBegun, this.isFollowing] = [false, true];
     };
     const isEnded = () => this.isEnded;
     this.tracks.forEach((track) => track.run(film, isEnded, began).catch((error) => {

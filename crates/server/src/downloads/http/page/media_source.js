@@ -58,7 +58,8 @@ export class Player {
     film.addEventListener("seeking", this.seeks);
     const loads = this.begin(source);
     const playlists = await Promise.all(loads);
-    source.duration = Math.max(...playlists.map((it) => it.duration));
+    this.duration = Math.max(...playlists.map((it) => it.duration));
+    source.duration = this.duration;
     film.currentTime = time;
     this.run(source).catch((error) => {
       if (!this.isEnded) {
@@ -109,6 +110,7 @@ export class Player {
         this.throughput.add(pictures.bytes, pictures.seconds);
         this.adapt();
       }
+      this.grow(source);
       const isWhole = this.tracks.every((track) => track.isWhole());
       // Whatever is appended later opens it again.
       if (isWhole && source.readyState === "open") {
@@ -117,6 +119,16 @@ export class Player {
       if (!filled.some(Boolean)) {
         await new Promise((done) => setTimeout(done, 200));
       }
+    }
+  }
+
+  // A film that is written still becomes longer. No buffer is at work meanwhile.
+  grow(source) {
+    const duration = Math.max(...this.tracks.map((track) => track.playlist?.duration ?? 0));
+    if (duration > this.duration && source.readyState === "open") {
+      this.duration = duration;
+      // What is in a buffer already counts, too.
+      source.duration = Math.max(duration, source.duration);
     }
   }
 

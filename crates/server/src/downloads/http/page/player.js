@@ -212,8 +212,17 @@ async function playLive(main, url, by) {
   film.src = url;
 }
 
+// A name that is not UTF-8 is shown as it stands in the address.
+function decoded(path) {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
+}
+
 async function play() {
-  const path = decodeURIComponent(location.pathname.replace(/\/hls\/[^/]*$/, ""));
+  const path = decoded(location.pathname.replace(/\/hls\/[^/]*$/, ""));
   const name = path.slice(path.lastIndexOf("/") + 1);
   document.title = `${name} - Onrush`;
   document.getElementById("name").textContent = name;

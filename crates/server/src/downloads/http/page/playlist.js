@@ -35,7 +35,7 @@ export function multivariant(text) {
   return { variants, sounds: media.AUDIO, subtitles: media.SUBTITLES };
 }
 
-// The segments of a media playlist at `url`, with when each begins.
+// The segments of a media playlist at `url`, with when each begins, and whether more may follow.
 export function mediaPlaylist(text, url) {
   const segments = [];
   let start = 0;
@@ -51,7 +51,7 @@ export function mediaPlaylist(text, url) {
       start += duration;
     }
   }
-  return { init, segments, duration: start };
+  return { url, init, segments, duration: start, isComplete: text.includes("#EXT-X-ENDLIST") };
 }
 
 // Whether a media playlist is that of a live channel: more follows, and what was goes.

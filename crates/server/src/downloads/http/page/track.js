@@ -10,12 +10,41 @@ const AHEAD = 30;
 const AHEAD_LEAST = 8;
 const BEHIND = 30;
 
+// What did not come is asked for again after these times, and more of a film no sooner than this.
+const AGAIN_MS = [500, 1000, 2000];
+const MORE_MS = 3000;
+
+export function pause(ms) {
+  return new Promise((done) => setTimeout(done, ms));
+}
+
 export async function get(url, options) {
   const response = await fetch(url, options);
   if (!response.ok) {
-    throw new Error(`${new URL(url).pathname}: ${response.status} ${response.statusText}`);
+    const { status, statusText } = response;
+    const error = new Error(`${new URL(url).pathname}: ${status} ${statusText}`);
+    throw Object.assign(error, { status });
   }
   return response;
+}
+
+// What `ask` brings. Where the network fails, or the server has too much to do, it asks again.
+async function patiently(ask) {
+  for (const ms of AGAIN_MS) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error.status < 500) {
+        throw error;
+      }
+      await pause(ms);
+    }
+  }
+  return ask();
+}
+
+function bytesAt(url) {
+  return patiently(async () => (await get(url)).arrayBuffer());
 }
 
 export class Track {
@@ -24,6 +53,7 @@ export class Track {
     this.type = type;
     this.ahead = AHEAD;
     this.requests = 0;
+    this.askedAt = -Infinity;
   }
 
   // Takes another playlist, from the next segment on. What is held from `clears` on goes.
@@ -101,11 +131,14 @@ export class Track {
     this.next ??= segmentAt(playlist, this.bufferedTo(time) + 0.05);
     const { next } = this;
     const segment = playlist.segments[next];
+    if (!segment && !playlist.isComplete) {
+      await this.loadMore();
+    }
     if (!segment || segment.start > time + this.ahead) {
       return undefined;
     }
     const began = performance.now();
-    const bytes = await (await get(segment.url)).arrayBuffer();
+    const bytes = await bytesAt(segment.url);
     const took = { bytes: bytes.byteLength, seconds: (performance.now() - began) / 1000 };
     // Meanwhile somebody may have gone elsewhere.
     if (this.pending || next !== this.next) {
@@ -133,7 +166,24 @@ export class Track {
     return took;
   }
 
+  // Asks what follows of a film that is not read to its end yet, or is written still.
+  async loadMore() {
+    const { url, init } = this.playlist;
+    if (performance.now() - this.askedAt < MORE_MS) {
+      return;
+    }
+    this.askedAt = performance.now();
+    const text = await patiently(async () => (await get(url)).text());
+    const more = mediaPlaylist(text, url);
+    // At its end all of it gets other names.
+    if (more.init !== init) {
+      await this.append(await bytesAt(more.init));
+    }
+    this.playlist = more;
+  }
+
   isWhole() {
-    return !this.pending && this.playlist && this.next >= this.playlist.segments.length;
+    const { playlist } = this;
+    return !this.pending && playlist?.isComplete && this.next >= playlist.segments.length;
   }
 }
