@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -243,6 +244,22 @@ pub fn set_modified(path: &Path, seconds: u64) {
         .unwrap()
         .set_times(times)
         .unwrap();
+}
+
+/// Waits until so many lines of a log have that text.
+pub fn wait_for_log(log: &Path, text: &str, count: usize) {
+    let began = Instant::now();
+    loop {
+        let lines = fs::read_to_string(log).unwrap_or_default();
+        if lines.lines().filter(|line| line.contains(text)).count() >= count {
+            return;
+        }
+        assert!(
+            began.elapsed() < LONG,
+            "{count} of {text} are not in {lines}"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Runs a program in `folder`; it must end well.

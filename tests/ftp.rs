@@ -11,12 +11,19 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use download_site::{FILM_BYTES, Raw, Site, bytes};
+use onrush_server::downloads::FOLDER_ENTRIES_MAX;
+use onrush_testkit::require_programs;
+
+use download_site::{FILM_BYTES, LONG, Raw, Site, bytes, run, wait_for_log};
 
 mod download_site;
 
 fn log_in(site: &Site) -> Raw {
-    let mut raw = Raw::connect(site.ftp);
+    log_in_at(site.ftp)
+}
+
+fn log_in_at(ftp: SocketAddr) -> Raw {
+    let mut raw = Raw::connect(ftp);
     assert_eq!(raw.reply().0, 220);
     assert_eq!(
         (raw.command("USER anonymous"), raw.command("PASS a@b")),
@@ -125,7 +132,7 @@ fn files_and_folders_are_sent() {
         String::from_utf8(bytes).unwrap()
     };
     assert_eq!(text(fetch(&mut raw, "NLST")), "a b#%ü.ts\r\n");
-    assert_eq!(text(fetch(&mut raw, "NLST /film.ts")), "film.ts\r\n");
+    assert_eq!(text(fetch(&mut raw, "NLST /film.ts")), "/film.ts\r\n");
     // Linux takes any bytes for a name; 255 is doubled, because it is Telnet's escape.
     let name = b"\xfc\xff.ts";
     fs::write(site.path("folder").join(OsStr::from_bytes(name)), "old").unwrap();
@@ -152,6 +159,98 @@ fn files_and_folders_are_sent() {
     assert_eq!(raw.reply().1, "257 \"/folder\"\r\n");
     assert_eq!(raw.command("REST 100001"), 350);
     assert_eq!(raw.command("RETR /film.ts"), 554);
+}
+
+/// What clients ask for by `mget`: they retrieve what is listed, name by name.
+#[test]
+fn listed_names_are_those_of_files_to_retrieve() {
+    let site = Site::new(&[], |root| {
+        fs::create_dir_all(root.join("in/odd")).unwrap();
+        for name in [
+            "a.ts",
+            "b.ts",
+            "c.mp4",
+            "in/d.ts",
+            "in/odd/*.txt",
+            "in/odd/e.txt",
+        ] {
+            fs::write(root.join(name), name).unwrap();
+        }
+    });
+    let mut raw = log_in(&site);
+    for (argument, expected) in [
+        ("*.ts", &["a.ts", "b.ts"][..]),
+        ("in/?.ts", &["in/d.ts"]),
+        ("/in/*.ts", &["/in/d.ts"]),
+        ("in/odd/*.t?t", &["in/odd/*.txt", "in/odd/e.txt"]),
+        // That one is there.
+        ("in/odd/*.txt", &["in/odd/*.txt"]),
+        ("in/odd", &["in/odd/*.txt", "in/odd/e.txt"]),
+        ("./in/odd/", &["./in/odd/*.txt", "./in/odd/e.txt"]),
+        ("c.mp4", &["c.mp4"]),
+    ] {
+        let (listed, code) = fetch(&mut raw, &format!("NLST {argument}"));
+        let listed = String::from_utf8(listed).unwrap();
+        let names: Vec<_> = listed.lines().collect();
+        assert_eq!((&names[..], code), (expected, 226), "{argument}");
+        for name in names {
+            assert_eq!(fetch(&mut raw, &format!("RETR {name}")).1, 226, "{name}");
+        }
+    }
+    let (long, code) = fetch(&mut raw, "LIST -l *.ts");
+    let long = String::from_utf8(long).unwrap();
+    assert_eq!((long.lines().count(), code), (2, 226), "{long}");
+    for (line, code) in [
+        ("NLST *.avi", 550),
+        ("LIST none/*", 550),
+        ("LIST *.ts/*", 550),
+        ("MLSD *.ts", 501),
+    ] {
+        assert_eq!(raw.command(line), code, "{line}");
+    }
+}
+
+#[test]
+fn ftp_gets_many_by_a_pattern() {
+    require_programs!("ftp");
+    let site = Site::new(&[], |root| {
+        fs::create_dir(root.join("in")).unwrap();
+        for name in ["in/a.ts", "in/b.ts", "in/c.mp4"] {
+            fs::write(root.join(name), name).unwrap();
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let port = site.ftp.port();
+    let words = "user anonymous x\nbinary\ncd in\nmget *.ts\nquit\n";
+    let script = format!("printf '{words}' | ftp -i -n -p 127.0.0.1 {port}");
+    run(folder.path(), "sh", &["-c", &script]);
+    for name in ["a.ts", "b.ts"] {
+        let got = fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(got, format!("in/{name}"));
+    }
+    assert!(!folder.path().join("c.mp4").exists());
+}
+
+/// A client that mirrors a folder removes what it is not told of.
+#[test]
+fn a_listing_that_is_cut_does_not_end_well() {
+    let site = Site::new(&[], |root| {
+        fs::create_dir(root.join("in")).unwrap();
+        for number in 0..=FOLDER_ENTRIES_MAX {
+            fs::write(root.join(format!("in/{number}")), []).unwrap();
+        }
+    });
+    let mut raw = log_in(&site);
+    let mut ends_by = |code: u16| {
+        for command in ["MLSD in", "LIST in", "NLST in/*"] {
+            let (listed, found) = fetch(&mut raw, command);
+            let lines = String::from_utf8(listed).unwrap().lines().count();
+            assert_eq!((lines, found), (FOLDER_ENTRIES_MAX, code), "{command}");
+        }
+    };
+    ends_by(451);
+    fs::remove_file(site.path("in/0")).unwrap();
+    ends_by(226);
 }
 
 #[test]
@@ -201,6 +300,28 @@ fn data_goes_to_the_client_and_comes_from_nobody_else() {
 }
 
 #[test]
+fn active_data_comes_from_where_the_client_went() {
+    let site = Site::plain(&["--ftp=127.0.0.2:0"]);
+    let line = site
+        .server
+        .wait_for_line("listening  ftp://127.0.0.2:", LONG);
+    let line = line.unwrap();
+    let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
+    let mut raw = log_in_at(address.parse().unwrap());
+    let own = raw.stream.local_addr().unwrap().ip();
+    let listener = TcpListener::bind((own, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    assert_eq!(raw.command(&format!("EPRT |1|{own}|{port}|")), 200);
+    assert_eq!(raw.command("RETR film.ts"), 150);
+    let (mut data, from) = listener.accept().unwrap();
+    assert_eq!(from.ip().to_string(), "127.0.0.2");
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert!(got == bytes(FILM_BYTES));
+    assert_eq!(raw.reply().0, 226);
+}
+
+#[test]
 fn passive_ports_are_those_of_the_option() {
     // It has never listened: whoever else has a copy of it for a moment, a command that another
     // test starts, is in nobody's way.
@@ -242,6 +363,28 @@ fn transfers_are_aborted_and_answered_beside() {
         while data.receive() > 0 {}
         let codes: Vec<_> = (0..4).map(|_| raw.reply().0).collect();
         assert_eq!(codes, [150, 226, 257, 200]);
+    }
+}
+
+#[test]
+fn transfers_that_end_early_are_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let site = Site::new(&[&format!("--access-log={}", log.display())], |root| {
+        fs::write(root.join("large.ts"), bytes(64 << 20)).unwrap()
+    });
+    for (count, is_aborted) in [(1, true), (2, false)] {
+        let mut raw = log_in(&site);
+        let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+        assert_eq!(raw.command("RETR large.ts"), 150);
+        assert!(data.receive() > 0);
+        if is_aborted {
+            raw.send("ABOR\r\n");
+            assert_eq!((raw.reply().0, raw.reply().0), (426, 226));
+        }
+        // The data connection is there until it is logged.
+        drop(raw);
+        wait_for_log(&log, "\"RETR /large.ts FTP\" 426 ", count);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use common::DEMO;
-use download_site::{LONG, ONRUSH, Raw, Site, Tokens, bytes};
+use download_site::{LONG, ONRUSH, Raw, Site, Tokens, bytes, wait_for_log};
 
 mod common;
 mod download_site;
@@ -126,12 +126,16 @@ impl Uploads {
     }
 
     fn log_in(&self, user: &str) -> Raw {
-        let mut raw = Raw::connect(self.ftp);
-        assert_eq!(raw.reply().0, 220);
-        assert_eq!(raw.command(&format!("USER {user}")), 331);
-        assert_eq!(raw.command("PASS secret"), 230);
-        raw
+        log_in(self.ftp, user, "secret")
     }
+}
+
+fn log_in(ftp: SocketAddr, user: &str, password: &str) -> Raw {
+    let mut raw = Raw::connect(ftp);
+    assert_eq!(raw.reply().0, 220);
+    assert_eq!(raw.command(&format!("USER {user}")), 331);
+    assert_eq!(raw.command(&format!("PASS {password}")), 230);
+    raw
 }
 
 fn basic(user: &str) -> String {
@@ -422,7 +426,9 @@ fn what_is_there_is_replaced_as_the_conditions_say() {
 
 #[test]
 fn ftp_stores_goes_on_and_changes() {
-    let site = uploads(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let site = uploads(&[&format!("--access-log={}", log.display())]);
     let film = bytes(300_000);
     let mut raw = site.log_in("ulla");
     assert_eq!(store(&mut raw, "STOR a.ts", &film), 226);
@@ -460,6 +466,7 @@ fn ftp_stores_goes_on_and_changes() {
     drop(data);
     site.broken(3);
     assert!(!site.path("c").exists());
+    wait_for_log(&log, "\"STOR /c FTP\" 426 ", 2);
     for (line, code) in [
         ("MKD x", 257),
         ("MKD x", 550),
@@ -479,6 +486,93 @@ fn ftp_stores_goes_on_and_changes() {
             assert_eq!(raw.reply().1, "213 19941106084937\r\n");
         }
     }
+}
+
+#[test]
+fn a_folder_that_stays_keeps_what_was_broken_off() {
+    let site = uploads(&[]);
+    let mut raw = site.log_in("ulla");
+    assert_eq!(raw.command("ALLO 10"), 200);
+    assert_eq!(store(&mut raw, "STOR folder/b", b"12345"), 426);
+    assert_eq!(site.leftovers("folder"), 1);
+    let mut other = site.log_in("uwe");
+    assert_eq!(other.command("RMD folder"), 550);
+    assert_eq!(site.leftovers("folder"), 1);
+    raw.send("SIZE folder/b\r\n");
+    assert_eq!(raw.reply().1, "213 5\r\n");
+    // With nothing else in it the folder goes.
+    assert_eq!(other.command("DELE folder/a b#%ü.ts"), 250);
+    assert_eq!(other.command("RMD folder"), 250);
+    assert!(!site.path("folder").exists());
+}
+
+/// A service that allows everything to whoever knows the password.
+fn service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let mut asked = String::new();
+            while !asked.ends_with('}') {
+                let mut bytes = [0; 4096];
+                let count = socket.read(&mut bytes).unwrap();
+                assert!(count > 0, "{asked}");
+                asked += &String::from_utf8_lossy(&bytes[..count]);
+            }
+            let status = match asked.contains(r#""password":"secret""#) {
+                true => "200 OK",
+                false => "401 Unauthorized",
+            };
+            let head = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+            write!(socket, "HTTP/1.1 {status}\r\n{head}").unwrap();
+        }
+    });
+    address
+}
+
+/// By FTP a password that only the service knows is looked at with the first thing that is asked.
+#[test]
+fn what_was_broken_off_is_told_to_nobody_who_guesses() {
+    let site = uploads(&[&format!("--auth-hook=http://{}/may", service())]);
+    let mut raw = site.log_in("carla");
+    assert_eq!(raw.command("ALLO 10"), 200);
+    assert_eq!(store(&mut raw, "STOR b", b"12345"), 426);
+    assert_eq!(log_in(site.ftp, "carla", "guess").command("SIZE b"), 550);
+    raw.send("SIZE b\r\n");
+    assert_eq!(raw.reply().1, "213 5\r\n");
+}
+
+#[test]
+fn whoever_may_only_store_gets_to_the_folder() {
+    require_programs!("curl");
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let text = text.replace("everybody", "viewers");
+    let text = text.replace("upload /**", "upload /folder/*");
+    fs::write(&users, text).unwrap();
+    let users = format!("--users={users}");
+    let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users]);
+    fs::create_dir(site.path("other")).unwrap();
+    let mut raw = log_in(site.ftp, "ulla", "secret");
+    for (line, code) in [
+        ("CWD other", 550),
+        ("CWD folder/none", 550),
+        ("CWD film.ts", 550),
+        ("CWD folder", 250),
+        ("MLSD", 550),
+        ("RETR a b#%ü.ts", 550),
+        ("CWD ..", 550),
+    ] {
+        assert_eq!(raw.command(line), code, "{line}");
+    }
+    let film = folder.path().join("film");
+    fs::write(&film, bytes(1000)).unwrap();
+    let mut curl = Command::new("curl");
+    curl.args(["-sSf", "--max-time", "60", "-u", "ulla:secret", "-T"]);
+    well(curl.arg(&film).arg(site.ftp_url("folder/")));
+    assert!(fs::read(site.path("folder/film")).unwrap() == bytes(1000));
 }
 
 /// Who aborts closes the data connection, too, before or after; and an end of that alone is the end

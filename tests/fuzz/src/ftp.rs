@@ -100,7 +100,7 @@ fn check_act(session: &mut Session, act: Act) {
                 check_reply(&change.done(&name));
             }
         }
-        Act::List { name, style } => {
+        Act::List { name, style, .. } => {
             assert_name(&name);
             let listed = style.write(&[entry], 0, Rights::Change);
             assert!(listed.ends_with("\r\n") && listed.lines().count() == 1);

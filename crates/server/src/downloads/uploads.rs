@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 pub(crate) use self::error::UploadError;
-use self::leftovers::{PREFIX, remove_leftovers, sweep};
+use self::leftovers::{PREFIX, has_only_leftovers, remove_leftovers, sweep};
 use super::Site;
 use super::admission::FileSlot;
 use super::config::{UploadSync, UploadsConfig};
@@ -258,7 +258,11 @@ impl Uploads {
             {
                 return removed;
             }
-            remove_leftovers(&root.folder(&path)?, Duration::ZERO)?;
+            let within = root.folder(&path)?;
+            if !has_only_leftovers(&within)? {
+                return removed;
+            }
+            remove_leftovers(&within, Duration::ZERO)?;
             folder.remove_folder(name)
         };
         self.change(name, remove).await

@@ -66,6 +66,8 @@ pub enum Act {
     List {
         /// The folder.
         name: String,
+        /// The same as the client wrote it.
+        argument: String,
         /// How.
         style: Style,
     },

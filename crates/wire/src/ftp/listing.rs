@@ -1,7 +1,9 @@
 //! Listings: for people (LIST), for scripts (NLST), for programs (MLSD, RFC 3659).
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::auth::Pattern;
 use crate::calendar::Utc;
 use crate::http::Entry;
 
@@ -141,6 +143,35 @@ impl Style {
     }
 }
 
+/// What stands in front of each name that NLST lists, so that a client can use it as it is (RFC
+/// 1123, section 4.1.2.7). `name` was asked for as `argument`, and is a folder, or what is listed
+/// is beside it.
+#[must_use]
+pub fn names_before(name: &str, argument: &str, is_folder: bool) -> String {
+    // It is repeated for each name, and may have been written at any length.
+    let path = match argument.len() > name.len() + ARGUMENT_BYTES_MORE_MAX {
+        true => Cow::Owned(format!("/{name}")),
+        false => Cow::Borrowed(argument),
+    };
+    match is_folder {
+        true if path.is_empty() || path.ends_with('/') => path.into_owned(),
+        true => format!("{path}/"),
+        false => {
+            let path = path.trim_end_matches('/');
+            path[..path.rfind('/').map_or(0, |at| at + 1)].to_owned()
+        }
+    }
+}
+
+/// The folder and the pattern of a name whose last part has `*` or `?` in it: some clients leave it
+/// to the server which files these are (`mget`).
+#[must_use]
+pub fn wildcard(name: &str) -> Option<(&str, Pattern)> {
+    let (folder, last) = name.rsplit_once('/').unwrap_or(("", name));
+    let pattern = last.contains(['*', '?']).then(|| last.parse::<Pattern>());
+    Some((folder, pattern?.ok()?))
+}
+
 /// YYYYMMDDHHMMSS, as MDTM tells it too.
 #[must_use]
 pub(super) fn time_val(modified_s: i64) -> String {
@@ -186,6 +217,9 @@ fn long(entry: &Entry, now_s: i64, rights: Rights) -> String {
 
 const HALF_A_YEAR_S: i64 = 182 * 86_400;
 
+/// By how much a client may write the path of a folder longer than it is.
+const ARGUMENT_BYTES_MORE_MAX: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +254,38 @@ mod tests {
         let expected = "Type=dir;Modify=19941106084937;Perm=el; a folder\r\n\
             Type=file;Size=5000000000;Modify=19941106084937;Perm=r; ü.ts\r\n";
         assert_eq!(machine, expected);
+    }
+
+    #[test]
+    fn names_stand_behind_what_was_asked_for() {
+        for (name, argument, is_folder, before) in [
+            ("a", "", true, ""),
+            ("", "/", true, "/"),
+            ("a", "/a", true, "/a/"),
+            ("a/b", "b/", true, "b/"),
+            ("a", "..", true, "../"),
+            ("a/film.ts", "film.ts", false, ""),
+            ("film.ts", "/film.ts", false, "/"),
+            ("a/*.ts", "a/*.ts", false, "a/"),
+            ("a", &"./".repeat(40), true, "/a/"),
+            ("*", &format!("{}*", "./".repeat(40)), false, "/"),
+        ] {
+            let found = names_before(name, argument, is_folder);
+            assert_eq!(found, before, "{argument}");
+        }
+    }
+
+    #[test]
+    fn the_last_part_may_be_a_pattern() {
+        let means = |name: &str, entry: &str| {
+            wildcard(name).map(|(folder, pattern)| (folder.to_owned(), pattern.matches(entry)))
+        };
+        let found = |folder: &str, is_meant| Some((folder.to_owned(), is_meant));
+        assert_eq!(means("*.ts", "a.ts"), found("", true));
+        assert_eq!(means("a/b/?.ts", "a.ts"), found("a/b", true));
+        assert_eq!(means("a/b/?.ts", "ab.ts"), found("a/b", false));
+        assert_eq!(means("*/a.ts", "a.ts"), None);
+        assert_eq!(means("a.ts", "a.ts"), None);
     }
 
     #[test]

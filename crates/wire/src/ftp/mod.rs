@@ -18,6 +18,6 @@ mod session;
 
 pub use self::act::{Act, Change, Store};
 pub use self::command::{COMMAND_BYTES_MAX, Command, Lines};
-pub use self::listing::{Facts, Rights, Style};
+pub use self::listing::{Facts, Rights, Style, names_before, wildcard};
 pub use self::reply::{Reply, passive, quoted};
 pub use self::session::Session;

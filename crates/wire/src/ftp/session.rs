@@ -188,13 +188,14 @@ impl Session {
 
     /// The commands that name a file or a folder.
     fn decide_on_file(&mut self, verb: &str, argument: &str) -> Act {
-        let name = match verb {
+        let argument = match verb {
             // What stands there of `ls` is no name.
             "LIST" | "NLST" | "STAT" if argument.starts_with('-') => {
-                self.resolve(argument.split_once(' ').map_or("", |(_, name)| name))
+                argument.split_once(' ').map_or("", |(_, name)| name)
             }
-            _ => self.resolve(argument),
+            _ => argument,
         };
+        let name = self.resolve(argument);
         let needs_name = ["RETR", "SIZE", "MDTM", "CWD", "XCWD"].contains(&verb);
         let changes = self.takes_uploads && CHANGING.contains(&verb);
         if (needs_name || changes) && argument.is_empty() {
@@ -205,6 +206,7 @@ impl Session {
         }
         let list = |style| Act::List {
             name: name.clone(),
+            argument: argument.to_owned(),
             style,
         };
         match verb {

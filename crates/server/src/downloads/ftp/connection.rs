@@ -7,9 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::auth::{Action, Grant};
-use onrush_wire::ftp::{Act, Command, Lines, Reply, Rights, Session, Style, passive, quoted};
+use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, passive, quoted};
 use onrush_wire::http::{Access, Entry};
-use onrush_wire::name::to_bytes;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
@@ -17,12 +16,12 @@ use tracing::{debug, warn};
 use super::data::Data;
 use super::sending::{Body, Outcome, send};
 use crate::byte_stream::ByteStream;
-use crate::downloads::Site;
 use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
-use crate::downloads::folder;
+use crate::downloads::folder::FOLDER_ENTRIES_MAX;
 use crate::downloads::send::To;
+use crate::downloads::{Site, UnderWay};
 use crate::tls::Tls;
 use crate::transfer::{Control, Policy};
 use crate::users::{Asked, Login, Protocol, Refusal};
@@ -39,7 +38,9 @@ pub(super) async fn serve(
     peer: SocketAddr,
     place: &ConnectionSlot,
 ) -> io::Result<()> {
-    let local = socket.local_addr()?.ip().to_canonical();
+    let mut local = socket.local_addr()?;
+    // A link-local address keeps its scope.
+    local.set_ip(local.ip().to_canonical());
     let policy = Policy {
         schedule: site.settings.schedule,
         limit: place.limit().cloned(),
@@ -77,7 +78,8 @@ pub(super) struct Connection<'a> {
     tls: Option<Arc<Tls>>,
     socket: ByteStream,
     pub(super) peer: IpAddr,
-    local: IpAddr,
+    /// Where the client came to.
+    local: SocketAddr,
     pub(super) policy: Policy,
     lines: Lines,
     /// Received and not taken yet.
@@ -118,6 +120,7 @@ impl Connection<'_> {
                     continue;
                 }
             };
+            let _under_way = UnderWay::begin(self.site);
             let reply = match self.session.decide(&command) {
                 Act::Quit(reply) => {
                     self.reply(&reply).await?;
@@ -230,15 +233,12 @@ impl Connection<'_> {
                 Err(note) => Session::refused(note),
             },
             Act::Listen { is_extended } => self.listen(is_extended),
-            Act::Connect(address) => {
-                self.data = Data::Connecting(address);
+            Act::Connect(to) => {
+                let local = self.local;
+                self.data = Data::Connecting { local, to };
                 Reply::new(200, "data goes there")
             }
-            Act::ChangeFolder { name } => match self.find(&name).await {
-                Ok(Found::Folder { .. }) => self.session.enter(name),
-                Ok(_) => no_such(&name, "folder"),
-                Err(reply) => reply,
-            },
+            Act::ChangeFolder { name } => self.change_folder(name).await,
             Act::Size { name } => match self.size(&name).await {
                 Ok(entry) => Session::size(&entry),
                 Err(reply) => reply,
@@ -269,8 +269,12 @@ impl Connection<'_> {
                 announced_bytes,
             } => self.store(name, how, announced_bytes).await?,
             Act::Change { name, change } => self.change(name, change).await,
-            Act::List { name, style } => {
-                let body = self.list(name, style).await;
+            Act::List {
+                name,
+                argument,
+                style,
+            } => {
+                let body = self.list(name, &argument, style).await;
                 self.transfer(body).await?
             }
         })
@@ -311,32 +315,6 @@ impl Connection<'_> {
         })
     }
 
-    async fn list(&self, name: String, style: Style) -> Result<Body, Reply> {
-        let is_folder = matches!(self.find(&name).await?, Found::Folder { .. });
-        let entries = match style {
-            _ if is_folder => {
-                let listed = folder::list(&self.site.places, &name).await;
-                listed.map_err(|_| no_such(&name, "folder"))?.0
-            }
-            Style::Machine(_) => return Err(Reply::new(501, "that is no folder; use MLST")),
-            _ => vec![self.entry(&name).await?],
-        };
-        let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
-        // Asked of one of them: who answers may be another server.
-        let rights = match (&entries[..], style) {
-            ([], _) | (_, Style::Names) => Rights::Read,
-            ([first, ..], _) if is_folder && !name.is_empty() => {
-                self.rights(&format!("{name}/{}", first.name)).await
-            }
-            ([first, ..], _) if is_folder => self.rights(&first.name).await,
-            _ => self.rights(&name).await,
-        };
-        Ok(Body::Text {
-            name,
-            text: to_bytes(&style.write(&entries, now_s, rights)).into_owned(),
-        })
-    }
-
     /// Carries out a transfer from its 150 to its end; the reply to that.
     async fn transfer(&mut self, body: Result<Body, Reply>) -> io::Result<Reply> {
         let data = std::mem::take(&mut self.data);
@@ -357,29 +335,38 @@ impl Connection<'_> {
         let (site, policy) = (Rc::clone(self.site), self.policy.clone());
         let data = (data, self.peer, self.data_tls());
         let sending = send((&site, &policy), data, &body, &control);
-        let outcome = self.beside_commands(sending, &control).await?;
-        let line = body.line();
+        let outcome = self.beside_commands(sending, &control).await;
+        let is_aborted = matches!(outcome, Ok(Outcome::Aborted));
         let reply = match outcome {
-            Outcome::Done => Reply::new(226, "that was all of it"),
-            Outcome::Aborted => {
-                self.reply(&Reply::new(426, "the transfer is aborted"))
-                    .await?;
-                Reply::new(226, "aborted")
+            Ok(Outcome::Done) if body.is_cut() => {
+                let text = format!("there are more than {FOLDER_ENTRIES_MAX} entries; some came");
+                Ok(Reply::new(451, text))
             }
-            Outcome::Failed(reply) => reply,
+            Ok(Outcome::Done) => Ok(Reply::new(226, "that was all of it")),
+            Ok(Outcome::Aborted) => self.aborted("aborted").await,
+            Ok(Outcome::Failed(reply)) => Ok(reply),
+            Err(error) => Err(error),
         };
+        let status = logged_status(&reply, is_aborted);
         self.site.log.add(&Access {
             peer: self.peer,
             time_ms,
-            line: &line,
-            status: reply.code,
+            line: &body.line(),
+            status,
             body_bytes: control.sent_bytes() + body.text_bytes(),
-            is_whole: reply.code == 226,
+            is_whole: status == 226,
             took: began.elapsed(),
             referer: b"",
             user_agent: b"",
         });
-        Ok(reply)
+        reply
+    }
+
+    /// Says that a transfer is aborted; the reply to ABOR.
+    pub(super) async fn aborted(&self, text: &'static str) -> io::Result<Reply> {
+        let of_transfer = Reply::new(426, "the transfer is aborted");
+        self.reply(&of_transfer).await?;
+        Ok(Reply::new(226, text))
     }
 
     /// Sends or receives, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else
@@ -467,7 +454,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn find(&self, name: &str) -> Result<Found, Reply> {
+    pub(super) async fn find(&self, name: &str) -> Result<Found, Reply> {
         let authorizer = &self.site.authorizer;
         let signed = signed(name).filter(|_| authorizer.has_url_keys());
         let (name, uri) = signed.unwrap_or((name, ""));
@@ -484,18 +471,9 @@ impl Connection<'_> {
             });
         }
         match self.site.files.find(name).await {
-            Ok(Found::Denied) => Err(Reply::new(
-                550,
-                format!("{}: not for reading", quoted(name)),
-            )),
+            Ok(Found::Denied) => Err(not_for_reading(name)),
             Ok(found) => Ok(found),
-            Err(error) => {
-                warn!("{name:?}: {error}");
-                Err(Reply::new(
-                    450,
-                    "the server is short of something; try later",
-                ))
-            }
+            Err(error) => Err(unanswered(name, &error)),
         }
     }
 
@@ -506,7 +484,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn entry(&self, name: &str) -> Result<Entry, Reply> {
+    pub(super) async fn entry(&self, name: &str) -> Result<Entry, Reply> {
         match self.find(name).await? {
             Found::File(file) => Ok(entry_of_file(name, &file)),
             Found::Folder { modified_s } => Ok(Entry {
@@ -545,6 +523,25 @@ fn signed(name: &str) -> Option<(&str, &str)> {
     Grant::of_query(&query[1..]).map(|_| (file, query))
 }
 
-fn no_such(name: &str, what: &str) -> Reply {
+pub(super) fn no_such(name: &str, what: &str) -> Reply {
     Reply::new(550, format!("{}: no such {what}", quoted(name)))
+}
+
+pub(super) fn not_for_reading(name: &str) -> Reply {
+    Reply::new(550, format!("{}: not for reading", quoted(name)))
+}
+
+/// Nobody knows just now what is at a name.
+pub(super) fn unanswered(name: &str, error: &io::Error) -> Reply {
+    warn!("{name:?}: {error}");
+    Reply::new(450, "the server is short of something; try later")
+}
+
+/// What the access log has of a transfer, also of one whose client has hung up.
+pub(super) fn logged_status(reply: &io::Result<Reply>, is_aborted: bool) -> u16 {
+    match reply {
+        // 226 is of ABOR.
+        Ok(reply) if !is_aborted => reply.code,
+        _ => 426,
+    }
 }

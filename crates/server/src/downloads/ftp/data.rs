@@ -4,9 +4,11 @@
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onrush_sys::path::set_option;
 use onrush_wire::ftp::Reply;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -27,14 +29,19 @@ pub(super) enum Data {
     Unknown,
     /// The client connects to this.
     Listening(TcpListener),
-    /// We connect to that, which is the client's address.
-    Connecting(SocketAddr),
+    /// We connect.
+    Connecting {
+        /// From where the client's control connection came to.
+        local: SocketAddr,
+        /// To the client's address.
+        to: SocketAddr,
+    },
 }
 
 impl Data {
     /// Listens for the client, at the address that its control connection uses, on a free port of
     /// the range.
-    pub(super) fn listen(local: IpAddr, ports: PortRange) -> io::Result<(Self, SocketAddr)> {
+    pub(super) fn listen(local: SocketAddr, ports: PortRange) -> io::Result<(Self, SocketAddr)> {
         thread_local! {
             // One after the other, so that a port is not used again while the last connection on it
             // ends.
@@ -45,7 +52,9 @@ impl Data {
         for _ in 0..count {
             let port = ports.first + NEXT.get() % count;
             NEXT.set((NEXT.get() + 1) % count);
-            match bind(SocketAddr::new(local, port)) {
+            let mut address = local;
+            address.set_port(port);
+            match bind(address) {
                 Ok(listener) => {
                     let address = listener.local_addr()?;
                     return Ok((Self::Listening(listener), address));
@@ -89,7 +98,7 @@ impl Data {
         let connection = async {
             match self {
                 Self::Unknown => Err(io::ErrorKind::NotConnected.into()),
-                Self::Connecting(address) => connect(address).await,
+                Self::Connecting { local, to } => connect(local, to).await,
                 Self::Listening(listener) => loop {
                     let (socket, from) = listener.accept().await?;
                     if from.ip().to_canonical() == peer {
@@ -102,12 +111,29 @@ impl Data {
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = match address {
+/// Connects from that address: a client, and what stands in front of it, may take nothing from
+/// another.
+async fn connect(mut local: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let to = on_link_of(local, to);
+    let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    socket.connect(address).await
+    // With this a port is chosen when it connects, and several clients may share one.
+    let (fd, option) = (socket.as_raw_fd(), libc::IP_BIND_ADDRESS_NO_PORT);
+    drop(set_option(fd, libc::IPPROTO_IP, option, 1));
+    local.set_port(0);
+    socket.bind(local)?;
+    socket.connect(to).await
+}
+
+/// The client's address, which is one on the link of ours if it is link-local.
+fn on_link_of(local: SocketAddr, mut to: SocketAddr) -> SocketAddr {
+    to.set_ip(to.ip().to_canonical());
+    if let (SocketAddr::V6(local), SocketAddr::V6(to)) = (local, &mut to) {
+        to.set_scope_id(local.scope_id());
+    }
+    to
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -129,6 +155,10 @@ mod tests {
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+    fn listen(ports: PortRange) -> io::Result<(Data, SocketAddr)> {
+        Data::listen(SocketAddr::new(LOCAL, 0), ports)
+    }
+
     /// Some ports from there on that are free just now, one after the other. No two tests look in
     /// the same place.
     fn free_ports(from: u16) -> PortRange {
@@ -146,19 +176,17 @@ mod tests {
     #[tokio::test]
     async fn ports_are_those_of_the_range_and_no_others() {
         let ports = free_ports(30_000);
-        let taken: Vec<_> = (0..3)
-            .map(|_| Data::listen(LOCAL, ports).unwrap())
-            .collect();
+        let taken: Vec<_> = (0..3).map(|_| listen(ports).unwrap()).collect();
         let mut numbers: Vec<_> = taken.iter().map(|(_, address)| address.port()).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [ports.first, ports.first + 1, ports.last]);
-        let error = Data::listen(LOCAL, ports).unwrap_err();
+        let error = listen(ports).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[tokio::test]
     async fn only_the_client_itself_is_taken() {
-        let (data, address) = Data::listen(LOCAL, free_ports(31_000)).unwrap();
+        let (data, address) = listen(free_ports(31_000)).unwrap();
         let stranger = TcpSocket::new_v4().unwrap();
         stranger.bind("127.0.0.9:0".parse().unwrap()).unwrap();
         let stranger = stranger.connect(address).await.unwrap();
@@ -167,5 +195,32 @@ mod tests {
         assert_eq!(taken.peer_addr().unwrap(), client.local_addr().unwrap());
         stranger.readable().await.unwrap();
         assert!(matches!(stranger.try_read(&mut [0]), Ok(0) | Err(_)));
+    }
+
+    #[test]
+    fn clients_are_on_the_link_that_they_came_by() {
+        for (local, to, expected) in [
+            ("[fe80::1%3]:21", "[fe80::2]:5000", "[fe80::2%3]:5000"),
+            ("[fd77::1]:21", "[fd77::2]:5000", "[fd77::2]:5000"),
+            ("192.0.2.1:21", "[::ffff:192.0.2.2]:5000", "192.0.2.2:5000"),
+        ] {
+            let found = on_link_of(local.parse().unwrap(), to.parse().unwrap());
+            assert_eq!(found.to_string(), expected);
+        }
+    }
+
+    /// Nobody has these addresses, which is another error than that their link is not known.
+    #[tokio::test]
+    async fn link_local_addresses_keep_their_link() {
+        let local = "[fe80::2:1%1]:21".parse().unwrap();
+        let ports = PortRange {
+            first: 32_000,
+            last: 32_000,
+        };
+        let error = Data::listen(local, ports).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        let to = "[fe80::2:2]:5000".parse().unwrap();
+        let error = connect(local, to).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
     }
 }

@@ -3,6 +3,7 @@
 
 mod connection;
 mod data;
+mod folders;
 mod sending;
 mod store;
 

@@ -27,6 +27,8 @@ pub(super) enum Body {
     Text {
         name: String,
         text: Vec<u8>,
+        /// There is more than that.
+        is_cut: bool,
     },
 }
 
@@ -57,6 +59,11 @@ impl Body {
             Self::File { name, .. } => format!("RETR /{} FTP", shown(name)),
             Self::Text { name, .. } => format!("LIST /{} FTP", shown(name)),
         }
+    }
+
+    /// Whether there is more than is sent.
+    pub(super) const fn is_cut(&self) -> bool {
+        matches!(self, Self::Text { is_cut: true, .. })
     }
 
     pub(super) fn text_bytes(&self) -> u64 {

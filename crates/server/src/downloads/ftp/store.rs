@@ -14,11 +14,12 @@ use onrush_wire::name::shown;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use super::connection::{Connection, entry_of_file, last};
+use super::connection::{Connection, entry_of_file, last, logged_status};
 use super::data::Data;
 use super::sending::Outcome;
 use crate::byte_stream::ByteStream;
 use crate::downloads::clock::Clock;
+use crate::downloads::files::Found;
 use crate::downloads::receive::{poll_read, some_of};
 use crate::downloads::uploads::{Upload, UploadError, Wanted};
 use crate::transfer::{Control, Pieces, Policy, StoreError, StoredTo, Transfers};
@@ -52,13 +53,29 @@ impl Connection<'_> {
         }
     }
 
+    /// Whether it is a folder that this user may store files in.
+    pub(super) async fn takes_files(&self, name: &str) -> bool {
+        if self.site.uploads.is_none() {
+            return false;
+        }
+        // A right to what is in a folder need not be one to the folder.
+        let within = match name {
+            "" => "*".to_owned(),
+            name => format!("{name}/*"),
+        };
+        (self.may_change(name).await.is_ok() || self.may_change(&within).await.is_ok())
+            && matches!(self.site.files.find(name).await, Ok(Found::Folder { .. }))
+    }
+
     /// How much there is of what this client was sending, if it was broken off.
     async fn unfinished(&self, name: &str) -> Option<u64> {
         let uploads = self.site.uploads.as_ref()?;
-        match self.login {
+        let bytes = match self.login {
             Login::Nobody => None,
             _ => uploads.unfinished(&self.login.uploader(), name).await,
-        }
+        }?;
+        // The password of a user whom only the hook knows was not looked at yet.
+        self.may_change(name).await.ok().map(|()| bytes)
     }
 
     /// A file; what there is of one that this client was sending, if it was broken off.
@@ -161,30 +178,31 @@ impl Connection<'_> {
                     Err(error) => Outcome::Failed(not_stored(&name, &to, &error)),
                 }
             };
-            self.beside_commands(receiving, &control).await?
+            self.beside_commands(receiving, &control).await
         };
+        let is_aborted = matches!(outcome, Ok(Outcome::Aborted));
         let reply = match outcome {
-            Outcome::Done => {
+            Ok(Outcome::Done) => {
                 let received = (control.sent_bytes(), start);
-                self.finish(&name, upload, received, announced_bytes)
-                    .await?
+                self.finish(&name, upload, received, announced_bytes).await
             }
-            Outcome::Aborted => {
-                self.reply(&Reply::new(426, "the transfer is aborted"))
-                    .await?;
-                Reply::new(226, "aborted; what came is kept to be gone on with")
+            Ok(Outcome::Aborted) => {
+                let text = "aborted; what came is kept to be gone on with";
+                self.aborted(text).await
             }
-            Outcome::Failed(reply) => reply,
+            Ok(Outcome::Failed(reply)) => Ok(reply),
+            Err(error) => Err(error),
         };
-        self.log_stored((&name, how), &reply, &control, (began, time_ms));
-        Ok(reply)
+        let status = logged_status(&reply, is_aborted);
+        self.log_stored((&name, how), status, &control, (began, time_ms));
+        reply
     }
 
     /// Writes a line to the access log.
     fn log_stored(
         &self,
         (name, how): (&str, Store),
-        reply: &Reply,
+        status: u16,
         control: &Control,
         (began, time_ms): (Instant, u64),
     ) {
@@ -196,9 +214,9 @@ impl Connection<'_> {
             peer: self.peer,
             time_ms,
             line: &format!("{verb} /{} FTP", shown(name)),
-            status: reply.code,
+            status,
             body_bytes: control.sent_bytes(),
-            is_whole: reply.code == 226,
+            is_whole: status == 226,
             took: began.elapsed(),
             referer: b"",
             user_agent: b"",

@@ -34,8 +34,7 @@ pub(super) fn remove_leftovers(
     kept_time: Duration,
 ) -> io::Result<(usize, Vec<OsString>)> {
     let (mut removed, mut folders) = (0, Vec::new());
-    let fd = folder.as_file().as_raw_fd();
-    for entry in fs::read_dir(format!("/proc/self/fd/{fd}"))?.flatten() {
+    for entry in entries(folder)?.flatten() {
         let name = entry.file_name();
         if !name.as_bytes().starts_with(b".") {
             let is_folder = entry.file_type().is_ok_and(|it| it.is_dir());
@@ -47,6 +46,23 @@ pub(super) fn remove_leftovers(
         }
     }
     Ok((removed, folders))
+}
+
+/// Whether there is nothing else in a folder, and nobody writes to any of it.
+pub(super) fn has_only_leftovers(folder: &Folder) -> io::Result<bool> {
+    for entry in entries(folder)? {
+        let name = entry?.file_name();
+        let is_leftover = name.as_bytes().starts_with(PREFIX.as_bytes());
+        if !is_leftover || !is_old(folder, &name, Duration::ZERO) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn entries(folder: &Folder) -> io::Result<fs::ReadDir> {
+    let fd = folder.as_file().as_raw_fd();
+    fs::read_dir(format!("/proc/self/fd/{fd}"))
 }
 
 /// Whether nobody writes to it, and nobody has for so long.

@@ -123,6 +123,22 @@ fn what_is_too_old_is_removed_unless_it_is_written_to() {
 }
 
 #[test]
+fn a_folder_of_leftovers_has_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let within = root.folder(Path::new(".")).unwrap();
+    let has_only = || has_only_leftovers(&within).unwrap();
+    drop(open(&place(&root, "anna", "a"), Some(0)).unwrap());
+    assert!(has_only());
+    let written = open(&place(&root, "anna", "b"), Some(0)).unwrap();
+    assert!(!has_only(), "it is written to");
+    drop(written);
+    assert!(has_only());
+    fs::write(folder.path().join("film"), "").unwrap();
+    assert!(!has_only());
+}
+
+#[test]
 fn hidden_names_and_the_root_itself_are_not_stored() {
     for name in ["", "/", ".a", "in/.a", "../a", "in/../a", "a\0"] {
         assert!(path_of(name).is_err(), "{name}");

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ftp::names_before;
 
 struct Client(Session);
 
@@ -285,13 +286,14 @@ fn names_are_resolved_against_the_folder() {
     assert_eq!(client.code("REST 5000000000"), 350);
     assert_eq!(client.act("RETR c"), retrieve("a b/c", 5_000_000_000));
     assert_eq!(client.act("RETR c"), retrieve("a b/c", 0));
-    let list = |name: &str, style| Act::List {
+    let list = |name: &str, argument: &str, style| Act::List {
         name: name.to_owned(),
+        argument: argument.to_owned(),
         style,
     };
-    assert_eq!(client.act("LIST -la"), list("a b", Style::Long));
-    assert_eq!(client.act("LIST -l /x y"), list("x y", Style::Long));
-    assert_eq!(client.act("NLST"), list("a b", Style::Names));
+    assert_eq!(client.act("LIST -la"), list("a b", "", Style::Long));
+    assert_eq!(client.act("LIST -l /x y"), list("x y", "/x y", Style::Long));
+    assert_eq!(client.act("NLST"), list("a b", "", Style::Names));
     assert_eq!(client.code("OPTS MLST size;"), 200);
     assert!(
         matches!(client.act("MLSD"), Act::List { style: Style::Machine(f),
@@ -310,6 +312,24 @@ proptest! {
             prop_assert!(name.is_empty() || name.split('/').all(|p| !["", ".",
                 ".."].contains(&p)), "{name}");
         }
+    }
+
+    #[test]
+    fn listed_names_are_arguments(path in "(/|\\.|\\.\\.|a|-| ){0,12}", more in 0..100_usize) {
+        let mut client = Client::new("192.0.2.1");
+        client.0.enter("x/y".to_owned());
+        let line = format!("NLST {}{path}", "./".repeat(more));
+        let Act::List { name, argument, .. } = client.act(&line) else {
+            panic!("{line}");
+        };
+        let listed = names_before(&name, &argument, true) + "film";
+        let below = format!("{name}/film");
+        prop_assert!(listed.len() < below.len() + 100);
+        let retrieve = Act::Retrieve {
+            name: below.trim_start_matches('/').to_owned(),
+            start_bytes: 0,
+        };
+        prop_assert_eq!(client.act(&format!("RETR {listed}")), retrieve);
     }
 
     #[test]
