@@ -186,6 +186,11 @@ impl ClusterMember {
                         Some(channel) => info!("cluster: the standby of {channel} is here"),
                     }
                 }
+                // Given up meanwhile, by a revision that no longer stands there.
+                _ if slot.claim.revision(registry).is_none() => {
+                    let release = LeaseRequest::Release(own.clone(), revision);
+                    state.releases.push(release);
+                }
                 _ => slot.claim.renewed(revision, asked_ns),
             },
             (Some(slot), Err(found)) => {

@@ -82,6 +82,25 @@ fn what_was_not_answered_is_given_back_again() {
     assert_eq!(member.next_lease_request(), None);
 }
 
+/// Its publisher fell silent while the renewal was on the way.
+#[test]
+fn a_lease_given_up_before_its_renewal_is_given_back() {
+    let member = reached();
+    let standby = other(&standby_of("live/cam"), 3);
+    member.leases(vec![Arc::new(standby)], Vec::new());
+    let claim = member.claim("live/cam").unwrap();
+    let request = member.next_lease_request().unwrap();
+    // As if an answer had been lost: what was found there is renewed at once.
+    let found = (request.entry().clone(), 7);
+    member.lease_answer(&request, Err(Some(found)));
+    let renewal = member.next_lease_request().unwrap();
+    assert!(matches!(renewal, LeaseRequest::Renew(_, 7)));
+    assert!(claim.give_up_to_standby());
+    member.lease_answer(&renewal, Ok(8));
+    let request = member.next_lease_request();
+    assert!(matches!(request, Some(LeaseRequest::Release(_, 8))));
+}
+
 #[test]
 fn another_nodes_lease_refuses_and_lets_go() {
     let member = reached();
