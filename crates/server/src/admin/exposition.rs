@@ -301,6 +301,26 @@ mod tests {
         assert!(!text.contains("onrush_channel_"), "no channels: {text}");
     }
 
+    /// They are counted once it is known how they left: a counter does not go down.
+    #[test]
+    fn trains_in_flight_left_in_no_way_yet() {
+        let engine = Engine {
+            trains: 9,
+            trains_copied: 2,
+            trains_other: 1,
+            in_flight: 6,
+            ..Engine::default()
+        };
+        let text = exposition(&Status {
+            engines: vec![engine],
+            ..Status::default()
+        });
+        for (how, trains) in [("zero_copy", 0), ("copied", 2), ("single", 0), ("other", 1)] {
+            let line = format!("\nonrush_trains_total{{core=\"0\",how=\"{how}\"}} {trains}\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+    }
+
     #[test]
     fn channels_are_told_apart_by_their_names() {
         let channel = |name: &str, state, packets| Channel {

@@ -136,6 +136,8 @@ table! {
         trains_copied: u64 = read(&shared.trains_copied), Counter;
         /// Of those, of one packet and so copied on purpose, on a zero-copy path.
         trains_single: u64 = read(&shared.trains_single), Counter;
+        /// Of those, refused by the kernel, or sent by a path that does not tell how.
+        trains_other: u64 = read(&shared.trains_other), Counter;
         /// Trains with RTP headers of a session's own, because it has jumped.
         trains_own_headers: u64 = read(&shared.trains_own_headers),
             Counter "onrush_trains_own_headers_total";
@@ -191,17 +193,14 @@ table! {
     }
     metrics {
         /// Trains (sends) by how the kernel took them: zero_copy and copied as it reported, single
-        /// ones of one packet that are copied on purpose, other where the path does not tell.
-        Counter "onrush_trains_total" by "how" = |engine| {
-            let mut by = vec![
-                ("zero_copy", engine.trains_zero_copy),
-                ("copied", engine.trains_copied),
-                ("single", engine.trains_single),
-            ];
-            let known: u64 = by.iter().map(|(_, trains)| trains).sum();
-            by.push(("other", engine.trains.saturating_sub(known)));
-            by
-        };
+        /// ones of one packet that are copied on purpose, other ones that it refused or of which
+        /// the path does not tell; on a zero-copy path once it has let go of them.
+        Counter "onrush_trains_total" by "how" = |engine| vec![
+            ("zero_copy", engine.trains_zero_copy),
+            ("copied", engine.trains_copied),
+            ("single", engine.trains_single),
+            ("other", engine.trains_other),
+        ];
     }
 }
 

@@ -135,6 +135,8 @@ pub struct WorkerShared {
     pub trains_copied: AtomicU64,
     /// Of those, of one packet and so copied on purpose, on a zero-copy path.
     pub trains_single: AtomicU64,
+    /// Of those, refused by the kernel, or not told of.
+    pub trains_other: AtomicU64,
     /// Of those, with headers of the session's own, because it has jumped.
     pub trains_own_headers: AtomicU64,
     /// Of those, sent over connections.
@@ -540,6 +542,7 @@ impl Default for WorkerShared {
             trains_zero_copy: AtomicU64::new(0),
             trains_copied: AtomicU64::new(0),
             trains_single: AtomicU64::new(0),
+            trains_other: AtomicU64::new(0),
             trains_own_headers: AtomicU64::new(0),
             trains_framed: AtomicU64::new(0),
             sends_streams: AtomicBool::new(false),

@@ -184,6 +184,9 @@ pub struct Counters {
     pub trains_copied: u64,
     /// On a zero-copy path: trains of one packet, which it sends with a copy on purpose.
     pub trains_single: u64,
+    /// On a zero-copy path: trains that came back otherwise, because the kernel refused them, or
+    /// does not report what it did.
+    pub trains_other: u64,
     /// Trains with headers of their own ([`OwnHeaders`]).
     pub trains_own_headers: u64,
     /// Trains that said the length of their packets themselves ([`Segments::OfSend`]).
@@ -202,6 +205,7 @@ impl Counters {
             trains_zero_copy: self.trains_zero_copy + other.trains_zero_copy,
             trains_copied: self.trains_copied + other.trains_copied,
             trains_single: self.trains_single + other.trains_single,
+            trains_other: self.trains_other + other.trains_other,
             trains_own_headers: self.trains_own_headers + other.trains_own_headers,
             trains_own_segments: self.trains_own_segments + other.trains_own_segments,
             trains_framed: self.trains_framed + other.trains_framed,

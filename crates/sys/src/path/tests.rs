@@ -289,6 +289,10 @@ fn a_refused_train_says_why_and_is_released() {
             errors.contains(&(libc::ECONNREFUSED, 0)),
             "{name}: {errors:?}"
         );
+        let counters = rig.path.counters();
+        let taken = counters.trains_zero_copy + counters.trains_copied + counters.trains_single;
+        let told = taken + counters.trains_other;
+        assert_eq!(told, 3, "{name}: each once: {counters:?}");
     }
 }
 

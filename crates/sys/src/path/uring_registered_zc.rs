@@ -293,11 +293,8 @@ impl UringRegisteredZc {
     fn arm_wake(&mut self) {
         if !self.wake_armed {
             let fd = types::Fd(self.waker.as_raw_fd());
-            self.push(
-                &opcode::PollAdd::new(fd, libc::POLLIN as u32)
-                    .build()
-                    .user_data(WAKE),
-            );
+            let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.push(&poll.user_data(WAKE));
             self.wake_armed = true;
         }
     }
@@ -518,6 +515,7 @@ impl Path for UringRegisteredZc {
                 let copied = entry.result() & USAGE_COPIED != 0;
                 self.counters.trains_copied += u64::from(copied);
                 self.counters.trains_zero_copy += u64::from(self.report_usage && !copied);
+                self.counters.trains_other += u64::from(!self.report_usage && !copied);
                 self.in_flight -= 1;
                 return Some(Completion {
                     token,
@@ -540,6 +538,8 @@ impl Path for UringRegisteredZc {
             let is_copied = released && entry.result() >= 0 && !is(HELD);
             self.counters.trains_single += u64::from(is_copied && !is(GATHERED));
             self.counters.trains_copied += u64::from(is_copied && is(GATHERED));
+            let is_refused = released && entry.result() < 0 && !is(HELD);
+            self.counters.trains_other += u64::from(is_refused);
             return Some(Completion {
                 token,
                 sent: Some(Sent {

@@ -499,6 +499,7 @@ impl Transmitter {
             (&shared.trains_zero_copy, counters.trains_zero_copy),
             (&shared.trains_copied, counters.trains_copied),
             (&shared.trains_single, counters.trains_single),
+            (&shared.trains_other, counters.trains_other),
             (&shared.trains_own_headers, counters.trains_own_headers),
             (&shared.trains_framed, counters.trains_framed),
             (&shared.in_flight, self.in_flight() as u64),
