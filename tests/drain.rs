@@ -208,6 +208,26 @@ fn a_signal_sends_clients_on_and_waits_for_them() {
     }
 }
 
+/// Nobody waits for an answer that does not come, and what is not heard is in the log.
+#[test]
+fn while_clients_are_sent_on_nothing_is_reloaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("onrush.toml");
+    fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let server = Server::start(&["--drain-to", "rtsp://192.0.2.8/", "--config", file]);
+    let (code, said) = server.ctl(&["reload"]);
+    assert_eq!(code, Some(0), "{said}");
+    let mut viewer = play(&server);
+    server.process.signal(Signal::TERM).unwrap();
+    viewer.server_request().unwrap();
+    let (code, said) = server.ctl(&["reload"]);
+    assert!(code == Some(1) && said.contains("drains"), "{said}");
+    server.process.signal(Signal::HUP).unwrap();
+    let line = server.process.wait_for_line("SIGHUP: ", LONG);
+    assert!(line.is_some(), "{}", server.process.log());
+}
+
 /// `ffmpeg` counts the pictures that it gets from there.
 fn ffmpeg(transport: &str, url: &str) -> Command {
     let mut command = Command::new("ffmpeg");

@@ -226,6 +226,26 @@ fn channels_that_are_pulled_come_and_go() {
     site.reload("");
 }
 
+/// The server is its own camera.
+#[test]
+fn a_pulled_channel_that_is_let_go_is_asked_again() {
+    let mut site = Site::start();
+    let url = format!("rtsp://{}/demo.ts", site.rtsp);
+    let channel = format!("[[channel]]\nname = \"door\"\ninput = \"{url}\"\n");
+    let taken = site.reload(&channel);
+    assert!(taken.contains("changed: channel.input"), "{taken}");
+    let pulled = format!("channel live/door is pulled from {url}");
+    let once = site.server.wait_for_line(&pulled, LONG);
+    assert!(once.is_some(), "{}", site.server.log());
+    assert_eq!(site.ctl(&["dismiss", "live/door"]), (0, String::new()));
+    // Not because the film is over, and nothing comes of it.
+    let let_go = format!("channel live/door: {url}: it is let go");
+    let let_go = site.server.wait_for_line(&let_go, LONG);
+    assert!(let_go.is_some(), "{}", site.server.log());
+    let twice = site.server.wait_for_lines(&pulled, 2, LONG);
+    assert_eq!(twice.len(), 2, "{}", site.server.log());
+}
+
 /// No path is described that is not there, and none answers a method that it is not said to.
 #[test]
 fn the_api_answers_all_that_it_describes() {
@@ -252,8 +272,17 @@ fn the_api_answers_all_that_it_describes() {
             );
         }
     }
-    // Another site's page cannot.
-    assert_eq!(site.ask("PUT", "/api/v1/drain", "").status, 403);
+    // Another site's page cannot; and a program reads why in the same form as all else.
+    for (method, target, status) in [
+        ("PUT", "/api/v1/drain", 403),
+        ("GET", "/api/v1/sessions?first=x", 400),
+    ] {
+        let answer = site.ask(method, target, "");
+        assert_eq!(answer.status, status, "{target}");
+        assert_eq!(answer.header("Content-Type"), Some("application/json"));
+        let said: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert!(said["error"].is_string(), "{said}");
+    }
 }
 
 #[test]

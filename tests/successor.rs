@@ -1,11 +1,13 @@
 //! A server is replaced while it serves, and a service manager starts it, listens for it and hears
 //! of it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ const CROWD: usize = 480;
 
 /// Sessions of which each byte is looked at.
 const JUDGED: usize = 20;
+
+/// MiB of a file that no two sockets hold.
+const LARGE_MIB: u64 = 64;
 
 /// The process that took over, ended when the test is.
 struct Successor(Pid);
@@ -118,6 +123,34 @@ fn even_ports() -> [UdpSocket; 2] {
     }
 }
 
+/// Makes a file of [`LARGE_MIB`], each of which begins with its number.
+fn make_large(path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(LARGE_MIB << 20).unwrap();
+    for number in 0..LARGE_MIB {
+        let at = number << 20;
+        file.write_all_at(&number.to_be_bytes(), at).unwrap();
+    }
+}
+
+/// Takes a little of a download of such a file again and again until it is to end, and then the
+/// rest.
+fn take_large(mut download: http_client::Client, is_to_end: &AtomicBool) {
+    let mut body = Vec::new();
+    while !is_to_end.load(Ordering::Relaxed) {
+        body.extend(download.connection.take(8 << 10).unwrap());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let length = usize::try_from(LARGE_MIB << 20).unwrap();
+    let rest = download.connection.take(length - body.len());
+    body.extend(rest.unwrap());
+    for (number, part) in (0..LARGE_MIB).zip(body.chunks(1 << 20)) {
+        let (begin, zeroes) = part.split_at(8);
+        assert_eq!(begin, number.to_be_bytes());
+        assert!(zeroes.iter().all(|byte| *byte == 0), "in MiB {number}");
+    }
+}
+
 // SPECIFICATION.md: 61
 #[test]
 fn a_successor_takes_over_and_nobody_is_lost() {
@@ -133,24 +166,23 @@ fn a_successor_takes_over_and_nobody_is_lost() {
         "--cache=16MiB",
         "--load-max=0",
     ];
-    let site = Site::with_clip(&clip, Mode::Uso, &arguments);
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), &clip).unwrap();
+    make_large(&media.path().join("large"));
+    let site = Site::serve(testbed, media, &arguments);
     let file = site.url("clip.ts");
     let mut crowd: Vec<_> = (0..CROWD).map(|_| Guest::come(&site)).collect();
     let judged: Vec<_> = (0..JUDGED)
         .map(|_| Viewer::setup(&site.testbed, "clip.ts"))
         .collect();
+    // It takes longer than all sessions.
+    let connected = site.testbed.rcv.run(|| http_client::Client::connect(http));
+    let mut download = connected.unwrap();
+    assert_eq!(download.begin("/large", "").unwrap(), LARGE_MIB << 20);
     let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let is_alone = AtomicBool::new(false);
     thread::scope(|scope| {
-        // A download that takes its time over all of this.
-        scope.spawn(|| {
-            let slow = site
-                .testbed
-                .rcv
-                .run(|| http_client::Client::connect(http))
-                .unwrap();
-            let body = slow.get("/clip.ts").unwrap();
-            assert!(body == clip, "{} of {} bytes", body.len(), clip.len());
-        });
+        let downloading = scope.spawn(|| take_large(download, &is_alone));
         let watchers: Vec<_> = judged
             .into_iter()
             .map(|mut viewer| {
@@ -204,6 +236,12 @@ fn a_successor_takes_over_and_nobody_is_lost() {
             guest.leave(&file);
         }
         assert!(successor.is_running());
+        // The download alone keeps the first server, which has looked for others several times.
+        thread::sleep(Duration::from_secs(1));
+        let log = site.server.log_tail();
+        assert!(!log.contains("nobody is left here"), "{log}");
+        is_alone.store(true, Ordering::Relaxed);
+        downloading.join().unwrap();
         // Those who left took the first server with them.
         let done = site.server.wait_for_line("nobody is left here", LONG);
         assert!(done.is_some(), "{}", site.server.log_tail());
@@ -429,6 +467,8 @@ fn channels_go_on(command: &str, how: &str) {
     assert_eq!(passed, all, "{parts:?}");
     let log = site.server.log();
     assert!(!log.contains("panicked"), "{log}");
+    // Each has a use for all sockets of the one before.
+    assert!(!log.contains("was handed over"), "{log}");
 }
 
 // SPECIFICATION.md: 70
@@ -513,4 +553,92 @@ fn a_service_manager_hears_of_the_server() {
     site.server.signal(Signal::INT).unwrap();
     while next() != "STOPPING=1\n" {}
     assert!(site.server.wait(LONG).unwrap().success());
+}
+
+/// The word of the one before would pass for that of its successor, of which systemd is to hear
+/// that it is dead.
+#[test]
+fn a_server_with_a_successor_tells_the_watchdog_nothing() {
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let heard = UnixDatagram::bind(&path).unwrap();
+    let (tell, told) = mpsc::channel();
+    // Always read: who tells waits where nobody hears.
+    thread::spawn(move || {
+        let mut said = [0; 4096];
+        while heard.recv(&mut said).is_ok() && tell.send(()).is_ok() {}
+    });
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), clip(3.0)).unwrap();
+    let mut command = testbed.snd.command(ONRUSH);
+    command.args(serve_arguments(media.path()));
+    command
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "1000000");
+    let mut site = Site::serve_by(testbed, media, command);
+    // Who has a session keeps the server.
+    let viewer = Viewer::setup(&site.testbed, "clip.ts");
+    site.server.signal(Signal::USR2).unwrap();
+    // It is dead at once.
+    drop(Successor::of(&site));
+    told.try_iter().for_each(drop);
+    let is_silent = (0..40).any(|_| told.recv_timeout(Duration::from_secs(2)).is_err());
+    assert!(is_silent, "{}", site.server.log_tail());
+    assert!(site.server.is_running().unwrap());
+    drop(viewer);
+}
+
+/// As /usr/bin/onrush may lead to a folder that has the version in its name.
+#[test]
+fn a_successor_is_what_the_programs_link_leads_to() {
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let [link, new] = ["onrush", "new"].map(|name| folder.path().join(name));
+    symlink(ONRUSH, &link).unwrap();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), clip(3.0)).unwrap();
+    let mut command = testbed.snd.command(&link);
+    command.args(serve_arguments(media.path()));
+    let site = Site::serve_by(testbed, media, command);
+    fs::copy(ONRUSH, &new).unwrap();
+    fs::remove_file(&link).unwrap();
+    symlink(&new, &link).unwrap();
+    site.server.signal(Signal::USR2).unwrap();
+    let successor = Successor::of(&site);
+    let program = fs::read_link(format!("/proc/{}/exe", successor.0.as_raw_nonzero()));
+    assert_eq!(program.unwrap(), new.canonicalize().unwrap());
+}
+
+/// The one process that another has started.
+fn child_of(parent: u32) -> Pid {
+    let parent = format!("PPid:\t{parent}\n");
+    let processes = fs::read_dir("/proc").unwrap();
+    let numbers = processes.filter_map(|it| it.unwrap().file_name().to_str()?.parse::<i32>().ok());
+    let mut children = numbers.filter(|number| {
+        let status = fs::read_to_string(format!("/proc/{number}/status"));
+        status.is_ok_and(|status| status.contains(&parent))
+    });
+    let child = children.next().and_then(Pid::from_raw);
+    child.expect("it has started one")
+}
+
+/// The kernel ends all that a container has with its first process.
+#[test]
+fn the_first_process_of_a_container_goes_on_serving() {
+    require_root!();
+    require_programs!("unshare");
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), clip(3.0)).unwrap();
+    let mut command = testbed.snd.command("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", ONRUSH]);
+    command.args(serve_arguments(media.path()));
+    let site = Site::serve_by(testbed, media, command);
+    kill_process(child_of(site.server.id()), Signal::USR2).unwrap();
+    let line = site.server.wait_for_line("SIGUSR2", LONG);
+    let line = line.unwrap_or_else(|| panic!("{}", site.server.log_tail()));
+    assert!(line.contains("first of its container"), "{line}");
+    let url = site.url("clip.ts");
+    let answer = site.connect().request("DESCRIBE", &url, &[]);
+    assert_eq!(answer.unwrap().status, 200);
 }

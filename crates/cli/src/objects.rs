@@ -3,6 +3,7 @@
 //! Only a program built with the feature `objects` has a client for that. Others say so.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -81,13 +82,16 @@ fn endpoint(text: &str) -> Result<String, String> {
 /// As much as a few films need that are played at once.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// The variable that names a file with credentials, which are read again when they end.
-const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+/// The variables that name files with credentials, which are read again when they end.
+const TOKEN_FILES: [&str; 2] = [
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+];
 
 /// The files that a server reads and writes for its object stores.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectFiles {
-    pub(crate) read: Option<PathBuf>,
+    pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
 }
 
@@ -109,7 +113,7 @@ impl ObjectOptions {
             return ObjectFiles::default();
         }
         ObjectFiles {
-            read: env::var_os(TOKEN_FILE).map(Into::into),
+            read: token_files(|name| env::var_os(name)),
             write: stores.iter().map(|&(name, _)| self.blocks(name)).collect(),
         }
     }
@@ -219,6 +223,12 @@ impl ObjectOptions {
     }
 }
 
+/// The files that these variables name.
+fn token_files(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let files = TOKEN_FILES.into_iter().filter_map(variable);
+    files.map(PathBuf::from).collect()
+}
+
 /// Whether a folder that is an object store's can be one.
 ///
 /// # Errors
@@ -258,6 +268,17 @@ mod tests {
         );
         let error = options(2 * CACHE_BYTES_MIN - 1).share(2).unwrap_err();
         assert!(error.to_string().contains("write 128MiB"), "{error}");
+    }
+
+    #[test]
+    fn tokens_of_pods_and_of_containers_are_read() {
+        let variable = |name: &str| match name {
+            "AWS_WEB_IDENTITY_TOKEN_FILE" => Some("/web/token".into()),
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE" => Some("/container/token".into()),
+            _ => None,
+        };
+        let files = ["/web/token", "/container/token"].map(PathBuf::from);
+        assert_eq!(token_files(variable), files);
     }
 
     #[test]

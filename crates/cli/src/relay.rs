@@ -81,15 +81,15 @@ pub(crate) struct RelayCommand {
 
     /// Players at once; one more is answered 453
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions_max,
-          hide_short_help = true)]
+          value_parser = count, hide_short_help = true)]
     sessions_max: usize,
 
-    /// Players at once from one address
+    /// Players at once from one address [default: a quarter]
     ///
-    /// One more is answered 453. Raise it for players behind one NAT, and for load tests.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions_per_address_max,
-          value_parser = count, hide_short_help = true)]
-    sessions_per_address_max: usize,
+    /// Of --sessions-max, or 64 if that is more; one more is answered 453. Raise it for players
+    /// behind one NAT, and for load tests.
+    #[arg(long, value_name = "N", value_parser = count, hide_short_help = true)]
+    sessions_per_address_max: Option<usize>,
 
     /// RTSP connections at once from one address
     ///
@@ -185,7 +185,9 @@ impl RelayCommand {
             rtp_ports: self.rtp_ports.0,
             limits: Limits {
                 sessions_max: self.sessions_max,
-                sessions_per_address_max: self.sessions_per_address_max,
+                sessions_per_address_max: self
+                    .sessions_per_address_max
+                    .unwrap_or_else(|| Limits::per_address(self.sessions_max)),
                 connections_per_address_max: self.connections_per_address_max,
                 session_timeout: self.session_timeout.0,
                 ..default.limits
@@ -296,6 +298,21 @@ mod tests {
         assert!(config.channels.from_anybody);
         assert_eq!(config.limits.connections_per_address_max, 16_384);
         assert_eq!(config.limits.sessions_per_address_max, 16_384);
+    }
+
+    #[test]
+    fn an_address_has_a_quarter_of_the_players() {
+        let of_address = |options: &[&str]| {
+            let limits = config(options).map(|config| config.limits);
+            limits.map(|it| it.sessions_per_address_max)
+        };
+        assert_eq!(of_address(&["5004"]), Ok(4096));
+        assert_eq!(of_address(&["5004", "--sessions-max=400"]), Ok(100));
+        assert_eq!(of_address(&["5004", "--sessions-max=10"]), Ok(10));
+        let more = ["5004", "--sessions-max=400", "--sessions-per-address-max=9"];
+        assert_eq!(of_address(&more), Ok(9));
+        let error = config(&["5004", "--sessions-max=0"]).unwrap_err();
+        assert!(error.contains("from 1 to"), "{error}");
     }
 
     #[test]

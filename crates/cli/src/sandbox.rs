@@ -162,23 +162,21 @@ fn make_own(config: &Config) {
 
 /// What a server with these settings uses.
 fn needs(config: &Config, own: &OwnFiles) -> Needs {
-    let mut read: BTreeSet<PathBuf> = SYSTEM_FILES.iter().map(PathBuf::from).collect();
+    let resolver = RESOLVER_FILES.iter().map(Path::new);
+    let system = SYSTEM_FILES.iter().map(Path::new).chain(resolver.clone());
+    let mut read: BTreeSet<PathBuf> = system.map(Path::to_owned).collect();
+    read.extend(resolver.filter_map(linked_folder));
     read.extend(
         CERTIFICATE_VARIABLES
             .iter()
             .filter_map(|it| Some(std::env::var_os(it)?.into())),
     );
     read.extend(config.folders().map(Path::to_owned));
-    for file in files_read(config).chain(&own.read) {
+    let files = files_read(config);
+    for file in files.chain(&own.read).chain(&own.objects.read) {
         // They are replaced as a whole; a link leads elsewhere then, in the folder where it led.
         read.extend([folder_of(file), folder_of(&real(file))]);
     }
-    let token = own.objects.read.as_deref();
-    read.extend(
-        token
-            .into_iter()
-            .flat_map(|it| [folder_of(it), folder_of(&real(it))]),
-    );
     let mut write: BTreeSet<PathBuf> = BTreeSet::new();
     write.extend(own.objects.write.clone());
     write.extend(config.state.clone());
@@ -193,11 +191,40 @@ fn needs(config: &Config, own: &OwnFiles) -> Needs {
             .map(|file| folder_of(&real(file))),
     );
     let (read, write) = (read.into_iter().collect(), Vec::from_iter(write));
+    let capabilities = capabilities(config, &write);
+    let read_files = match permissions_hold(capabilities) {
+        true => vec![PathBuf::from(RESOLVER_FOLDER)],
+        false => Vec::new(),
+    };
     Needs {
-        capabilities: capabilities(config, &write),
         read,
+        read_files,
         write,
+        capabilities,
     }
+}
+
+/// The folder where a link of the resolver's leads, if that is another than its own. What is there
+/// is replaced, and may be missing yet.
+fn linked_folder(file: &Path) -> Option<PathBuf> {
+    let mut led_to = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&led_to) {
+            Ok(next) => led_to = folder_of(&led_to).join(next),
+            Err(_) => break,
+        }
+    }
+    let [own, folder] = [file, led_to.as_path()].map(|file| real(&folder_of(file)));
+    (!own.starts_with(&folder)).then_some(folder)
+}
+
+/// Whether permissions of files hold for this process once it has no capabilities but those: then
+/// they keep it from the keys and passwords that lie beside what it reads.
+fn permissions_hold(kept: CapabilitySet) -> bool {
+    let passing = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE;
+    let has = rustix::thread::capabilities(None);
+    let passes = has.map_or(true, |it| (it.permitted & kept).intersects(passing));
+    !rustix::process::geteuid().is_root() && !passes
 }
 
 /// The files of the settings that are read again.
@@ -288,21 +315,32 @@ const PORT_UNPRIVILEGED: u16 = 1024;
 const REQUIRED: &str = "--sandbox require: something cannot be given up here; --sandbox on starts \
     all the same";
 
-/// What the C library, its resolver, TLS and the probes of the kernel read.
+/// What the C library's resolver reads. Others replace it while the server runs, and a rule is for
+/// the file that there is at the start.
+const RESOLVER_FILES: &[&str] = &[
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/resolv.conf",
+];
+
+/// Where all of that is, and much that is for nobody else.
+const RESOLVER_FOLDER: &str = "/etc";
+
+/// Links that are followed, as many as the kernel follows (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
+/// What the C library, TLS and the probes of the kernel read.
 const SYSTEM_FILES: &[&str] = &[
     "/dev/null",
     "/dev/random",
     "/dev/urandom",
     "/dev/zero",
-    "/etc/gai.conf",
-    "/etc/host.conf",
-    "/etc/hosts",
     "/etc/ld.so.cache",
     "/etc/localtime",
-    "/etc/nsswitch.conf",
     "/etc/pki",
     "/etc/protocols",
-    "/etc/resolv.conf",
     "/etc/services",
     "/etc/ssl/cert.pem",
     "/etc/ssl/certs",
@@ -405,6 +443,50 @@ mod tests {
         let needs = needs(&with_certificate(&link), &OwnFiles::default());
         assert!(needs.read.contains(&live), "{needs:?}");
         assert!(needs.read.contains(&real(&archive)), "{needs:?}");
+    }
+
+    #[test]
+    fn the_folder_of_a_token_is_read() {
+        let mut own = OwnFiles::default();
+        own.objects.read = vec!["/run/pods/token".into()];
+        let needs = needs(&config(), &own);
+        assert!(needs.read.contains(&"/run/pods".into()), "{needs:?}");
+    }
+
+    #[test]
+    fn where_a_link_of_the_resolver_leads_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let [etc, run] = ["etc", "run"].map(|name| real(folder.path()).join(name));
+        for made in [&etc, &run] {
+            fs::create_dir(made).unwrap();
+        }
+        let linked = |name: &str, to: &str| {
+            let link = etc.join(name);
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            linked_folder(&link)
+        };
+        // Before the network is up nothing is there.
+        assert_eq!(linked("early", "../run/resolv.conf"), Some(run.clone()));
+        fs::write(run.join("resolv.conf"), "").unwrap();
+        assert_eq!(linked("late", "../run/resolv.conf"), Some(run.clone()));
+        assert_eq!(linked("twice", "late"), Some(run));
+        // Neither all that it is in is read, nor what a folder above it has.
+        assert_eq!(linked("beside", "hosts"), None);
+        assert_eq!(linked("above", "../hosts"), None);
+        assert_eq!(linked("round", "round"), None);
+        fs::write(etc.join("hosts"), "").unwrap();
+        assert_eq!(linked_folder(&etc.join("hosts")), None);
+    }
+
+    #[test]
+    fn files_of_etc_are_read_where_permissions_hold_alone() {
+        let needs = needs(&config(), &OwnFiles::default());
+        let is_read = needs.read_files.contains(&"/etc".into());
+        assert_eq!(is_read, permissions_hold(needs.capabilities), "{needs:?}");
+        // Who reads this file reads all of them, root also without capabilities.
+        assert!(!is_read || fs::File::open("/etc/shadow").is_err());
+        let is_root = rustix::process::geteuid().is_root();
+        assert!(!is_root || !permissions_hold(CapabilitySet::empty()));
     }
 
     #[test]

@@ -76,21 +76,23 @@ pub(crate) fn run(
     objects.connect(&served, predecessor.is_some(), &mut config)?;
     let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
     let registry = cluster::join(&server, registry)?;
-    // The clients matter more than whoever read the first line and closed the pipe.
-    if let Err(error) = welcome(&server, &config, &given_up, out) {
-        tracing::debug!("cannot print how to play: {error}");
-    }
-
     if let Some(predecessor) = predecessor {
         predecessor.tell_ready();
     }
     service_manager::tell_ready(&sending(&server, &config));
-    service_manager::keep_alive(server.pulse());
+    // It may ask a store for names. The clients matter more than whoever read the first line and
+    // closed the pipe.
+    if let Err(error) = welcome(&server, &config, &given_up, out) {
+        tracing::debug!("cannot print how to play: {error}");
+    }
+    let alive = service_manager::keep_alive(server.pulse());
     let drain = config.drain.clone();
     let mut reloads = Reloads::new(words, config, given_up, &mut server)?;
     let asked = (&mut signals, &mut reloads);
-    // What it has registered goes as soon as its place is another's, or nobody's.
+    // What it has registered goes as soon as its place is another's, or nobody's; and who has its
+    // place says itself that it is alive.
     let leave = move || {
+        alive.stop();
         let _gone = registry;
     };
     if let Some(name) = until_the_end(&mut server, asked, &launcher, (&drain, leave)) {
@@ -119,6 +121,7 @@ fn until_the_end(
             SignalName::Terminate if drain.to.is_some() => {
                 service_manager::tell_sending_on(drain.time_max);
                 tracing::info!("SIGTERM: sending clients on; once more says goodbye to all");
+                reloads.refuse();
                 server.send_on();
                 return until_nobody_is_left(server, signals, drain.time_max);
             }
@@ -151,7 +154,10 @@ fn until_nobody_is_left(
             return None;
         }
         match signals.next_within(LOOK_EVERY) {
-            None | Some(SignalName::HandOver | SignalName::Hangup) => {}
+            None => {}
+            Some(name @ (SignalName::HandOver | SignalName::Hangup)) => {
+                tracing::warn!("{name}: ignored, because this server ends when nobody is left");
+            }
             name => return name,
         }
     }
@@ -200,7 +206,14 @@ fn welcome(
         state: None,
         ..config.clone()
     };
-    let (names, files) = Library::new(&looked_through)?.names(FILES_SHOWN_MAX)?;
+    let library = Library::new(&looked_through)?;
+    let (names, files) = match library.names(FILES_SHOWN_MAX) {
+        Ok((names, files)) => (names, Some(files)),
+        Err(error) => {
+            tracing::warn!("{root}: what can be played is not shown: {error}");
+            (Vec::new(), None)
+        }
+    };
     for (name, address) in names.iter().zip(listening.first().into_iter().cycle()) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
@@ -215,11 +228,11 @@ fn welcome(
     channels::welcome(server.channels(), first, &host, out)?;
     channels::control_line(server.api_address(), &config.channels.token, out)?;
     match files {
-        0 => writeln!(
+        Some(0) => writeln!(
             out,
             "play       nothing yet: {root} holds no *.mp4, *.mkv, *.ts or other media file"
         )?,
-        all if all > FILES_SHOWN_MAX => {
+        Some(all) if all > FILES_SHOWN_MAX => {
             writeln!(
                 out,
                 "           and {} more under {root}",
@@ -347,7 +360,7 @@ const DEMO_NAME: &str = "demo.ts";
 /// While a server drains: how often it looks whether anybody is left.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// So long a connection without a session may take to get one, when the server has a successor.
+/// So long a connection may take to ask for something, when the server takes nobody more.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// So many files get a line of their own.

@@ -3,6 +3,8 @@
 //! stops. Where there is none, nothing is told.
 
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -52,22 +54,42 @@ pub(crate) fn tell_stopping() {
 /// Says that it stops once its clients have gone on to another server, in so long at the most.
 pub(crate) fn tell_sending_on(time_max: Duration) {
     let goodbye = Duration::from_secs(20);
-    let micros = u32::try_from((time_max + goodbye).as_micros()).unwrap_or(u32::MAX);
-    tell(&[
-        NotifyState::Stopping,
-        NotifyState::ExtendTimeoutUsec(micros),
-    ]);
+    let extension = extension(time_max + goodbye);
+    tell(&[NotifyState::Stopping, NotifyState::Custom(&extension)]);
+}
+
+/// That this takes so long. `NotifyState::ExtendTimeoutUsec` ends at 71 minutes.
+fn extension(time: Duration) -> String {
+    format!("EXTEND_TIMEOUT_USEC={}", time.as_micros())
+}
+
+/// A server that says that it is alive. Dropping it changes nothing: one that stops is alive, too.
+#[derive(Debug)]
+pub(crate) struct KeepAlive {
+    is_over: Arc<AtomicBool>,
+}
+
+impl KeepAlive {
+    /// Says so no more: the watchdog does not tell whose word it hears, and is to notice the death
+    /// of the server that has this one's place.
+    pub(crate) fn stop(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Says that it is alive as often as a watchdog wants to hear it, as long as the server's control
 /// gets its turns. Where nobody wants to, nothing is started.
-pub(crate) fn keep_alive(pulse: Pulse) {
+pub(crate) fn keep_alive(pulse: Pulse) -> KeepAlive {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let alive = KeepAlive {
+        is_over: Arc::clone(&is_over),
+    };
     let Some(time_max) = sd_notify::watchdog_enabled() else {
-        return;
+        return alive;
     };
     let watch = move || {
         let mut told = None;
-        loop {
+        while !is_over.load(Ordering::Relaxed) {
             let beats = pulse.beats();
             if told != Some(beats) {
                 tell(&[NotifyState::Watchdog]);
@@ -83,10 +105,22 @@ pub(crate) fn keep_alive(pulse: Pulse) {
             "the service manager's watchdog is not told that this server lives: {error}"
         );
     }
+    alive
 }
 
 fn tell(what: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(what) {
         tracing::warn!("cannot tell the service manager {what:?}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_of_hours_is_told_whole() {
+        let told = extension(Duration::from_secs(2 * 3600));
+        assert_eq!(told, "EXTEND_TIMEOUT_USEC=7200000000");
     }
 }

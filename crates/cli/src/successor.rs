@@ -19,8 +19,9 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::os::unix::fs::MetadataExt;
+use std::path::{self, Path, PathBuf};
+use std::process::{self, Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +50,15 @@ const SOCKETS_MAX: usize = 253;
 /// Bytes of a message between the server and its launcher.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
+/// The number of the first process of a container. The kernel ends all others with it
+/// (pid_namespaces(7)).
+const FIRST_PROCESS: u32 = 1;
+
+/// What is logged where no successor can outlive this process.
+const NO_SUCCESSOR: &str = "this process is the first of its container, which ends with it, so it \
+    goes on serving: start another container, and send clients there with `onrush ctl drain --to \
+    rtsp://HOST:PORT/`";
+
 /// The hidden command that a launcher is.
 const LAUNCH: &str = "launch-successors";
 
@@ -76,7 +86,7 @@ impl Launcher {
     ///
     /// When it cannot be started.
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let program = env::current_exe().context("cannot find this program's file")?;
+        let program = own_program()?;
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         set_socket_timeout(&ours, Timeout::Recv, Some(ANSWER_TIME_MAX))?;
@@ -92,6 +102,10 @@ impl Launcher {
     /// Has a successor take the place of this process, with the sockets that it `offered`; whether
     /// one has it. It is in the log, and the service manager hears of it.
     pub(crate) fn replace(&self, offered: io::Result<&ListeningSockets>) -> bool {
+        if process::id() == FIRST_PROCESS {
+            tracing::warn!("SIGUSR2: {NO_SUCCESSOR}");
+            return false;
+        }
         tracing::info!("SIGUSR2: starting a successor");
         let offered = offered.map_err(anyhow::Error::from);
         match offered.and_then(|sockets| self.start_successor(sockets)) {
@@ -133,7 +147,7 @@ impl Launcher {
 ///
 /// When it was not started by a server.
 pub(crate) fn launch(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let program = env::current_exe().context("cannot find this program's file")?;
+    let program = own_program()?;
     // Caught, so that what is meant for the server does not end this; a program that is executed
     // has the defaults again.
     let _caught = Signals::listen(true)?;
@@ -151,6 +165,36 @@ pub(crate) fn launch(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
             Err(error) => format!("{error:#}"),
         };
         send(server.as_fd(), &answer, &[])?;
+    }
+}
+
+/// This program's file, by the name that it was started by. That may be a link, which leads to
+/// another version by the time that a successor is started; the kernel knows where it led.
+fn own_program() -> anyhow::Result<PathBuf> {
+    let file = env::current_exe().context("cannot find this program's file")?;
+    let word = env::args_os().next().unwrap_or_default();
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let named = named_program(&file, Path::new(&word), env::split_paths(&folders));
+    Ok(named.unwrap_or(file))
+}
+
+/// What `word` names, there or in one of the `folders`, if that is this `file`.
+fn named_program(
+    file: &Path,
+    word: &Path,
+    folders: impl Iterator<Item = PathBuf>,
+) -> Option<PathBuf> {
+    let file = file.metadata().ok()?;
+    let is_file = |path: &PathBuf| {
+        let found = path.metadata();
+        found.is_ok_and(|it| (it.dev(), it.ino()) == (file.dev(), file.ino()))
+    };
+    let has_folder = word.parent().is_some_and(|folder| folder != Path::new(""));
+    match has_folder {
+        true => path::absolute(word).ok().filter(is_file),
+        false => folders
+            .filter_map(|folder| path::absolute(folder.join(word)).ok())
+            .find(is_file),
     }
 }
 
@@ -288,4 +332,29 @@ fn open_descriptor(number: &str) -> anyhow::Result<OwnedFd> {
     // SAFETY: it is open, and whoever started this process has opened it for it, as the variable
     // says; that is asked for once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_program_has_the_name_that_it_was_started_by() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, bin] = ["onrush-1.0", "bin"].map(|name| folder.path().join(name));
+        fs::write(&file, "").unwrap();
+        fs::create_dir(&bin).unwrap();
+        let link = bin.join("onrush");
+        symlink(&file, &link).unwrap();
+        let folders = [folder.path().join("none"), bin];
+        let named = |word: &Path| named_program(&file, word, folders.clone().into_iter());
+        assert_eq!(named(&link), Some(link.clone()));
+        assert_eq!(named(Path::new("onrush")), Some(link.clone()));
+        // Whoever starts a program may call it anything.
+        for other in ["/bin/sh", "sh", ""] {
+            assert_eq!(named(Path::new(other)), None, "{other}");
+        }
+    }
 }

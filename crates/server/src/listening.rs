@@ -194,9 +194,12 @@ impl ListeningSockets {
         Some(self.inherited.remove(number).listener)
     }
 
-    /// Where inherited sockets listen that nobody has taken.
-    pub(crate) fn unused(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.inherited.iter().map(|it| it.address)
+    /// Closes inherited sockets that nobody has taken, and says so: clients would connect there and
+    /// wait in vain.
+    pub(crate) fn close_unused(&mut self) {
+        for Inherited { address, .. } in self.inherited.drain(..) {
+            warn!("a socket at {address} was handed over, and is closed: nothing is set to use it");
+        }
     }
 
     /// What another process needs to take this one's place, each with the name under which it
@@ -372,12 +375,25 @@ mod tests {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let of_rtsp = sockets.listen(any, Service::Rtsp).unwrap();
         assert_ne!(of_rtsp.local_addr().unwrap(), other, "that is of HTTP");
-        assert_eq!(sockets.unused().collect::<Vec<_>>(), [other]);
         let of_http = sockets.listen(any, Service::Http).unwrap();
         assert_eq!(of_http.local_addr().unwrap(), other);
-        assert_eq!(sockets.unused().count(), 0);
         let open = sockets.open().map(|(name, _)| name);
         assert!(open.eq(["rtsp", "rtsp", "http"]));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_closed() {
+        let (used, unused) = (listener("127.0.0.1:0"), listener("127.0.0.1:0"));
+        let [at, elsewhere] = [&used, &unused].map(|it| it.local_addr().unwrap());
+        let mut sockets = ListeningSockets::default();
+        sockets.inherit("rtsp", used.into()).unwrap();
+        sockets.inherit("http", unused.into()).unwrap();
+        drop(sockets.listen(at, Service::Rtsp).unwrap());
+        sockets.close_unused();
+        // Another program may listen there; and a successor gets what this one uses.
+        bind(elsewhere).unwrap();
+        assert_eq!(bind(at).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(sockets.open().map(|(name, _)| name).eq(["rtsp"]));
     }
 
     #[tokio::test]

@@ -23,7 +23,6 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
-use tracing::warn;
 
 pub use self::observe::Pulse;
 use self::reload::Reloading;
@@ -75,9 +74,9 @@ pub struct Server {
 pub struct Left {
     /// Sessions of RTSP.
     pub sessions: usize,
-    /// Connections of RTSP, with sessions and without.
-    pub connections: usize,
-    /// Downloads, transfers and segments that are under way.
+    /// Connections of RTSP, HTTP and FTP, also those that nothing is asked on.
+    pub connections: u64,
+    /// Requests of HTTP and commands of FTP that are carried out: downloads, uploads, segments.
     pub downloads: u64,
 }
 
@@ -179,6 +178,7 @@ impl Server {
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
         let runtime = control_runtime()?;
         let api = ChannelApi::open(&config.channels, &mut sockets)?;
+        sockets.close_unused();
         let api_address = api.address();
         let settings = (&config.channels, &config.limits);
         let (channels, upkeep) = Channels::start(settings, &mut sockets, &runtime)?;
@@ -207,8 +207,13 @@ impl Server {
             };
             let control = Control::new(config, content, counted);
             let ends = (stopped, wished, draining);
-            let taken = (listeners, tunnelled);
-            serve(runtime, control, (upkeep, api), taken, ends);
+            serve(
+                runtime,
+                control,
+                (upkeep, api),
+                (listeners, tunnelled),
+                ends,
+            );
             live.stop();
             pulls.stop();
         };
@@ -269,11 +274,12 @@ impl Server {
     /// Whom it still serves.
     #[must_use]
     pub fn left(&self) -> Left {
-        let downloads = self.downloads.as_ref();
+        let downloads = self.downloads.as_ref().map(|it| &it.stats);
+        let others = downloads.map_or(0, |it| it.open_connections());
         Left {
             sessions: self.sessions(),
-            connections: self.connections(),
-            downloads: downloads.map_or(0, |it| it.stats.transfers.active()),
+            connections: self.connections() as u64 + others,
+            downloads: downloads.map_or(0, |it| it.under_way()),
         }
     }
 
@@ -426,9 +432,6 @@ fn listen(
     let listening = listen_for_downloads(config, tls, to, sockets)?;
     let metrics = config.metrics_address.as_slice();
     let metrics = bind(metrics, Service::Metrics, sockets)?.pop();
-    for address in sockets.unused() {
-        warn!("a socket that listens at {address} was handed over, which nothing is set to use");
-    }
     Ok((for_players, listening, metrics))
 }
 

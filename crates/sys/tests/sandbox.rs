@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
 use onrush_sys::sandbox::{CapabilitySet, Needs, Part, apply};
@@ -95,6 +96,7 @@ impl Folders {
     fn needs(&self) -> Needs {
         Needs {
             read: vec![self.file("read"), "/proc".into()],
+            read_files: Vec::new(),
             write: vec![self.file("write")],
             capabilities: CapabilitySet::IPC_LOCK,
         }
@@ -189,6 +191,53 @@ fn other_files_are_out_of_reach() {
         wrong
     });
     assert_eq!(wrong, "");
+}
+
+/// Waits for what somebody else makes.
+fn await_file(file: &Path) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while !file.exists() {
+        assert!(Instant::now() < give_up, "{} is missing", file.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// As programs write /etc/resolv.conf: what is put there is another file, of which a rule for the
+/// one before says nothing.
+#[test]
+fn a_file_that_is_replaced_is_read_where_its_folder_is() {
+    let folders = Folders::new();
+    let needs = Needs {
+        read: vec![folders.file("other/file"), "/proc".into()],
+        read_files: vec![folders.file("read")],
+        ..folders.needs()
+    };
+    let folder = folders.all.path().to_owned();
+    let replacing = thread::spawn(move || {
+        await_file(&folder.join("write/begun"));
+        for name in ["read", "other"] {
+            let new = folder.join(name).join("new");
+            fs::write(&new, "another").unwrap();
+            fs::rename(new, folder.join(name).join("file")).unwrap();
+        }
+        fs::write(folder.join("write/done"), "").unwrap();
+    });
+    let wrong = in_sandbox(&needs, || {
+        let [of_folder, alone] = ["read/file", "other/file"].map(|name| folders.file(name));
+        let before = [&of_folder, &alone].map(|file| fs::read(file).is_ok());
+        fs::write(folders.file("write/begun"), "").unwrap();
+        await_file(&folders.file("write/done"));
+        let after = fs::read(&of_folder).unwrap_or_default();
+        let mut wrong = Vec::new();
+        if before != [true; 2] || after != b"another" {
+            wrong.push(format!("{before:?}, {after:?}"));
+        }
+        wrong.extend(kept_out("one with a rule alone", fs::read(&alone)));
+        wrong.extend(kept_out("listing", fs::read_dir(folders.file("read"))));
+        wrong
+    });
+    assert_eq!(wrong, "");
+    replacing.join().unwrap();
 }
 
 /// A ring's operations pass no filter of system calls.

@@ -91,6 +91,11 @@ impl Reloads {
         })
     }
 
+    /// Hears nobody any more: clients of the API are refused at once, and do not wait.
+    pub(crate) fn refuse(&mut self) {
+        self.requests = None;
+    }
+
     /// Reloads whenever it is asked to, until a signal that asks for something else.
     pub(crate) fn next(&mut self, signals: &mut Signals, server: &Server) -> SignalName {
         loop {

@@ -22,7 +22,7 @@ use super::Site;
 use super::channel_list::channels;
 use super::cluster;
 use super::dashboard::{Which, end_session, guard, list_sessions};
-use super::reload::{busy, fault, reload};
+use super::reload::{Queried, busy, fault, reload, unread};
 
 /// One thing that can be asked.
 struct Operation {
@@ -237,7 +237,7 @@ const SCHEMAS: &[Schema] = &[
             ("is_draining", "boolean", "Whether no session more is taken"),
             ("to", "string?", "The server that clients are sent on to"),
             ("sessions", "integer", "Sessions that there are"),
-            ("transfers", "integer", "Downloads that run"),
+            ("transfers", "integer", "Downloads and uploads that run"),
             ("is_empty", "boolean", "Whether there is neither"),
         ],
     ),
@@ -350,7 +350,11 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
     router.layer(from_fn_with_state(Arc::clone(site), guard))
 }
 
-async fn sessions(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+async fn sessions(State(site): State<Arc<Site>>, which: Queried<Which>) -> Response {
+    let which = match which {
+        Ok(Query(which)) => which,
+        Err(rejection) => return unread(&rejection),
+    };
     match list_sessions(&site, which).await {
         Some(roster) => Json(roster).into_response(),
         None => busy(),
@@ -389,7 +393,7 @@ async fn drain(State(site): State<Arc<Site>>) -> Json<Drain> {
     let statistics = &site.watched.statistics;
     let sessions = statistics.sessions.load(Ordering::Relaxed);
     let downloads = site.watched.downloads.as_ref();
-    let transfers = downloads.map_or(0, |stats| stats.transfers.active());
+    let transfers = downloads.map_or(0, |stats| stats.under_way());
     Json(Drain {
         is_draining: statistics.drain.is_on(),
         to: statistics.drain.redirection().map(|it| it.to.to_string()),
@@ -405,7 +409,11 @@ struct Onward {
     to: Option<String>,
 }
 
-async fn begin_drain(State(site): State<Arc<Site>>, Query(onward): Query<Onward>) -> Response {
+async fn begin_drain(State(site): State<Arc<Site>>, onward: Queried<Onward>) -> Response {
+    let onward = match onward {
+        Ok(Query(onward)) => onward,
+        Err(rejection) => return unread(&rejection),
+    };
     let to = onward.to.map(|to| to.parse::<RedirectTarget>()).transpose();
     match to {
         Ok(to) => {
@@ -461,7 +469,13 @@ fn described(operation: &Operation) -> Value {
             "name": name, "in": "query", "description": meaning, "schema": { "type": "string" },
         })
     });
-    let parameters: Vec<_> = of_path.chain(of_query).collect();
+    let of_header = (operation.method != "get").then(|| {
+        json!({
+            "name": "X-Onrush", "in": "header", "required": true, "schema": { "type": "string" },
+            "description": "Anything: what pages of other sites cannot send",
+        })
+    });
+    let parameters: Vec<_> = of_path.chain(of_query).chain(of_header).collect();
     let content = |name: &str| {
         let schema = json!({ "$ref": format!("#/components/schemas/{name}") });
         json!({ "application/json": { "schema": schema } })
@@ -478,8 +492,11 @@ fn described(operation: &Operation) -> Value {
         "parameters": parameters,
         "responses": {
             status: done,
-            "401": { "description": "Log in" },
-            "403": { "description": "Not for this user, or not from this machine" },
+            "401": { "description": "Log in", "content": content("Error") },
+            "403": {
+                "description": "Not for this user, not from this machine, or without X-Onrush",
+                "content": content("Error"),
+            },
             "default": { "description": "Not done", "content": content("Error") },
         },
     })
@@ -568,6 +585,9 @@ mod tests {
         for operation in OPERATIONS {
             let described = &description["paths"][operation.path][operation.method];
             assert_eq!(described["summary"], operation.summary);
+            let mut parameters = described["parameters"].as_array().unwrap().iter();
+            let has_header = parameters.any(|it| it["name"] == "X-Onrush" && it["in"] == "header");
+            assert_eq!(has_header, operation.method != "get", "{}", operation.path);
         }
     }
 }

@@ -40,7 +40,7 @@ use super::cluster::nodes;
 use super::hour::Sample;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
-use super::reload::reload;
+use super::reload::{fault, reload};
 use super::status::Status;
 use crate::hls_live::LiveRow;
 use crate::refusals::{REFUSALS, Refused};
@@ -129,9 +129,14 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let authorizer = &site.office.authorizer;
+    let is_api = request.uri().path().starts_with("/api/");
     let changes = !matches!(*request.method(), http::Method::GET | http::Method::HEAD);
     if changes && !is_of_own_page(request.headers(), authorizer.is_open()) {
-        return (StatusCode::FORBIDDEN, "not from this page\n").into_response();
+        let note = match is_api {
+            true => "send a header X-Onrush, and ask by an address or localhost",
+            false => "not from this page",
+        };
+        return told_why(StatusCode::FORBIDDEN, note, is_api);
     }
     if changes || !authorizer.is_open() {
         let authorization = request.headers().get(header::AUTHORIZATION);
@@ -147,7 +152,7 @@ pub(super) async fn guard(
             authorization: authorization.and_then(|it| it.to_str().ok()),
         };
         if let Err(refusal) = authorizer.authorize(&asked).await {
-            return refused(&refusal);
+            return refused(&refusal, is_api);
         }
     }
     let mut response = next.run(request).await;
@@ -177,27 +182,37 @@ fn is_of_own_page(headers: &HeaderMap, is_open: bool) -> bool {
     headers.contains_key(OWN_HEADER) && (!is_open || name.is_some_and(is_address))
 }
 
-fn refused(refusal: &Refusal) -> Response {
-    let note = format!("{}\n", refusal.note());
+fn refused(refusal: &Refusal, is_api: bool) -> Response {
+    let status = match refusal {
+        Refusal::LogIn { .. } => StatusCode::UNAUTHORIZED,
+        Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+        Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
+        Refusal::Slowed { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::Unanswered => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = told_why(status, &refusal.note(), is_api);
+    let headers = response.headers_mut();
     match refusal {
         Refusal::LogIn { challenges, .. } => {
-            let mut response = (StatusCode::UNAUTHORIZED, note).into_response();
             for challenge in challenges {
                 if let Ok(value) = HeaderValue::from_str(challenge) {
-                    response
-                        .headers_mut()
-                        .append(header::WWW_AUTHENTICATE, value);
+                    headers.append(header::WWW_AUTHENTICATE, value);
                 }
             }
-            response
         }
-        Refusal::Malformed(_) => (StatusCode::BAD_REQUEST, note).into_response(),
-        Refusal::Forbidden(_) => (StatusCode::FORBIDDEN, note).into_response(),
         Refusal::Slowed { retry_s } => {
-            let after = [(header::RETRY_AFTER, retry_s.to_string())];
-            (StatusCode::TOO_MANY_REQUESTS, after, note).into_response()
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(*retry_s));
         }
-        Refusal::Unanswered => (StatusCode::SERVICE_UNAVAILABLE, note).into_response(),
+        _ => {}
+    }
+    response
+}
+
+/// A refusal as programs read it, or people.
+fn told_why(status: StatusCode, note: &str, is_api: bool) -> Response {
+    match is_api {
+        true => fault(status, note),
+        false => (status, format!("{note}\n")).into_response(),
     }
 }
 

@@ -1,15 +1,17 @@
-//! A reload that is asked for over HTTP, by a program or on the dashboard, and how such requests
-//! are refused.
+//! A reload that is asked for over HTTP, by a program or on the dashboard, and how requests of the
+//! API are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::json;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use super::Site;
@@ -24,19 +26,30 @@ pub(super) struct Reload {
 
 pub(super) async fn reload(State(site): State<Arc<Site>>) -> Response {
     let (answer, answered) = oneshot::channel();
-    if site.office.reloads.try_send(answer).is_err() {
-        let text = "this server has no configuration file, or is reading it already";
-        return fault(StatusCode::CONFLICT, text);
+    match site.office.reloads.try_send(answer) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => {
+            let text = "this server is reading its configuration file already";
+            return fault(StatusCode::CONFLICT, text);
+        }
+        Err(TrySendError::Closed(_)) => return fault(StatusCode::CONFLICT, NOBODY_RELOADS),
     }
     match tokio::time::timeout(RELOAD_TIME_MAX, answered).await {
         Ok(Ok(Ok(changed))) => Json(Reload { changed }).into_response(),
         Ok(Ok(Err(error))) => fault(StatusCode::CONFLICT, &error),
-        Ok(Err(_)) => fault(
-            StatusCode::CONFLICT,
-            "this server has no configuration file: start it with one",
-        ),
+        Ok(Err(_)) => fault(StatusCode::CONFLICT, NOBODY_RELOADS),
         Err(_) => busy(),
     }
+}
+
+const NOBODY_RELOADS: &str = "this server has no configuration file, so start it with one; or it \
+    drains, and ends when nobody is left";
+
+/// What stands behind the `?` of a request, or why that cannot be read.
+pub(super) type Queried<T> = Result<Query<T>, QueryRejection>;
+
+pub(super) fn unread(rejection: &QueryRejection) -> Response {
+    fault(StatusCode::BAD_REQUEST, &rejection.body_text())
 }
 
 pub(super) fn busy() -> Response {

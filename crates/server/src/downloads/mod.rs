@@ -49,7 +49,7 @@ pub use self::http::{
 };
 use self::log::Log;
 use self::uploads::Uploads;
-use crate::engine::shared::bump;
+use crate::engine::shared::{bump, drop_one};
 use crate::hls_live::LiveHls;
 use crate::library::{Library, Places};
 use crate::listening::Draining;
@@ -110,6 +110,8 @@ pub(crate) struct Stats {
     pub(crate) ftp_connections: AtomicU64,
     /// Connections that found no place.
     pub(crate) refused: AtomicU64,
+    /// Requests and commands that are carried out, also those for which nothing moves yet.
+    under_way: AtomicU64,
     /// Answered requests of HTTP by the first digit of their status, from 1 to 5.
     pub(crate) http_answers: [AtomicU64; 5],
     /// Uploads that go on.
@@ -123,6 +125,10 @@ pub(crate) struct Stats {
     pub(crate) transfers: Arc<transfer::Stats>,
     pub(crate) segments: Arc<http::SegmentStats>,
 }
+
+/// A request or a command that is carried out, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Stats>);
 
 /// The thread, and where it listens. Dropping it stops it.
 #[derive(Debug)]
@@ -216,10 +222,35 @@ impl Stats {
         }
     }
 
+    /// Connections that are open.
+    pub(crate) fn open_connections(&self) -> u64 {
+        let of = |protocol| self.connections(protocol).load(Ordering::Relaxed);
+        of(Protocol::Http) + of(Protocol::Ftp)
+    }
+
+    /// Requests and commands that are carried out now.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
     /// A request of HTTP was answered so.
     pub(crate) fn count_answer(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, 5);
         bump(&self.http_answers[class - 1], 1);
+    }
+}
+
+impl UnderWay {
+    /// Counts one that has come: it is to be answered before the server ends.
+    pub(crate) fn begin(site: &Site) -> Self {
+        bump(&site.stats.under_way, 1);
+        Self(Arc::clone(&site.stats))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        drop_one(&self.0.under_way);
     }
 }
 
@@ -291,6 +322,7 @@ impl Site {
             self.transfers.sweep();
             self.segment_files.sweep();
             self.live_files.sweep();
+            self.live.sweep();
             if self.live.is_always() {
                 self.live.start_all();
             }

@@ -1,11 +1,15 @@
 //! A server that drains and sends its clients on to another.
 
-use std::sync::Arc;
+use std::io::Write;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use onrush_server::channels::config::PullConfig;
 use onrush_server::config::DrainConfig;
+use onrush_server::users::HookConfig;
+use onrush_testkit::http_client;
 use onrush_testkit::interleaved::{InterleavedClient, Received};
 use onrush_testkit::message::Head;
 
@@ -90,6 +94,40 @@ fn each_session_is_told_once_and_plays_on() {
     assert_eq!(watcher.request("TEARDOWN", &[]).status, 200);
     assert_eq!(apart.request("TEARDOWN", &url, &[]).unwrap().status, 200);
     fixture.wait_for_sessions(0);
+}
+
+/// Nothing of the file moves yet, and the server is not to end all the same.
+#[test]
+fn a_request_that_waits_for_its_answer_is_left() {
+    let hook = TcpListener::bind((V4, 0)).unwrap();
+    let url = format!("http://{}/", hook.local_addr().unwrap());
+    let fixture = Fixture::with(|config| {
+        config.downloads.http_addresses = vec![(V4, 0).into()];
+        config.users.hook = Some(HookConfig {
+            url,
+            cache_time: Duration::ZERO,
+            time_max: WAIT_MAX,
+        });
+    });
+    let (tell, told) = mpsc::channel();
+    let service = std::thread::spawn(move || {
+        let (mut asked, _) = hook.accept().unwrap();
+        told.recv().unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        asked.write_all(answer).unwrap();
+        asked
+    });
+    let http = fixture.server.http_addresses()[0];
+    let mut client = http_client::Client::connect(http).unwrap();
+    let left = || fixture.server.left();
+    wait_until("a connection", || left().connections == 1);
+    assert_eq!(left().downloads, 0);
+    client.ask("GET", "/short.ts", "").unwrap();
+    wait_until("a request", || left().downloads == 1);
+    tell.send(()).unwrap();
+    assert!(client.response(false).unwrap().body == demo(1));
+    wait_until("its end", || left().downloads == 0);
+    drop(service.join());
 }
 
 #[test]

@@ -35,6 +35,8 @@ const FILE_RIGHTS: ABI = ABI::V5;
 pub struct Needs {
     /// Folders and files to read; what is not there is left out.
     pub read: Vec<PathBuf>,
+    /// Folders of which files are read, and no list; what is not there is left out.
+    pub read_files: Vec<PathBuf>,
     /// Folders and files to read and to change, also by making and removing files.
     pub write: Vec<PathBuf>,
     /// What it may do of what it may do now (capabilities(7)).
@@ -161,7 +163,10 @@ fn restrict_files(needs: &Needs) -> Result<String, SandboxError> {
         .handle_access(all)?
         .create()?;
     let reading = needs.read.iter().map(|path| (path, read));
-    for (path, rights) in reading.chain(needs.write.iter().map(|path| (path, write))) {
+    let files = read & AccessFs::ReadFile;
+    let files = needs.read_files.iter().map(|path| (path, files));
+    let writing = needs.write.iter().map(|path| (path, write));
+    for (path, rights) in reading.chain(files).chain(writing) {
         let Some(opened) = open(path)? else { continue };
         let is_folder = path.is_dir();
         let rights = match is_folder {

@@ -16,13 +16,13 @@ use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_stream::ByteStream;
-use crate::downloads::Site;
 use crate::downloads::clock::Clock;
 use crate::downloads::http::content::Http1Content;
 use crate::downloads::http::live::Waits;
 use crate::downloads::http::responder::{Body, Decided, Responder};
 use crate::downloads::receive::poll_read;
 use crate::downloads::send::{To, abort};
+use crate::downloads::{Site, UnderWay};
 use crate::transfer::Control;
 use crate::tunnelling::Tunnelled;
 
@@ -192,6 +192,7 @@ impl Connection {
 
     /// Answers one request, whose head this is.
     async fn answer(&mut self, head: &[u8]) -> io::Result<Next> {
+        let _under_way = UnderWay::begin(&self.responder.site);
         let request = match Request::parse(head) {
             Ok(request) => request,
             Err(refusal) => {

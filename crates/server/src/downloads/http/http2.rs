@@ -34,6 +34,7 @@ use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
 use super::live::Waits;
 use super::responder::{Body, Decided, Responder};
 use crate::byte_stream::ByteStream;
+use crate::downloads::UnderWay;
 use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::send::To;
@@ -164,6 +165,7 @@ async fn answer(
     let (began, time_ms) = (Instant::now(), Clock::now_ms());
     let responder = &shared.responder;
     let site = &responder.site;
+    let _under_way = UnderWay::begin(site);
     let (parts, content) = request.into_parts();
     let head = message::head(&parts);
     let line = message::line(&parts);
