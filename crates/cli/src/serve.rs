@@ -201,19 +201,7 @@ fn welcome(
     let http = http.as_deref().and_then(<[_]>::first);
     watch_line(http, out)?;
     let root = shown_root(config);
-    // To look for names: another has its indexes.
-    let looked_through = Config {
-        state: None,
-        ..config.clone()
-    };
-    let library = Library::new(&looked_through)?;
-    let (names, files) = match library.names(FILES_SHOWN_MAX) {
-        Ok((names, files)) => (names, Some(files)),
-        Err(error) => {
-            tracing::warn!("{root}: what can be played is not shown: {error}");
-            (Vec::new(), None)
-        }
-    };
+    let (names, files) = names_shown(config, &root)?;
     for (name, address) in names.iter().zip(listening.first().into_iter().cycle()) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
@@ -242,6 +230,23 @@ fn welcome(
         _ => {}
     }
     last_lines(server, config, sandbox, &host, out)
+}
+
+/// The first files, and how many there are, unless nobody knows now.
+fn names_shown(config: &Config, root: &str) -> anyhow::Result<(Vec<PathBuf>, Option<usize>)> {
+    // To look for names: another has its indexes.
+    let looked_through = Config {
+        state: None,
+        ..config.clone()
+    };
+    let library = Library::new(&looked_through)?;
+    Ok(match library.names(FILES_SHOWN_MAX) {
+        Ok((names, files)) => (names, Some(files)),
+        Err(error) => {
+            tracing::warn!("{root}: what can be played is not shown: {error}");
+            (Vec::new(), None)
+        }
+    })
 }
 
 /// Where the files are, for people.

@@ -170,9 +170,9 @@ pub struct Limits {
     /// default. Shorter frees sooner what clients leave behind that go without a word, and ends the
     /// sessions of those that keep theirs alive too seldom.
     pub session_timeout: Duration,
-    /// Files that are open (indexed) at once, 4096 by default, and an eighth of the descriptors that
-    /// the process may have at the most; while all are in use one more is refused. Each takes a
-    /// descriptor, another one while it is read, and the memory of its index.
+    /// Files that are open (indexed) at once, 4096 by default, and an eighth of the descriptors
+    /// that the process may have at the most; while all are in use one more is refused. Each takes
+    /// a descriptor, another one while it is read, and the memory of its index.
     pub files_max: usize,
     /// How long a file that does not grow still counts as being written, 10 s by default: its
     /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions

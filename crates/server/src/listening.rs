@@ -195,7 +195,7 @@ impl ListeningSockets {
     }
 
     /// Closes inherited sockets that nobody has taken, and says so: clients would connect there and
-    /// wait in vain.
+    /// wait in vain. To be called when all are open that this process listens with.
     pub(crate) fn close_unused(&mut self) {
         for Inherited { address, .. } in self.inherited.drain(..) {
             warn!("a socket at {address} was handed over, and is closed: nothing is set to use it");

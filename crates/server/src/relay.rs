@@ -127,7 +127,6 @@ impl Relay {
             .build()
             .map_err(start_error("the control thread"))?;
         let api = ChannelApi::open(&config.channels, &mut sockets)?;
-        sockets.close_unused();
         let api_address = api.address();
         let settings = (&config.channels, &config.limits);
         let (channels, upkeep) = Channels::start(settings, &mut sockets, &runtime)?;

@@ -178,7 +178,6 @@ impl Server {
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
         let runtime = control_runtime()?;
         let api = ChannelApi::open(&config.channels, &mut sockets)?;
-        sockets.close_unused();
         let api_address = api.address();
         let settings = (&config.channels, &config.limits);
         let (channels, upkeep) = Channels::start(settings, &mut sockets, &runtime)?;
@@ -206,14 +205,8 @@ impl Server {
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            let ends = (stopped, wished, draining);
-            serve(
-                runtime,
-                control,
-                (upkeep, api),
-                (listeners, tunnelled),
-                ends,
-            );
+            let (taken, ends) = ((listeners, tunnelled), (stopped, wished, draining));
+            serve(runtime, control, (upkeep, api), taken, ends);
             live.stop();
             pulls.stop();
         };

@@ -160,7 +160,8 @@ pub enum ChannelError {
 
 impl Channels {
     /// Starts all of them, or none. What control has to do for them is to run on `runtime`. Those
-    /// that the server before this one has wait until that one has let them go.
+    /// that the server before this one has wait until that one has let them go. It is the last to
+    /// take sockets: what nobody has then is closed.
     pub(crate) fn start(
         (config, limits): (&ChannelsConfig, &Limits),
         sockets: &mut ListeningSockets,
@@ -182,6 +183,7 @@ impl Channels {
         for name in sockets.close_unused_inputs() {
             warn!("{name} was handed over, where nothing is set to be received");
         }
+        sockets.close_unused();
         let taking_over = predecessor.map(|it| TakingOver::start(it, channels.all.clone()));
         let taking_over = taking_over.transpose().map_err(start_error("a thread"))?;
         let (taking_over, told) = taking_over.unzip();

@@ -67,8 +67,8 @@ impl TrackCut {
         }
     }
 
-    /// Takes a line: `timestamp` was at `at_ns` of the clock, whose first time of all is `origin_ns`
-    /// once that is known.
+    /// Takes a line: `timestamp` was at `at_ns` of the clock, whose first time of all is
+    /// `origin_ns` once that is known.
     pub(super) fn set_line(&mut self, timestamp: u32, at_ns: u64, origin_ns: Option<i64>) {
         let before = self.line.replace((timestamp, at_ns));
         // The same is told again and again.
