@@ -80,12 +80,12 @@ pub(crate) fn run(
         predecessor.tell_ready();
     }
     service_manager::tell_ready(&sending(&server, &config));
-    // It may ask a store for names. The clients matter more than whoever read the first line and
-    // closed the pipe.
+    let alive = service_manager::keep_alive(server.pulse());
+    // It may wait for a store, while the watchdog hears of us. The clients matter more than whoever
+    // read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, &given_up, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
-    let alive = service_manager::keep_alive(server.pulse());
     let drain = config.drain.clone();
     let mut reloads = Reloads::new(words, config, given_up, &mut server)?;
     let asked = (&mut signals, &mut reloads);

@@ -285,8 +285,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use onrush_wire::hls::live::WindowSettings;
-
+    use super::super::stream::empty_window;
     use super::*;
 
     /// A channel that counts its changes, and wants nobody to see one before it is told.
@@ -312,16 +311,8 @@ mod tests {
 
     #[test]
     fn a_change_is_told_before_anybody_sees_it() {
-        let settings = WindowSettings {
-            window_us: 60_000_000,
-            bytes_max: 1 << 20,
-            stored_bytes_max: 0,
-            first_number: 0,
-            first_break: 0,
-            version: 0,
-        };
         let channel = Counting {
-            window: Mutex::new(Window::new(settings, Vec::new())),
+            window: Mutex::new(empty_window()),
             changes: AtomicUsize::new(0),
         };
         for (is_changed, expected) in [(false, 0), (true, 1), (true, 2)] {

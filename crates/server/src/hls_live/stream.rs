@@ -469,20 +469,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A window that has no rendition.
+#[cfg(test)]
+pub(super) fn empty_window() -> Window {
+    let settings = WindowSettings {
+        window_us: 60_000_000,
+        bytes_max: 1 << 20,
+        stored_bytes_max: 0,
+        first_number: 0,
+        first_break: 0,
+        version: 0,
+    };
+    Window::new(settings, Vec::new())
+}
+
 #[cfg(test)]
 impl LiveStream {
     /// One that nobody cuts.
     pub(super) fn uncut() -> Arc<Self> {
-        let settings = WindowSettings {
-            window_us: 60_000_000,
-            bytes_max: 1 << 20,
-            stored_bytes_max: 0,
-            first_number: 0,
-            first_break: 0,
-            version: 0,
-        };
-        let window = Window::new(settings, Vec::new());
-        let uncut = Self::new(window, &LiveHlsConfig::default(), &Arc::default());
+        let uncut = Self::new(empty_window(), &LiveHlsConfig::default(), &Arc::default());
         Arc::new(uncut)
     }
 }
