@@ -441,8 +441,8 @@ typedef uint64_t onrush_server_t;
 /**
  * Is called with `context`, ONRUSH_SESSION_BEGAN or ONRUSH_SESSION_ENDED, and the session's id,
  * client and film as JSON, which stays for the call alone. It runs on the server's thread that
- * does all control: write down what is told, and return. Functions of servers answer
- * ONRUSH_ERROR_BUSY there.
+ * does all control, with signals blocked: write down what is told, and return. Functions of
+ * servers answer ONRUSH_ERROR_BUSY there.
  */
 typedef void (*onrush_session_hook_t)(void *context, int event, const char *session);
 
@@ -695,8 +695,10 @@ int32_t onrush_log_to_stderr(const char *levels);
 /**
  * Starts a server with `config`, the text of a configuration file (TOML, docs/configuration.md),
  * which must name a folder: `[library]`, `folder = "FOLDER"`. It listens when this answers 0;
- * its threads are its own. No environment variable is looked at and no signal is handled; the
- * limit of open files is raised as far as the account may.
+ * its threads are its own. No environment variable is looked at and no signal is handled: the
+ * server's threads have all blocked but those of faults (SIGSEGV and the like), so that handlers
+ * run on the program's threads alone and a client that goes raises no SIGPIPE. The limit of open
+ * files is raised as far as the account may.
  */
 int32_t onrush_server_start(const char *config, onrush_server_t *server);
 
@@ -753,7 +755,7 @@ int32_t onrush_server_session_list(onrush_server_t server,
 int32_t onrush_server_session_end(onrush_server_t server, const char *id);
 
 /**
- * Stops a server: says goodbye to every client, and returns when all its threads have ended.
+ * Stops a server: says goodbye to every player, and returns when all its threads have ended.
  */
 int32_t onrush_server_stop(onrush_server_t server);
 

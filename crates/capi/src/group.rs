@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use onrush_group::{Group, GroupError, Options, Sent, Way};
+use onrush_group::{Group, GroupError, MEMBERS_MAX, Options, Sent, Way};
 
 use crate::arguments::{Out, bytes, read, write_text};
 use crate::cache::{budget_of, onrush_cache_counters_t, onrush_cache_options_t, told_of};
@@ -341,6 +341,11 @@ fn chosen(options: onrush_group_options_t) -> Result<Options, Failure> {
             ))
         })?),
     };
+    if options.members_max == 0 {
+        return Err(Failure::argument(format_args!(
+            "members_max is 0, and nobody could be a member; use 1 to {MEMBERS_MAX}"
+        )));
+    }
     Ok(Options {
         way,
         members_max: options.members_max as usize,

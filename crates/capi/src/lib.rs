@@ -32,6 +32,7 @@ mod handle;
 mod lock;
 mod segment;
 mod server;
+mod signals;
 
 use std::ffi::c_char;
 

@@ -11,6 +11,7 @@ use onrush_server::watching::{SessionEvent, SessionHook};
 use crate::arguments::{Out, text, write_text};
 use crate::error::{Failure, ONRUSH_ERROR_BUSY, ONRUSH_ERROR_CONFIG, ONRUSH_ERROR_SYSTEM, guarded};
 use crate::handle::{self, close, open, with};
+use crate::signals::BlockedSignals;
 
 /// RTSP.
 pub const ONRUSH_SERVICE_RTSP: i32 = 0;
@@ -35,8 +36,8 @@ pub type onrush_server_t = u64;
 
 /// Is called with `context`, ONRUSH_SESSION_BEGAN or ONRUSH_SESSION_ENDED, and the session's id,
 /// client and film as JSON, which stays for the call alone. It runs on the server's thread that
-/// does all control: write down what is told, and return. Functions of servers answer
-/// ONRUSH_ERROR_BUSY there.
+/// does all control, with signals blocked: write down what is told, and return. Functions of
+/// servers answer ONRUSH_ERROR_BUSY there.
 pub type onrush_session_hook_t =
     Option<unsafe extern "C" fn(context: *mut c_void, event: c_int, session: *const c_char)>;
 
@@ -69,8 +70,10 @@ pub unsafe extern "C" fn onrush_log_to_stderr(levels: *const c_char) -> i32 {
 
 /// Starts a server with `config`, the text of a configuration file (TOML, docs/configuration.md),
 /// which must name a folder: `[library]`, `folder = "FOLDER"`. It listens when this answers 0;
-/// its threads are its own. No environment variable is looked at and no signal is handled; the
-/// limit of open files is raised as far as the account may.
+/// its threads are its own. No environment variable is looked at and no signal is handled: the
+/// server's threads have all blocked but those of faults (SIGSEGV and the like), so that handlers
+/// run on the program's threads alone and a client that goes raises no SIGPIPE. The limit of open
+/// files is raised as far as the account may.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onrush_server_start(
     config: *const c_char,
@@ -90,6 +93,7 @@ pub unsafe extern "C" fn onrush_server_start_with_hook(
     server: *mut onrush_server_t,
 ) -> i32 {
     guarded(|| {
+        not_in_hook()?;
         // SAFETY: of the library's rules for pointers.
         let to = unsafe { Out::new(server, "server") }?;
         // SAFETY: as above.
@@ -100,8 +104,11 @@ pub unsafe extern "C" fn onrush_server_start_with_hook(
             let context = Context(context);
             SessionHook::new(move |event, session| call(hook, &context, event, session))
         });
-        let server =
-            Server::start(config).map_err(|error| Failure::new(ONRUSH_ERROR_SYSTEM, error))?;
+        let started = {
+            let _blocked = BlockedSignals::here();
+            Server::start(config)
+        };
+        let server = started.map_err(|error| Failure::new(ONRUSH_ERROR_SYSTEM, error))?;
         to.set(open(Embedded(server))?);
         Ok(())
     })
@@ -220,7 +227,7 @@ pub unsafe extern "C" fn onrush_server_session_end(
     })
 }
 
-/// Stops a server: says goodbye to every client, and returns when all its threads have ended.
+/// Stops a server: says goodbye to every player, and returns when all its threads have ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn onrush_server_stop(server: onrush_server_t) -> i32 {
     guarded(|| {

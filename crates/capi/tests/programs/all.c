@@ -309,6 +309,9 @@ static void group(int way, const char *address, char **ports, int count)
     options.way = 9;
     IS(ONRUSH_ERROR_ARGUMENT, onrush_group_open(receiver, &options, &group));
     options.way = way;
+    options.members_max = 0;
+    IS(ONRUSH_ERROR_ARGUMENT, onrush_group_open(receiver, &options, &group));
+    options.members_max = 1000;
     IS(0, onrush_group_open(receiver, &options, &group));
     close(receiver); /* the group has its own */
     close(stream);
@@ -357,7 +360,9 @@ static pthread_mutex_t heard_lock = PTHREAD_MUTEX_INITIALIZER;
 static void hear(void *context, int event, const char *session)
 {
     struct heard *heard = context;
+    onrush_server_t none;
     size_t count;
+    IS(ONRUSH_ERROR_BUSY, onrush_server_start("", &none));
     pthread_mutex_lock(&heard_lock);
     if (event == ONRUSH_SESSION_BEGAN)
         heard->began++;

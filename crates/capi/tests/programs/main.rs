@@ -1,8 +1,9 @@
 //! Programs in C and in Python that use the library as it is built: what they do works, and what
 //! they do wrongly is told.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -186,6 +187,22 @@ struct Host {
 }
 
 impl Host {
+    /// It serves that folder; at which ports of RTSP and HTTP.
+    fn serving(built: &Built, folder: &Path) -> (Self, u16, u16) {
+        let mut command = built.command(&["server", folder.to_str().unwrap()]);
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let mut host = Self {
+            input: child.stdin.take(),
+            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+        };
+        let line = host.hear();
+        let ports = line.strip_prefix("listens ").expect(&line);
+        let (rtsp, http) = ports.split_once(' ').unwrap();
+        (host, rtsp.parse().unwrap(), http.parse().unwrap())
+    }
+
     fn hear(&mut self) -> String {
         self.lines.next().unwrap().unwrap()
     }
@@ -216,21 +233,7 @@ impl Drop for Host {
 #[test]
 fn a_c_program_embeds_a_server_and_plays_from_it() {
     let built = Built::checked();
-    let media = tree().join("media");
-    let mut command = built.command(&["server", media.to_str().unwrap()]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut host = Host {
-        input: child.stdin.take(),
-        lines: BufReader::new(child.stdout.take().unwrap()).lines(),
-        child,
-    };
-    let line = host.hear();
-    let ports = line.strip_prefix("listens ").expect(&line);
-    let (rtsp, http) = ports.split_once(' ').unwrap();
+    let (mut host, rtsp, http) = Host::serving(&built, &tree().join("media"));
 
     let url = format!("rtsp://127.0.0.1:{rtsp}/demo.mp4");
     let probe = ["-v", "error", "-rtsp_transport", "udp", "-show_entries"];
@@ -274,6 +277,58 @@ fn a_c_program_embeds_a_server_and_plays_from_it() {
     drop(host.input.take());
     assert_eq!(host.hear(), "done");
     assert!(host.child.wait().unwrap().success());
+}
+
+/// Of each thread of a process, whether it is the first, and a set of signals.
+fn signals(process: u32, set: &str) -> Vec<(bool, u64)> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let threads = threads.filter_map(|thread| {
+        let thread = thread.ok()?;
+        // It may have ended by now.
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let signals = status.lines().find_map(|it| it.strip_prefix(set)).unwrap();
+        let is_first = thread.file_name().to_str() == Some(&process.to_string());
+        Some((is_first, u64::from_str_radix(signals.trim(), 16).unwrap()))
+    });
+    threads.collect()
+}
+
+/// The program leaves SIGPIPE as it is, which ends whoever gets it.
+#[test]
+fn a_client_that_goes_does_not_end_the_program() {
+    const PIPE: u64 = 1 << (libc::SIGPIPE - 1);
+    let folder = tempfile::tempdir().unwrap();
+    // More than lies in sockets.
+    let large = File::create(folder.path().join("large.ts")).unwrap();
+    large.set_len(256 << 20).unwrap();
+    let built = Built::new(&[]);
+    let (mut host, _, http) = Host::serving(&built, folder.path());
+    let process = host.child.id();
+    let ignored = signals(process, "SigIgn:");
+    assert!(ignored.iter().all(|(_, set)| set & PIPE == 0));
+    // Of a thread that is just ending nothing is told.
+    let give_up = Instant::now() + LONG;
+    loop {
+        let blocked = signals(process, "SigBlk:");
+        let is_so = |&(is_first, set): &(bool, u64)| is_first == (set & PIPE == 0);
+        if blocked.len() > 2 && blocked.iter().all(is_so) {
+            break;
+        }
+        assert!(Instant::now() < give_up, "{blocked:x?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for round in 0..20 {
+        let mut client = TcpStream::connect(("127.0.0.1", http)).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        let request = b"GET /large.ts HTTP/1.1\r\nHost: here\r\n\r\n";
+        client.write_all(request).unwrap();
+        client.read_exact(&mut [0; 10_000]).unwrap();
+        if round % 2 == 0 {
+            client.shutdown(Shutdown::Write).unwrap();
+        }
+        drop(client);
+        assert_eq!(host.ask("count"), "0");
+    }
 }
 
 #[test]
