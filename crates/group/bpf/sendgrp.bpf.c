@@ -139,7 +139,7 @@ struct target {
 
 // Mirrored by `NextHop`.
 struct hop {
-	__u32 ifindex;
+	__u32 ifindex; /* 0: by no device that these programs are at */
 	__u8 mac[6];
 	__u16 pad;
 };
@@ -352,14 +352,14 @@ static __always_inline void take_off(__s64 *count, __s64 less)
 		__sync_fetch_and_add(count, before > 0 ? less - before : less);
 }
 
-// Lets a group have so many members, if its control group may.
+// Lets a group have so many members, if its control group may. Without any it is none.
 static __always_inline int count(struct group *group, __u32 members)
 {
 	struct usage *usage = usage_of(group->cgroup);
 	if (!usage)
 		return ENOMEM_;
 	__s64 more = (__s64)members - group->count;
-	_Bool is_new = !group->counted;
+	_Bool is_new = members && !group->counted, is_over = !members && group->counted;
 	if (more > 0 && usage->members + more > (__s64)members_max)
 		return EDQUOT_;
 	if (is_new && usage->groups >= (__s64)groups_max)
@@ -370,7 +370,9 @@ static __always_inline int count(struct group *group, __u32 members)
 		__sync_fetch_and_add(&usage->members, more);
 	if (is_new)
 		__sync_fetch_and_add(&usage->groups, 1);
-	group->counted = 1;
+	if (is_over)
+		take_off(&usage->groups, 1);
+	group->counted = members > 0;
 	group->count = members;
 	return 0;
 }
@@ -576,6 +578,7 @@ static __always_inline void look_up(struct context *context, struct peer *peer)
 }
 
 // Whether the packet can leave by that device; it is its then. By the one where it is it can: the stack has seen to that.
+// By number 0, which is no device's, it cannot.
 // A packet from this machine to itself is nobody else's: its source may be 127.0.0.1, and what comes to loopback from
 // elsewhere the stack drops.
 static __always_inline _Bool leave_by(struct context *context, __u32 ifindex)
@@ -645,6 +648,18 @@ static __always_inline _Bool may_send(struct group *group, __u64 packets)
 	return may;
 }
 
+// Whether the datagram is the socket's own. What a tunnel wraps has the socket of what is in it (VXLAN, say:
+// net/ipv4/ip_tunnel_core.c, iptunnel_xmit), and comes from the tunnel's port. A socket that was closed has none
+// any more (net/ipv4/udp.c, udp_lib_unhash); what it has sent may have waited for its next hop.
+static __always_inline _Bool is_sent_by(struct __sk_buff *skb, struct bpf_sock *sk, _Bool is_ipv6)
+{
+	__u32 offset = is_ipv6 ? offsetof(struct frame_ipv6, udp.source) : offsetof(struct frame_ipv4, udp.source);
+	__be16 port = 0;
+	if (bpf_skb_load_bytes(skb, offset, &port, sizeof port))
+		return 0;
+	return !sk->src_port || bpf_ntohs(port) == sk->src_port;
+}
+
 SEC("classifier")
 int sendgrp_fan(struct __sk_buff *skb)
 {
@@ -669,6 +684,8 @@ int sendgrp_fan(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	// A fragment, say, is nobody's but whose it is.
 	if (!(context.is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame)))
+		return TC_ACT_UNSPEC;
+	if (!is_sent_by(skb, sk, context.is_ipv6))
 		return TC_ACT_UNSPEC;
 	__u32 packets = context.frame.packets, header = context.is_ipv6 ? 40 + 8 : 20 + 8;
 	context.bytes = skb->gso_size ? skb->gso_size + header : skb->len - sizeof(struct ethhdr);

@@ -78,7 +78,7 @@ pub struct Agent {
     socket: UdpSocket,
     hops: BpfHashMap<MapData, Target, NextHop>,
     /// What `hops` has of whom was asked for.
-    targets: HashMap<IpAddr, Option<NextHop>>,
+    targets: HashMap<IpAddr, NextHop>,
     devices: BpfHashMap<MapData, u32, Device>,
     /// What `devices` has.
     told: HashMap<u32, Device>,
@@ -168,11 +168,7 @@ impl Agent {
         self.wait(wait);
         // What has changed is heard first, so that what is asked for now is as it is now.
         if self.network.poll() {
-            self.tell_devices();
-            let known: Vec<_> = self.targets.keys().copied().collect();
-            for ip in known {
-                self.tell(ip);
-            }
+            self.tell_all();
         }
         while let Some(ip) = self.wanted.next().and_then(|event| Target::read(&event)) {
             self.tell(ip);
@@ -201,6 +197,15 @@ impl Agent {
         unsafe { libc::poll(&raw mut asked, 1, wait_ms) };
     }
 
+    /// Tells the program all anew that may be another by now.
+    fn tell_all(&mut self) {
+        self.tell_devices();
+        let known: Vec<_> = self.targets.keys().copied().collect();
+        for ip in known {
+            self.tell(ip);
+        }
+    }
+
     /// Tells the program an address's next hop as it is now.
     fn tell(&mut self, ip: IpAddr) {
         if self.targets.len() >= TARGETS_MAX && !self.targets.contains_key(&ip) {
@@ -211,44 +216,38 @@ impl Agent {
         self.network.lift_budget();
         let member = SocketAddr::new(ip, 0);
         let next = match self.network.hop(member) {
-            Some(hop) => Some(NextHop::of(hop)),
+            Some(hop) => NextHop::of(hop),
             None => self.unknown_at(self.network.device_to(member)),
         };
-        if let Some(next) = next
-            && !self.told.contains_key(&next.ifindex)
-        {
+        if next.ifindex != NO_DEVICE && !self.told.contains_key(&next.ifindex) {
             self.tell_device(next.ifindex);
         }
         if self.targets.insert(ip, next) == Some(next) {
             return;
         }
-        let told = match next {
-            Some(next) => self.hops.insert(Target::of(ip), next, 0),
-            // Whether it was there is no matter.
-            None => self.hops.remove(&Target::of(ip)).or(Ok(())),
-        };
-        if let Err(error) = told {
+        if let Err(error) = self.hops.insert(Target::of(ip), next, 0) {
             tracing::warn!(%error, %ip, "the next hop is left to the stack");
         }
     }
 
     /// Whose neighbour entry is not there yet is sent to by way of the stack, which makes one: the
-    /// program at the device sees to that.
-    fn unknown_at(&self, ifindex: Option<u32>) -> Option<NextHop> {
-        let ifindex = ifindex?;
+    /// program at the device sees to that. Where there is no program, or no route, nothing is sent:
+    /// left to the stack, a packet would go by the device that it is at, and not by the tunnel,
+    /// say, that is to encrypt it.
+    fn unknown_at(&self, ifindex: Option<u32>) -> NextHop {
         let mut attached = self.attached.devices.values();
-        let is_attached = attached.any(|&(index, _)| index == ifindex);
-        is_attached.then_some(NextHop {
-            ifindex,
+        let ifindex = ifindex.filter(|at| attached.any(|(index, _)| index == at));
+        NextHop {
+            ifindex: ifindex.unwrap_or(NO_DEVICE),
             mac: NOBODY,
             pad: 0,
-        })
+        }
     }
 
     /// Tells the program the devices at which it is, and those by which members are reached.
     fn tell_devices(&mut self) {
-        let attached = self.attached.devices.values().map(|&(index, _)| index);
-        let all: BTreeSet<_> = self.told.keys().copied().chain(attached).collect();
+        let mut all = self.attached.indexes();
+        all.extend(self.told.keys());
         all.into_iter().for_each(|index| self.tell_device(index));
     }
 
@@ -287,16 +286,25 @@ impl Agent {
     /// no program, if one has come.
     fn look_for_devices(&mut self) -> Result<Option<(String, ProgramError)>, AgentError> {
         self.looked_ns = monotonic_ns();
+        let before = self.attached.indexes();
         let (socket, ebpf, attached) = (&self.socket, &mut self.ebpf, &mut self.attached);
         let looked = in_netns_of(socket, || Ok(attached.look(socket, ebpf)));
         let looked = looked.map_err(|error| AgentError::Devices(io::Error::other(error)))?;
         let refused = looked.map_err(AgentError::Devices)?;
-        self.tell_devices();
+        match self.attached.indexes() == before {
+            true => self.tell_devices(),
+            // Who is behind a device that has a program now can be sent to.
+            false => self.tell_all(),
+        }
         Ok(refused)
     }
 }
 
 impl Attached {
+    fn indexes(&self) -> BTreeSet<u32> {
+        self.devices.values().map(|&(index, _)| index).collect()
+    }
+
     fn look(
         &mut self,
         socket: &UdpSocket,
@@ -522,6 +530,8 @@ impl NextHop {
     }
 }
 
+/// The index that no device has: nothing is sent by it.
+const NO_DEVICE: u32 = 0;
 /// `nobody` of bpf/sendgrp.bpf.c: whoever is sent to there, the stack finds its next hop.
 const NOBODY: [u8; 6] = *b"\x02onrsh";
 const AF_INET: u32 = 2;

@@ -187,6 +187,8 @@ impl StreamGroup {
     /// Takes a connection out and gives it back, if it is one of the group's. It may have got a
     /// part of a message; what was handed over is still sent.
     pub fn remove(&mut self, id: StreamId) -> Option<TcpStream> {
+        // A send names its socket by a number, which is the caller's in a moment.
+        self.enter_if_asked();
         let stream = self.streams.get_mut(id.slot as usize)?.as_mut()?;
         if stream.turn != id.turn {
             return None;
@@ -205,6 +207,7 @@ impl StreamGroup {
     pub fn area_mut(&mut self, range: Range<usize>) -> Result<&mut [u8], StreamError> {
         self.check(&range)?;
         self.take_completions();
+        self.enter_if_asked();
         let Range { start, end } = range;
         let meets = |it: &Message| it.needed > 0 && it.range.start < end && start < it.range.end;
         if self.messages.iter().any(meets) {
@@ -267,9 +270,14 @@ impl StreamGroup {
     /// Goes on with what connections had no room for, and hears who has acknowledged what. To be
     /// called when [`StreamGroup::as_fd`] is readable, or now and then.
     pub fn poll(&mut self) {
-        self.take_completions();
-        self.enter_if_asked();
-        self.take_completions();
+        // What is asked for is handed over before this returns: of what the kernel does not know
+        // the descriptor tells nothing.
+        for _ in 0..POLL_ROUNDS_MAX {
+            self.take_completions();
+            if !self.enter_if_asked() {
+                return;
+            }
+        }
     }
 
     /// Connections that have ended since the last call, and why.
@@ -359,12 +367,15 @@ impl StreamGroup {
         }
     }
 
-    fn enter_if_asked(&mut self) {
+    /// Whether anything was asked for.
+    fn enter_if_asked(&mut self) -> bool {
         let queue = self.ring.submission();
-        if !queue.is_empty() || queue.cq_overflow() {
-            drop(queue);
+        let is_asked = !queue.is_empty() || queue.cq_overflow();
+        drop(queue);
+        if is_asked {
             self.enter();
         }
+        is_asked
     }
 
     /// Hands over what was asked for.
@@ -475,6 +486,8 @@ impl StreamGroup {
 
     /// Ends a connection with a reset: what it has not acknowledged is needed no more.
     fn end(&mut self, slot: u32, why: StreamEnd) {
+        // As in `remove`: the number is another socket's before long.
+        self.enter_if_asked();
         let Some(stream) = &mut self.streams[slot as usize] else {
             return;
         };
@@ -570,6 +583,9 @@ impl Default for StreamOptions {
         }
     }
 }
+
+/// How often a poll goes on with what it has brought about itself; the rest is the next one's.
+const POLL_ROUNDS_MAX: usize = 4;
 
 /// The answer to IORING_SEND_ZC_REPORT_USAGE: IORING_NOTIF_USAGE_ZC_COPIED.
 const USAGE_COPIED: i32 = i32::MIN;

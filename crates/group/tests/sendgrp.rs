@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, Map, MapData};
 use aya::programs::{SchedClassifier, TcAttachType};
 use onrush_group::{Agent, AgentError, AgentOptions};
-use onrush_testkit::testbed::{self, RCV_IPV4, RCV_IPV6, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed};
+use onrush_testkit::testbed::{
+    self, RCV_DEVICE, RCV_IPV4, RCV_IPV6, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed,
+};
 use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -428,6 +430,32 @@ sys.stdin.read()
     drop(receivers);
 }
 
+/// `groups_max` counts sockets that have members.
+#[test]
+fn a_group_that_was_emptied_makes_room_for_another() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let options = AgentOptions {
+        groups_max: 1,
+        ..AgentOptions::default()
+    };
+    let _agent = Working::new(rig.agent(&options));
+    let (_receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    let script = r#"
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print(refused(s, SET, members(ports)), refused(u, SET, b""), refused(u, SET, members(ports)))
+print(refused(s, SET, b""), refused(u, SET, members(ports)), refused(s, SET, members(ports)))
+print(refused(u, DEL, members(ports)), refused(s, SET, members(ports)))
+# What has none gives nothing back.
+u.close()
+v = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print(refused(v, SET, members(ports)))
+"#;
+    let said = told(&rig.python(script, &addresses));
+    let expected = "taken taken EDQUOT\ntaken taken EDQUOT\ntaken taken\nEDQUOT\n";
+    assert_eq!(said, expected);
+}
+
 /// There may be more control groups than are remembered. What the sockets of one that was forgotten
 /// give back was not counted, and makes no room.
 #[test]
@@ -694,6 +722,103 @@ fn members_may_be_behind_several_devices() {
     program.end();
     own.set_nonblocking(true).unwrap();
     assert!(own.recv(&mut bytes).is_err());
+}
+
+/// A tunnel may encrypt: what is for whoever is behind it does not go beside it, though another
+/// device would reach it, too.
+#[test]
+fn a_member_behind_a_tunnel_is_refused() {
+    onrush_testkit::require_root!();
+    const BEHIND: &str = "10.77.0.9";
+    let rig = Rig::new();
+    let (snd, rcv) = (&rig.testbed.snd, &rig.testbed.rcv);
+    rcv.tool("ip", ["addr", "add", BEHIND, "dev", RCV_DEVICE])
+        .unwrap();
+    let behind = rcv.run(|| UdpSocket::bind((BEHIND, 0))).unwrap();
+    behind.set_nonblocking(true).unwrap();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 1);
+    let mut program = rig.talk(SIZES, &addresses);
+    let list = [addresses[0], behind.local_addr().unwrap()].map(|to| to.to_string());
+    program.say(&format!("set {}", list.join(",")));
+    let mut bytes = [0; 100];
+    // What was refused so far, and whether it has come.
+    let mut send = |program: &mut Talk| {
+        let refused: u64 = program.say("send 10").parse().unwrap();
+        assert_eq!(receivers[0].recv(&mut bytes).unwrap(), 10);
+        let has_come = behind.recv(&mut bytes).is_ok();
+        while behind.recv(&mut bytes).is_ok() {}
+        (refused, has_come)
+    };
+    let mut is_refused = |program: &mut Talk| {
+        let (before, _) = send(program);
+        send(program) == (before + 1, false)
+    };
+    let mut follow = |way: &str| {
+        let route = |act: &str| {
+            let command = format!("route {act} {way}");
+            snd.tool("ip", command.split(' ')).unwrap();
+        };
+        route("add");
+        assert!(comes(|| is_refused(&mut program)), "{way}");
+        route("del");
+        assert!(comes(|| !is_refused(&mut program)), "{way} is gone");
+    };
+    follow(&format!("unreachable {BEHIND}"));
+    let made = snd.tool("ip", ["tuntap", "add", "dev", "t0", "mode", "tun"]);
+    if made.is_err() {
+        onrush_testkit::skip::record("needs /dev/net/tun");
+        return;
+    }
+    snd.tool("ip", ["link", "set", "t0", "up"]).unwrap();
+    follow(&format!("{BEHIND} dev t0"));
+    program.end();
+}
+
+/// What a tunnel sends has the socket of what it carries, and is for the tunnel's other end alone.
+#[test]
+fn what_a_tunnel_carries_is_not_sent_to_members() {
+    onrush_testkit::require_root!();
+    const VXLAN_PORT: u16 = 4789;
+    let rig = Rig::new();
+    let snd = &rig.testbed.snd;
+    let ip = |command: &str| snd.tool("ip", command.split(' '));
+    // From a port that no socket is given.
+    let tunnel = format!("type vxlan id 7 srcport 7000 7001 dstport {VXLAN_PORT}");
+    let made = format!("link add x0 mtu 1000 {tunnel} remote {RCV_IPV4} dev {SND_DEVICE}");
+    if ip(&made).is_err() {
+        onrush_testkit::skip::record("needs vxlan in the kernel");
+        return;
+    }
+    for command in [
+        "addr add 10.79.0.1/24 dev x0",
+        "link set x0 up",
+        "neigh add 10.79.0.2 lladdr 02:00:00:00:00:79 dev x0 nud permanent",
+    ] {
+        ip(command).unwrap();
+    }
+    let bind = || UdpSocket::bind((RCV_IPV4, VXLAN_PORT)).unwrap();
+    let end = rig.testbed.rcv.run(bind);
+    end.set_read_timeout(Some(LONG)).unwrap();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    // In fragments, which the program at the tunnel itself leaves alone.
+    let script = r#"
+s.connect(("10.79.0.2", 9))
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+s.send(b"x" * 3000)
+print(*struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40)))
+"#;
+    assert_eq!(told(&rig.python(script, &addresses)), "2 1024 0 0 0 0\n");
+    let mut bytes = [0; 2000];
+    let mut fragments = 0;
+    // The tunnel's own address brings others there, too.
+    while fragments < 4 {
+        let length = end.recv(&mut bytes).unwrap();
+        let is_ipv4 = bytes[8 + 12..8 + 14] == [8, 0];
+        fragments += u32::from(length > 50 && is_ipv4);
+    }
+    expect_nothing(&receivers);
 }
 
 /// A program is in one control group, and in those above it: the nearest agent decides, and what it

@@ -1,13 +1,15 @@
 //! Groups of TCP connections: loopback, real sockets, every byte compared.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_group::{STREAMS_MAX, StreamEnd, StreamError, StreamGroup, StreamOptions};
+use onrush_testkit::rtsp_client::uninterrupted;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -106,6 +108,55 @@ fn what_a_connection_has_no_room_for_follows() {
     }
     assert!(group.counters().partial > 0, "{group:?}");
     assert_eq!(group.counters().bytes, 3 * 8 * BYTES as u64);
+}
+
+/// Waits until the group's descriptor says that there is something to be heard.
+fn wait(group: &StreamGroup) {
+    let mut ring = libc::pollfd {
+        fd: group.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let wait_ms = libc::c_int::try_from(LONG.as_millis()).unwrap();
+    let ready = uninterrupted(|| {
+        // SAFETY: one descriptor is waited for, in a structure that is writable.
+        match unsafe { libc::poll(&raw mut ring, 1, wait_ms) } {
+            -1 => Err(io::Error::last_os_error()),
+            ready => Ok(ready),
+        }
+    });
+    assert_eq!(ready.unwrap(), 1, "{group:?}");
+}
+
+/// What a call asks of the kernel it hands over: else nothing would ever come of it.
+#[test]
+fn who_waits_for_the_descriptor_alone_goes_on() {
+    const BYTES: usize = 8 << 20;
+    let ways: [fn(&mut StreamGroup); 2] = [StreamGroup::poll, |group| {
+        drop(group.area_mut(BYTES..BYTES + 1));
+    }];
+    for go_on in ways {
+        let mut group = StreamGroup::open(&StreamOptions {
+            area_bytes: BYTES + 4096,
+            ..StreamOptions::default()
+        })
+        .unwrap();
+        let (server, mut client) = pair();
+        group.add(server).unwrap();
+        write(&mut group, 0, &pattern(BYTES, 1));
+        group.send(0..BYTES).unwrap();
+        let reader = thread::spawn(move || {
+            let mut got = vec![0; BYTES];
+            client.read_exact(&mut got).unwrap();
+            got
+        });
+        while group.counters().bytes < BYTES as u64 {
+            wait(&group);
+            go_on(&mut group);
+        }
+        assert!(group.counters().partial > 0, "{group:?}");
+        assert!(reader.join().unwrap() == pattern(BYTES, 1));
+    }
 }
 
 #[test]
