@@ -136,7 +136,7 @@ table! {
         trains_copied: u64 = read(&shared.trains_copied), Counter;
         /// Of those, of one packet and so copied on purpose, on a zero-copy path.
         trains_single: u64 = read(&shared.trains_single), Counter;
-        /// Of those, refused by the kernel, or sent by a path that does not tell how.
+        /// Of those, on a zero-copy path, refused by the kernel, or sent without it telling how.
         trains_other: u64 = read(&shared.trains_other), Counter;
         /// Trains with RTP headers of a session's own, because it has jumped.
         trains_own_headers: u64 = read(&shared.trains_own_headers),
@@ -194,7 +194,7 @@ table! {
     metrics {
         /// Trains (sends) by how the kernel took them: zero_copy and copied as it reported, single
         /// ones of one packet that are copied on purpose, other ones that it refused or of which
-        /// the path does not tell; on a zero-copy path once it has let go of them.
+        /// it does not tell, each once it has let go of them; on a path that copies all are copied.
         Counter "onrush_trains_total" by "how" = |engine| vec![
             ("zero_copy", engine.trains_zero_copy),
             ("copied", engine.trains_copied),

@@ -7,6 +7,7 @@
 //! engine. So every packet is handed over once, and in order; the next burst may be late by some
 //! ticks. What is to move, and where to, [`shift`] decides.
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,8 @@ const AGAIN_EVERY: Duration = Duration::from_millis(1);
 /// What an engine lets go of.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    pub(crate) socket: OwnedFd,
+    /// Or why there is no descriptor for it: then the stream has stayed where it was.
+    pub(crate) socket: io::Result<OwnedFd>,
     /// How it goes on, if it plays, and the chunk that it goes on from.
     pub(crate) play: Option<(Play, Option<Pin>)>,
 }
@@ -116,8 +118,8 @@ impl Stream {
     }
 
     /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or
-    /// paused ([`EngineError::Busy`]). Whoever drops this half way drops the stream: it has
-    /// stopped.
+    /// paused ([`EngineError::Busy`]). Without a descriptor for its socket it stays, and goes on.
+    /// Whoever drops this half way drops the stream: it has stopped.
     pub(crate) async fn move_to(
         &self,
         engines: &Engines,
@@ -156,20 +158,28 @@ impl Stream {
         // From here on it is nobody's.
         let moving = Moving(self);
         self.set_slot(None);
-        let left = left.await;
-        // It is gone from there, with its socket or without.
-        if left.is_ok() || !from.remote.has_stopped() {
-            from.remote.shared.admission.give_back(demand);
-        }
-        let Ok(left) = left else {
+        let Ok(Handover { socket, play }) = left.await else {
             undo();
+            if !from.remote.has_stopped() {
+                from.remote.shared.admission.give_back(demand);
+            }
             return Err(EngineError::Stopped);
         };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => {
+                undo();
+                self.go_on(from, play).await?;
+                std::mem::forget(moving);
+                return Err(EngineError::Socket(error));
+            }
+        };
+        from.remote.shared.admission.give_back(demand);
         let slot = EngineSlot {
             remote: Arc::clone(to),
             number,
         };
-        let arrived = self.arrive(slot, left).await;
+        let arrived = self.arrive(slot, socket, play).await;
         // What is at no engine gives nothing back when it is dropped.
         if arrived.is_err() && self.slot().is_none() {
             undo();
@@ -180,15 +190,28 @@ impl Stream {
     }
 
     /// Goes on there as it was when it left.
-    async fn arrive(&self, slot: EngineSlot, left: Handover) -> Result<(), EngineError> {
-        let Handover { socket, play } = left;
-        let (remote, stream) = (Arc::clone(&slot.remote), slot.number);
-        if let Err(error) = self.open_at(&remote, stream, socket).await {
+    async fn arrive(
+        &self,
+        slot: EngineSlot,
+        socket: OwnedFd,
+        play: Option<(Play, Option<Pin>)>,
+    ) -> Result<(), EngineError> {
+        if let Err(error) = self.open_at(&slot.remote, slot.number, socket).await {
             if let Some((_, Some(pin))) = play {
                 self.store.pool().unpin(pin);
             }
             return Err(error);
         }
+        self.go_on(slot, play).await
+    }
+
+    /// The engine has it, paused: it plays, if it has played before.
+    async fn go_on(
+        &self,
+        slot: EngineSlot,
+        play: Option<(Play, Option<Pin>)>,
+    ) -> Result<(), EngineError> {
+        let (remote, stream) = (Arc::clone(&slot.remote), slot.number);
         // Before it plays: who has seen it play may pause it.
         self.set_slot(Some(slot));
         if let Some((play, pin)) = play {

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::AtomicU64;
 
+use super::test_paths::without_descriptors;
 use super::tests::{Rig, config, make_room, receive, rig};
 use super::*;
 use crate::testing::{TestSource, block_on, wait_until};
@@ -98,6 +99,37 @@ fn a_move_that_fails_gives_back_what_was_promised() {
     wait_until("its numbers are free", || rig.engines.streams() == 0);
     drop(stream);
     assert_eq!(rig.engines.streams(), 0);
+}
+
+/// Its engine's path has its socket, and no more descriptors may be open.
+#[test]
+fn a_stream_without_a_descriptor_stays_and_plays_on() {
+    let test = TestSource::lasting(1000);
+    let images = test.images();
+    let rig = rig(EngineConfig {
+        cores: two_engines().cores,
+        ..without_descriptors(0)
+    });
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    let here = (0..2).find(|&engine| stream.work_on(&rig.engines, engine).is_some());
+    let (here, there) = (here.unwrap(), 1 - here.unwrap());
+    stream.play(0, None, Duration::ZERO).expect("played");
+    for _ in 0..3 {
+        let stays = block_on(stream.move_to(&rig.engines, there));
+        assert!(matches!(stays, Err(EngineError::Socket(_))), "{stays:?}");
+    }
+    assert!(stream.work_on(&rig.engines, here).is_some());
+    assert_eq!(receive(&receiver, images.len()), images);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let promised = [here, there].map(|engine| {
+        let shared = &rig.engines.engines[engine].remote.shared;
+        shared.admission.work() > 0
+    });
+    assert_eq!(promised, [true, false]);
+    assert_eq!(of_engine(&rig, here, |shared| &shared.moved), 0);
+    drop(stream);
+    wait_until("it is gone", || rig.engines.streams() == 0);
 }
 
 #[test]

@@ -135,7 +135,7 @@ pub struct WorkerShared {
     pub trains_copied: AtomicU64,
     /// Of those, of one packet and so copied on purpose, on a zero-copy path.
     pub trains_single: AtomicU64,
-    /// Of those, refused by the kernel, or not told of.
+    /// Of those, on a zero-copy path, refused by the kernel, or not told of.
     pub trains_other: AtomicU64,
     /// Of those, with headers of the session's own, because it has jumped.
     pub trains_own_headers: AtomicU64,

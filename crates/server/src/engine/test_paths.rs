@@ -165,6 +165,8 @@ pub(super) struct Meddled {
     pub(super) meddle: Arc<Meddle>,
     /// Answered to trains in place of what the kernel says, if not 0.
     pub(super) errno: i32,
+    /// No more descriptors may be open.
+    pub(super) lacks_descriptors: bool,
 }
 
 /// What happens, told how many trains are in flight.
@@ -190,7 +192,10 @@ impl Path for Meddled {
     }
 
     fn descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {
-        self.inner.descriptor(place)
+        match self.lacks_descriptors {
+            true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            false => self.inner.descriptor(place),
+        }
     }
 
     fn name(&self) -> PathName {
@@ -244,6 +249,25 @@ pub(super) fn meddled(
             inner,
             meddle,
             errno,
+            lacks_descriptors: false,
+        }) as Box<dyn Path>)
+    };
+    EngineConfig {
+        open_path: Arc::new(open_path),
+        ..config()
+    }
+}
+
+/// Paths that have no descriptor to give, and of which those that have the kernel cut trains answer
+/// with `errno`, if it is not 0.
+pub(super) fn without_descriptors(errno: i32) -> EngineConfig {
+    let open_path = move |name: PathName, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        let inner = path::open(name, pool, waker)?;
+        Ok(Box::new(Meddled {
+            inner,
+            meddle: Arc::new(|_| Ok(())),
+            errno: if name.segments() { errno } else { 0 },
+            lacks_descriptors: true,
         }) as Box<dyn Path>)
     };
     EngineConfig {

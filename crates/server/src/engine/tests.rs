@@ -10,7 +10,7 @@ use onrush_testkit::rtsp_client::uninterrupted;
 use onrush_wire::media::ts::synth::constant_rate;
 
 use super::shared_clock::Side;
-use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
+use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding, without_descriptors};
 use super::worker::signed;
 use super::*;
 use crate::testing::{TestSource, block_on, store, wait_until};
@@ -831,6 +831,7 @@ fn streams_have_descriptors_only_where_the_path_needs_them() {
                 inner,
                 meddle,
                 errno,
+                lacks_descriptors: false,
             }) as Box<dyn Path>
         } else {
             inner
@@ -892,6 +893,7 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
             inner,
             meddle,
             errno,
+            lacks_descriptors: false,
         }) as Box<dyn Path>)
     };
     let rig = rig(EngineConfig {
@@ -918,6 +920,36 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
     kept.send(&[0; 2000]).expect("loopback takes it");
     let bytes = receiver.recv(&mut [0; 4000]).expect("a packet");
     assert_eq!(bytes, 2000, "the socket cuts no trains any more");
+}
+
+/// The path that is given up has their sockets, and no more descriptors may be open.
+#[test]
+fn streams_whose_sockets_are_lost_end_and_no_others() {
+    let test = TestSource::lasting(500);
+    let images = test.images();
+    let rig = rig(without_descriptors(libc::EIO));
+    let (paused, _receiver) = rig.open(&test);
+    let (playing, _receiver) = rig.open(&test);
+    playing.play(0, None, Duration::ZERO).expect("played");
+    let has_failed = |stream: &Stream| match stream.end_reason() {
+        Some(EndReason::Send(why)) => why.contains("Too many open files"),
+        _ => false,
+    };
+    for stream in [&playing, &paused] {
+        wait_until("it has failed", || has_failed(stream));
+    }
+    // Who plays it all the same is told again.
+    paused.play(0, None, Duration::ZERO).expect("it is asked");
+    wait_until("it has failed again", || has_failed(&paused));
+    let (later, receiver) = rig.open(&test);
+    make_room(&receiver);
+    later.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(receive(&receiver, images.len()), images);
+    drop((paused, playing, later));
+    wait_until("the streams are gone", || rig.engines.streams() == 0);
+    wait_until("all chunks are free", || {
+        rig.store.shared().pool().chunks_in_use() == 0
+    });
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod segment_control;
 mod single_train;
 mod stream;
 mod stream_queue;
+mod unsent;
 mod uring_registered_zc;
 mod vectored;
 

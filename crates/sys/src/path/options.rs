@@ -108,18 +108,13 @@ pub fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<
 /// What [`prepare_stream`] asks for; the kernel doubles it.
 const STREAM_BUFFER_BYTES: i32 = 512 << 20;
 
-/// Readies a connection for packets that the kernel refers to: it reckons each by the huge page
-/// that it lies in, up to 2 MiB, so that a buffer of the usual size is full of one send. Who queues
-/// the sends bounds them. Without CAP_NET_ADMIN the buffer stays as it is, which the kernel widens
-/// by itself as far as the system's settings allow.
-pub fn prepare_stream(socket: BorrowedFd<'_>) {
+/// Readies a connection for packets that the kernel refers to: it reckons each by the page that it
+/// lies in, of huge ones up to 2 MiB, so that a buffer of the usual size is full of a few sends.
+/// Who queues the sends bounds them. Whether that may be: without CAP_NET_ADMIN the buffer stays as
+/// it is, which [`prepare_copied_stream`] has made small.
+pub fn prepare_stream(socket: BorrowedFd<'_>) -> bool {
     let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
-    drop(set_option(
-        fd,
-        level,
-        libc::SO_SNDBUFFORCE,
-        STREAM_BUFFER_BYTES,
-    ));
+    set_option(fd, level, libc::SO_SNDBUFFORCE, STREAM_BUFFER_BYTES).is_ok()
 }
 
 /// Readies a connection for bytes that the kernel copies: it keeps no more than about so many that

@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::monotonic_ns;
 use crate::pool::{HeaderSlab, HeaderSlot, Pin};
 use onrush_lock::Kind;
-use onrush_lock::memory::{Area, PIECE_BYTES};
+use onrush_lock::memory::{Area, PIECE_BYTES, Pages};
 
 const STRIDE: usize = 1328;
 const HEADER_BYTES: usize = 12;
@@ -89,6 +89,22 @@ impl Rig {
             token,
         };
         (train, slot)
+    }
+
+    /// Has a chunk of the second piece from now on; those that were claimed before are the
+    /// caller's.
+    fn go_to_second_piece(&mut self) -> Vec<Pin> {
+        let mut others: Vec<_> = self.pin.take().into_iter().collect();
+        loop {
+            let mut claim = self.pool.claim().expect("there is a second piece");
+            claim.bytes_mut().fill(99);
+            let pin = claim.publish(1);
+            if self.pool.offset(&pin) > PIECE_BYTES {
+                self.pin = Some(pin);
+                return others;
+            }
+            others.push(pin);
+        }
     }
 
     fn reap(&mut self, count: usize) -> Vec<Completion> {
@@ -232,18 +248,7 @@ fn each_piece_is_sent_from_once_it_is_taken() {
             rig.path.take_memory();
         }
         rig.pool.publish();
-        let first = rig.pin.take().expect("a chunk of the first piece");
-        let mut others = vec![first];
-        let second = loop {
-            let mut claim = rig.pool.claim().expect("there is a second piece");
-            claim.bytes_mut().fill(99);
-            let pin = claim.publish(1);
-            if rig.pool.offset(&pin) > PIECE_BYTES {
-                break pin;
-            }
-            others.push(pin);
-        };
-        rig.pin = Some(second);
+        let others = rig.go_to_second_piece();
         let packets = rig.path.own_headers_packets(PIECE_BYTES, 1328);
         let (train, slot) = rig.train(0, packets * STRIDE, 2);
         assert!(
@@ -263,4 +268,47 @@ fn each_piece_is_sent_from_once_it_is_taken() {
             .chain(rig.pin.take())
             .for_each(|pin| rig.pool.unpin(pin));
     }
+}
+
+/// A machine may run out of huge pages while the cache grows, and of base pages fewer packets fit a
+/// send.
+#[test]
+fn what_pages_a_piece_has_is_found_when_it_is_taken() {
+    let area = Area::reserve(2 * PIECE_BYTES, true, Some(Kind::Pinned)).expect("64 MiB");
+    // Of those that are set aside no piece gets others.
+    if area.pages() == Pages::HugeReserved {
+        return;
+    }
+    area.grow(|| false).expect("32 MiB");
+    let second = area.base().as_ptr().wrapping_add(PIECE_BYTES);
+    // SAFETY: the range is the area's second piece, of which nothing is used yet; the advice is
+    // about the pages that it gets.
+    let advised = unsafe { libc::madvise(second.cast(), PIECE_BYTES, libc::MADV_NOHUGEPAGE) };
+    assert_eq!(advised, 0);
+    let mut rig = rig(PathName::UringRegisteredZc, area);
+    rig.pool.grow(|| false).expect("32 MiB");
+    // A train that is under way meanwhile comes back all the same.
+    let (train, slot) = rig.train(0, 2 * STRIDE, 1);
+    rig.path.queue(train);
+    rig.path.submit().expect("it is handed over");
+    while rig.path.has_memory_to_take() {
+        rig.path.take_memory();
+    }
+    assert_eq!(rig.reap(1)[0].token, 1);
+    rig.slab.give_back(slot);
+    rig.pool.publish();
+    let others = rig.go_to_second_piece();
+    let offset = rig.pool.offset(rig.pin.as_ref().expect("held"));
+    let packets = rig.path.own_headers_packets(offset, 1328);
+    assert!((6..=7).contains(&packets), "{packets}");
+    let (train, slot) = rig.train(0, packets * STRIDE, 2);
+    rig.path.queue(train);
+    let sent: Vec<_> = rig.reap(1).iter().filter_map(|c| c.sent).collect();
+    assert_eq!(
+        (sent[0].errno, sent[0].bytes as usize),
+        (0, packets * STRIDE)
+    );
+    rig.slab.give_back(slot);
+    let pins = others.into_iter().chain(rig.pin.take());
+    pins.for_each(|pin| rig.pool.unpin(pin));
 }

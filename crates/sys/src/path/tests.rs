@@ -296,6 +296,32 @@ fn a_refused_train_says_why_and_is_released() {
     }
 }
 
+/// Though the kernel says of a train that it refused that it was copied: nothing refers to it.
+#[test]
+fn a_refused_train_is_not_counted_as_copied() {
+    let mut rig = rig(PathName::UringRegisteredZc);
+    rig.sender.connect("127.0.0.1:1").expect("loopback");
+    let end_ns = monotonic_ns() + 60_000_000_000;
+    let (mut sent, mut refused) = (0, 0);
+    while sent == 0 || refused == 0 {
+        assert!(monotonic_ns() < end_ns, "{sent} sent, {refused} refused");
+        rig.path.queue(rig.train(0, 2 * STRIDE, 1));
+        let all = rig.reap(1);
+        let answers = all.iter().filter_map(|c| c.sent);
+        match answers.map(|sent| sent.errno).max() {
+            Some(0) => sent += 1,
+            _ => refused += 1,
+        }
+    }
+    let counters = rig.path.counters();
+    let taken = counters.trains_copied + counters.trains_zero_copy;
+    assert_eq!(
+        (taken, counters.trains_other),
+        (sent, refused),
+        "{counters:?}"
+    );
+}
+
 #[test]
 fn a_train_that_was_taken_in_part_says_how_much() {
     let mut rig = rig(PathName::Sendto);

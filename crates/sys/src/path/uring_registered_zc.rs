@@ -5,6 +5,8 @@
 //! next. It needs Linux 6.0 (SEND_ZC), 6.12 for a sleep to an absolute time in the same crossing,
 //! and memory that may be registered (RLIMIT_MEMLOCK or CAP_IPC_LOCK).
 
+mod trials;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -16,7 +18,8 @@ use std::time::Duration;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring};
-use super::vectored::{self, Means, Messages, Trial};
+use super::unsent::{Reason, Unsent};
+use super::vectored::{Means, Messages};
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Sent,
     StreamData, StreamSend, To, Train, Vectored, check,
@@ -48,10 +51,6 @@ const HELD: u64 = 1 << 34;
 /// DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Trains that were never begun of which more may be said: those of as many batches as there are
-/// turns until it is.
-const CANCELLED_MAX: usize = 16 * BATCH_TRAINS_MAX;
-
 /// WAITALL: what a full socket did not take follows when it has room, and only then comes the
 /// answer (io_uring/net.c, `io_net_retry`). EOR: what follows begins a buffer of its own. The
 /// kernel reckons memory that it refers to by the huge pages that it lies in, and bytes that were
@@ -78,19 +77,18 @@ pub(super) struct UringRegisteredZc {
     is_ordered: bool,
     /// Whether a socket that is kept can be had back (IORING_OP_FIXED_FD_INSTALL, Linux 6.8).
     gives_back: bool,
-    /// Completions that arrived before a descriptor that was waited for.
+    /// Completions that arrived before a descriptor or the end of a trial, which was waited for.
     aside: VecDeque<cqueue::Entry>,
     /// The last train queued in order: whether it is linked is known when the next comes.
     held: Option<squeue::Entry>,
     /// How trains with headers of their own leave, and what their entries refer to.
     means: Means,
+    /// Of each registered buffer, bytes of the pages that the kernel sees.
+    page_bytes: Vec<usize>,
     messages: Messages,
     /// Bytes that go over connections, until the kernel has taken them, by token.
     held_bytes: HashMap<u32, Box<[u8]>>,
-    /// Trains that were never begun, behind one that failed. The kernel says of those too that it
-    /// has let go of their memory, though it did not say that it would (io_uring/net.c,
-    /// `io_send_zc_cleanup`).
-    cancelled: Vec<u32>,
+    unsent: Unsent,
 }
 
 impl UringRegisteredZc {
@@ -114,7 +112,8 @@ impl UringRegisteredZc {
         }
         // SAFETY: the ring lives longer than this borrow of its descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-        let buffers = RingBuffers::new(fd, pool.area().buffers().count());
+        let buffers_max = pool.area().buffers().count();
+        let buffers = RingBuffers::new(fd, buffers_max);
         let mut path = Self {
             buffers: buffers.map_err(PathError::Ring)?,
             user: PoolUser::join(&pool, &waker),
@@ -132,9 +131,10 @@ impl UringRegisteredZc {
             aside: VecDeque::new(),
             held: None,
             means: Means::copying(),
+            page_bytes: Vec::with_capacity(buffers_max),
             messages: Messages::new(),
             held_bytes: HashMap::new(),
-            cancelled: Vec::new(),
+            unsent: Unsent::new(),
         };
         path.take_all_memory()
             .map_err(|source| PathError::Register {
@@ -145,9 +145,7 @@ impl UringRegisteredZc {
         path.absolute_sleep = path.enter(1, Some(1)).is_ok();
         path.report_usage = path.tells_usage();
         if probe.is_supported(opcode::SendMsgZc::CODE) {
-            path.means = vectored::try_out(path.pool.area().bytes_total(), |train| {
-                path.try_train(train)
-            });
+            path.find_means();
         }
         path.counters = Counters::default();
         Ok(path)
@@ -160,48 +158,10 @@ impl UringRegisteredZc {
             // SAFETY: the ring lives longer than this borrow of its descriptor.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             self.buffers.push(ring, bytes)?;
+            self.page_bytes.push(self.means.page_bytes);
             self.user.took(&piece);
         }
         Ok(())
-    }
-
-    /// Sends a train of a trial, and waits until the kernel has let go of it: its errno, or 0.
-    fn try_train(&mut self, train: &Train) -> io::Result<i32> {
-        let entry = self.message_entry(train, true);
-        self.try_entry(entry)
-    }
-
-    /// Whether the kernel says if it copied: Linux 6.2, and some releases of 6.1. To others the
-    /// wish is EINVAL.
-    fn tells_usage(&mut self) -> bool {
-        let Ok(trial) = Trial::new() else {
-            return false;
-        };
-        let headers = None;
-        let train = Train {
-            headers,
-            ..trial.train(2)
-        };
-        let has_room = self.pool.area().bytes_total() >= Trial::BYTES;
-        let entry = self.image_entry(&train);
-        has_room && matches!(self.try_entry(entry), Ok(0))
-    }
-
-    fn try_entry(&mut self, entry: squeue::Entry) -> io::Result<i32> {
-        self.push(&entry.user_data(TRIAL));
-        let (mut errno, mut released) = (None, false);
-        while errno.is_none() || !released {
-            self.enter(1, None)?;
-            while let Some(entry) = self.ring.completion().next() {
-                if cqueue::notif(entry.flags()) {
-                    released = true;
-                } else {
-                    errno = Some(-entry.result().min(0));
-                    released = !cqueue::more(entry.flags());
-                }
-            }
-        }
-        Ok(errno.unwrap_or(0))
     }
 
     /// The entry of a train that takes more than an address and a length to say.
@@ -336,7 +296,11 @@ impl Path for UringRegisteredZc {
         // SAFETY: the ring lives longer than this borrow of its descriptor.
         let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
         match self.buffers.try_push(ring, bytes) {
-            Ok(true) => self.user.took(&piece),
+            Ok(true) => {
+                let page_bytes = self.page_bytes_of(&piece);
+                self.page_bytes.push(page_bytes);
+                self.user.took(&piece);
+            }
             Ok(false) => {}
             Err(error) => self.user.refuse(error),
         }
@@ -350,7 +314,14 @@ impl Path for UringRegisteredZc {
     }
 
     fn own_headers_packets(&self, offset: usize, stride: u16) -> usize {
-        self.means.packets(offset, stride)
+        let means = match self.page_bytes.get(self.pool.buffer_at(offset)) {
+            Some(&page_bytes) => Means {
+                page_bytes,
+                ..self.means
+            },
+            None => self.means,
+        };
+        means.packets(offset, stride)
     }
 
     fn in_flight(&self) -> usize {
@@ -464,13 +435,14 @@ impl Path for UringRegisteredZc {
     }
 
     fn submit_and_wait(&mut self, completions: usize) -> io::Result<()> {
-        self.enter(completions, None)
+        // What was put aside has arrived.
+        self.enter(completions.saturating_sub(self.aside.len()), None)
     }
 
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
         let Some(deadline_ns) = deadline_ns else {
             self.arm_wake();
-            return self.enter(1, None);
+            return self.submit_and_wait(1);
         };
         // More completions than can be outstanding, so that only time ends the sleep.
         let want = IN_FLIGHT_TRAINS_MAX * 2 + 2;
@@ -508,14 +480,15 @@ impl Path for UringRegisteredZc {
                 self.held_bytes.remove(&token);
             }
             if cqueue::notif(entry.flags()) {
-                if let Some(place) = self.cancelled.iter().position(|&it| it == token) {
-                    self.cancelled.swap_remove(place);
+                let unsent = self.unsent.take(token);
+                if unsent == Some(Reason::NeverBegun) {
                     continue;
                 }
                 let copied = entry.result() & USAGE_COPIED != 0;
-                self.counters.trains_copied += u64::from(copied);
-                self.counters.trains_zero_copy += u64::from(self.report_usage && !copied);
-                self.counters.trains_other += u64::from(!self.report_usage && !copied);
+                let is_told = unsent.is_none() && (copied || self.report_usage);
+                self.counters.trains_copied += u64::from(is_told && copied);
+                self.counters.trains_zero_copy += u64::from(is_told && !copied);
+                self.counters.trains_other += u64::from(!is_told);
                 self.in_flight -= 1;
                 return Some(Completion {
                     token,
@@ -526,12 +499,12 @@ impl Path for UringRegisteredZc {
             }
             let released = !cqueue::more(entry.flags());
             self.in_flight -= usize::from(released);
-            if released && entry.result() == -libc::ECANCELED && is(REFERRED) {
-                // A kernel that says nothing more of it: what is too old to come is forgotten.
-                if self.cancelled.len() == CANCELLED_MAX {
-                    self.cancelled.remove(0);
+            match (released, entry.result()) {
+                (true, errno) if errno == -libc::ECANCELED && is(REFERRED) => {
+                    self.unsent.push(token, Reason::NeverBegun);
                 }
-                self.cancelled.push(token);
+                (false, ..0) => self.unsent.push(token, Reason::Refused),
+                _ => {}
             }
             // Sent, and nothing to wait for: copied, because it is a single packet or cannot be
             // gathered otherwise.

@@ -8,11 +8,12 @@
 //!
 //! A zero-copy send has at most 17 pieces of memory. Where the registered buffer is of huge pages a
 //! header and a payload are one each, eight packets a train. Of base pages a payload may lie on
-//! two. Which it is, and whether the kernel can do it at all, [`try_out`] finds by sending to a
-//! socket of its own.
+//! two. Which it is, and whether the kernel can do it at all, [`try_out`] finds for each buffer by
+//! sending to a socket of its own.
 
 use std::io;
 use std::net::UdpSocket;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
@@ -243,17 +244,17 @@ impl Trial {
         })
     }
 
-    /// So many packets from the front of the area, with its first bytes as their headers. Eight lie
+    /// So many packets from the front of a buffer, with its first bytes as their headers. Eight lie
     /// on three base pages.
-    pub(super) fn train(&self, packets: u16) -> Train {
+    pub(super) fn train(&self, start: usize, packets: u16) -> Train {
         Train {
             to: To::Descriptor(self.fd()),
-            offset: 128,
+            offset: start + 128,
             bytes: u32::from(packets) * u32::from(Self::STRIDE),
             stride: Self::STRIDE,
             segments: Segments::OfSocket,
             headers: Some(OwnHeaders {
-                offset: 0,
+                offset: start,
                 bytes: 12,
             }),
             token: 0,
@@ -265,27 +266,39 @@ impl Trial {
     }
 }
 
-/// How trains leave here, found by `send`, which sends one without a copy and answers with its
-/// errno, or 0.
-pub(super) fn try_out(area_bytes: usize, mut send: impl FnMut(&Train) -> io::Result<i32>) -> Means {
+/// How trains leave from a registered buffer, found by `send`, which sends one without a copy and
+/// answers with its errno, or 0.
+pub(super) fn try_out(
+    buffer: &Range<usize>,
+    mut send: impl FnMut(&Train) -> io::Result<i32>,
+) -> Means {
     let copying = Means::copying();
+    if buffer.len() < Trial::BYTES {
+        return copying;
+    }
     let Ok(trial) = Trial::new() else {
         return copying;
     };
-    if area_bytes < Trial::BYTES {
-        return copying;
-    }
-    let mut sends = |packets| matches!(send(&trial.train(packets)), Ok(0));
+    let mut is_lost = false;
+    let mut sends = |packets| {
+        let sent = send(&trial.train(buffer.start, packets));
+        is_lost |= sent.is_err();
+        matches!(sent, Ok(0))
+    };
     // Eight packets are 16 pieces, and on base pages 18.
     let page_bytes = match (sends(8), sends(4)) {
-        (true, _) => HUGE_PAGE_BYTES,
-        (false, true) => page_bytes(),
-        (false, false) => return copying,
+        (true, _) => Some(HUGE_PAGE_BYTES),
+        (false, true) => Some(page_bytes()),
+        (false, false) => None,
     };
-    Means {
+    if is_lost {
+        // What the kernel has not taken names the socket by its number, which stays its own.
+        std::mem::forget(trial);
+    }
+    page_bytes.map_or(copying, |page_bytes| Means {
         is_zero_copy: true,
         page_bytes,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -319,7 +332,7 @@ mod tests {
     #[test]
     fn what_is_tried_decides() {
         let means = |eight: i32, four: i32| {
-            try_out(Trial::BYTES, |train| {
+            try_out(&(0..Trial::BYTES), |train| {
                 Ok(if train.bytes > 4 * 1328 { eight } else { four })
             })
         };
@@ -327,7 +340,7 @@ mod tests {
         let base = means(libc::EMSGSIZE, 0);
         assert_eq!((base.is_zero_copy, base.page_bytes), (true, page_bytes()));
         assert_eq!(means(libc::EINVAL, libc::EINVAL), Means::copying());
-        let small = try_out(Trial::BYTES - 1, |_| Ok(0));
+        let small = try_out(&(1..Trial::BYTES), |_| Ok(0));
         assert_eq!(small, Means::copying());
     }
 }

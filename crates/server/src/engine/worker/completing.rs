@@ -134,15 +134,13 @@ impl Worker {
         if !self.transmitter.demote() {
             return;
         }
-        let mut failed = Vec::new();
+        let mut lost = Vec::new();
         for (number, stream) in self.streams.iter_mut() {
-            if let Err(error) = self.transmitter.restore(number, stream) {
-                stream.set_errno(error.raw_os_error().unwrap_or(libc::EIO));
-                failed.push(number);
-            }
+            self.transmitter.restore(number, stream);
+            lost.extend(stream.lost().map(|errno| (number, errno)));
         }
-        for number in failed {
-            self.streams.end(number, State::SendFailed);
+        for (number, errno) in lost {
+            self.streams.fail(number, errno);
         }
     }
 }

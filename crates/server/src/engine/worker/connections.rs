@@ -351,15 +351,20 @@ impl Connections {
 
     /// The kernel was to refer to packets, and did or did not.
     pub(super) fn referred(&mut self, number: u32, did: bool) {
-        let bytes_max = self.limits.copied_bytes_max();
+        let limits = self.limits;
         let Some(connection) = self.get_mut(number) else {
             return;
         };
-        if connection.referring.told(did) {
-            match did {
-                true => prepare_stream(connection.socket.as_fd()),
-                false => prepare_copied_stream(connection.socket.as_fd(), bytes_max),
-            }
+        if !connection.referring.told(did) {
+            return;
+        }
+        let socket = connection.socket.as_fd();
+        if !did {
+            prepare_copied_stream(socket, limits.copied_bytes_max());
+        } else if !prepare_stream(socket) {
+            // Its client is elsewhere: what it has not acknowledged lies in the socket.
+            prepare_copied_stream(socket, limits.unacknowledged_bytes_max);
+            connection.referring = Referring::Fails;
         }
     }
 

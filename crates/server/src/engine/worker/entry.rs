@@ -30,6 +30,9 @@ pub(super) enum StreamOutlet {
     Socket(OwnedFd),
     /// Likewise; the path keeps the socket.
     InstalledSocket,
+    /// Nowhere any more: the path that kept the socket was given up, and no descriptor was to be
+    /// had for it, as this errno says.
+    Lost(i32),
     /// As frames of a connection; see [`Framing`].
     Interleaved { connection: u32, channel: u8 },
 }
@@ -334,7 +337,15 @@ impl StreamEntry {
                 connection,
                 channel,
             }),
-            StreamOutlet::Socket(_) | StreamOutlet::InstalledSocket => None,
+            StreamOutlet::Socket(_) | StreamOutlet::InstalledSocket | StreamOutlet::Lost(_) => None,
+        }
+    }
+
+    /// Why it has no socket any more, if it has lost it.
+    pub(super) fn lost(&self) -> Option<i32> {
+        match self.outlet {
+            StreamOutlet::Lost(errno) => Some(errno),
+            _ => None,
         }
     }
 
@@ -347,6 +358,7 @@ impl StreamEntry {
             StreamOutlet::Socket(socket) => To::Descriptor(socket.as_raw_fd()),
             StreamOutlet::InstalledSocket => To::RegisteredFile(number),
             StreamOutlet::Interleaved { .. } => unreachable!("frames leave on connections"),
+            StreamOutlet::Lost(_) => unreachable!("what has no socket does not play"),
         }
     }
 }

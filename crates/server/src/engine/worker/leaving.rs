@@ -1,5 +1,8 @@
 //! A stream goes to another engine: its worker lets go of it, once the kernel has let go of its
-//! last train. What follows control does: see [`moving`](super::super::moving).
+//! last train. What follows control does: see [`moving`](super::super::moving). One for whose
+//! socket there is no descriptor stays.
+
+use std::io;
 
 use super::super::Play;
 use super::super::moving::{Handover, PendingMove};
@@ -45,17 +48,22 @@ impl Worker {
             StreamOutlet::Socket(socket) => Ok(socket),
             StreamOutlet::InstalledSocket => self.transmitter.take_socket(number),
             StreamOutlet::Interleaved { .. } => unreachable!("a connection stays with its engine"),
+            StreamOutlet::Lost(errno) => {
+                stream.outlet = outlet;
+                Err(io::Error::from_raw_os_error(errno))
+            }
         };
-        if let Err(error) = &socket {
-            stream.set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+        let stays = socket.is_err();
+        if !stays {
+            self.streams.remove(number);
+            bump(&self.remote.shared.moved, 1);
         }
-        self.streams.remove(number);
-        bump(&self.remote.shared.moved, 1);
         let PendingMove { to, play } = *leaving;
-        let unsent = match socket {
-            Ok(socket) => to.send(Handover { socket, play }).err(),
-            Err(_) => return self.give_back(play),
-        };
+        let unsent = to.send(Handover { socket, play }).err();
+        // Nobody has it any more.
+        if stays && unsent.is_some() {
+            self.forget(number);
+        }
         self.give_back(unsent.and_then(|unsent| unsent.play));
     }
 }

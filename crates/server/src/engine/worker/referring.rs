@@ -6,7 +6,8 @@
 //! `io_sg_from_iter`): up to 2 MiB for each packet. A receiver's socket is full then after one or
 //! two sends, what comes next is dropped and sent again after 200 ms, and some hundred viewers fill
 //! all that TCP may take of the machine (tcp(7), `tcp_mem`). So the kernel copies first, is asked
-//! once to refer, and goes on as it answered.
+//! once to refer, and goes on as it answered; but not where this account may not widen the
+//! connection's own buffer, to which whole pages are charged as well.
 
 /// Sends that are copied before one is tried. They are those with which a client begins, behind one
 /// another at once, where a full socket would be felt.
@@ -20,7 +21,7 @@ pub(super) enum Referring {
     /// The kernel has not let go of the one that is tried.
     Tried,
     Works,
-    /// It would copy in any case.
+    /// It would copy in any case, or the connection's buffer is too small for what it refers to.
     Fails,
 }
 

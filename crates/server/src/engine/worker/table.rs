@@ -139,9 +139,15 @@ impl StreamTable {
         self.wheel.next_ns()
     }
 
-    /// Begins to play, or goes on elsewhere. Gives the chunk back if there is no such stream.
+    /// Begins to play, or goes on elsewhere. Gives the chunk back if there is no such stream, or it
+    /// has no socket any more.
     pub(super) fn play(&mut self, number: u32, play: &Play, pin: Option<Pin>, renumbers: bool) {
-        let Some(stream) = self.entries[number as usize].as_mut() else {
+        let lost = self.get(number).and_then(StreamEntry::lost);
+        if let Some(errno) = lost {
+            self.refuse(number, errno);
+        }
+        let stream = self.entries[number as usize].as_mut();
+        let Some(stream) = stream.filter(|_| lost.is_none()) else {
             if let Some(pin) = pin {
                 self.store.pool().unpin(pin);
             }
@@ -204,6 +210,24 @@ impl StreamTable {
         {
             stream.shared.set_state(state);
         }
+    }
+
+    /// The stream has failed, whether it plays or not, and says so.
+    pub(super) fn fail(&mut self, number: u32, errno: i32) {
+        self.put_down(number);
+        if let Some(stream) = self.get_mut(number) {
+            stream.set_errno(errno);
+            stream.pausing_until_ns = None;
+            stream.shared.set_state(State::SendFailed);
+        }
+    }
+
+    /// The play that was asked for fails at once.
+    fn refuse(&mut self, number: u32, errno: i32) {
+        if let Some(stream) = self.get(number) {
+            stream.shared.take_play();
+        }
+        self.fail(number, errno);
     }
 
     /// A stream that plays is sent no more, and gives its chunks back.

@@ -43,7 +43,8 @@ pub(super) const FRAME_HEAD_BYTES: u8 = 16;
 const _: () = assert!(PREFIX_BYTES as usize == FRAME_PREFIX_BYTES);
 const _: () = assert!(FRAME_HEAD_BYTES as usize == FRAME_PREFIX_BYTES + HEADER_BYTES);
 
-/// What an engine has of the pool for encrypted packets, at most: 2048 trains in flight.
+/// What an engine has of the pool for encrypted packets, at most: 2048 trains in flight. Of a small
+/// one it has less.
 const ENCRYPTED_BYTES_MAX: usize = 32 << 20;
 
 /// Hands trains to the kernel, and takes what comes back.
@@ -122,7 +123,7 @@ impl Transmitter {
             files,
             flights: Flights::new(),
             slab,
-            packets: PacketSlab::new(store.pool(), ENCRYPTED_BYTES_MAX),
+            packets: PacketSlab::new(store.pool(), ENCRYPTED_BYTES_MAX, config.cores.len()),
             connections: Connections::new(limits),
             faults: config.faults,
             store,
@@ -160,15 +161,16 @@ impl Transmitter {
             StreamOutlet::Interleaved { connection, .. } => {
                 self.connections.remove_stream(connection, number);
             }
-            StreamOutlet::Socket(_) => {}
+            StreamOutlet::Socket(_) | StreamOutlet::Lost(_) => {}
         }
     }
 
-    /// Takes the socket of a stream out of the path's table, with a descriptor of its own.
+    /// Takes the socket of a stream out of the path's table, with a descriptor of its own. Without
+    /// one it stays there.
     pub(super) fn take_socket(&mut self, number: u32) -> io::Result<OwnedFd> {
-        let socket = self.path.descriptor(number);
+        let socket = self.path.descriptor(number)?;
         self.path.release_file(number);
-        socket
+        Ok(socket)
     }
 
     /// How many trains of the stream that begin at `offset` can be queued; `wanted` of them, if
@@ -464,17 +466,19 @@ impl Transmitter {
     }
 
     /// Gives a stream's socket a descriptor again, if it has none, and readies it for the path of
-    /// now.
-    pub(super) fn restore(&mut self, number: u32, stream: &mut StreamEntry) -> io::Result<()> {
+    /// now. If there is none to be had, the socket is lost.
+    pub(super) fn restore(&mut self, number: u32, stream: &mut StreamEntry) {
         if matches!(stream.outlet, StreamOutlet::InstalledSocket)
             && let Some(retired) = &mut self.retired
         {
-            stream.outlet = StreamOutlet::Socket(retired.descriptor(number)?);
+            stream.outlet = match retired.descriptor(number) {
+                Ok(socket) => StreamOutlet::Socket(socket),
+                Err(error) => StreamOutlet::Lost(error.raw_os_error().unwrap_or(libc::EIO)),
+            };
         }
         if let StreamOutlet::Socket(socket) = &stream.outlet {
             prepare(self.path.name(), socket, stream.shared.segment_bytes);
         }
-        Ok(())
     }
 
     /// Whether trains are in flight on a path that was given up.

@@ -1,6 +1,9 @@
 //! What leaves on a connection, and when.
 
 use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::*;
 use crate::tls::record::tests::almost_worn;
@@ -20,6 +23,11 @@ fn connections() -> (Connections, Arc<ConnectionShared>, TcpStream) {
     let shared = Arc::<ConnectionShared>::default();
     connections.insert(0, Arc::clone(&shared), (Arc::new(socket.into()), None), 0);
     (connections, shared, client)
+}
+
+/// As if the kernel had said that it refers, to an account that may widen buffers.
+fn refer(connections: &mut Connections) {
+    connections.get_mut(0).unwrap().referring = Referring::Works;
 }
 
 fn packets(bytes: u32) -> FramedPackets {
@@ -45,7 +53,7 @@ fn hand_over(connections: &mut Connections) -> Vec<u32> {
 #[test]
 fn as_much_is_under_way_as_the_limit_says() {
     let (mut connections, ..) = connections();
-    connections.referred(0, true);
+    refer(&mut connections);
     // Alone it goes, however long it is.
     assert_eq!(connections.gate(0, 5000, MANY, 0), Gate::Open);
     connections.queue(0, packets(400), 1, 0);
@@ -67,7 +75,7 @@ fn half_of_it_is_for_the_socket_while_the_kernel_copies() {
     connections.queue(0, packets(400), 1, 0);
     assert_eq!(connections.gate(0, 100, MANY, 0), Gate::Open);
     assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Shut);
-    connections.referred(0, true);
+    refer(&mut connections);
     assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Open);
     connections.referred(0, false);
     assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Shut);
@@ -84,7 +92,10 @@ fn packets_are_referred_to_when_that_works() {
         let copied: Vec<_> = queued.map(|queued| queued.send.is_copied).collect();
         connections.get_mut(0).unwrap().queued -= sends;
         (0..sends).for_each(|_| connections.answered(0, 0));
-        connections.referred(0, sends == 18);
+        match sends {
+            18 => refer(&mut connections),
+            _ => connections.referred(0, false),
+        }
         copied
     };
     let first = copied(18);
@@ -92,6 +103,30 @@ fn packets_are_referred_to_when_that_works() {
     assert!(!first[16]);
     assert_eq!(copied(3), [false; 3]);
     assert_eq!(copied(3), [true; 3], "its route was another's");
+}
+
+/// Whether the kernel is asked to refer once it has said that it can.
+fn is_referred_to() -> bool {
+    let (mut connections, ..) = connections();
+    connections.get_mut(0).unwrap().referring = Referring::Tried;
+    connections.referred(0, true);
+    connections.queue(0, packets(2000), 1, 0);
+    !connections.queued[0].send.is_copied
+}
+
+/// What it refers to counts as whole pages, of which a buffer of the usual size holds few.
+#[test]
+fn packets_are_copied_without_the_right_to_a_buffer() {
+    // The right is a thread's.
+    let without = thread::spawn(|| {
+        let mut mine = capabilities(None).unwrap();
+        mine.effective -= CapabilitySet::NET_ADMIN;
+        set_capabilities(None, mine).unwrap();
+        is_referred_to()
+    });
+    assert!(!without.join().unwrap());
+    onrush_testkit::require_root!();
+    assert!(is_referred_to());
 }
 
 #[test]
