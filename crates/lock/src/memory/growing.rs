@@ -27,9 +27,11 @@ use super::{
 pub const PIECE_BYTES: usize = 32 << 20;
 
 impl Area {
-    /// Maps `bytes_total` bytes, rounded up as [`Self::map`] does, and touches none of them: they
-    /// are made ready by [`Self::grow`], and locked as `kind` says. `is_huge`: of huge pages, if
-    /// there are any.
+    /// Maps `bytes_total` bytes, rounded up as [`Self::map`] does. They are made ready by
+    /// [`Self::grow`], and locked as `kind` says. `is_huge`: of huge pages, if there are any.
+    ///
+    /// None of them is touched before, but for the first piece of reserved huge pages: a control
+    /// group (`hugetlb.2MB.max`) may refuse that, and then the area is of other pages.
     ///
     /// ```
     /// use onrush_lock::Kind;
@@ -85,14 +87,17 @@ impl Area {
             bytes_total: rounded,
             source,
         };
+        let buffer_bytes = piece_bytes_min.max(piece_bytes(rounded));
+        let first_piece = 0..rounded.min(buffer_bytes);
         // The kernel sets reserved pages aside for the mapping, or there is none (hugetlbfs).
         let reserved = match unit {
             HUGE_PAGE_BYTES => map_anonymous(rounded, libc::MAP_HUGETLB).ok(),
             _ => None,
         };
         let reserved = reserved.map(|base| Self::own(base, rounded, Pages::HugeReserved));
-        // A control group may refuse what was set aside; then there are other pages.
-        let reserved = reserved.filter(|area| area.populate(0..unit).is_ok());
+        // A control group may refuse what was set aside; then there are other pages. Where it gives
+        // the first piece and refuses a later one, `grow` says so.
+        let reserved = reserved.filter(|area| area.touch(&first_piece, || false).is_ok());
         let mut area = match reserved {
             Some(area) => area,
             None if rounded as u64 > available_bytes() => {
@@ -105,7 +110,7 @@ impl Area {
                 area
             }
         };
-        area.buffer_bytes = piece_bytes_min.max(piece_bytes(rounded));
+        area.buffer_bytes = buffer_bytes;
         let state = area.state_mut();
         (state.kind, state.is_huge) = (kind, unit == HUGE_PAGE_BYTES);
         Ok(area)
@@ -179,12 +184,8 @@ impl Area {
         if !is_reserved && piece.len() as u64 > available_bytes() / 4 * 3 {
             return Err(no_memory(io::Error::from_raw_os_error(libc::ENOMEM)));
         }
-        for start in piece.clone().step_by(STEP_BYTES) {
-            if stop() {
-                return Ok(false);
-            }
-            let step = start..piece.end.min(start + STEP_BYTES);
-            self.populate(step).map_err(no_memory)?;
+        if !self.touch(piece, stop).map_err(no_memory)? {
+            return Ok(false);
         }
         let mut state = self.state();
         let addresses = self.addresses(piece.clone());
@@ -202,6 +203,17 @@ impl Area {
                 true => Pages::HugeTransparent,
                 false => Pages::Base,
             };
+        }
+        Ok(true)
+    }
+
+    /// Touches a piece in steps. False if it was stopped between two.
+    fn touch(&self, piece: &Range<usize>, stop: impl Fn() -> bool) -> io::Result<bool> {
+        for start in piece.clone().step_by(STEP_BYTES) {
+            if stop() {
+                return Ok(false);
+            }
+            self.populate(start..piece.end.min(start + STEP_BYTES))?;
         }
         Ok(true)
     }

@@ -470,20 +470,24 @@ impl Samples {
 
     /// The first `count` of them, with the parts that are known.
     pub(in crate::media) fn first(&self, count: usize) -> Self {
-        let (mut first, mut parts) = (Self::default(), Vec::new());
-        for at in 0..count.min(self.len()) {
-            let sample = self.get(at).expect("there are so many");
-            let ticks = self.decode_ticks(at + 1) - sample.decode_ticks;
+        let mut first = Self::default();
+        // In order, because looking each of them up takes long, and this is done several times a
+        // second of a film that is being copied.
+        let walk = self.walk(0..count).zip(self.spreads.iter_from(0));
+        for ((sample, ticks), spread) in walk {
             let duration = u32::try_from(ticks).unwrap_or(u32::MAX);
-            let file_bytes = i64::from(sample.bytes) + self.spreads.get(at);
+            let file_bytes = i64::from(sample.bytes) + spread;
             let file_bytes = u32::try_from(file_bytes).expect("pushed as such");
             first
                 .push_spread(sample, duration, file_bytes)
                 .expect("it was taken before");
-            if at < self.with_parts() {
-                parts.clear();
-                self.parts(at, &mut parts);
-                first.push_parts(&parts);
+        }
+        let mut parts = self.parts.iter_from(0);
+        for of_sample in self.part_counts.iter_from(0).take(first.len()) {
+            first.part_counts.push(of_sample);
+            let of_sample = usize::try_from(of_sample).unwrap_or(0);
+            for part in parts.by_ref().take(of_sample) {
+                first.parts.push(part);
             }
         }
         first

@@ -52,8 +52,11 @@ impl Movie {
             let all = trafs
                 .clone()
                 .filter_map(|(_, traf)| self.traf(traf, at, at));
-            let begin_ns = all.filter_map(|traf| self.begin_ns(&traf)).min();
-            self.begin(begin_ns.unwrap_or(0).max(0));
+            let begins = all.filter_map(|traf| self.begins(&traf));
+            let first = begins.min_by(|one, other| (one.0 * other.1).cmp(&(other.0 * one.1)));
+            if let Some((ticks, timescale)) = first {
+                self.begin(ticks.max(0), timescale);
+            }
         }
         // Where data goes on if nothing says where it begins.
         let mut data_end = at;
@@ -89,17 +92,21 @@ impl Movie {
         ends.max()
     }
 
-    /// When a track fragment begins, in ns, if it is told.
-    fn begin_ns(&self, traf: &Traf<'_>) -> Option<i64> {
-        let track = traf.track?;
-        let ticks = self.fillers[track].since_origin(traf.decode_ticks?);
-        Some(self.tracks[track].time_ns(ticks))
+    /// When a track fragment begins, if it is told: ticks, and how many a second has.
+    fn begins(&self, traf: &Traf<'_>) -> Option<(i128, i128)> {
+        let number = traf.track?;
+        let (filler, track) = (&self.fillers[number], &self.tracks[number]);
+        let ticks = filler.since_origin(traf.decode_ticks?);
+        let ticks = i128::from(ticks) + i128::from(track.shift_ticks);
+        Some((ticks, i128::from(track.timescale.max(1))))
     }
 
-    /// The beginning of the file is that of its first fragment, whatever its clock shows then.
-    fn begin(&mut self, begin_ns: i64) {
+    /// The beginning of the file is that of its first fragment, whatever its clock shows then. No
+    /// ns are made of it: 64 bits have room for those of 292 years, and some clocks count from
+    /// 1601.
+    fn begin(&mut self, ticks: i128, timescale: i128) {
         for filler in &mut self.fillers {
-            let ticks = i128::from(begin_ns) * i128::from(filler.timescale) / 1_000_000_000;
+            let ticks = ticks * i128::from(filler.timescale) / timescale;
             let ticks = i64::try_from(ticks).unwrap_or(0);
             filler.origin_ticks = filler.origin_ticks.saturating_add(ticks);
         }

@@ -75,7 +75,33 @@ proptest! {
         }
         let all = parts[0].start..parts[parts.len() - 1].end;
         prop_assert_eq!(table.file_range(0..parts.len()), all);
+        let walked: Vec<_> = table.walk(0..parts.len()).map(|(sample, _)| sample).collect();
+        let looked_up = (0..parts.len()).map(|at| table.get(at).unwrap());
+        prop_assert_eq!(walked, looked_up.collect::<Vec<_>>());
         prop_assert_eq!(table.first(parts.len()), table);
+    }
+
+    #[test]
+    fn the_first_samples_are_those_that_came_first(
+        samples in samples(), count in 0..700_usize, with_parts in 0..600_usize,
+    ) {
+        let parts = |at: usize| vec![7_u32; at % 4];
+        let mut all = table(&samples);
+        for at in 0..with_parts.min(samples.len()) {
+            all.push_parts(&parts(at));
+        }
+        let count = count.min(samples.len());
+        let mut first = Samples::default();
+        for (at, sample) in samples.iter().take(count).enumerate() {
+            // The last lasts until the next is decoded.
+            let next_ticks = all.decode_ticks(at + 1);
+            let lasts = u32::try_from(next_ticks - sample.decode_ticks).unwrap();
+            first.push(*sample, lasts).unwrap();
+        }
+        for at in 0..with_parts.min(count) {
+            first.push_parts(&parts(at));
+        }
+        prop_assert_eq!(all.first(count), first);
     }
 
     #[test]

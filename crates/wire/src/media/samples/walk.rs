@@ -16,6 +16,7 @@ impl Samples {
         let mut place = first.map_or(0, |first| first.offset);
         let mut decoded = first.map_or(0, |first| first.decode_ticks);
         let mut sizes = self.sizes.iter_from(start);
+        let mut spreads = self.spreads.iter_from(start);
         let mut compositions = self.compositions.iter_from(start);
         let mut durations = self.durations.iter_from((start + 1).min(self.len()));
         let mut runs = Runs::at(self, start);
@@ -36,7 +37,7 @@ impl Samples {
                 is_sync: syncs.is(at),
                 entry: self.entry(at),
             };
-            place += bytes.unsigned_abs();
+            place += (bytes + spreads.next().unwrap_or(0)).unsigned_abs();
             decoded += lasts;
             (sample, lasts)
         })

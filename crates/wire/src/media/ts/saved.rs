@@ -209,6 +209,7 @@ mod tests {
                     ..it.runs[0]
                 };
                 it.runs.insert(0, empty);
+                it.facts.file_bytes += 1;
             }),
             ("samples", |it| it.samples.truncate(4)),
             ("samples", |it| it.samples.push(0)),

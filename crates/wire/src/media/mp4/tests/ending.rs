@@ -10,8 +10,8 @@ const SAMPLES: u32 = 4;
 const TICKS: u32 = 40;
 const BYTES: u32 = 1000;
 
-/// What their clock shows at first.
-const CLOCK_TICKS: u64 = 1 << 40;
+/// What their clock shows at first: more than a time of a sample may be.
+const CLOCK_TICKS: u64 = 1 << 50;
 
 /// How long a fragment is.
 const FRAGMENT_NS: u64 = (SAMPLES * TICKS) as u64 * 1_000_000;

@@ -331,6 +331,18 @@ fn a_clock_that_counts_from_1970_begins_at_0() {
     assert_eq!(index.wall_clock_start_ns, Some(began_ns));
 }
 
+/// In steps of 100 ns, as Windows counts: more ns than 64 bits have room for.
+#[test]
+fn a_clock_that_counts_from_1601_begins_at_0() {
+    const NOW: u64 = 134_000_000_000_000_000;
+    let track = Track {
+        timescale: 10_000_000,
+        ..Track::pictures(1, Vec::new())
+    };
+    let (is, problems) = times(&clocked_of(track, &[(Some(NOW), 2), (Some(NOW + 50), 1)]));
+    assert_eq!((is, &*problems), (vec![0, 10, 50], ""));
+}
+
 /// Whether decoders can start at the samples of a fragment that have these flags.
 fn syncs(track: Track, flags: &[u32]) -> Vec<bool> {
     let count = u32::try_from(flags.len()).unwrap();

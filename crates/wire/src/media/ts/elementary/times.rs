@@ -2,7 +2,8 @@
 //!
 //! Stamps start again every 26.5 hours and jump where a recording was cut. Where one stream's do,
 //! those of the others of its program do so soon, to the same times: so the jump is closed up once,
-//! and the streams stay in step.
+//! and the streams stay in step. One stamp that jumps alone is wrong, and what was made of it is
+//! taken back.
 
 use super::pes::Stamps;
 
@@ -20,6 +21,8 @@ pub(super) struct Clock {
     epoch: u64,
     /// The last stamp since the last jump, and what it is on the time line.
     latest: Option<(u64, i64)>,
+    /// Whether another stream than the one that jumped first has come along.
+    is_followed: bool,
 }
 
 /// Where a stream is on it.
@@ -27,6 +30,16 @@ pub(super) struct Clock {
 pub(super) struct Place {
     epoch: u64,
     last: Option<(u64, i64)>,
+    /// How all was before the last stamp, if that is far from the one in front of it.
+    before: Option<Before>,
+}
+
+/// Where a stream and its clock were before a stamp that may be wrong.
+#[derive(Clone, Debug)]
+struct Before {
+    clock: Clock,
+    epoch: u64,
+    last: (u64, i64),
 }
 
 impl Clock {
@@ -50,8 +63,16 @@ impl Clock {
     }
 
     fn ticks(&mut self, place: &mut Place, stamp: u64, step: i64) -> i64 {
+        if let Some(ticks) = self.take_back(place, stamp) {
+            return ticks;
+        }
         if let Some((last, ticks)) = place.last {
             let passed = between(last, stamp);
+            place.before = (passed.abs() > STEP_BACK_TICKS_MAX).then(|| Before {
+                clock: self.clone(),
+                epoch: place.epoch,
+                last: (last, ticks),
+            });
             if (-STEP_BACK_TICKS_MAX..=STEP_TICKS_MAX).contains(&passed) {
                 return ticks + passed;
             }
@@ -67,11 +88,33 @@ impl Clock {
         if passed.abs() <= STEP_TICKS_MAX && !is_first {
             // Another stream has jumped before, or this one begins, or has paused.
             place.epoch = self.epoch;
+            self.is_followed = true;
             return at;
         }
         self.epoch += 1;
+        self.is_followed = false;
         place.epoch = self.epoch;
         place.last.map_or(latest_ticks, |(_, ticks)| ticks + step)
+    }
+
+    /// Ticks of a stamp that goes on from the last but one: the one in between was wrong, and so
+    /// was the jump that was made of it.
+    fn take_back(&mut self, place: &mut Place, stamp: u64) -> Option<i64> {
+        let before = place.before.take()?;
+        let (last, ticks) = before.last;
+        let passed = between(last, stamp);
+        if !(0..=STEP_BACK_TICKS_MAX).contains(&passed) {
+            return None;
+        }
+        if place.epoch > before.clock.epoch {
+            // Where others have jumped as well it was none by mistake.
+            if self.epoch > place.epoch || self.is_followed {
+                return None;
+            }
+            *self = before.clock;
+        }
+        place.epoch = before.epoch;
+        Some(ticks + passed)
     }
 }
 
@@ -83,5 +126,56 @@ fn between(from: u64, to: u64) -> i64 {
     match passed > WRAP / 2 {
         true => passed - WRAP,
         false => passed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From unit to unit of pictures and of sound; some stamps of sound have none of pictures
+    /// between them.
+    const STEPS: [u64; 2] = [3600, 1920];
+
+    /// When the first unit is decoded, and from there on when the one with a wrong stamp is: both
+    /// streams have one then.
+    const START: u64 = 400_000_000;
+    const WRONG_AT: u64 = 864_000;
+
+    /// Twenty seconds of both in the order of their times, of which one stamp is off by `wrong`.
+    fn play(wrong_stream: usize, wrong: i64) {
+        let all = (0..2).flat_map(|stream| {
+            let numbers = 0..20 * u64::from(STAMPS_HZ) / STEPS[stream];
+            numbers.map(move |number| (number * STEPS[stream], stream))
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        let (mut clock, mut places) = (Clock::default(), [Place::default(), Place::default()]);
+        for (time, stream) in all {
+            let is_wrong = (time, stream) == (WRONG_AT, wrong_stream);
+            let off = if is_wrong { wrong } else { 0 };
+            let stamp = (START + time).checked_add_signed(off).unwrap();
+            let stamps = Stamps {
+                shown: stamp,
+                decoded: stamp,
+            };
+            let step = i64::try_from(STEPS[stream]).unwrap();
+            let (ticks, _) = clock.take(&mut places[stream], stamps, step);
+            let expected = i64::try_from(time).unwrap();
+            assert!(
+                is_wrong || ticks == expected,
+                "{wrong} in stream {wrong_stream}: {ticks} at {time} of {stream}"
+            );
+        }
+        assert_eq!(clock.jumps(), 0, "{wrong} in stream {wrong_stream}");
+    }
+
+    #[test]
+    fn one_wrong_stamp_moves_no_other() {
+        for seconds in [-3600, -9, -5, -2, 2, 5, 9, 3600] {
+            for stream in 0..2 {
+                play(stream, seconds * i64::from(STAMPS_HZ));
+            }
+        }
     }
 }
