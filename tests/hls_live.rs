@@ -288,6 +288,30 @@ fn channels_of_av1_and_vp9_are_cut() {
     }
 }
 
+/// It takes LATM for it, and tells what decoders want to know and nothing else.
+#[test]
+fn aac_that_gstreamer_publishes_is_heard() {
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    let site = Site::new(&[], |_| {});
+    let location = format!("location={}", site.rtsp_url("live/gst"));
+    let pipeline = format!(
+        "rtspclientsink name=out latency=0 protocols=tcp {location} \
+         audiotestsrc is-live=true ! audioconvert ! avenc_aac ! out."
+    );
+    let mut gstreamer = Command::new("gst-launch-1.0");
+    gstreamer.arg("-q").args(pipeline.split_whitespace());
+    let _sender = Process::start(&mut gstreamer).unwrap();
+    let path = "live/gst/hls/index.m3u8";
+    let main = playlist(&site, &format!("/{path}"));
+    assert!(main.contains("CODECS=\"mp4a.40.2\""), "{main}");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i", &site.url(path)]);
+    command.args(["-t", "3", "-f", "framecrc", "-"]);
+    let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+    let frames = said.lines().filter(|it| it.starts_with("0,")).count();
+    assert!(status.success() && frames >= 100, "{said}");
+}
+
 /// What many ask for is sent to them from one file in memory, and a playlist by one call.
 #[test]
 fn what_many_ask_for_of_a_channel_is_not_copied() {

@@ -16,6 +16,10 @@ pub const PAYLOAD_TYPE_DYNAMIC: u8 = 96;
 /// Ticks a second of the MP2T timestamp (RFC 2250, section 2).
 pub const CLOCK_HZ: u64 = 90_000;
 
+/// Packets by which one may come too late before the numbers are taken to have begun anew
+/// (`MAX_MISORDER` of RFC 3550, appendix A.1).
+pub(crate) const BEHIND_MAX: u16 = 100;
+
 /// One RTP header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
@@ -82,6 +86,13 @@ pub fn payload(packet: &[u8]) -> Option<&[u8]> {
     }
     let padding_bytes = usize::from(padding_bytes(packet));
     packet.get(start..packet.len().checked_sub(padding_bytes)?)
+}
+
+/// Whether a packet of that number is behind another one's. If it is so by more than a packet can
+/// be late, the numbers have begun anew, and it is not.
+#[must_use]
+pub fn is_behind(sequence: u16, other: u16) -> bool {
+    (1..=BEHIND_MAX).contains(&other.wrapping_sub(sequence))
 }
 
 /// Bytes of padding at the end of a packet (RFC 3550, section 5.1), with the one that says how many

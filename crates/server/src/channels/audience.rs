@@ -216,18 +216,16 @@ impl Audience {
     /// Makes ready to send tracks to a viewer: where each begins, if that is known.
     pub(super) fn prepare(&mut self, id: u64, tracks: Vec<ViewerTrack>, now_ns: u64) -> Vec<Start> {
         self.leave(id);
-        let is_next_awaited = self.settings.is_next_awaited;
+        // Sound from before the pictures that are waited for is of no use, and players that got it
+        // would show these as late as it is old.
+        let is_awaited = tracks.iter().any(|wanted| self.awaits_sync(wanted));
         let watched = tracks.into_iter().map(|wanted| {
+            let awaits = self.awaits_sync(&wanted).then_some(now_ns);
             let state = &mut self.tracks[wanted.track];
-            state.prepare_shared(&wanted, now_ns);
-            let is_everywhere = state.is_everywhere();
-            let is_next_awaited = match wanted.start {
-                None => is_next_awaited,
-                Some(start) => start == LiveStart::Next,
-            };
-            let is_next = is_next_awaited && !is_everywhere;
-            let recent = state.kept_for(&wanted).filter(|_| !is_next);
-            let awaits = (recent.is_none() && !is_everywhere).then_some(now_ns);
+            let begins_next = is_awaited && state.is_everywhere();
+            state.prepare_shared(&wanted, begins_next, now_ns);
+            let recent = state.kept_for(&wanted);
+            let recent = recent.filter(|_| awaits.is_none() && !begins_next);
             Watched::new(wanted, recent, (awaits, now_ns))
         });
         let mut viewer = Viewer::new(id, watched.collect());
@@ -238,6 +236,16 @@ impl Audience {
         self.viewers.push(viewer);
         self.rest_unused();
         starts
+    }
+
+    /// Whether a viewer waits for the next sync sample of a track: it wants to, or nothing is kept.
+    fn awaits_sync(&self, wanted: &ViewerTrack) -> bool {
+        let state = &self.tracks[wanted.track];
+        let is_next_awaited = match wanted.start {
+            None => self.settings.is_next_awaited,
+            Some(start) => start == LiveStart::Next,
+        };
+        !state.is_everywhere() && (is_next_awaited || state.recent.packets().is_none())
     }
 
     /// Begins to send.
@@ -443,8 +451,9 @@ impl TrackAudience {
     }
 
     /// Encrypts from now on what all get who share its key, if it shares one. It leaves them if it
-    /// was sent something before, because numbers would not go on, or numbers have wrapped.
-    fn prepare_shared(&mut self, wanted: &ViewerTrack, now_ns: u64) {
+    /// was sent something before, because numbers would not go on, or numbers have wrapped where it
+    /// begins: with what is kept, or with the next packet.
+    fn prepare_shared(&mut self, wanted: &ViewerTrack, begins_next: bool, now_ns: u64) {
         let Some(srtp) = &wanted.srtp else {
             return;
         };
@@ -458,7 +467,11 @@ impl TrackAudience {
             shared.activate(&self.recent, at);
         }
         let has_watched = wanted.viewing.last().is_some();
-        if has_watched || key.has_wrapped() {
+        let has_wrapped = match begins_next {
+            true => key.has_wrapped_next(),
+            false => key.has_wrapped(),
+        };
+        if has_watched || has_wrapped {
             wanted.viewing.forget_last();
             Watched::leave_shared(&wanted.viewing, srtp);
         }
@@ -540,3 +553,5 @@ const STEP_NS: u64 = 2_000_000;
 
 #[cfg(test)]
 mod simulation_tests;
+#[cfg(test)]
+mod tests;

@@ -130,6 +130,11 @@ impl ChannelKey {
         self.has_wrapped.load(Ordering::Relaxed)
     }
 
+    /// For the thread: whether they have at the next packet.
+    pub(super) fn has_wrapped_next(&self) -> bool {
+        lock(&self.sender).rollover(None) > 0
+    }
+
     /// For the thread: it begins with the packet of that number, or with the next.
     pub(super) fn set_first(&self, sequence: Option<u16>) {
         let has_wrapped = lock(&self.sender).rollover(sequence) > 0;
@@ -345,7 +350,9 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &told()));
         let gcm = keys.current(Suite::AeadAes128Gcm, 1);
         assert!(!Arc::ptr_eq(&first, &gcm) && first.nonce() != gcm.nonce());
+        assert!(!first.track(0).has_wrapped_next());
         wrap(&first);
+        assert!(first.track(0).has_wrapped_next());
         let second = told();
         assert!(!Arc::ptr_eq(&first, &second));
         // Who was told the first may set up yet.

@@ -7,15 +7,11 @@ use super::Kind;
 use super::align::{Aligner, is_cut};
 use super::sender::{SenderLock, Verdict};
 use crate::media::TS_PACKET_BYTES;
-use crate::rtp::{Header, payload};
+use crate::rtp::{BEHIND_MAX, Header, payload};
 
 /// RTP packets that may be missing at one place before the numbers are taken to have begun anew
 /// (`MAX_DROPOUT` of RFC 3550, appendix A.1).
 const MISSING_MAX: u16 = 3000;
-
-/// Packets by which one may come too late before the numbers are taken to have begun anew
-/// (`MAX_MISORDER`).
-const BEHIND_MAX: u16 = 100;
 
 /// Something that a person who looks after the stream wants to know of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -78,10 +78,7 @@ impl LiveCutter {
     ///
     /// In words, if there is no track that can be cut.
     pub fn new(tracks: &[Track], unix_offset_ns: i64) -> Result<Self, String> {
-        let is_transport = |track: &Track| track.encoding.eq_ignore_ascii_case("MP2T");
-        if let [only] = tracks
-            && is_transport(only)
-        {
+        if is_transport(tracks) {
             return Ok(Self::transport(unix_offset_ns));
         }
         let cutter = TracksCutter::new(tracks, unix_offset_ns)?;
@@ -94,6 +91,15 @@ impl LiveCutter {
         Self(Kind::Transport(Box::new(TransportCutter::new(
             unix_offset_ns,
         ))))
+    }
+
+    /// Of such tracks those of which nothing can be made, by their numbers, and why, in words.
+    #[must_use]
+    pub fn left_out(tracks: &[Track]) -> Vec<(usize, String)> {
+        match is_transport(tracks) {
+            true => Vec::new(),
+            false => tracks::left_out(tracks),
+        }
     }
 
     /// The renditions that it makes.
@@ -139,4 +145,8 @@ impl LiveCutter {
             cutter.push(packets, now_ns, out);
         }
     }
+}
+
+fn is_transport(tracks: &[Track]) -> bool {
+    matches!(tracks, [only] if only.encoding.eq_ignore_ascii_case("MP2T"))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use onrush_wire::live::{Follower, Heard, Jitter, Lag, Note};
 use onrush_wire::media::Track;
 use onrush_wire::rtcp::SenderLine;
-use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
+use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, is_behind, ticks_of};
 
 use super::refused::Refused;
 use crate::channels::config::SENDER_KEPT;
@@ -32,6 +32,10 @@ pub(super) struct Intake {
     early: Option<SenderLine>,
     /// The middle of the last report's NTP time, and when it came.
     reported: (u32, u64),
+    /// Reports one behind the other that have nothing to do with the packets, and whether that was
+    /// said of the source.
+    odd_reports: u32,
+    is_odd_told: bool,
     /// How often sequence numbers have begun anew at 0.
     cycles: u32,
     /// What passes beside the time that has passed until the next source's first packet, in ns.
@@ -56,6 +60,8 @@ pub(super) struct Reception {
 pub(super) struct Taken {
     pub(super) bytes: Arc<[u8]>,
     pub(super) timestamp: u32,
+    /// The source's clock has jumped: timestamps are on another line from here on.
+    pub(super) has_jumped: bool,
     /// The report that waited for it.
     pub(super) early: Option<SenderLine>,
 }
@@ -74,6 +80,8 @@ impl Intake {
             newest: None,
             early: None,
             reported: (0, 0),
+            odd_reports: 0,
+            is_odd_told: false,
             cycles: 0,
             gain_ns: 0,
             counts: Refused::default(),
@@ -124,7 +132,8 @@ impl Intake {
         self.lag.note(header.timestamp, now_ns, self.clock_hz);
         let is_newer = self
             .newest
-            .is_none_or(|(newest, _)| position.sequence.wrapping_sub(newest.sequence) < 1 << 15);
+            .is_none_or(|(newest, _)| !is_behind(position.sequence, newest.sequence));
+        let has_jumped = is_newer && self.jumps(position.timestamp, now_ns);
         if is_newer {
             let is_wrapped = self
                 .newest
@@ -137,8 +146,34 @@ impl Intake {
         Some(Taken {
             bytes: [&head[..], rest].concat().into(),
             timestamp: self.numbering.position(position).timestamp,
+            has_jumped,
             early,
         })
+    }
+
+    /// Whether timestamps begin anew with this one: it is far from the newest, and not because
+    /// nothing came for as long.
+    fn jumps(&self, timestamp: u32, now_ns: u64) -> bool {
+        let Some((newest, _)) = self.newest else {
+            return false;
+        };
+        let step = timestamp.wrapping_sub(newest.timestamp).cast_signed();
+        let ticks_max = self.clock_hz.saturating_mul(JUMP_SECONDS);
+        step.unsigned_abs() > ticks_max && self.off_ticks(timestamp, now_ns) > ticks_max
+    }
+
+    /// How far a timestamp is from what the newest packet and the time since say.
+    fn off_ticks(&self, timestamp: u32, now_ns: u64) -> u32 {
+        let Some((newest, at_ns)) = self.newest else {
+            return 0;
+        };
+        let ticks = |ns: u64| ticks_of(ns, self.clock_hz.into());
+        let expected = match now_ns.checked_sub(at_ns) {
+            Some(since_ns) => newest.timestamp.wrapping_add(ticks(since_ns)),
+            None => newest.timestamp.wrapping_sub(ticks(at_ns - now_ns)),
+        };
+        let off = timestamp.wrapping_sub(expected).cast_signed();
+        off.unsigned_abs()
     }
 
     /// A new source goes on where the one before has ended.
@@ -155,11 +190,13 @@ impl Intake {
             self.numbering = self.numbering.continued(end, first);
         }
         (self.newest, self.lag) = (None, Lag::default());
+        (self.odd_reports, self.is_odd_told) = (0, false);
         self.source = Some((ssrc, now_ns));
     }
 
     /// What a report of the publisher's says of the timestamps that viewers get; nothing if it is
-    /// of another source, or comes before the first packet.
+    /// of another source, comes before the first packet, or has nothing to do with the packets:
+    /// some senders stamp reports by another clock, or always alike.
     pub(super) fn report(&mut self, line: SenderLine, now_ns: u64) -> Option<u32> {
         match self.source {
             Some((ssrc, _)) if ssrc == line.ssrc => {
@@ -179,11 +216,24 @@ impl Intake {
                 return None;
             }
         }
+        let ticks_max = self.clock_hz.saturating_mul(REPORT_SECONDS_MAX);
+        if self.off_ticks(line.timestamp, now_ns) > ticks_max {
+            self.odd_reports = self.odd_reports.saturating_add(1);
+            return None;
+        }
+        self.odd_reports = 0;
         let position = Position {
             sequence: 0,
             timestamp: line.timestamp,
         };
         Some(self.numbering.position(position).timestamp)
+    }
+
+    /// Whether its source's reports are not used because of their timestamps, said once.
+    pub(super) fn look_at_reports(&mut self) -> bool {
+        let is_news = self.odd_reports >= ODD_REPORTS_MIN && !self.is_odd_told;
+        self.is_odd_told |= is_news;
+        is_news
     }
 
     /// What the publisher is told of how its packets arrive, once they do.
@@ -229,6 +279,15 @@ impl Intake {
         self.lag.ns()
     }
 }
+
+/// Timestamps that step by more than the time that has passed began anew.
+const JUMP_SECONDS: u32 = 3;
+
+/// A report may be so far from the packets: publishers are late, or ahead, by seconds.
+const REPORT_SECONDS_MAX: u32 = 10;
+
+/// One report alone may be of before a jump.
+const ODD_REPORTS_MIN: u32 = 2;
 
 fn sender_kept_ns() -> u64 {
     u64::try_from(SENDER_KEPT.as_nanos()).unwrap_or(u64::MAX)
@@ -319,5 +378,47 @@ mod tests {
         assert_eq!(intake.report(line(1), 0), Some(1000));
         assert_eq!(intake.report(line(2), 0), None);
         assert_eq!(intake.counts.foreign, 1);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_told_of_and_a_pause_is_not() {
+        let from = ([10, 0, 0, 1], 5000).into();
+        let mut intake = intake();
+        let mut jumps = |sequence, seconds: u32, now_s: u64| {
+            let packet = packet(1, sequence, seconds.wrapping_mul(90_000), 33);
+            let taken = intake.take(from, &packet, now_s * SECOND, |_| ());
+            taken.unwrap().has_jumped
+        };
+        assert!(!jumps(1, 100, 0));
+        // A pause; what was held up by the way, and comes at once.
+        assert!(!jumps(2, 130, 30));
+        assert!(!jumps(3, 131, 60) && !jumps(4, 132, 60));
+        assert!(jumps(5, 140, 61) && !jumps(6, 141, 62));
+        assert!(jumps(7, 90, 63) && !jumps(8, 91, 64));
+        // One that comes late; numbers that begin anew.
+        assert!(!jumps(6, 141, 64) && !jumps(30_000, 92, 65));
+        assert!(jumps(3, 7, 66) && !jumps(4, 8, 67));
+    }
+
+    #[test]
+    fn reports_that_are_not_of_the_packets_are_ignored() {
+        let mut intake = intake();
+        let report = |intake: &mut Intake, seconds: u32, now_s: u64| {
+            let line = SenderLine {
+                ssrc: 1,
+                ntp: 1 << 32,
+                timestamp: seconds.wrapping_mul(90_000),
+            };
+            intake.report(line, now_s * SECOND)
+        };
+        take(&mut intake, &packet(1, 1, 100 * 90_000, 33), 0).unwrap();
+        assert_eq!(report(&mut intake, 90, 0), Some(90 * 90_000));
+        // Nothing has come for a while.
+        assert_eq!(report(&mut intake, 169, 60), Some(169 * 90_000));
+        assert_eq!(report(&mut intake, 171, 60), None);
+        assert!(!intake.look_at_reports(), "one alone");
+        assert_eq!(report(&mut intake, 0, 65), None);
+        assert!(intake.look_at_reports() && !intake.look_at_reports());
+        assert_eq!(report(&mut intake, 170, 70), Some(170 * 90_000));
     }
 }

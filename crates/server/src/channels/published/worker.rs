@@ -348,7 +348,7 @@ impl Core {
             !line.is_reported && time_ns.saturating_sub(line.at_ns) > LINE_NS_MAX
                 || time_ns.abs_diff(line.at_ns) > REPORT_NS_MAX
         };
-        if line.is_none_or(is_old) {
+        if line.is_none_or(is_old) || taken.has_jumped {
             let line = Line {
                 timestamp: taken.timestamp,
                 at_ns: time_ns,
@@ -421,6 +421,12 @@ impl Core {
         for (number, intake) in (1..).zip(&mut self.intakes) {
             if let Some(note) = intake.look(now_ns) {
                 warn!("channel {path} track{number} is {note}");
+            }
+            if intake.look_at_reports() {
+                warn!(
+                    "channel {path} track{number}: its sender reports are ignored: their \
+                     timestamps are far from those of its packets"
+                );
             }
         }
         if self.missing > 0 && now_ns.saturating_sub(self.logged_ns) > LOG_EVERY_NS {

@@ -396,11 +396,15 @@ fn take_program_config(bits: &mut BitReader<'_>) -> Result<u32, CodecError> {
     Ok(channels)
 }
 
+/// `syncExtensionType` (ISO/IEC 14496-3, section 1.6.2.1): 11 bits in front of what
+/// [`find_extension`] finds.
+pub(super) const SYNC_EXTENSION: u32 = 0x2b7;
+
 /// What stands behind the configuration for those who know to look for it: SBR and PS, as decoders
 /// of AAC alone never see them. Whatever else is there counts as nothing.
 fn find_extension(bits: &mut BitReader<'_>, rate_hz: u32) -> (Option<u32>, u32) {
     let mut find = || -> Result<Option<(u32, u32)>, CodecError> {
-        let is_there = bits.take(11)? == 0x2b7;
+        let is_there = bits.take(11)? == SYNC_EXTENSION;
         let object_type = take_object_type(bits)?;
         if !is_there || object_type != object_type::SBR || !bits.flag()? {
             return Ok(None);

@@ -4,7 +4,8 @@
 //!
 //! An access unit begins at any bit. It is taken out and sent as RFC 3640 wants it, like all other
 //! AAC: RFC 6416 has a format for whole elements, but players take it only with the configuration
-//! outside of these.
+//! outside of these. Where somebody publishes so, as GStreamer does, an access unit begins at a
+//! whole byte.
 //!
 //! Not here: several programs, layers or access units in an element, and what is no AAC.
 
@@ -102,8 +103,43 @@ impl Frame {
     }
 }
 
-/// `StreamMuxConfig` (ISO/IEC 14496-3, table 1.42) of the frame `bytes`.
-fn take_config(bits: &mut BitReader<'_>, bytes: &[u8]) -> Result<Config, CodecError> {
+/// The `AudioSpecificConfig` of a `StreamMuxConfig` that is told outside of elements: `config` of
+/// RFC 6416, section 7.3.
+///
+/// What stands behind it is not read. GStreamer has nothing there, but what tells decoders of SBR,
+/// which is a part of it.
+///
+/// # Errors
+///
+/// If it is broken, or its elements have more than one access unit of AAC.
+pub(in crate::media) fn outside_config(bytes: &[u8]) -> Result<Vec<u8>, CodecError> {
+    let mut bits = BitReader::new(NAME, bytes);
+    let told_bits = take_begin(&mut bits)?;
+    let (start, left) = (bits.at(), bits.left());
+    bits.skip(told_bits.unwrap_or(left))?;
+    let all = cut(bytes, start, told_bits.unwrap_or(left));
+    let mut own = BitReader::new(NAME, &all);
+    aac::take_config(&mut own)?;
+    let config_bits = own.at();
+    let is_extended = own.take(11).is_ok_and(|it| it == aac::SYNC_EXTENSION);
+    Ok(match told_bits.is_some() || is_extended {
+        true => all,
+        false => cut(bytes, start, config_bits),
+    })
+}
+
+/// The access unit of an element whose configuration is told outside of it: behind its length,
+/// `PayloadLengthInfo` (ISO/IEC 14496-3, table 1.44).
+pub(in crate::media) fn unit_of(element: &[u8]) -> Option<&[u8]> {
+    let full = element.iter().take_while(|&&byte| byte == 255).count();
+    let (&last, rest) = element.get(full..)?.split_first()?;
+    let unit = rest.get(..255 * full + usize::from(last))?;
+    (!unit.is_empty()).then_some(unit)
+}
+
+/// What a `StreamMuxConfig` (ISO/IEC 14496-3, table 1.42) begins with: how many bits the
+/// configuration of AAC has that follows, if it tells.
+fn take_begin(bits: &mut BitReader<'_>) -> Result<Option<usize>, CodecError> {
     let version = bits.take(1)?;
     if version == 1 {
         if bits.flag()? {
@@ -117,10 +153,15 @@ fn take_config(bits: &mut BitReader<'_>, bytes: &[u8]) -> Result<Config, CodecEr
     if !has_same_framing || bits.take(6 + 4 + 3)? != 0 {
         return Err(bits.error("several access units in an element"));
     }
-    let told_bits = match version {
+    Ok(match version {
         0 => None,
         _ => Some(take_value(bits)? as usize),
-    };
+    })
+}
+
+/// `StreamMuxConfig` of the frame `bytes`.
+fn take_config(bits: &mut BitReader<'_>, bytes: &[u8]) -> Result<Config, CodecError> {
+    let told_bits = take_begin(bits)?;
     // Fields within are aligned to its own first bit.
     let start = bits.at();
     let own = aligned(bytes, start, bytes.len().min(aac::CONFIG_BYTES_MAX));
@@ -140,23 +181,16 @@ fn take_config(bits: &mut BitReader<'_>, bytes: &[u8]) -> Result<Config, CodecEr
     // latmBufferFullness, and data of others: version 0 counts these in bytes of digits.
     bits.skip(8)?;
     if bits.flag()? {
-        match version {
-            0 => while bits.take(9)? & 0x100 != 0 {},
-            _ => drop(take_value(bits)?),
+        match told_bits {
+            None => while bits.take(9)? & 0x100 != 0 {},
+            Some(_) => drop(take_value(bits)?),
         }
     }
     if bits.flag()? {
         bits.skip(8)?;
     }
-    let config_bytes = told_bits.unwrap_or(config_bits).div_ceil(8);
-    let mut audio_specific_config = aligned(bytes, start, config_bytes);
-    // The bits behind the last are of something else.
-    let spare = config_bytes * 8 - told_bits.unwrap_or(config_bits);
-    if let Some(last) = audio_specific_config.last_mut() {
-        *last &= 0xff << spare;
-    }
     Ok(Config {
-        audio_specific_config: audio_specific_config.into(),
+        audio_specific_config: cut(bytes, start, told_bits.unwrap_or(config_bits)).into(),
         rate_hz: of_aac.rate_hz,
         unit_ticks: of_aac.unit_ticks,
     })
@@ -166,6 +200,17 @@ fn take_config(bits: &mut BitReader<'_>, bytes: &[u8]) -> Result<Config, CodecEr
 fn take_value(bits: &mut BitReader<'_>) -> Result<u32, CodecError> {
     let bytes = bits.take(2)? + 1;
     bits.take(8 * bytes)
+}
+
+/// So many bits that begin at a bit of others, in whole bytes: those behind the last, which are of
+/// something else, are 0.
+fn cut(bytes: &[u8], bit: usize, bits: usize) -> Vec<u8> {
+    let count = bits.div_ceil(8);
+    let mut cut = aligned(bytes, bit, count);
+    if let Some(last) = cut.last_mut() {
+        *last &= 0xff << (count * 8 - bits);
+    }
+    cut
 }
 
 /// So many bytes that begin at a bit of others. What is beyond these is 0.
@@ -279,6 +324,65 @@ mod tests {
             assert!(aac::codec(&config.audio_specific_config).is_ok());
         }
         break_configuration(&frame(&CONFIG, b"unit"), |it| drop(Frame::parse(it)));
+    }
+
+    #[test]
+    fn configurations_are_told_outside_of_elements() {
+        let later = packed(&[
+            (0b10, 2),
+            (0, 2 + 8),
+            (1, 1),
+            (0, 6 + 4 + 3),
+            (0, 2),
+            (19, 8),
+            (0x1190, 16),
+            (0b101, 3),
+            (0, 3),
+            (0xff, 8),
+        ]);
+        let cases: [(&[u8], &[u8]); 5] = [
+            // As ffmpeg says it, and GStreamer, which leaves out what follows.
+            (&[0x40, 0, 0x23, 0x20, 0x3f, 0xc0], &[0x11, 0x90]),
+            (&[0x40, 0, 0x23, 0x20], &[0x11, 0x90]),
+            // With what is said of SBR: that there is none.
+            (
+                &[0x40, 0, 0x23, 0x20, 0xad, 0xca, 0],
+                &[0x11, 0x90, 0x56, 0xe5, 0, 0],
+            ),
+            // SBR in front, which makes 25 bits.
+            (
+                &[0x40, 0, 0x56, 0x23, 0x10, 0x1f, 0xe0],
+                &[0x2b, 0x11, 0x88, 0],
+            ),
+            (&later, &[0x11, 0x90, 0xa0]),
+        ];
+        for (told, expected) in cases {
+            let config = outside_config(told).unwrap();
+            assert_eq!(config, expected, "{told:x?}");
+            assert!(aac::codec(&config).is_ok(), "{told:x?}");
+            break_configuration(told, |it| drop(outside_config(it)));
+        }
+        let error = outside_config(&[0x41, 0, 0x23, 0x20, 0x3f, 0xc0]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "LATM: several access units in an element"
+        );
+    }
+
+    #[test]
+    fn elements_without_a_configuration_begin_with_a_length() {
+        for length in [1, 254, 255, 256, 510, 700] {
+            let unit = vec![7_u8; length];
+            let mut element = vec![255; length / 255];
+            element.push(u8::try_from(length % 255).unwrap());
+            element.extend(&unit);
+            assert_eq!(unit_of(&element), Some(&unit[..]));
+            assert_eq!(unit_of(&element[..element.len() - 1]), None);
+            // What others add.
+            element.push(1);
+            assert_eq!(unit_of(&element), Some(&unit[..]));
+        }
+        assert_eq!([&b""[..], b"\0", b"\xff"].map(unit_of), [None; 3]);
     }
 
     #[test]

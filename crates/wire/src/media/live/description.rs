@@ -8,7 +8,7 @@ use crate::media::cmaf::{Description, init_segment};
 use crate::media::codec::av1::{PackedObu, Sequence};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::first_frame::Vp9KeyFrame;
-use crate::media::codec::{h264, h265};
+use crate::media::codec::{h264, h265, latm};
 use crate::media::colour::Colour;
 use crate::media::sampled::{SampledTrack, TrackFacts};
 use crate::media::samples::Samples;
@@ -55,6 +55,7 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
             let config = parameter(parameters, "config").and_then(from_hex);
             CodecConfig::Aac(config.ok_or("AAC without its configuration")?.into())
         }
+        "mp4a-latm" => CodecConfig::Aac(latm_config(parameters)?.into()),
         "opus" => {
             let is_mono = parameter(parameters, "sprop-stereo").is_some_and(|it| it == "0");
             // RTP always says two (RFC 7587, section 7); a sample entry says what `dOps` does.
@@ -89,6 +90,15 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
 }
 
 const BROKEN_SETS: &str = "its parameter sets are broken";
+
+/// The configuration of AAC that goes in elements of LATM (RFC 6416).
+fn latm_config(parameters: &str) -> Result<Vec<u8>, String> {
+    let is_outside = parameter(parameters, "cpresent").is_some_and(|it| it == "0");
+    let config = parameter(parameters, "config").filter(|_| is_outside);
+    let config = config.and_then(from_hex);
+    let config = config.ok_or("LATM whose configuration is not in its description")?;
+    latm::outside_config(&config).map_err(|error| error.to_string())
+}
 
 /// An `OpusSpecificBox` of so many channels: nothing is left out at the beginning, because what is
 /// joined has none.

@@ -80,6 +80,8 @@ struct Sender {
     pps: &'static [u8],
     out: Vec<Output>,
     frame: u64,
+    /// By how many seconds the clocks of pictures and sound were set.
+    set_s: [i64; 2],
 }
 
 impl Sender {
@@ -90,7 +92,14 @@ impl Sender {
             pps: PPS,
             out: Vec::new(),
             frame: 0,
+            set_s: [0; 2],
         }
+    }
+
+    /// What is added to timestamps because the clock was set.
+    fn set_ticks(&self, track: usize) -> u32 {
+        let ticks = self.set_s[track] * [90_000, 48_000][track];
+        u32::try_from(ticks.rem_euclid(1 << 32)).unwrap()
     }
 
     fn number(&mut self, track: usize) -> u16 {
@@ -104,6 +113,7 @@ impl Sender {
             true => stap(&[SPS, self.pps, &[0x65, 0x88, 0x84]]),
             false => vec![0x41, 0x9a, 1],
         };
+        let timestamp = timestamp.wrapping_add(self.set_ticks(0));
         let packet = packet(self.number(0), timestamp, true, &payload);
         self.cutter.push(0, &packet, now_ns, &mut self.out);
     }
@@ -123,7 +133,8 @@ impl Sender {
     fn sound(&mut self, picture: u64) {
         for frame in (picture - 1) * 1920 / 1024..picture * 1920 / 1024 {
             let payload = [&[0, 16, 0, 5 << 3][..], &[1, 2, 3, 4, 5]].concat();
-            let packet = packet(self.number(1), ticks(frame * 1024), true, &payload);
+            let timestamp = ticks(frame * 1024).wrapping_add(self.set_ticks(1));
+            let packet = packet(self.number(1), timestamp, true, &payload);
             let now_ns = 1_000_000_000 + picture * 40_000_000;
             self.cutter.push(1, &packet, now_ns, &mut self.out);
         }
@@ -357,6 +368,97 @@ fn a_clock_that_runs_away_is_tied_anew() {
     assert_eq!(seconds(&[0; 20]), (vec![600, -600], 2));
 }
 
+/// By how many ms the date of the last part of a rendition is off that of a picture's arrival, and
+/// of the first part behind the last break.
+fn dates_off_ms(sender: &Sender, of: usize, [last, begins]: [u64; 2]) -> [i64; 2] {
+    let is_break = |it: &Output| matches!(it, Output::Break { rendition, .. } if *rendition == of);
+    let behind = sender.out.iter().rposition(is_break).unwrap_or(0);
+    let date = |output: &Output| match output {
+        Output::Part { rendition, part } if *rendition == of => Some(part.starts_unix_ns),
+        _ => None,
+    };
+    let dates: Vec<_> = sender.out[behind..].iter().filter_map(date).collect();
+    let off_ms = |date: &i64, picture| (date - line_of(picture).1.cast_signed()) / 1_000_000;
+    [
+        off_ms(dates.last().unwrap(), last),
+        off_ms(&dates[0], begins),
+    ]
+}
+
+/// What was told of a clock is told on until there is something else to say of it.
+#[test]
+fn a_line_from_before_a_jump_ties_nothing() {
+    for jump_s in [-3600, -5, 5, 3600] {
+        let mut sender = Sender::new(&[pictures(), sound()]);
+        for second in 0..8 {
+            let (timestamp, at_ns) = line_of(0);
+            sender.cutter.line(0, timestamp, at_ns);
+            sender.cutter.line(1, 0, at_ns);
+            if second == 4 {
+                // Sound is a picture later, and nothing is missing for that.
+                sender.set_s[0] = jump_s;
+                sender.picture(100, true);
+                sender.sound(101);
+                sender.set_s[1] = jump_s;
+                for picture in 101..125 {
+                    sender.picture(picture, false);
+                    sender.sound(picture + 1);
+                }
+                sender.frame = 125;
+            } else {
+                sender.second(second % 2 == 0, true);
+            }
+        }
+        assert_eq!(breaks_of(&sender), [1, 1], "{jump_s}");
+        for of in [0, 1] {
+            let off_ms = dates_off_ms(&sender, of, [199, 100]);
+            assert!(
+                (-1000..=0).contains(&off_ms[0]) && off_ms[1].abs() < 100,
+                "{jump_s} {of}: {off_ms:?}"
+            );
+        }
+    }
+}
+
+/// Of pictures that came 300 ms late, and then none for five seconds.
+#[test]
+fn what_was_told_of_a_clock_holds_over_a_pause() {
+    let mut sender = Sender::new(&[pictures()]);
+    for second in 0..8 {
+        let (timestamp, at_ns) = line_of(0);
+        sender.cutter.line(0, timestamp, at_ns - 300_000_000);
+        sender.frame += if second == 4 { 125 } else { 0 };
+        sender.second(second % 2 == 0, false);
+    }
+    assert_eq!(breaks_of(&sender), [1, 0]);
+    let off_ms = dates_off_ms(&sender, 0, [324, 225])[1];
+    assert!((-301..=-299).contains(&off_ms), "{off_ms}");
+}
+
+/// A microphone that is muted, and switched on again between two key frames.
+#[test]
+fn sound_that_pauses_takes_no_pictures_away() {
+    let mut sender = Sender::new(&[pictures(), sound()]);
+    (0..4).for_each(|second| sender.second(second % 2 == 0, true));
+    (4..9).for_each(|second| sender.second(second % 2 == 0, false));
+    (9..14).for_each(|second| sender.second(second % 2 == 0, true));
+    let parts: Vec<_> = sender.parts(0).collect();
+    let is_next = |pair: &[&PartOf]| {
+        let ends_ns = pair[0].starts_unix_ns + pair[0].lasts_us.cast_signed() * 1000;
+        pair[1].starts_unix_ns.abs_diff(ends_ns) < 1_000_000
+    };
+    assert!(parts.windows(2).all(is_next));
+    // Sound is back with the next key frame, and both have a discontinuity there.
+    assert_eq!(breaks_of(&sender), [1, 1]);
+    for of in [0, 1] {
+        let [off_ms, begins_ms] = dates_off_ms(&sender, of, [349, 250]);
+        assert!(
+            (-1000..=0).contains(&off_ms) && begins_ms.abs() < 100,
+            "{of}: {off_ms} {begins_ms}"
+        );
+    }
+}
+
 #[test]
 fn a_jump_of_the_clock_is_a_break() {
     let mut sender = Sender::new(&[pictures()]);
@@ -441,6 +543,56 @@ fn units_are_put_together_or_left_out() {
     ];
     assert_eq!(found, expected);
     assert_eq!((units.sets().len(), units.changes()), (2, 1));
+}
+
+/// A camera that begins again has the SSRC that it had.
+#[test]
+fn numbers_that_begin_anew_are_a_gap() {
+    let mut units = Units::new(&pictures()).unwrap();
+    let mut found = Vec::new();
+    // One is late by as much as one may be.
+    for sequence in [20_000_u16, 20_001, 19_902, 20_002, 3, 4, 5] {
+        let packet = packet(sequence, sequence.into(), true, &[0x41, 1]);
+        units.push(&packet, |_, unit| found.push(unit.timestamp));
+    }
+    assert_eq!(found, [20_000, 20_001, 20_002, 4, 5]);
+}
+
+/// AAC as GStreamer publishes it.
+fn latm(parameters: &str) -> Track {
+    Track {
+        encoding: "MP4A-LATM".into(),
+        format_parameters: Some(parameters.to_owned()),
+        ..sound()
+    }
+}
+
+#[test]
+fn elements_of_latm_are_put_together() {
+    let mut units = Units::new(&latm("cpresent=0;config=40002320adca00")).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, payload: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, payload);
+        units.push(&packet, |_, unit| found.push((unit.timestamp, unit.data)));
+    };
+    push(0, 0, true, &[3, 1, 2, 3]);
+    // In two packets.
+    let long = [&[255, 45][..], &[7; 300]].concat();
+    push(1, 10, false, &long[..200]);
+    push(2, 10, true, &long[200..]);
+    // Shorter than it says; with data of others behind it.
+    push(3, 20, true, &[2, 1]);
+    push(4, 30, true, &[1, 8, 0xff]);
+    // A packet is missing, which may be the beginning of this one.
+    push(6, 40, true, &[1, 9]);
+    push(7, 50, true, &[1, 9]);
+    let expected = [
+        (0, vec![1, 2, 3]),
+        (10, vec![7; 300]),
+        (30, vec![8]),
+        (50, vec![9]),
+    ];
+    assert_eq!(found, expected);
 }
 
 /// As the metadata of Dolby Vision; what a PACI packet carries is left out.
@@ -669,8 +821,41 @@ fn tracks_that_cannot_be_cut_are_told() {
     other.encoding = "JPEG".into();
     let error = LiveCutter::new(&[other.clone()], 0).unwrap_err();
     assert!(error.contains("JPEG"), "{error}");
-    let cutter = LiveCutter::new(&[other, sound()], 0).unwrap();
+    let tracks = [other, sound()];
+    let cutter = LiveCutter::new(&tracks, 0).unwrap();
     assert_eq!(cutter.renditions()[0].name, "audio");
+    let left_out = LiveCutter::left_out(&tracks);
+    assert_eq!(left_out, [(0, "JPEG is not made into segments".to_owned())]);
+    let transport: Track = crate::rtp::StaticPayload::MP2T.into();
+    assert!(LiveCutter::left_out(&[transport]).is_empty());
+}
+
+#[test]
+fn aac_in_latm_is_cut_or_it_is_told_why_not() {
+    for (parameters, expected) in [
+        ("cpresent=0;config=40002320adca00", None),
+        ("cpresent=0; config=400023203fc0; object=2", None),
+        (
+            "cpresent=0;config=410023203fc0",
+            Some("LATM: several access units in an element"),
+        ),
+        (
+            "config=40002320",
+            Some("LATM whose configuration is not in its description"),
+        ),
+    ] {
+        let tracks = [pictures(), latm(parameters)];
+        let left_out = LiveCutter::left_out(&tracks).pop();
+        let why = left_out.map(|(_, why)| why);
+        assert_eq!(why.as_deref(), expected, "{parameters}");
+        let renditions = LiveCutter::new(&tracks, 0).unwrap().renditions();
+        assert_eq!(renditions.len() == 2, expected.is_none(), "{parameters}");
+        if expected.is_none() {
+            let told = describe(&tracks[1], &[]).unwrap().unwrap();
+            assert_eq!(told.codec.as_deref(), Some("mp4a.40.2"));
+            assert_eq!((told.channels, told.timescale), (Some(2), 48_000));
+        }
+    }
 }
 
 /// A packet of a picture's beginning, with its table when it is a start.

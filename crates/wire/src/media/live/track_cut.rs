@@ -19,6 +19,12 @@ const LEAD_NS: i64 = 10_000_000_000;
 /// By so much a line may be off what the track was tied by, in ns.
 const OFF_NS_MAX: i64 = 500_000_000;
 
+/// A step of so many ns is a break.
+pub(super) const JUMP_NS: i64 = 3_000_000_000;
+
+/// A line by which a unit came so many ns before its time is none of its clock.
+const AHEAD_NS_MAX: i64 = 1_000_000_000;
+
 /// A track has drifted when so many lines, one behind the other, are off by more: one that goes by
 /// an arrival may be seconds late.
 const LINES_OFF_MIN: u32 = 12;
@@ -32,6 +38,12 @@ pub(super) struct TrackCut {
     pub(super) order: DecodeTimes,
     /// A timestamp, and when that was by the clock.
     line: Option<(u32, u64)>,
+    /// The last line that was forgotten, which may be told again.
+    stale: Option<(u32, u64)>,
+    /// The timestamp of the last unit.
+    last: Option<u32>,
+    /// Its times do not go on where they have ended; it waits until pictures can begin anew.
+    pub(super) has_jumped: bool,
     /// The last lines that were off, one behind the other.
     lines_off: u32,
     /// The last timestamp without its wrapping, and what makes it a time of the media.
@@ -55,6 +67,9 @@ impl TrackCut {
             lane: Lane::new(lane, track.clock_hz, 0),
             order: DecodeTimes::default(),
             line: None,
+            stale: None,
+            last: None,
+            has_jumped: false,
             lines_off: 0,
             extended: None,
             anchor: 0,
@@ -70,7 +85,12 @@ impl TrackCut {
     /// Takes a line: `timestamp` was at `at_ns` of the clock, whose first time of all is
     /// `origin_ns` once that is known.
     pub(super) fn set_line(&mut self, timestamp: u32, at_ns: u64, origin_ns: Option<i64>) {
-        let before = self.line.replace((timestamp, at_ns));
+        let told = Some((timestamp, at_ns));
+        if told == self.stale {
+            return;
+        }
+        self.stale = None;
+        let before = std::mem::replace(&mut self.line, told);
         // The same is told again and again.
         if before == self.line {
             return;
@@ -87,9 +107,27 @@ impl TrackCut {
         };
     }
 
-    /// What was told of its clock holds no longer.
-    pub(super) fn forget_line(&mut self) {
-        self.line = None;
+    /// Another publisher begins, or the same anew.
+    pub(super) fn begin(&mut self) {
+        self.units.begin();
+        (self.line, self.stale, self.last) = (None, None, None);
+    }
+
+    /// Looks at a unit, its timestamp and when it came, before it is given a time. What was told of
+    /// the clock holds no longer where that has jumped; where nothing came for a while, it does.
+    pub(super) fn look(&mut self, unit: (u32, u64)) {
+        let Some(last) = self.last.replace(unit.0) else {
+            return;
+        };
+        let step = unit.0.wrapping_sub(last).cast_signed();
+        let step_ns = self.lane.ns(step.into());
+        let came_ns = i64::try_from(unit.1).unwrap_or(i64::MAX);
+        let ahead_ns = self.clock_ns(unit).saturating_sub(came_ns);
+        let is_wrong = step_ns < 0 || ahead_ns > AHEAD_NS_MAX;
+        // Less than is a break, as pictures come out of order.
+        if step_ns.abs() > JUMP_NS / 2 && is_wrong {
+            self.stale = self.line.take().or(self.stale);
+        }
     }
 
     /// Whether its times are so far from the clock that it is to be tied anew.
@@ -125,6 +163,7 @@ impl TrackCut {
     /// What comes has no times that go on where those before have ended.
     pub(super) fn untie(&mut self) {
         (self.extended, self.shown, self.lines_off) = (None, None, 0);
+        self.has_jumped = false;
     }
 
     /// When a unit with that timestamp is shown, in ticks of the media.

@@ -14,7 +14,7 @@ use super::ends::Ends;
 use super::lane::{Lane, Lengths, LiveSample};
 use super::order::DecodeTimes;
 use super::output::{InitSegment, LiveRendition, Output};
-use super::track_cut::TrackCut;
+use super::track_cut::{JUMP_NS, TrackCut};
 use super::units::{AccessUnit, Units};
 use super::{PART_US, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN, part_target_us};
 use crate::media::segments::Format;
@@ -27,9 +27,6 @@ const HELD_BYTES_MAX: usize = 24 << 20;
 /// So many pictures tell their order, or so many as come in this time.
 const ORDER_UNITS: usize = 10;
 const ORDER_NS: u64 = 500_000_000;
-
-/// A step of so many ns is a break.
-const JUMP_NS: i64 = 3_000_000_000;
 
 /// Frames of sound that wait for pictures, at the most.
 const SOUND_WAITING_MAX: usize = 512;
@@ -83,14 +80,10 @@ impl TracksCutter {
         let mut lanes = 0;
         for medium in [Medium::Video, Medium::Audio] {
             let of_medium = tracks.iter().enumerate();
-            let of_medium = of_medium.filter(|(_, track)| track.medium == medium);
-            let cuts = of_medium.filter_map(|(number, track)| {
-                let units = Units::new(track)?;
-                // Sound has its description from the start, or never.
-                let is_described = describe(track, units.sets()).is_ok_and(|it| it.is_some());
-                (is_described || medium == Medium::Video).then_some((number, track, units))
-            });
-            let Some((number, track, units)) = { cuts }.next() else {
+            let mut of_medium = of_medium.filter(|(_, track)| track.medium == medium);
+            let found =
+                of_medium.find_map(|(number, track)| Some((number, track, units_of(track).ok()?)));
+            let Some((number, track, units)) = found else {
                 continue;
             };
             let place = match medium {
@@ -102,8 +95,11 @@ impl TracksCutter {
             lanes += 1;
         }
         if lanes == 0 {
-            let names: Vec<_> = tracks.iter().map(|track| &*track.encoding).collect();
-            return Err(format!("no segments are made of {}", names.join(", ")));
+            let reasons: Vec<_> = left_out(tracks).into_iter().map(|(_, why)| why).collect();
+            return Err(match reasons.is_empty() {
+                true => "it has neither pictures nor sound".to_owned(),
+                false => reasons.join("; "),
+            });
         }
         Ok(cutter)
     }
@@ -128,8 +124,7 @@ impl TracksCutter {
     pub(super) fn begin(&mut self, out: &mut Vec<Output>) {
         self.break_off(out);
         for track in self.tracks.iter_mut().flatten() {
-            track.units.begin();
-            track.forget_line();
+            track.begin();
         }
         self.held.clear();
         self.held_bytes = 0;
@@ -174,14 +169,16 @@ impl TracksCutter {
         now_ns: u64,
         out: &mut Vec<Output>,
     ) {
+        let leads = self.leading() == Some(number);
+        let mut tracks = self.tracks.iter().flatten();
         // Where a decoder can start nothing is lost by it.
-        let may_begin = unit.is_sync && self.leading() == Some(number);
-        if may_begin && self.tracks.iter().flatten().any(TrackCut::has_drifted) {
+        if unit.is_sync && leads && tracks.any(|it| it.has_jumped || it.has_drifted()) {
             self.break_off(out);
         }
         let Some(Some(track)) = self.tracks.get_mut(number) else {
             return;
         };
+        track.look((unit.timestamp, now_ns));
         if self.is_running {
             // Sound that comes for the first time since the pictures began.
             if let Some(origin_ns) = self.origin_ns.filter(|_| !track.is_tied()) {
@@ -190,10 +187,15 @@ impl TracksCutter {
             }
             let shown = track.shown_at(unit.timestamp);
             let step = track.shown.map_or(0, |last| shown.saturating_sub(last));
-            if track.lane.ns(step).abs() <= JUMP_NS {
+            if track.lane.ns(step).abs() <= JUMP_NS && !track.has_jumped {
                 return self.give(number, unit, init, out);
             }
-            track.forget_line();
+            // Pictures lose nothing by sound that was muted, or whose clock was set: both begin
+            // anew with the next that a decoder can start with.
+            if !leads {
+                track.has_jumped = true;
+                return;
+            }
             self.break_off(out);
         }
         self.hold(number, unit, init, now_ns);
@@ -203,7 +205,7 @@ impl TracksCutter {
     }
 
     fn hold(&mut self, track: usize, unit: AccessUnit, init: Option<Arc<InitSegment>>, at_ns: u64) {
-        // Units between which its clock jumps have no times that are tied to each other.
+        // Its units between which the clock jumps have no times that are tied to each other.
         let mut own = self.held.iter().filter(|held| held.track == track);
         let jumps = own.next_back().is_some_and(|last| {
             let step = unit.timestamp.wrapping_sub(last.unit.timestamp);
@@ -212,8 +214,8 @@ impl TracksCutter {
             ns.abs() > JUMP_NS
         });
         if jumps {
-            self.held.clear();
-            self.held_bytes = 0;
+            self.held.retain(|held| held.track != track);
+            self.held_bytes = self.held.iter().map(|held| held.unit.data.len()).sum();
         }
         let is_picture = self.pictures == Some(track);
         let has_begun = self.held.iter().any(|held| held.track == track);
@@ -506,6 +508,29 @@ impl TracksCutter {
         }
         self.is_running = false;
     }
+}
+
+/// The tracks that are not cut, by their numbers, and why not.
+pub(super) fn left_out(tracks: &[Track]) -> Vec<(usize, String)> {
+    let media = tracks.iter().enumerate();
+    let media = media.filter(|(_, track)| track.medium != Medium::Application);
+    let left_out = media.filter_map(|(number, track)| Some((number, units_of(track).err()?)));
+    left_out.collect()
+}
+
+/// What puts the packets of a track together.
+///
+/// # Errors
+///
+/// In words, if nothing is made of it.
+fn units_of(track: &Track) -> Result<Units, String> {
+    let nothing = || format!("{} is not made into segments", track.encoding);
+    let units = Units::new(track).ok_or_else(nothing)?;
+    // Sound has its description from the start, or never.
+    if track.medium == Medium::Audio {
+        describe(track, units.sets())?.ok_or_else(nothing)?;
+    }
+    Ok(units)
 }
 
 fn ticks(us: u64, timescale: u32) -> i64 {

@@ -1,6 +1,6 @@
 //! Access units from RTP payloads: H.264 (RFC 6184, packetization modes 0 and 1), H.265 (RFC 7798,
-//! without decoding order numbers), AV1 (AOM, v1.0), VP9 (RFC 9628), AAC (RFC 3640, AAC-hbr) and
-//! Opus (RFC 7587).
+//! without decoding order numbers), AV1 (AOM, v1.0), VP9 (RFC 9628), AAC (RFC 3640, AAC-hbr; RFC
+//! 6416 with the configuration outside) and Opus (RFC 7587).
 //!
 //! Of pictures, NAL units get a length of four bytes in front, as CMAF wants them; parameter sets
 //! are taken out and kept, delimiters and fillers left out. OBUs get their sizes, and sequence
@@ -13,10 +13,10 @@ use super::obus::Obus;
 use crate::media::codec::av1::{ObuRole, PackedObu};
 use crate::media::codec::first_frame::VP9_KEY_FRAME_BYTES;
 use crate::media::codec::nal::NalRole;
-use crate::media::codec::{aac, h264, h265, vp9};
+use crate::media::codec::{aac, h264, h265, latm, vp9};
 use crate::media::packetizer::SAMPLE_BYTES_MAX;
 use crate::media::track::Track;
-use crate::rtp::{Header, payload};
+use crate::rtp::{Header, is_behind, payload};
 
 /// Bytes of all parameter sets that are kept at the most.
 const SETS_BYTES_MAX: usize = 8192;
@@ -44,6 +44,8 @@ enum Form {
         index_bits: usize,
         frame_ticks: u32,
     },
+    /// With one access unit in an element.
+    Latm,
     Opus,
 }
 
@@ -69,6 +71,7 @@ struct Open {
     obus: Obus,
     sets: Vec<Box<[u8]>>,
     is_sync: bool,
+    /// A picture is in it, or sound.
     has_picture: bool,
     is_broken: bool,
 }
@@ -92,6 +95,7 @@ impl Units {
                 index_bits: bits("indexlength", 3),
                 frame_ticks: frame_ticks(parameters, track.clock_hz),
             },
+            "mp4a-latm" => Form::Latm,
             "opus" => Form::Opus,
             _ => return None,
         };
@@ -136,11 +140,11 @@ impl Units {
             return;
         };
         let expected = self.sequence.unwrap_or(header.sequence);
-        let ahead = header.sequence.wrapping_sub(expected);
-        if ahead >= 1 << 15 {
-            // Out of order: what it belongs to is left out already.
+        if is_behind(header.sequence, expected) {
+            // What it belongs to is left out already.
             return;
         }
+        let ahead = header.sequence.wrapping_sub(expected);
         self.sequence = Some(header.sequence.wrapping_add(1));
         let timestamp = header.timestamp;
         match self.form {
@@ -160,7 +164,7 @@ impl Units {
                     each(self, frame(timestamp.wrapping_add(later), bytes));
                 }
             }
-            Form::H264 | Form::H265 | Form::Av1 | Form::Vp9 => {
+            Form::H264 | Form::H265 | Form::Av1 | Form::Vp9 | Form::Latm => {
                 self.open.is_broken |= ahead > 0;
                 if self.open.timestamp.is_some_and(|it| it != timestamp) {
                     if let Some(unit) = self.finish() {
@@ -173,6 +177,7 @@ impl Units {
                     Form::H264 => self.open.h264(payload),
                     Form::Av1 => self.open.av1(payload),
                     Form::Vp9 => self.open.vp9(payload),
+                    Form::Latm => self.open.latm(payload),
                     _ => self.open.h265(payload),
                 };
                 self.open.is_broken |= taken.is_none();
@@ -198,9 +203,16 @@ impl Units {
             self.keep_sets();
         }
         let open = std::mem::take(&mut self.open);
-        (is_whole && open.has_picture).then_some(AccessUnit {
+        if !is_whole || !open.has_picture {
+            return None;
+        }
+        let data = match self.form {
+            Form::Latm => latm::unit_of(&open.data)?.to_vec(),
+            _ => open.data,
+        };
+        Some(AccessUnit {
             timestamp: open.timestamp?,
-            data: open.data,
+            data,
             is_sync: open.is_sync,
         })
     }
@@ -263,6 +275,13 @@ impl Open {
             }
             _ => {}
         }
+    }
+
+    /// A piece of an element, or all of it.
+    fn latm(&mut self, payload: &[u8]) -> Option<()> {
+        self.data.extend_from_slice(payload);
+        (self.has_picture, self.is_sync) = (true, true);
+        Some(())
     }
 
     fn vp9(&mut self, payload: &[u8]) -> Option<()> {
