@@ -76,6 +76,12 @@ fn subtitles(main: &str) -> Vec<(String, String)> {
     found.collect()
 }
 
+/// The first segment of a film's first subtitles.
+fn first_text(site: &Site, film: &str) -> String {
+    let playlist = text(site, &format!("/{film}/hls/text/index.m3u8"));
+    text(site, &format!("/{film}/hls/text/{}", uris(&playlist)[0]))
+}
+
 #[test]
 fn text_tracks_are_webvtt() {
     require_programs!("ffmpeg");
@@ -143,6 +149,46 @@ fn text_tracks_are_webvtt() {
                 assert_eq!(site.get(&path, "").status, 404, "{path}");
             }
         }
+    }
+}
+
+/// Which ffmpeg puts into each block, with an identifier that is not shown.
+#[test]
+fn webvtt_in_matroska_keeps_its_settings() {
+    require_programs!("ffmpeg");
+    let vtt = "WEBVTT\n\nfirst\n00:01.000 --> 00:02.500 line:0 align:start\n<v Anna>Hello\n";
+    let site = Site::new(&[], |root| {
+        fs::write(root.join("in.vtt"), vtt).unwrap();
+        film(root, "film.mkv", &[("in.vtt", "eng")], "copy");
+        fs::remove_file(root.join("in.vtt")).unwrap();
+    });
+    let said = first_text(&site, "film.mkv");
+    let cue = "\n00:00:01.000 --> 00:00:02.500 line:0 align:start\n<v Anna>Hello\n";
+    assert!(said.ends_with(&format!(":00.000\n{cue}")), "{said}");
+}
+
+/// By an edit list, a second behind a sync sample: there it begins.
+#[test]
+fn subtitles_beside_a_film_that_was_cut_are_in_time() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&[], |root| {
+        film(root, "whole.mp4", &[], "copy");
+        let mut command = Command::new("ffmpeg");
+        command.args(["-v", "error", "-y", "-ss", "3", "-i"]);
+        command.arg(root.join("whole.mp4")).args(["-c", "copy"]);
+        let status = command.arg(root.join("film.mp4")).status().unwrap();
+        assert!(status.success());
+        age(&root.join("film.mp4")).unwrap();
+        for film in ["film", "whole"] {
+            fs::write(root.join(format!("{film}.en.srt")), SRT).unwrap();
+        }
+    });
+    for (name, times) in [
+        ("whole.mp4", "00:00:01.000 --> 00:00:02.500"),
+        ("film.mp4", "00:00:02.000 --> 00:00:03.500"),
+    ] {
+        let said = first_text(&site, name);
+        assert!(said.contains(&format!("\n{times}\nHello")), "{said}");
     }
 }
 

@@ -55,5 +55,5 @@ pub use sampled::{LeftOut, TrackFacts, report};
 pub use saved::{RestoreError, SAVED_INDEX_MEANING};
 pub use scale::{Scale, Timeline};
 pub use scanner::{ScanError, ScanOptions, Scanner, has_media_ending};
-pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
+pub use track::{CUTS_MAX, Cut, Medium, TEXTS_MAX, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -464,6 +464,7 @@ impl Scanner {
             false => self.expected_ns(movie, told_ns, end_ns),
         };
         index.is_partial = is_coming;
+        index.lead_ns = movie.lead_ns;
         index.time_code_rate = movie.time_code_rate;
         index.wall_clock_start_ns = movie.wall_clock_start_ns();
         index.probes.clone_from(&self.probes.kept);

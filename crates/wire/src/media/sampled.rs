@@ -31,7 +31,7 @@ use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
 use super::scale::Timeline;
-use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
+use super::track::{CUTS_MAX, Cut, Medium, TEXTS_MAX, TRACKS_MAX, Track};
 pub(in crate::media) use carriage::Carriage;
 pub(in crate::media) use parts::{PartReader, SampleParts};
 use plan::SampledPlan;
@@ -122,6 +122,8 @@ pub(in crate::media) struct SampledIndex {
     pub(in crate::media) told_duration_ns: Option<u64>,
     /// Whether its tables are known only up to some place in the file.
     pub(in crate::media) is_partial: bool,
+    /// How much earlier it begins than the file says, at a place to start at.
+    pub(in crate::media) lead_ns: u64,
     /// Where to see whether it still is what it was.
     pub(in crate::media) probes: Vec<Probe>,
     /// How time codes count its frames, if it says so.
@@ -209,8 +211,8 @@ fn clamped(value: i128) -> i64 {
 }
 
 impl SampledIndex {
-    /// An index of these tracks; pictures come first, and what is beyond [`TRACKS_MAX`] is left
-    /// out. `None` if none of them can be played.
+    /// An index of these tracks; pictures come first, and what is beyond [`TRACKS_MAX`], or of
+    /// subtitles [`TEXTS_MAX`], is left out. `None` if none of them can be played.
     pub(in crate::media) fn new(
         format: &'static str,
         sampled: impl IntoIterator<Item = SampledTrack>,
@@ -218,7 +220,13 @@ impl SampledIndex {
     ) -> Option<Self> {
         let all = sampled.into_iter();
         let (mut texts, mut sampled): (Vec<_>, Vec<_>) = all.partition(SampledTrack::is_text);
-        texts.truncate(TRACKS_MAX);
+        for text in texts.drain(TEXTS_MAX.min(texts.len())..) {
+            left_out.push(LeftOut {
+                id: text.facts.id,
+                what: format!("subtitles ({})", text.codec.codec_string),
+                reason: format!("only {TEXTS_MAX} subtitles of a film are shown"),
+            });
+        }
         for text in &texts {
             let is_told = left_out.iter().any(|it| it.id == text.facts.id);
             left_out.extend((!is_told).then(|| LeftOut {
@@ -247,6 +255,7 @@ impl SampledIndex {
             left_out,
             told_duration_ns: None,
             is_partial: false,
+            lead_ns: 0,
             probes: Vec::new(),
             time_code_rate: None,
             constant_rate: OnceLock::new(),
@@ -268,6 +277,14 @@ fn told(codec: &Codec, dynamic: u8) -> Track {
 }
 
 impl container::Index {
+    /// How much earlier the film begins than its file says, in ns: one that was cut by an edit list
+    /// alone begins at the sync sample in front of the cut. Times of what lies beside the file,
+    /// which count from the cut, are later by as much.
+    #[must_use]
+    pub fn lead_ns(&self) -> u64 {
+        self.as_sampled().map_or(0, |it| it.lead_ns)
+    }
+
     /// The index of a file of samples, if it is one.
     pub(super) fn as_sampled(&self) -> Option<&SampledIndex> {
         let container: &dyn Any = &*self.0;

@@ -85,7 +85,8 @@ pub struct Rendition {
     pub codec: Option<String>,
     /// Pixels, as they are shown, turned as they are to be.
     pub dimensions: Option<(u32, u32)>,
-    /// The dynamic range of pictures; of a transport stream `None`, as nobody looks for it there.
+    /// The dynamic range of pictures; of a transport stream that of the first, `None` if that does
+    /// not tell it.
     pub video_range: Option<VideoRange>,
     /// Pictures a second, as a mean.
     pub frame_rate: Option<f64>,
@@ -185,7 +186,7 @@ impl Segmented {
     ) -> Result<Self, SegmentsError> {
         match index.as_sampled() {
             Some(of) => sampled::segmented(of, is_whole, &mut read),
-            None => ts::segmented(index, is_whole),
+            None => ts::segmented(index, is_whole, &mut read),
         }
     }
 

@@ -53,6 +53,14 @@ impl Cue {
             text,
         })
     }
+
+    /// The same, so many ms later.
+    #[must_use]
+    pub fn later(mut self, ms: u64) -> Self {
+        let Range { start, end } = self.times_ms;
+        self.times_ms = start.saturating_add(ms)..end.saturating_add(ms);
+        self
+    }
 }
 
 /// Without empty lines, which would end the cue, and without what no text needs.
@@ -145,6 +153,11 @@ mod tests {
         assert_eq!(text, expected);
         let text = webvtt(&cues, &(3_000_000..u64::MAX), false);
         assert_eq!(text, "WEBVTT\n\n01:00:00.000 --> 01:00:00.001\nc\n");
+        let later = cues.map(|it| it.later(60_500));
+        let text = webvtt(&later, &(61_000..61_500), false);
+        let expected = "WEBVTT\n\n00:01:00.500 --> 00:01:01.500\na\n\n\
+                        00:01:01.000 --> 00:01:03.000\nb\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -9,6 +9,10 @@ use crate::rtp::StaticPayload;
 /// Tracks of one file or stream, at most; what a file has beyond is left out.
 pub const TRACKS_MAX: usize = 8;
 
+/// Subtitles of one film, at most: text tracks of its file, which RTP does not carry, and files
+/// beside it.
+pub const TEXTS_MAX: usize = 16;
+
 /// Ways in which one track may be cut into packets, at most: sessions whose paths carry more or
 /// less share them.
 pub const CUTS_MAX: usize = 8;

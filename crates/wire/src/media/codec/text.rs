@@ -20,6 +20,9 @@ pub(in crate::media) enum TextKind {
     WebVtt,
     /// Matroska's `S_TEXT/ASS` and `S_TEXT/SSA`: the fields of an event.
     Ass,
+    /// WebM's `D_WEBVTT`, which ffmpeg writes into Matroska, too: a line with the cue's identifier,
+    /// one with its settings, and the text.
+    WebMVtt,
 }
 
 impl TextKind {
@@ -47,12 +50,16 @@ impl TextKind {
             Self::SubRip => "S_TEXT/UTF8",
             Self::WebVtt => "S_TEXT/WEBVTT",
             Self::Ass => "S_TEXT/ASS",
+            Self::WebMVtt => "D_WEBVTT",
         }
     }
 
     /// Whether a sample's end is not in its table: Matroska has it behind the block.
     pub(in crate::media) fn is_of_matroska(self) -> bool {
-        matches!(self, Self::SubRip | Self::WebVtt | Self::Ass)
+        matches!(
+            self,
+            Self::SubRip | Self::WebVtt | Self::Ass | Self::WebMVtt
+        )
     }
 }
 

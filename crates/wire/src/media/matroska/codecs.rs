@@ -68,7 +68,10 @@ pub(super) fn coded(entry: &Entry, unit_ns: u64) -> Result<Coded, String> {
         "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little),
         "A_MS/ACM" => sound_of_windows(&entry.private)?,
         "S_TEXT/UTF8" | "S_TEXT/ASCII" => text(TextKind::SubRip),
-        "S_TEXT/WEBVTT" | "D_WEBVTT/SUBTITLES" => text(TextKind::WebVtt),
+        "S_TEXT/WEBVTT" => text(TextKind::WebVtt),
+        "D_WEBVTT/SUBTITLES" | "D_WEBVTT/CAPTIONS" | "D_WEBVTT/DESCRIPTIONS" => {
+            text(TextKind::WebMVtt)
+        }
         "S_TEXT/ASS" | "S_TEXT/SSA" | "S_ASS" | "S_SSA" => text(TextKind::Ass),
         _ => {
             return Err(match entry.kind {

@@ -9,7 +9,7 @@ use super::tracks::{self, Entry};
 use crate::media::packetizer::{CodecError, Parts, SAMPLE_BYTES_MAX};
 use crate::media::sampled::{LeftOut, SampleParts, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::samples::{SAMPLES_MAX, Sample, SampleError, Samples};
-use crate::media::track::{Medium, TRACKS_MAX};
+use crate::media::track::{Medium, TEXTS_MAX, TRACKS_MAX};
 
 /// The tracks of a file.
 #[derive(Clone, Debug)]
@@ -53,44 +53,39 @@ pub(super) struct Block {
 
 impl Playing {
     /// The tracks that `Tracks` tells of; those that cannot be played are left out, and of the
-    /// others what is beyond [`TRACKS_MAX`]: pictures come first.
+    /// others what is beyond [`TRACKS_MAX`], pictures first, and of subtitles beyond [`TEXTS_MAX`].
     pub(super) fn new(tracks: &[u8], unit_ns: u64) -> Self {
-        let mut left_out = Vec::new();
-        let mut found = Vec::new();
+        let refused = |entry: &Entry, reason: String| LeftOut {
+            id: entry.number,
+            what: codecs::description(entry),
+            reason,
+        };
+        let (mut played, mut texts, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
         for entry in tracks::entries(tracks) {
             match codecs::coded(&entry, unit_ns) {
-                Ok(coded) => found.push((entry, coded)),
-                Err(reason) => left_out.push(LeftOut {
-                    id: entry.number,
-                    what: codecs::description(&entry),
-                    reason,
-                }),
+                Ok(coded) if coded.codec.medium == Medium::Application => {
+                    texts.push((entry, coded));
+                }
+                Ok(coded) => played.push((entry, coded)),
+                Err(reason) => left_out.push(refused(&entry, reason)),
             }
         }
-        found.sort_by_key(|(_, coded)| match coded.codec.medium {
-            Medium::Video => 0,
-            Medium::Audio => 1,
-            Medium::Application => 2,
-        });
+        played.sort_by_key(|(_, coded)| coded.codec.medium != Medium::Video);
         // Subtitles alone are nothing to play.
-        if found
-            .iter()
-            .all(|(_, coded)| coded.codec.medium == Medium::Application)
-        {
-            left_out.extend(found.drain(..).map(|(entry, _)| LeftOut {
-                id: entry.number,
-                what: codecs::description(&entry),
-                reason: "only pictures and sound are played".to_owned(),
-            }));
+        if played.is_empty() {
+            let reason = "only pictures and sound are played";
+            let texts = texts.drain(..);
+            left_out.extend(texts.map(|(entry, _)| refused(&entry, reason.to_owned())));
         }
-        for (entry, _) in found.drain(TRACKS_MAX.min(found.len())..) {
-            left_out.push(LeftOut {
-                id: entry.number,
-                what: codecs::description(&entry),
-                reason: format!("only {TRACKS_MAX} tracks of a file are played"),
-            });
+        for (entry, _) in played.drain(TRACKS_MAX.min(played.len())..) {
+            let reason = format!("only {TRACKS_MAX} tracks of a file are played");
+            left_out.push(refused(&entry, reason));
         }
-        let tracks = found.into_iter();
+        for (entry, _) in texts.drain(TEXTS_MAX.min(texts.len())..) {
+            let reason = format!("only {TEXTS_MAX} subtitles of a film are shown");
+            left_out.push(refused(&entry, reason));
+        }
+        let tracks = played.into_iter().chain(texts);
         Self {
             tracks: tracks
                 .map(|(entry, coded)| PlayingTrack::new(entry, coded, unit_ns))

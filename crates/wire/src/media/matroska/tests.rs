@@ -5,11 +5,13 @@ use proptest::prelude::*;
 use super::ebml::id;
 use super::testing::*;
 use super::*;
+use crate::media::codec::config::CodecConfig;
+use crate::media::codec::text::TextKind;
 use crate::media::colour::Colour;
 use crate::media::container::{Container, Continued, Index};
 use crate::media::frame_rate::FrameRate;
 use crate::media::samples::Sample;
-use crate::media::track::Medium;
+use crate::media::track::{Medium, TEXTS_MAX, TRACKS_MAX};
 
 /// What a scanner makes of a file that is there as a whole.
 fn read(file: &[u8]) -> Result<SampledIndex, MatroskaError> {
@@ -628,6 +630,48 @@ fn tracks_are_default_if_they_do_not_say_otherwise() {
     assert_eq!(of(&integer(0x88, 0)), [(false, false); 2]);
     let both = [integer(0x88, 1), integer(0x55aa, 1)].concat();
     assert_eq!(of(&both), [(true, true); 2]);
+}
+
+/// Two more subtitles than there may be, in front of as many other tracks as are played.
+#[test]
+fn subtitles_do_not_count_among_the_tracks_that_are_played() {
+    let texts = 1..=TEXTS_MAX as u64 + 2;
+    let texts = texts.map(|number| track(number, "S_TEXT/UTF8", b""));
+    let sounds = (31..30 + TRACKS_MAX as u64).map(|number| track(number, AAC, b""));
+    let entries: Vec<_> = texts.chain(sounds).chain([track(41, VP8, b"")]).collect();
+    let blocks = [simple(41, 0, KEYFRAME, b"one")];
+    let index = read(&file(&[tracks(&entries), cluster(0, &blocks)])).unwrap();
+    let sampled = index.sampled.iter().map(|it| it.facts.id);
+    assert!(sampled.eq([41, 31, 32, 33, 34, 35, 36, 37]));
+    let texts = index.texts.iter().map(|it| it.facts.id);
+    assert!(texts.eq(1..=TEXTS_MAX as u64));
+    let beyond = index.left_out.iter().filter(|it| it.id > 16);
+    let told: Vec<_> = beyond.map(|it| (it.id, &*it.what, &*it.reason)).collect();
+    let reason = "only 16 subtitles of a film are shown";
+    let of = |id| (id, "subtitles (S_TEXT/UTF8)", reason);
+    assert_eq!(told, [of(17), of(18)]);
+    assert_eq!(index.left_out.len(), TEXTS_MAX + 2, "each is told of");
+}
+
+#[test]
+fn webvtt_of_webm_is_subtitles_but_for_metadata() {
+    let kinds = ["SUBTITLES", "CAPTIONS", "DESCRIPTIONS", "METADATA"];
+    let texts = (2..).zip(kinds).map(|(number, kind)| {
+        let codec = format!("D_WEBVTT/{kind}");
+        track(number, &codec, b"")
+    });
+    let entries: Vec<_> = [track(1, VP8, b"")].into_iter().chain(texts).collect();
+    let blocks = [simple(1, 0, KEYFRAME, b"one")];
+    let index = read(&file(&[tracks(&entries), cluster(0, &blocks)])).unwrap();
+    let kind = TextKind::WebMVtt;
+    let unit_ns = 1_000_000;
+    for text in &index.texts {
+        let config = text.config.as_deref();
+        assert_eq!(config, Some(&CodecConfig::Text { kind, unit_ns }));
+    }
+    assert_eq!(index.texts.len(), 3);
+    let metadata = index.left_out.iter().find(|it| it.id == 5).unwrap();
+    assert_eq!(metadata.reason, "only pictures and sound are played");
 }
 
 /// `Tracks` behind the first cluster, and a `SeekHead` that says so or lies.

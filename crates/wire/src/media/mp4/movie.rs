@@ -32,6 +32,8 @@ pub(super) struct Movie {
     pub(super) is_fragmented: bool,
     /// How long all is, fragments included, if it is told.
     pub(super) told_duration_ns: Option<u64>,
+    /// How much earlier it begins than its edit lists say.
+    pub(super) lead_ns: u64,
     /// How time codes count its frames, if it has any.
     pub(super) time_code_rate: Option<FrameRate>,
     /// Whether it was written before all samples.
@@ -233,6 +235,8 @@ impl Movie {
         let Some((lead_ticks, timescale)) = longest else {
             return;
         };
+        let lead_ns = lead_ticks * 1_000_000_000 / timescale;
+        self.lead_ns = u64::try_from(lead_ns).unwrap_or(u64::MAX);
         for track in &mut self.tracks {
             let ticks = (lead_ticks * i128::from(track.timescale) + timescale / 2) / timescale;
             let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);

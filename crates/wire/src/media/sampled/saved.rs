@@ -10,7 +10,7 @@ use crate::media::codec::config::CodecConfig;
 use crate::media::container::Probe;
 use crate::media::frame_rate::FrameRate;
 use crate::media::samples::{SAMPLES_MAX, Samples};
-use crate::media::track::TRACKS_MAX;
+use crate::media::track::{TEXTS_MAX, TRACKS_MAX};
 
 /// The index, as it is saved.
 #[derive(Debug, Deserialize, Serialize)]
@@ -19,6 +19,7 @@ pub(in crate::media) struct SavedIndex {
     tracks: Vec<SavedTrack>,
     left_out: Vec<LeftOut>,
     told_duration_ns: Option<u64>,
+    lead_ns: u64,
     probes: Vec<(Range<u64>, u32)>,
     time_code_rate: Option<FrameRate>,
     wall_clock_start_ns: Option<u64>,
@@ -63,6 +64,7 @@ impl SavedIndex {
             left_out,
             told_duration_ns,
             is_partial,
+            lead_ns,
             probes: _,
             time_code_rate,
             constant_rate: _,
@@ -78,6 +80,7 @@ impl SavedIndex {
             tracks: tracks.collect::<Option<_>>()?,
             left_out: left_out.clone(),
             told_duration_ns: *told_duration_ns,
+            lead_ns: *lead_ns,
             probes: Vec::new(),
             time_code_rate: *time_code_rate,
             wall_clock_start_ns: *wall_clock_start_ns,
@@ -114,7 +117,7 @@ impl SavedIndex {
         let format = format.ok_or("an unknown format")?;
         let is_text = |it: &SavedTrack| matches!(it.config, CodecConfig::Text { .. });
         let texts = self.tracks.iter().filter(|it| is_text(it)).count();
-        if texts > TRACKS_MAX || self.tracks.len() - texts > TRACKS_MAX {
+        if texts > TEXTS_MAX || self.tracks.len() - texts > TRACKS_MAX {
             return Err("too many tracks".to_owned());
         }
         let samples = self.tracks.iter().map(|track| track.samples.len());
@@ -133,6 +136,7 @@ impl SavedIndex {
         let index = SampledIndex::new(format, tracks, self.left_out);
         let mut index = index.ok_or("no tracks")?;
         index.told_duration_ns = self.told_duration_ns;
+        index.lead_ns = self.lead_ns;
         index.time_code_rate = self.time_code_rate;
         index.wall_clock_start_ns = self.wall_clock_start_ns;
         index.probes = probes.ok_or("parts to compare that are none")?;
@@ -211,6 +215,7 @@ fn has_sound_parts(track: &SampledTrack) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media::codec::text::TextKind;
     use crate::media::samples::Sample;
 
     /// Of H.264 whose lengths are of four bytes: a sample of 20 bytes, in two NAL units.
@@ -239,9 +244,25 @@ mod tests {
             }],
             left_out: Vec::new(),
             told_duration_ns: None,
+            lead_ns: 7,
             probes: vec![(0..10, 5)],
             time_code_rate: None,
             wall_clock_start_ns: None,
+        }
+    }
+
+    /// A text track of that sample.
+    fn text() -> SavedTrack {
+        let of = saved().tracks.remove(0);
+        let mut samples = Samples::default();
+        samples.push(of.samples.get(0).unwrap(), 40).unwrap();
+        SavedTrack {
+            config: CodecConfig::Text {
+                kind: TextKind::Timed,
+                unit_ns: 0,
+            },
+            samples,
+            ..of
         }
     }
 
@@ -288,5 +309,23 @@ mod tests {
             changed.tracks.append(&mut saved().tracks);
         }
         assert_eq!(changed.index().unwrap_err(), "too many tracks");
+    }
+
+    #[test]
+    fn the_lead_of_a_film_that_was_cut_is_kept() {
+        let index = saved().index().unwrap();
+        let again = SavedIndex::of(&index).unwrap().index().unwrap();
+        assert_eq!((index.lead_ns, again.lead_ns), (7, 7));
+    }
+
+    #[test]
+    fn as_many_texts_as_there_may_be_are_restored() {
+        let with = |texts: usize| {
+            let mut index = saved();
+            index.tracks.extend((0..texts).map(|_| text()));
+            index.index().map(|it| it.texts.len())
+        };
+        assert_eq!(with(TEXTS_MAX), Ok(TEXTS_MAX));
+        assert_eq!(with(TEXTS_MAX + 1), Err("too many tracks".to_owned()));
     }
 }

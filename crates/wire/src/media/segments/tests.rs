@@ -8,6 +8,7 @@ use super::testing::{Told, film, index, pictures, sent, sound};
 use super::*;
 use crate::media::Scanner;
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::testing::hex;
 use crate::media::colour::Colour;
 use crate::media::sampled::{SampledIndex, SampledTrack};
 use crate::media::ts::clock::{PCR_HZ, PCR_WRAP};
@@ -443,7 +444,11 @@ fn ts(stream: &[u8], is_whole: bool) -> Result<(Segmented, Index), SegmentsError
     let mut scanner = Scanner::default();
     scanner.read(stream).unwrap();
     let index = scanner.finish().unwrap();
-    Ok((Segmented::new(&index, is_whole, |_| None)?, index))
+    let read = |part: Range<u64>| {
+        let at = |place: u64| usize::try_from(place).unwrap();
+        Some(stream[at(part.start)..at(part.end)].to_vec())
+    };
+    Ok((Segmented::new(&index, is_whole, read)?, index))
 }
 
 /// Pictures every two seconds, each of which a decoder can start at.
@@ -488,6 +493,64 @@ fn segments_of_a_stream_are_its_packets_behind_its_tables() {
     assert_eq!(joined, stream);
     assert_eq!(rendition.segment(count + 1), None);
     assert_eq!(rendition.init_segment(), None);
+}
+
+/// Pictures every two seconds, in front of each of which there are these NAL units.
+fn stream_with(stream_type: u8, nals: &[&[u8]]) -> Vec<u8> {
+    let video = synth::MapEntry {
+        pid: 0x100,
+        stream_type,
+        descriptors: &[],
+    };
+    let coded = |nal: &&[u8]| [&[0, 0, 1][..], *nal].concat();
+    let unit: Vec<u8> = nals.iter().flat_map(coded).collect();
+    let mut writer = synth::Writer::new();
+    writer.pat(&[(1, 0x1000)]);
+    writer.pmt(0x1000, 1, video.pid, &[video]);
+    for seconds in (0..20).step_by(2) {
+        let start = synth::pes((seconds * 1000 + 700) * 90, &unit);
+        for number in 0..10 {
+            let is_first = number == 0;
+            writer.packet(synth::Packet {
+                pid: video.pid,
+                unit_start: is_first,
+                random_access: is_first,
+                pcr: is_first.then_some(seconds * PCR_HZ),
+                payload: if is_first { &start } else { &[0x55; 184] },
+                ..synth::Packet::default()
+            });
+        }
+    }
+    writer.finish()
+}
+
+/// Parameter sets of H.264 and of H.265 that libx264 and libx265 have made.
+#[test]
+fn parameter_sets_of_a_stream_tell_its_dynamic_range() {
+    let pq = "676e000ca6cd941419f9f04b50910094000003000400000300c83c50a658";
+    let hlg = "42010102200000030090000003000003003ca00a080b9f6d96662a491bb5e20d424482410000030\
+               001000003001908";
+    let sdr = "6764001facd9405005bb011000000300100000030320f1831960";
+    let avc = |sps: &str| stream_with(0x1b, &[&hex(sps), b"\x68\xeb", b"\x65\x88"]);
+    let hevc = |sps: &str| {
+        let vps = b"\x40\x01\x0c";
+        stream_with(0x24, &[vps, &hex(sps), b"\x44\x01\xc1", b"\x26\x01\xaf"])
+    };
+    for (stream, range) in [
+        (avc(pq), Some(VideoRange::Pq)),
+        (hevc(hlg), Some(VideoRange::Hlg)),
+        (avc(sdr), None),
+        (stream(), None),
+    ] {
+        for file in [
+            synth::to_m2ts(&stream, 1000),
+            synth::with_parity(&stream),
+            stream,
+        ] {
+            let (film, _) = ts(&file, true).unwrap();
+            assert_eq!(film.renditions[0].video_range, range);
+        }
+    }
 }
 
 #[test]

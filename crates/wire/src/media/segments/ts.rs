@@ -15,7 +15,7 @@ use crate::media::track::Medium;
 use crate::media::ts::picture;
 use crate::media::ts::psi::{Kind, PAT_PID, Program, in_packets};
 use crate::media::ts::report::SeekKind;
-use crate::media::ts::{self, SeekPoint, TS_PACKET_BYTES};
+use crate::media::ts::{self, SeekPoint, TS_PACKET_BYTES, elementary};
 
 /// Times here are in ns.
 const TIMESCALE: u32 = 1_000_000_000;
@@ -33,7 +33,11 @@ pub(super) struct Packets {
 }
 
 /// Cuts a transport stream.
-pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, SegmentsError> {
+pub(super) fn segmented(
+    index: &Index,
+    is_whole: bool,
+    read: &mut dyn FnMut(Range<u64>) -> Option<Vec<u8>>,
+) -> Result<Segmented, SegmentsError> {
     let Some(of) = index.as_ts() else {
         let why = ": nothing is known of its samples".to_owned();
         return Err(SegmentsError::Nothing(why));
@@ -62,7 +66,7 @@ pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, Segm
         medium: Medium::Video,
         codec: None,
         dimensions: None,
-        video_range: None,
+        video_range: elementary::video_range(of, read),
         frame_rate: None,
         channels: None,
         sample_rate_hz: None,

@@ -15,6 +15,7 @@ pub(super) fn cues(kind: TextKind, sample: &[u8], times_ms: &Range<u64>) -> Vec<
         TextKind::WebVtt => Cue::new(times_ms.clone(), "", &text()),
         TextKind::SubRip => Cue::new(times_ms.clone(), "", &subrip(&text())),
         TextKind::Ass => ass(&text()).and_then(|it| plain(&it)),
+        TextKind::WebMVtt => of_webm(&text(), times_ms),
     };
     one.into_iter().collect()
 }
@@ -57,6 +58,14 @@ fn boxes(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
         bytes = &rest[inside.len()..];
         Some((*name, inside))
     })
+}
+
+/// The cue of a block of WebM ("WebVTT in WebM"): behind the lines of its identifier and of its
+/// settings.
+fn of_webm(block: &str, times_ms: &Range<u64>) -> Option<Cue> {
+    let mut parts = block.splitn(3, '\n').skip(1);
+    let (settings, text) = (parts.next()?, parts.next()?);
+    Cue::new(times_ms.clone(), settings.trim_end_matches('\r'), text)
 }
 
 /// The text of an event of ASS: what is behind eight commas.
@@ -157,11 +166,28 @@ mod tests {
         assert_eq!(texts(TextKind::Ass, b"a,b"), none);
     }
 
+    #[test]
+    fn a_block_of_webm_has_an_identifier_and_settings() {
+        let of = |block: &[u8]| {
+            let cues = cues(TextKind::WebMVtt, block, &(0..1000));
+            let told = cues.into_iter().map(|it| (it.settings, it.text));
+            told.collect::<Vec<_>>()
+        };
+        let one = |settings: &str, text: &str| vec![(settings.to_owned(), text.to_owned())];
+        let block = b"id\nline:0 align:start\n<i>a</i>\nb";
+        assert_eq!(of(block), one("line:0 align:start", "<i>a</i>\nb"));
+        assert_eq!(of(b"id\r\nline:0\r\na\r\n"), one("line:0", "a"));
+        assert_eq!(of(b"\n\na"), one("", "a"));
+        for none in [&b"a"[..], b"id\nline:0", b"id\nline:0\n", b""] {
+            assert!(of(none).is_empty(), "{none:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_sample_does_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            use TextKind::{Ass, BoxedWebVtt, SubRip, Timed, WebVtt};
-            for kind in [Timed, BoxedWebVtt, SubRip, WebVtt, Ass] {
+            use TextKind::{Ass, BoxedWebVtt, SubRip, Timed, WebMVtt, WebVtt};
+            for kind in [Timed, BoxedWebVtt, SubRip, WebVtt, Ass, WebMVtt] {
                 let cues = cues(kind, &bytes, &(0..1000));
                 let text = webvtt(&cues, &(0..u64::MAX), false);
                 prop_assert_eq!(text.matches(" --> ").count(), cues.len());

@@ -11,6 +11,7 @@
 mod bytes;
 mod carried;
 mod pes;
+mod range;
 pub(in crate::media) mod saved;
 mod sound;
 mod start_codes;
@@ -25,6 +26,7 @@ use super::psi::{self, Kind, Program};
 use crate::media::sampled::{LeftOut, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::samples::SAMPLES_MAX;
 use carried::Carried;
+pub(in crate::media) use range::video_range;
 use stream::{Coding, Stream, rescaled};
 use times::{Clock, STAMPS_HZ};
 

@@ -292,6 +292,7 @@ fn a_film_cut_between_sync_samples_begins_at_one() {
     };
     // The 15 ms from there to where the list begins are in front of the sound, too.
     assert_eq!((pictures.shift_ticks, sound.shift_ticks), (-30, -240));
+    assert_eq!(index.lead_ns, 15_000_000);
     let due_ms: Vec<_> = (0..3).map(|at| pictures.due_ns(at) / 1_000_000).collect();
     assert_eq!(due_ms, [0, 10, 20]);
 }
@@ -540,6 +541,22 @@ fn a_track_of_chapters_is_no_subtitles() {
         told,
         [(2, "chapters (text)"), (4, "pictures of chapters (jpeg)")]
     );
+}
+
+#[test]
+fn subtitles_beyond_their_number_are_told_of() {
+    let pictures = Track::pictures(1, tables(3, 1, 10, 0));
+    let texts = (2..=18).map(|id| text(id, b"tx3g", 0));
+    let tracks: Vec<_> = [pictures].into_iter().chain(texts).collect();
+    let index = index(&padded(&moov(&tracks, b"")));
+    let texts = index.texts.iter().map(|track| track.facts.id);
+    assert!(texts.eq(2..=17));
+    let told: Vec<_> = index.left_out.iter().filter(|it| it.id == 18).collect();
+    let [beyond] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(beyond.what, "subtitles (tx3g)");
+    assert_eq!(beyond.reason, "only 16 subtitles of a film are shown");
 }
 
 /// As many as a file may have tracks, each of which names as many.

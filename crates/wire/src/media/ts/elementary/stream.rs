@@ -453,7 +453,7 @@ pub(super) fn rescaled(ticks: i64, from_hz: u32, to_hz: u32) -> i64 {
 }
 
 /// What the stream is, once it has said so up to this access unit.
-fn config(
+pub(super) fn config(
     coding: start_codes::Coding,
     sets: &mut Vec<Box<[u8]>>,
     unit: &[u8],
