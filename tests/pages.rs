@@ -81,6 +81,26 @@ fn late(film: &Path, of: &Path) {
     age(film).unwrap();
 }
 
+/// The same film with pictures that begin eight seconds later.
+fn begins_dark(film: &Path, of: &Path) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(of);
+    command.args(["-ss", "8", "-itsoffset", "8", "-i"]).arg(of);
+    command.args(["-map", "1:v", "-map", "0:a", "-c", "copy"]);
+    assert!(command.arg(film).status().unwrap().success());
+    age(film).unwrap();
+}
+
+/// A film with pictures, or sound, of its first ten seconds only.
+fn ends_early(film: &Path, of: &Path, [whole, short]: [&str; 2]) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(of);
+    command.args(["-t", "10", "-i"]).arg(of);
+    command.args(["-map", whole, "-map", short, "-c", "copy"]);
+    assert!(command.arg(film).status().unwrap().success());
+    age(film).unwrap();
+}
+
 /// Its sound alone.
 fn sound_alone(film: &Path, of: &Path) {
     let mut command = Command::new("ffmpeg");
@@ -135,6 +155,10 @@ fn cinema(options: &[&str]) -> Site {
         fs::copy(players, root.join("players.html")).unwrap();
         ladder(&root.join("ladder.film"), &mp4);
         late(&root.join("late.mp4"), &mp4);
+        begins_dark(&root.join("begins-dark.mp4"), &mp4);
+        let long = counting_mp4(2 * SECONDS).unwrap();
+        ends_early(&root.join("ends-silent.mp4"), &long, ["0:v", "1:a"]);
+        ends_early(&root.join("ends-dark.mp4"), &long, ["0:a", "1:v"]);
         sound_alone(&root.join("sound.mp4"), &mp4);
         two_sounds(&root.join("languages.mp4"), &mp4);
         // A name of a film, and nothing that can be played.

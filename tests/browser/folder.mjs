@@ -26,6 +26,9 @@ async function looks(context) {
     for (const [width, height] of [[1280, 800], [390, 844]]) {
       const page = await open(context, "/", { width, height, scheme });
       await until(page, "posters are shown", () => {
+        // They are asked for when they come into sight.
+        const isAtEnd = scrollY + innerHeight >= document.documentElement.scrollHeight;
+        scrollTo(0, isAtEnd ? 0 : scrollY + innerHeight / 2);
         // Of a transport stream, too: this browser plays it. Not of what has no pictures, which
         // is no error either.
         const all = [...document.querySelectorAll(".poster")];
@@ -35,6 +38,7 @@ async function looks(context) {
       });
       await until(page, "posters that cannot be are taken back", () =>
         document.querySelectorAll(".poster:not(.shown) video").length === 0);
+      await page.evaluate(() => scrollTo(0, 0));
       const dark = await page.evaluate(notDrawn);
       assert(dark.length === 0, `nothing is drawn of ${dark}`);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);

@@ -196,7 +196,8 @@ class MediaBuffer {
     return { length: this.held > 0 ? 1 : 0, start: () => 0, end: () => this.held };
   }
 
-  appendBuffer(path) {
+  appendBuffer(bytes) {
+    const path = new TextDecoder().decode(bytes);
     if (this.held >= this.room) {
       throw Object.assign(new Error("no room"), { name: "QuotaExceededError" });
     }
@@ -211,7 +212,8 @@ class MediaBuffer {
   }
 }
 
-// From now on what is fetched is what `answer` says of its path: a text, a status, or an error.
+// From now on what is fetched is what `answer` says of its path: a text, bytes, a status, or an
+// error.
 function serve(answer) {
   globalThis.fetch = async (url) => {
     const { pathname } = new URL(url);
@@ -221,8 +223,9 @@ function serve(answer) {
     }
     const isNumber = typeof told === "number";
     const status = isNumber ? told : 200;
+    const bytes = typeof told === "string" ? new TextEncoder().encode(told).buffer : told;
     return {
-      ok: !isNumber, status, statusText: "", text: async () => told, arrayBuffer: async () => told,
+      ok: !isNumber, status, statusText: "", text: async () => told, arrayBuffer: async () => bytes,
     };
   };
 }
@@ -374,3 +377,280 @@ test("a segment that does not come is asked for again, and one that is gone is n
     await assert.rejects(fill(404), /404/);
     assert.equal(clock.now, before);
   }));
+
+const MIB = 1024 * 1024;
+
+// A buffer that has room for so many MiB of a film of which each lasts a second, in segments of 20.
+// Of what is shown it lets go itself, as browsers do.
+class SmallBuffer {
+  constructor(film, room) {
+    Object.assign(this, { film, room, start: 0, end: 0, largest: 0, aborted: 0, updating: false });
+  }
+
+  get buffered() {
+    return { length: this.end > this.start ? 1 : 0, start: () => this.start, end: () => this.end };
+  }
+
+  appendBuffer(bytes) {
+    if (bytes.byteLength < MIB) {
+      return;
+    }
+    // The first byte of a segment is its number.
+    const [number] = ArrayBuffer.isView(bytes) ? bytes : new Uint8Array(bytes);
+    const from = number > 0 ? (number - 1) * 20 : this.end;
+    if (this.film.currentTime < this.end) {
+      this.start = Math.max(this.start, Math.floor(this.film.currentTime));
+    }
+    const held = this.end - this.start;
+    const more = bytes.byteLength / MIB;
+    if (held + more > this.room) {
+      throw Object.assign(new Error("no room"), { name: "QuotaExceededError" });
+    }
+    assert.ok(held === 0 || from === this.end, `${from} behind ${this.end}`);
+    [this.start, this.end] = [held === 0 ? from : this.start, from + more];
+    this.largest = Math.max(this.largest, more);
+  }
+
+  remove(start, end) {
+    if (start <= this.start) {
+      this.start = Math.min(Math.max(this.start, end), this.end);
+    } else {
+      this.end = Math.max(Math.min(this.end, start), this.start);
+    }
+  }
+
+  abort() {
+    this.aborted += 1;
+  }
+}
+
+// A film of four such segments, and how many of them were fetched.
+async function large(room) {
+  const film = { currentTime: 0 };
+  const buffer = new SmallBuffer(film, room);
+  const of = { film, buffer, fetched: 0 };
+  const lines = [1, 2, 3, 4].map((it) => `#EXTINF:20,\n${it}.m4s\n`).join("");
+  serve((path) => {
+    const [, number] = path.match(/(\d)\.m4s/) ?? [];
+    if (!number) {
+      return `#EXTM3U\n#EXT-X-MAP:URI="init.mp4"\n${lines}#EXT-X-ENDLIST\n`;
+    }
+    of.fetched += 1;
+    const bytes = new ArrayBuffer(20 * MIB);
+    new Uint8Array(bytes)[0] = number;
+    return bytes;
+  });
+  const track = new Track({ addSourceBuffer: () => buffer }, "");
+  await track.load("http://h/index.m3u8", "");
+  of.track = track;
+  of.fill = async (times = 9) => {
+    for (let time = 0; time < times; time += 1) {
+      await track.fill(film);
+    }
+    return [buffer.start, buffer.end, of.fetched];
+  };
+  return of;
+}
+
+test("a buffer that is full takes the rest once something was shown", async () => {
+  const { film, buffer, track, fill } = await large(36);
+  // 16 of the second segment are taken, the rest waits, and nothing more is fetched.
+  assert.deepEqual(await fill(100), [0, 36, 2]);
+  film.currentTime = 3;
+  assert.deepEqual(await fill(100), [3, 36, 2]);
+  film.currentTime = 7;
+  assert.deepEqual(await fill(100), [7, 40, 2]);
+  film.currentTime = 20;
+  assert.deepEqual(await fill(100), [20, 56, 3]);
+  assert.deepEqual([buffer.largest, buffer.aborted], [16, 0]);
+  // Whoever stays where the rest is wanted gets that; whoever does not gets another segment whole.
+  track.seek();
+  film.currentTime = 39;
+  assert.deepEqual(await fill(1), [39, 60, 3]);
+  assert.deepEqual(await fill(), [39, 60, 4]);
+  film.currentTime = 45;
+  assert.deepEqual(await fill(), [45, 80, 4]);
+  track.seek();
+  film.currentTime = 0;
+  assert.deepEqual([await fill(), buffer.aborted], [[0, 36, 6], 0]);
+  track.seek();
+  film.currentTime = 62;
+  assert.deepEqual([await fill(), buffer.aborted], [[62, 80, 7], 1]);
+  assert.ok(track.isWhole());
+});
+
+test("a buffer that is too small for anything to be shown is an error", async () => {
+  const { fill, buffer } = await large(10);
+  await assert.rejects(fill(100), /no room/);
+  assert.equal(buffer.end, 0);
+});
+
+// What a buffer of pictures removes reaches to the next of them that is decoded alone.
+test("segments go as a whole, and never the one that is shown", async () => {
+  const { film, buffer, fill } = await large(1000);
+  const ends = [];
+  buffer.remove = (_, end) => ends.push(end);
+  for (film.currentTime of [0, 25, 53]) {
+    await fill();
+  }
+  assert.deepEqual([buffer.end, ends], [80, [19.95]]);
+});
+
+// A buffer to which segments go whose paths say from when to when they are.
+class SpanBuffer {
+  constructor(source, type) {
+    Object.assign(this, { source, kind: type.split("/")[0], spans: [], updating: false });
+  }
+
+  get buffered() {
+    const { spans } = this;
+    return { length: spans.length, start: (at) => spans[at][0], end: (at) => spans[at][1] };
+  }
+
+  appendBuffer(bytes) {
+    const [, from, to] = new TextDecoder().decode(bytes).match(/(\d+)-(\d+)/) ?? [];
+    this.source.readyState = "open";
+    if (from === undefined) {
+      return;
+    }
+    const all = [...this.spans, [Number(from), Number(to)]].sort(([one], [other]) => one - other);
+    this.spans = [all[0]];
+    for (const [start, end] of all.slice(1)) {
+      const last = this.spans.at(-1);
+      if (start > last[1]) {
+        this.spans.push([start, end]);
+      } else {
+        last[1] = Math.max(last[1], end);
+      }
+    }
+  }
+
+  remove(start, end) {
+    assert.equal(start, 0);
+    this.spans = this.spans.filter((it) => it[1] > end)
+      .map(([from, to]) => [Math.max(from, end), to]);
+  }
+}
+
+class FakeSource extends EventTarget {
+  constructor() {
+    super();
+    Object.assign(this, { readyState: "open", buffers: [] });
+  }
+
+  static isTypeSupported() {
+    return true;
+  }
+
+  addSourceBuffer(type) {
+    this.buffers.push(new SpanBuffer(this, type));
+    return this.buffers.at(-1);
+  }
+
+  endOfStream() {
+    this.readyState = "ended";
+  }
+}
+
+// A film that plays as browsers do: only where each of its buffers has something, or the stream has
+// ended.
+class FakeFilm extends EventTarget {
+  set src(source) {
+    Object.assign(this, { source, now: 0, readyState: 0 });
+    queueMicrotask(() => source.dispatchEvent(new Event("sourceopen")));
+  }
+
+  get currentTime() {
+    return this.now;
+  }
+
+  set currentTime(to) {
+    [this.now, this.readyState] = [to, 1];
+    queueMicrotask(() => this.dispatchEvent(new Event("seeking")));
+  }
+
+  tick(seconds) {
+    const { buffers, readyState } = this.source;
+    const ends = buffers.map(({ spans }) =>
+      spans.find(([start, end]) => start <= this.now && this.now < end)?.[1] ?? this.now);
+    const end = readyState === "ended" ? Math.max(...ends) : Math.min(...ends);
+    this.readyState = end > this.now ? 4 : Math.min(this.readyState, 2);
+    this.now = Math.min(this.now + seconds, end);
+  }
+}
+
+// The playlist of a track that is from one time to another. The first segment counts from 0 on.
+function span(kind, [from, to]) {
+  let text = `#EXTM3U\n#EXT-X-MAP:URI="/init.mp4"\n`;
+  for (let [start, at] = [0, from]; at < to;) {
+    const end = Math.min(at - (at % 6) + 6, to);
+    text += `#EXTINF:${end - start},\n/${kind}/${at}-${end}.m4s\n`;
+    [start, at] = [end, end];
+  }
+  return `${text}#EXT-X-ENDLIST\n`;
+}
+
+// What is played of a film with such pictures and sound from its beginning, and then from a second on
+// to which somebody goes: which tracks from when on.
+async function played(pictures, sound, then) {
+  globalThis.window = globalThis;
+  globalThis.MediaSource = FakeSource;
+  [URL.createObjectURL, URL.revokeObjectURL] = [(it) => it, () => {}];
+  const { Player } = await load("media_source.js");
+  serve((path) => ({ "/video": span("video", pictures), "/audio": span("audio", sound) })[path] ?? path);
+  const main = multivariant(`#EXTM3U
+#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="a",NAME="x",DEFAULT=YES,URI="/audio"
+#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS="avc1,mp4a",RESOLUTION=2x1,AUDIO="a"
+/video
+`);
+  const film = new FakeFilm();
+  const [starts, wanted] = [[], {}];
+  let [player, isDone] = [undefined, false];
+  const begin = async (time) => {
+    player?.end();
+    if (isDone) {
+      return;
+    }
+    const fails = (error) => starts.push(error);
+    player = new Player(film, main, "http://h/index.m3u8", fails, (spans) => {
+      wanted.spans = spans;
+      begin(film.currentTime);
+    });
+    await player.start(time, wanted);
+    starts.push(`${Math.round(time)} ${film.source.buffers.map((it) => it.kind).join("+")}`);
+  };
+  const play = async () => {
+    for (let turn = 0; turn < 1000 && film.currentTime < 60; turn += 1) {
+      await new Promise(setImmediate);
+      film.tick(0.2);
+    }
+    return [...starts.splice(0), Math.round(film.currentTime)];
+  };
+  await begin(0);
+  const all = [await play()];
+  film.currentTime = then;
+  all.push(await play());
+  isDone = true;
+  player.end();
+  return all;
+}
+
+test("a film plays on where it has no pictures, or no sound", () => withClock(async () => {
+  const whole = [0, 60];
+  for (const [pictures, sound, expected] of [
+    [whole, whole, [["0 video+audio", 60], [60]]],
+    [whole, [8, 60], [["0 video+audio", "0 video", "8 video+audio", 60],
+      ["3 video", "8 video+audio", 60]]],
+    [whole, [0, 10], [["0 video+audio", "10 video", 60], ["3 video+audio", "10 video", 60]]],
+    [whole, [8, 20], [["0 video+audio", "0 video", "8 video+audio", "20 video", 60],
+      ["8 video+audio", "20 video", 60]]],
+    [[0, 10], whole, [["0 video+audio", "10 audio", 60], ["3 video+audio", "10 audio", 60]]],
+    [[8, 60], whole, [["0 video+audio", 60], [60]]],
+    [[8, 60], [8, 60], [["0 video+audio", 60], [60]]],
+    [[20, 60], [0, 10], [["0 video+audio", "20 video", 60], [60]]],
+    // What little is left is fetched ahead, and then the stream ends.
+    [whole, [0, 40], [["0 video+audio", 60], [60]]],
+  ]) {
+    assert.deepEqual(await played(pictures, sound, 3), expected, `${pictures} ${sound}`);
+  }
+}));

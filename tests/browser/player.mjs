@@ -192,6 +192,46 @@ async function late(context) {
   await close(page);
 }
 
+// Pictures begin eight seconds later than sound, and are begun with.
+async function beginsDark(context) {
+  const page = await open(context, "/begins-dark.mp4/hls/index.html?by=mse");
+  await ready(page);
+  const isAtFirst = () => !document.querySelector("#film").seeking
+    && Math.abs(document.querySelector("#film").currentTime - 8) < 0.2;
+  await until(page, "it is at the first picture", isAtFirst);
+  await page.click("#play");
+  await until(page, "it plays", () => document.querySelector("#film").currentTime > 9);
+  await page.click("#play");
+  await seeks(page, [20.5]);
+  await page.evaluate(() => { document.querySelector("#film").currentTime = 2.5; });
+  await until(page, "it is at the first picture again", isAtFirst);
+  await seeks(page, [9.5]);
+  await close(page);
+}
+
+// Sound, or pictures, end 50 seconds before the film: the other goes on, and both are back for whoever
+// goes back.
+async function endsEarly(context) {
+  for (const name of ["ends-silent", "ends-dark"]) {
+    const page = await open(context, `/${name}.mp4/hls/index.html?by=mse`);
+    await ready(page);
+    await seeks(page, [3.5]);
+    await page.evaluate(() => {
+      const it = document.querySelector("#film");
+      it.currentTime = 8.5;
+      return it.play();
+    });
+    // Chromium waits for pictures only after three seconds.
+    await until(page, "it plays on", () => document.querySelector("#film").currentTime > 15);
+    await page.evaluate(() => document.querySelector("#film").pause());
+    await seeks(page, name === "ends-silent" ? [40.5, 3.5] : [3.5]);
+    await page.click("#play");
+    await until(page, "it plays with sound", () => document.querySelector("#film").currentTime > 5
+      && document.querySelector("#film").webkitAudioDecodedByteCount !== 0);
+    await close(page);
+  }
+}
+
 // Sound in two languages: the one that is chosen is heard. The second is a tone of 880 Hz.
 async function languages(context) {
   for (const by of ["", "?by=mse"]) {
@@ -297,6 +337,50 @@ async function pictureInPicture(context) {
   }
 }
 
+// What iPhones have: the full screen of a film alone, no Media Source, and a list of sounds. It is seen
+// what is asked of the browser.
+async function phone(context) {
+  const page = await open(context, "about:blank");
+  await page.evaluateOnNewDocument(() => {
+    Object.defineProperty(document, "fullscreenEnabled", { get: () => false });
+    window.filled = [];
+    HTMLVideoElement.prototype.webkitEnterFullscreen = function enter() {
+      window.filled.push(this.id);
+    };
+    delete window.MediaSource;
+    window.sounds = Object.assign(new EventTarget(), { length: 0 });
+    Object.defineProperty(HTMLMediaElement.prototype, "audioTracks", { get: () => window.sounds });
+  });
+  await page.goto(new URL("/languages.mp4/hls/index.html", context.site).href);
+  await ready(page);
+  assert(await page.$eval("#sound-label", (it) => it.hidden), "there is nothing to choose");
+  await page.evaluate(() => {
+    const all = [{ label: "English", enabled: true }, { label: "", language: "de", enabled: false }];
+    Object.assign(window.sounds, all, { length: 2 });
+    window.sounds.dispatchEvent(new Event("addtrack"));
+  });
+  const offered = await page.$$eval("#sound option", (all) => all.map((it) => it.text));
+  assert(offered.join() === "English,de", offered.join());
+  assert(await page.$eval("#sound-label", (it) => !it.hidden), "the choice is shown");
+  for (const [value, expected] of [["1", "false,true"], ["0", "true,false"]]) {
+    await page.select("#sound", value);
+    const heard = await page.evaluate(() => [0, 1].map((it) => window.sounds[it].enabled).join());
+    assert(heard === expected, heard);
+  }
+  await page.click("#fullscreen");
+  await page.focus("#film");
+  await page.keyboard.press("f");
+  const filled = await page.evaluate(() => window.filled.join());
+  assert(filled === "film,film", filled);
+  await page.evaluateOnNewDocument(() => {
+    delete HTMLVideoElement.prototype.webkitEnterFullscreen;
+  });
+  await page.reload();
+  await ready(page);
+  assert(await page.$eval("#fullscreen", (it) => it.hidden), "where there is none, there is no button");
+  await close(page);
+}
+
 // A folder whose name is not UTF-8, as an old disk may have it.
 async function names(context) {
   const page = await open(context, "/z%E9/counting.mp4/hls/index.html?by=mse");
@@ -319,7 +403,8 @@ async function streams(context) {
 }
 
 const checks = {
-  looks, controls, keys, addresses, adapts, slows, late, names, streams, languages,
-  pictureInPicture,
+  looks, controls, keys, addresses, adapts, slows, late, beginsDark, endsEarly, names, streams,
+  languages, pictureInPicture, phone,
 };
-await run(process.argv[3] === "firefox" ? { controls, keys, adapts, late } : checks);
+const others = { controls, keys, adapts, late, beginsDark, endsEarly };
+await run(process.argv[3] === "firefox" ? others : checks);

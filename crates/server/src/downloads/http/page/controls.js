@@ -54,8 +54,13 @@ export function bindControls(film, tell) {
       await film.requestPictureInPicture();
     }
   };
+  // iPhones fill the screen with a film alone, by a method of their own.
+  const hasFullscreen = document.fullscreenEnabled
+    || typeof film.webkitEnterFullscreen === "function";
   const toggleFullscreen = async () => {
-    if (document.fullscreenElement) {
+    if (!document.fullscreenEnabled) {
+      film.webkitEnterFullscreen?.();
+    } else if (document.fullscreenElement) {
       await document.exitFullscreen();
     } else {
       await stage.requestFullscreen();
@@ -95,7 +100,7 @@ export function bindControls(film, tell) {
   volume.addEventListener("input", () => setVolume(Number(volume.value)));
   speed.addEventListener("change", () => setSpeed(Number(speed.value)));
   pip.hidden = !document.pictureInPictureEnabled;
-  fullscreen.hidden = !document.fullscreenEnabled;
+  fullscreen.hidden = !hasFullscreen;
   const told = (act) => () => act().catch((error) => tell(error.message));
   pip.addEventListener("click", told(togglePip));
   fullscreen.addEventListener("click", told(toggleFullscreen));

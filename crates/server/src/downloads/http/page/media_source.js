@@ -7,8 +7,13 @@ import { Track } from "./track.js";
 
 const CHANGE_AT = 2;
 
-// Sound may begin so much later than what is shown without anybody waiting for it.
+// A track may begin so much later than what is shown without anybody waiting for it.
 const LATE = 0.2;
+
+// Who waits at the end of a track stands no farther from it.
+const ENDING = 1;
+
+const ALWAYS = { begins: 0, ends: Infinity };
 
 // The variants of a multivariant playlist that this browser decodes.
 export function playable(main) {
@@ -19,7 +24,8 @@ export function playable(main) {
 
 export class Player {
   // `url` is that of the playlist `main`; `fails` is told what ends it, and `again` when it is to be
-  // made anew, because from now on a film has sound or has none.
+  // made anew, because from now on a film has pictures and sound or lacks one of them: it is told
+  // the span of each.
   constructor(film, main, url, fails, again) {
     Object.assign(this, { film, url, fails, again });
     const all = playable(main);
@@ -41,10 +47,13 @@ export class Player {
   }
 
   // Begins at `time`, with `wanted` instead of what would be chosen.
-  // Before `soundBegins` it is without sound: browsers wait where a track has nothing.
-  async start(time = 0, { variant, sound, soundBegins = 0 } = {}) {
-    this.soundBegins = soundBegins;
-    this.isSilent = time < soundBegins - LATE;
+  // Where `spans` says that there is no sound, or that pictures are over, it is without: browsers
+  // wait where a track has nothing.
+  async start(time = 0, { variant, sound, spans } = {}) {
+    this.spans = spans ?? { pictures: ALWAYS, sound: ALWAYS };
+    const { begins, ends } = this.spans.sound;
+    this.isSilent = time < begins - LATE || time > ends - ENDING;
+    this.isDark = !this.isSilent && time > this.spans.pictures.ends - ENDING;
     if (variant !== undefined) {
       [this.now, this.isAutomatic] = [variant, false];
     }
@@ -70,16 +79,18 @@ export class Player {
 
   begin(source) {
     const variant = this.variants[this.now];
-    const isVideo = Boolean(variant.resolution);
-    const type = this.type(variant);
-    this.pictures = new Track(source, type);
-    this.tracks = [this.pictures];
-    const loads = [this.pictures.load(this.of(variant), type)];
-    if (this.sound && isVideo && !this.isSilent) {
-      const soundType = this.soundType(this.sound);
-      this.soundTrack = new Track(source, soundType);
-      this.tracks.push(this.soundTrack);
-      loads.push(this.soundTrack.load(this.of(this.sound), soundType));
+    const loads = [];
+    const add = (it, type) => {
+      const track = new Track(source, type);
+      this.tracks.push(track);
+      loads.push(track.load(this.of(it), type));
+      return track;
+    };
+    if (!this.isDark) {
+      this.pictures = add(variant, this.type(variant));
+    }
+    if (this.sound && variant.resolution && !this.isSilent) {
+      this.soundTrack = add(this.sound, this.soundType(this.sound));
     }
     return loads;
   }
@@ -101,8 +112,12 @@ export class Player {
   async run(source) {
     while (!this.isEnded) {
       const filled = await Promise.all(this.tracks.map((track) => track.fill(this.film)));
+      if (this.isEnded) {
+        return;
+      }
+      this.skip();
       if (this.hasChanged()) {
-        this.again(this.soundTrack?.begins ?? this.soundBegins);
+        this.again(this.known());
         return;
       }
       const [pictures] = filled;
@@ -132,15 +147,43 @@ export class Player {
     }
   }
 
-  // Whether sound begins here, or there is none where there was.
+  // Nothing is played before the first picture: browsers wait for that.
+  skip() {
+    const begins = this.pictures?.begins ?? 0;
+    if (begins > this.film.currentTime + LATE) {
+      this.film.currentTime = begins;
+    }
+  }
+
+  // From when to when there are pictures, and sound, as far as is known.
+  known() {
+    const of = (track, span) =>
+      ({ begins: track?.begins ?? span.begins, ends: track?.ends ?? span.ends });
+    const { pictures, sound } = this.spans;
+    return { pictures: of(this.pictures, pictures), sound: of(this.soundTrack, sound) };
+  }
+
+  // Whether sound or pictures begin here, or end.
   hasChanged() {
     const { currentTime } = this.film;
-    return this.isSilent ? currentTime >= this.soundBegins :
-      currentTime < (this.soundTrack?.begins ?? 0) - LATE;
+    const { pictures, sound } = this.known();
+    if (this.isSilent || this.isDark) {
+      const { begins, ends } = this.isSilent ? sound : pictures;
+      return currentTime >= begins && currentTime <= ends - ENDING;
+    }
+    return currentTime < sound.begins - LATE || this.isOver(this.soundTrack, this.pictures)
+      || this.isOver(this.pictures, this.soundTrack);
+  }
+
+  // Whether the browser waits at the end of a track though the other goes on for longer than is
+  // fetched ahead. Where that is fetched to its end, the stream ends, and nobody waits.
+  isOver(one, other) {
+    const { currentTime, readyState } = this.film;
+    return currentTime > one?.ends - ENDING && readyState < 3 && other?.isWhole() === false;
   }
 
   adapt() {
-    if (!this.isAutomatic) {
+    if (!this.isAutomatic || this.isDark) {
       return;
     }
     const { currentTime } = this.film;
@@ -155,7 +198,7 @@ export class Player {
   async change(to, clears) {
     this.now = to;
     const variant = this.variants[to];
-    await this.pictures.load(this.of(variant), this.type(variant), clears);
+    await this.pictures?.load(this.of(variant), this.type(variant), clears);
   }
 
   // The variant of that number, or what is best if there is none.
@@ -167,7 +210,12 @@ export class Player {
   }
 
   async setSound(sound) {
-    this.sound = sound;
+    // Of this one it is not known yet from when to when it is.
+    [this.sound, this.spans] = [sound, { ...this.spans, sound: ALWAYS }];
+    if (this.isSilent) {
+      this.again(this.spans);
+      return;
+    }
     await this.soundTrack?.load(this.of(sound), this.soundType(sound), 0);
   }
 

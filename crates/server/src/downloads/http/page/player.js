@@ -31,11 +31,11 @@ function fails(error) {
 // A choice of several; hidden while there is none.
 function offer(id, options, choose) {
   const select = document.getElementById(id);
-  options.forEach(([text, value, isChosen]) =>
-    select.add(new Option(text, value, isChosen, isChosen)));
-  select.addEventListener("change", () => {
+  select.replaceChildren(...options.map(([text, value, isChosen]) =>
+    new Option(text, value, isChosen, isChosen)));
+  select.onchange = () => {
     Promise.resolve(choose(select.value)).catch(fails);
-  });
+  };
   document.getElementById(`${id}-label`).hidden = options.length < 2;
 }
 
@@ -62,8 +62,8 @@ class Choices {
   async byMediaSource(time = film.currentTime, isPaused = film.paused) {
     this.player?.end();
     const breaks = (error) => this.breaks(error);
-    this.player = new Player(film, this.main, this.url, breaks, (soundBegins) => {
-      this.wanted.soundBegins = soundBegins;
+    this.player = new Player(film, this.main, this.url, breaks, (spans) => {
+      this.wanted.spans = spans;
       this.byMediaSource().catch(breaks);
     });
     await this.player.start(time, this.wanted);
@@ -135,7 +135,7 @@ class Choices {
   }
 
   async sound(value) {
-    this.wanted.sound = this.sounds[Number(value)];
+    Object.assign(this.wanted, { sound: this.sounds[Number(value)], spans: undefined });
     if (this.player) {
       await this.player.setSound(this.wanted.sound);
     } else {
@@ -151,6 +151,23 @@ class Choices {
     offer("quality", variants, (value) => this.quality(value));
     const sounds = this.sounds.map((it, at) => [it.name, at, it === of.sound]);
     offer("sound", sounds, (value) => this.sound(value));
+  }
+}
+
+// Of what the browser's own HLS alone plays, sound is chosen where the browser lets a page do that:
+// iPhones have no Media Source. Which tracks there are it tells later.
+function offerOwnSounds() {
+  const { audioTracks } = film;
+  const show = () => {
+    const tracks = Array.from(audioTracks);
+    const sounds = tracks.map((it, at) => [it.label || it.language || `${at + 1}`, at, it.enabled]);
+    offer("sound", sounds, (value) => {
+      tracks.forEach((it, at) => { it.enabled = at === Number(value); });
+    });
+  };
+  if (audioTracks) {
+    ["addtrack", "removetrack"].forEach((it) => audioTracks.addEventListener(it, show));
+    show();
   }
 }
 
@@ -258,6 +275,8 @@ async function play() {
   choices.watch();
   if (playable(main).length > 0) {
     choices.offer();
+  } else {
+    offerOwnSounds();
   }
   // Those of another server a browser would not show.
   await offerSubtitles(main, here);

@@ -7,8 +7,12 @@ import { mediaPlaylist, segmentAt } from "./playlist.js";
 
 // Seconds that are held ahead of and behind what is shown.
 const AHEAD = 30;
-const AHEAD_LEAST = 8;
 const BEHIND = 30;
+
+// Bytes that are appended at once: a buffer takes as much of a segment as it has room for. If that
+// is too little for anything to be shown, it is asked so many times more.
+const PIECE_BYTES = 16 * 1024 * 1024;
+const REFUSALS_MAX = 5;
 
 // What did not come is asked for again after these times, and more of a film no sooner than this.
 const AGAIN_MS = [500, 1000, 2000];
@@ -51,7 +55,6 @@ export class Track {
   constructor(source, type) {
     this.buffer = source.addSourceBuffer(type);
     this.type = type;
-    this.ahead = AHEAD;
     this.requests = 0;
     this.askedAt = -Infinity;
   }
@@ -71,6 +74,7 @@ export class Track {
 
   async take({ playlist, init, type, clears }) {
     this.pending = undefined;
+    await this.dropRest();
     if (type !== this.type) {
       this.buffer.changeType(type);
       this.type = type;
@@ -78,7 +82,7 @@ export class Track {
     await this.append(init);
     await this.remove(clears, Infinity);
     this.playlist = playlist;
-    this.next = undefined;
+    [this.next, this.begins] = [undefined, undefined];
   }
 
   idle() {
@@ -100,6 +104,13 @@ export class Track {
       this.buffer.remove(Math.max(start, 0), end);
       await this.idle();
     }
+  }
+
+  // Removes the segments before the one that has `time`. Buffers remove up to the next picture that
+  // is decoded alone: from within a segment on, that may be what is shown, too.
+  async forget(time) {
+    const { start } = this.playlist.segments[segmentAt(this.playlist, time)];
+    await this.remove(0, start - 0.05);
   }
 
   // Until when there is no gap from `time` on.
@@ -130,40 +141,82 @@ export class Track {
     }
     this.next ??= segmentAt(playlist, this.bufferedTo(time) + 0.05);
     const { next } = this;
+    if (this.rest && this.rest.next !== next) {
+      await this.dropRest();
+    }
+    if (this.rest) {
+      await this.appendRest(film);
+      return undefined;
+    }
     const segment = playlist.segments[next];
     if (!segment && !playlist.isComplete) {
       await this.loadMore();
     }
-    if (!segment || segment.start > time + this.ahead) {
+    if (!segment || segment.start > time + AHEAD) {
       return undefined;
     }
     const began = performance.now();
     const bytes = await bytesAt(segment.url);
     const took = { bytes: bytes.byteLength, seconds: (performance.now() - began) / 1000 };
     // Meanwhile somebody may have gone elsewhere.
-    if (this.pending || next !== this.next) {
-      return took;
+    if (!this.pending && next === this.next) {
+      this.rest = { next, bytes, offset: 0, refusals: 0 };
+      await this.appendRest(film);
     }
-    try {
-      await this.append(bytes);
-    } catch (error) {
-      if (error.name !== "QuotaExceededError" || this.ahead <= AHEAD_LEAST) {
-        throw error;
+    return took;
+  }
+
+  // Appends what there is room for of a segment that was fetched.
+  async appendRest(film) {
+    const { rest } = this;
+    const { next, bytes } = rest;
+    while (rest.offset < bytes.byteLength) {
+      if (this.pending || next !== this.next) {
+        return;
       }
-      // This browser holds less: less is fetched ahead, and what is behind goes.
-      this.ahead = Math.max(this.ahead / 2, AHEAD_LEAST);
-      await this.remove(0, film.currentTime - 5);
-      return undefined;
+      const length = Math.min(bytes.byteLength - rest.offset, PIECE_BYTES);
+      try {
+        await this.append(new Uint8Array(bytes, rest.offset, length));
+      } catch (error) {
+        await this.makeRoom(film.currentTime, error);
+        return;
+      }
+      rest.offset += length;
     }
+    this.rest = undefined;
     if (next === 0 && this.buffer.buffered.length > 0) {
       // The first segment counts from 0 on, whenever what is in it begins.
       this.begins = this.buffer.buffered.start(0);
     }
-    await this.remove(0, film.currentTime - BEHIND);
+    await this.forget(film.currentTime - BEHIND);
     if (next === this.next) {
       this.next = next + 1;
     }
-    return took;
+  }
+
+  // What a full buffer refuses waits until some of what it holds was shown.
+  async makeRoom(time, error) {
+    const { rest } = this;
+    const isShown = this.bufferedTo(time) > time;
+    rest.refusals = isShown ? 0 : rest.refusals + 1;
+    if (error.name !== "QuotaExceededError" || rest.refusals > REFUSALS_MAX) {
+      throw error;
+    }
+    if (!isShown && rest.offset === 0) {
+      // It is full of what was at hand elsewhere.
+      await this.remove(time + 1, Infinity);
+    }
+    await this.forget(time);
+  }
+
+  // Whoever has gone elsewhere has no use for the rest of a segment.
+  async dropRest() {
+    if (this.rest?.offset > 0) {
+      await this.idle();
+      // What comes next would count as its rest.
+      this.buffer.abort();
+    }
+    this.rest = undefined;
   }
 
   // Asks what follows of a film that is not read to its end yet, or is written still.
@@ -184,6 +237,12 @@ export class Track {
 
   isWhole() {
     const { playlist } = this;
-    return !this.pending && playlist?.isComplete && this.next >= playlist.segments.length;
+    return !this.pending && Boolean(playlist?.isComplete) && this.next >= playlist.segments.length;
+  }
+
+  // When it is over, once all of it has been fetched.
+  get ends() {
+    const { buffered } = this.buffer;
+    return this.isWhole() && buffered.length > 0 ? buffered.end(buffered.length - 1) : undefined;
   }
 }
