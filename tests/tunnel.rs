@@ -138,6 +138,19 @@ const OPTIONS: [&str; 2] = [
     "T1BUSU9OUyAqIFJUU1AvMS4wDQpDU2VxOiAyDQoNCg==",
 ];
 
+/// Its head was read by another thread than the one that counts connections of RTSP.
+#[test]
+fn a_tunnel_beyond_all_connections_is_told_so() {
+    let site = Site::plain(&["--connections-max=1"]);
+    let mut only = Side::open(site.rtsp, "GET", "abc");
+    assert!(only.head().starts_with("HTTP/1.0 200 OK\r\n"));
+    for method in ["GET", "POST"] {
+        let mut refused = Side::open(site.http, method, "other");
+        assert!(refused.head().starts_with("HTTP/1.0 404 "), "{method}");
+        assert!(refused.is_at_end());
+    }
+}
+
 #[test]
 fn halves_of_tunnels_find_each_other_by_their_cookie() {
     let (site, _) = site();

@@ -575,6 +575,38 @@ fn whoever_may_only_store_gets_to_the_folder() {
     assert!(fs::read(site.path("folder/film")).unwrap() == bytes(1000));
 }
 
+/// A right to store would be one to read what others have stored beside it.
+#[test]
+fn nothing_is_renamed_to_where_it_could_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let rights = "everybody play,download /films/**\ngroup everybody play /shown/**";
+    let text = text.replace("everybody play,download /**", rights);
+    fs::write(&users, text).unwrap();
+    let users = format!("--users={users}");
+    let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users]);
+    for name in ["in", "films", "shown"] {
+        fs::create_dir(site.path(name)).unwrap();
+    }
+    for name in ["in/a.mp4", "films/b.mp4"] {
+        fs::write(site.path(name), name).unwrap();
+    }
+    let mut raw = log_in(site.ftp, "ulla", "secret");
+    for (from, to, code) in [
+        ("in/a.mp4", "films/a.mp4", 550),
+        ("in/a.mp4", "shown/a.mp4", 550),
+        ("in/a.mp4", "in/new.mp4", 250),
+        ("films/b.mp4", "films/new.mp4", 250),
+        ("films/new.mp4", "shown/b.mp4", 250),
+        ("shown/b.mp4", "films/b.mp4", 550),
+        ("shown/b.mp4", "in/b.mp4", 250),
+    ] {
+        assert_eq!(raw.command(&format!("RNFR {from}")), 350, "{from}");
+        assert_eq!(raw.command(&format!("RNTO {to}")), code, "{from} {to}");
+    }
+}
+
 /// Who aborts closes the data connection, too, before or after; and an end of that alone is the end
 /// of the file.
 #[test]

@@ -21,7 +21,7 @@ use onrush_testkit::process::Process;
 use onrush_testkit::rtsp_client::{self, Ports};
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_programs, require_root};
-use onrush_wire::auth::{Algorithm, Answering, ha1};
+use onrush_wire::auth::{Algorithm, Answering, Challenge, Credentials, ha1};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
@@ -168,6 +168,97 @@ fn players_log_in_by_digest() {
     ]);
     whole.args([&url(&right), "-t", "1", "-f", "null", "-"]);
     assert!(is_well(&mut whole));
+}
+
+/// What `onrush ctl limits` prints, and whether it ends well.
+fn ctl(at: &str, (variable, value): (&str, &str)) -> (bool, String) {
+    let mut command = Command::new(ONRUSH);
+    command.args(["ctl", "--at", at, "limits"]);
+    let output = command.env(variable, value).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    (output.status.success(), said.concat())
+}
+
+/// Takes a connection for each of these answers, and gives the heads of what was asked.
+fn answering(answers: Vec<String>) -> (SocketAddr, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = move || {
+        let answered = answers.into_iter().map(|answer| {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            socket.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8(head).unwrap()
+        });
+        answered.collect::<Vec<_>>()
+    };
+    (address, thread::spawn(asked))
+}
+
+/// The credentials in a head.
+fn credentials(head: &str) -> Option<Credentials> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    let (_, value) = lines.find(|(name, _)| name.eq_ignore_ascii_case("authorization"))?;
+    Some(Credentials::parse(value).unwrap())
+}
+
+/// As a server asks from afar, where it takes no password itself.
+#[test]
+fn ctl_logs_in_by_digest_and_by_token() {
+    let head = |status: &str| format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
+    let challenge = Challenge::Digest {
+        algorithm: Algorithm::Sha256,
+        realm: "films",
+        nonce: "abc",
+        is_stale: false,
+    };
+    let asks = format!("WWW-Authenticate: {challenge}\r\nContent-Length: 0\r\n\r\n");
+    let takes = "Content-Length: 2\r\n\r\n{}";
+    let (at, asked) = answering(vec![
+        head("401 Unauthorized") + &asks,
+        head("200 OK") + takes,
+        head("200 OK") + takes,
+    ]);
+    let (is_well, said) = ctl(&format!("http://b%40t@{at}"), ("ONRUSH_PASSWORD", PASSWORD));
+    assert!(is_well, "{said}");
+    let (is_well, said) = ctl(&at.to_string(), ("ONRUSH_TOKEN", "a.b.c"));
+    assert!(is_well, "{said}");
+    let heads = asked.join().unwrap();
+    assert_eq!(credentials(&heads[0]), None);
+    let Some(Credentials::Digest(digest)) = credentials(&heads[1]) else {
+        panic!("{heads:?}");
+    };
+    assert_eq!((&*digest.user, &*digest.uri), ("b@t", "/api/v1/limits"));
+    let known = ha1(Algorithm::Sha256, "b@t", "films", PASSWORD);
+    assert!(digest.proves(&known, "GET"), "{heads:?}");
+    let token = Credentials::Bearer("a.b.c".to_owned());
+    assert_eq!(credentials(&heads[2]), Some(token));
+}
+
+/// Also those whose password is kept by Argon2, and whose name is not plain in a URL.
+#[test]
+fn ctl_logs_in_whoever_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = users_file(folder.path());
+    let output = user(&["add", file.to_str().unwrap(), "b@t"], PASSWORD);
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text + "group viewers admin /admin\n").unwrap();
+    let users = format!("--users={}", file.display());
+    let (_site, metrics) = site_of(&[&users, "--metrics=127.0.0.1:0"]);
+    for user in ["anna", "tom", "b%40t"] {
+        let at = format!("http://{user}@{metrics}");
+        let (is_well, said) = ctl(&at, ("ONRUSH_PASSWORD", PASSWORD));
+        assert!(is_well && said.contains("sessions_max"), "{user}: {said}");
+        let (is_well, said) = ctl(&at, ("ONRUSH_PASSWORD", "wrong"));
+        assert!(!is_well && said.contains("is wrong"), "{user}: {said}");
+    }
 }
 
 #[test]
@@ -442,6 +533,7 @@ fn a_hook_decides_for_all_protocols() {
     }
 }
 
+// SPECIFICATION.md: 58
 #[test]
 fn a_changed_file_of_users_counts_at_once() {
     let (site, folder, _) = site(&[]);
@@ -607,6 +699,7 @@ impl Viewer {
 /// Whoever hears a request with its proof cannot send it once more: not on the same connection, nor
 /// on one of its own, nor from another address, and not for something else. Who has made the proof
 /// goes on.
+// SPECIFICATION.md: 45
 #[test]
 fn a_proof_that_was_heard_is_refused_the_second_time() {
     let (site, _folder, metrics) = site(&[]);

@@ -2,17 +2,20 @@
 //! the API at its metrics address.
 
 use std::env;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand, ValueHint};
+use onrush_wire::auth::Answering;
 use onrush_wire::rtsp::RedirectTarget;
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
-use url::Url;
+use ureq::Body;
+use ureq::http::{Request, Response};
+use url::{Position, Url};
 
 /// Ask a server that runs, or tell it what to do
 ///
@@ -46,7 +49,9 @@ pub(crate) struct ServerArg {
     /// The server's metrics address
     ///
     /// An URL, HOST:PORT, or a port of this machine. Where there are users,
-    /// http://NAME@HOST:PORT names one; the password is that of the variable ONRUSH_PASSWORD.
+    /// http://NAME@HOST:PORT names one; the password is that of the variable ONRUSH_PASSWORD. It is
+    /// proven by Digest, or sent where the server takes it: from its own machine, or with
+    /// --plain-passwords. Without a name, ONRUSH_TOKEN may have a token.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9554",
           value_hint = ValueHint::Url, value_parser = server_url)]
     at: Url,
@@ -202,29 +207,20 @@ impl ServerArg {
         let (Ok(()), Ok(())) = (plain.set_username(""), plain.set_password(None)) else {
             bail!("{url}: no URL of a server");
         };
-        let mut request = ureq::http::Request::builder()
-            .method(method)
-            .uri(plain.as_str());
-        // As pages of other sites cannot.
-        request = request.header("X-Onrush", "ctl");
-        if !url.username().is_empty() {
-            let password = env::var("ONRUSH_PASSWORD")
-                .context("set ONRUSH_PASSWORD to the password of this user")?;
-            let login = STANDARD.encode(format!("{}:{password}", url.username()));
-            request = request.header("Authorization", format!("Basic {login}"));
+        let mut user = user_of(url)?;
+        let token = env::var("ONRUSH_TOKEN").ok();
+        let token = token.filter(|token| user.is_none() && !token.is_empty());
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let mut answer = send(method, &plain, bearer.as_deref())?;
+        if let Some(user) = &mut user
+            && answer.status() == 401
+            && is_challenged(user, &answer)
+        {
+            let target = &plain[Position::BeforePath..Position::AfterQuery];
+            let cnonce = format!("{:016x}", RandomState::new().build_hasher().finish());
+            let authorization = user.authorization(method, target, &cnonce);
+            answer = send(method, &plain, authorization.as_deref())?;
         }
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            // A server of one's own is not asked through somebody else's.
-            .proxy(None)
-            .build();
-        let answer = ureq::Agent::from(config).run(request.body(())?);
-        let mut answer = answer.map_err(|error| {
-            anyhow::anyhow!(
-                "{plain}: {error}; is `onrush serve` running there, with this --metrics address?"
-            )
-        })?;
         let status = answer.status();
         let text = answer.body_mut().read_to_string();
         let text = text.with_context(|| plain.to_string())?;
@@ -235,6 +231,54 @@ impl ServerArg {
             (false, None) => bail!("{plain}: {status}: {}", text.trim()),
         }
     }
+}
+
+/// Who asks, if the URL names a user.
+fn user_of(url: &Url) -> anyhow::Result<Option<Answering>> {
+    if url.username().is_empty() {
+        return Ok(None);
+    }
+    let name = percent_decode_str(url.username()).decode_utf8();
+    let name = name.context("the user's name is not UTF-8")?;
+    let password = env::var("ONRUSH_PASSWORD");
+    let password = password.context("set ONRUSH_PASSWORD to the password of this user")?;
+    Ok(Some(Answering::new(&name, &password)))
+}
+
+/// Whether a user can answer what a server asks for. Where it takes a password itself it gets that:
+/// users that are known by Argon2 have nothing else.
+fn is_challenged(user: &mut Answering, answer: &Response<Body>) -> bool {
+    let challenges = answer.headers().get_all("WWW-Authenticate").iter();
+    let challenges: Vec<_> = challenges.filter_map(|it| it.to_str().ok()).collect();
+    let is_basic = |it: &&str| it.to_ascii_lowercase().starts_with("basic ");
+    let chosen = match challenges.iter().position(is_basic) {
+        Some(at) => &challenges[at..=at],
+        None => &challenges[..],
+    };
+    user.challenged(chosen.iter().copied())
+}
+
+/// Sends a request, and waits for the answer.
+fn send(method: &str, url: &Url, authorization: Option<&str>) -> anyhow::Result<Response<Body>> {
+    let request = Request::builder().method(method).uri(url.as_str());
+    // As pages of other sites cannot.
+    let request = request.header("X-Onrush", "ctl");
+    let request = match authorization {
+        Some(authorization) => request.header("Authorization", authorization),
+        None => request,
+    };
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(PATIENCE))
+        .http_status_as_error(false)
+        // A server of one's own is not asked through somebody else's.
+        .proxy(None)
+        .build();
+    let answer = ureq::Agent::from(config).run(request.body(())?);
+    answer.map_err(|error| {
+        anyhow::anyhow!(
+            "{url}: {error}; is `onrush serve` running there, with this --metrics address?"
+        )
+    })
 }
 
 /// Reads what was typed: an URL, HOST:PORT, or a port of this machine.

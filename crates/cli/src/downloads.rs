@@ -67,7 +67,7 @@ pub(crate) struct DownloadOptions {
           value_parser = within(Rate(RATE_MIN), Rate(RATE_MAX)))]
     pub(crate) download_rate: Option<Rate>,
 
-    /// Rate of all downloads to one address
+    /// Rate of all downloads to one address (of IPv6 a /64)
     #[arg(long, value_name = "RATE", hide_short_help = true,
           value_parser = within(Rate(RATE_MIN), Rate(RATE_MAX)))]
     pub(crate) download_rate_per_client: Option<Rate>,
@@ -92,7 +92,7 @@ pub(crate) struct DownloadOptions {
           default_value_t = limits().download_connections_max, value_parser = count)]
     pub(crate) download_connections_max: usize,
 
-    /// Connections of HTTP and FTP at once from one address
+    /// Connections of HTTP and FTP at once from one address (of IPv6 a /64)
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = limits().download_connections_per_address_max, value_parser = count)]
     pub(crate) download_connections_per_address_max: usize,

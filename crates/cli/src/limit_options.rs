@@ -18,8 +18,8 @@ pub(crate) struct LimitOptions {
 
     /// Sessions at once from one address [default: a quarter]
     ///
-    /// Of --sessions-max, or 64 if that is more; one more is answered 453. Raise it for viewers
-    /// behind one NAT, and for load tests from one machine.
+    /// Of --sessions-max, or 64 if that is more; one more is answered 453. Of IPv6 an address is
+    /// its /64. Raise it for viewers behind one NAT, and for load tests from one machine.
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     pub(crate) sessions_per_address_max: Option<usize>,
 
@@ -30,8 +30,9 @@ pub(crate) struct LimitOptions {
 
     /// RTSP connections at once from one address [default: a quarter]
     ///
-    /// Of --connections-max, or 64 if that is more; one more is answered 503 and closed. Raise it
-    /// for viewers behind one NAT, and for load tests from one machine.
+    /// Of --connections-max, or 64 if that is more; one more is answered 503 and closed. Of IPv6
+    /// an address is its /64. Raise it for viewers behind one NAT, and for load tests from one
+    /// machine.
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     pub(crate) connections_per_address_max: Option<usize>,
 

@@ -9,7 +9,7 @@ use onrush_server::channels::{self as channel, config, members, published};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::{interleaved, stream_end};
-use onrush_server::hls_live::LiveHlsConfig;
+use onrush_server::hls_live::{self, LiveHlsConfig};
 use onrush_server::multicast::{self, MulticastConfig};
 use onrush_server::tls::{self, TlsLimits};
 use onrush_server::{
@@ -108,7 +108,7 @@ fn of_clients() -> [Limit; 4] {
         limit(
             "sessions_per_address_max",
             count(sessions_per_address_max),
-            "of them from one address",
+            "of one address (IPv6: /64)",
         ),
         limit(
             "connections_max",
@@ -118,7 +118,7 @@ fn of_clients() -> [Limit; 4] {
         limit(
             "connections_per_address_max",
             count(connections_per_address_max),
-            "of them from one address",
+            "of one address (IPv6: /64)",
         ),
     ]
 }
@@ -225,7 +225,7 @@ fn of_downloads() -> [Limit; 9] {
         limit(
             "download_connections_per_address_max",
             count(download_connections_per_address_max),
-            "of them from one address",
+            "of one address (IPv6: /64)",
         ),
         limit(
             "download_files_max",
@@ -317,7 +317,7 @@ fn of_tls() -> [Limit; 3] {
         limit(
             "tls_handshakes_per_address_max",
             count(tls_handshakes_per_address_max),
-            "of them from one address",
+            "of one address (IPv6: /64)",
         ),
         limit(
             "tls_handshake_time_max",
@@ -523,6 +523,7 @@ fn beside() -> Vec<Limit> {
         downloads::KEPT_SEGMENTS_MAX as count, "of them in memory whole";
         downloads::GATHERED_AT_ONCE_MAX as count, "of those put there at once";
         downloads::LIVE_FILES_MAX as count, "live parts in memory as files";
+        hls_live::LIVE_TEXTS_MAX as count, "playlists of a channel that are kept";
         transfer::MAPPED_BYTES_MAX as bytes, "mapped of files with short pieces";
         mapped::MAPPED_PIECES_MAX as count, "such pieces sent by one call";
         channel::CHANNEL_KEYS_MAX as count, "keys of a channel that viewers share";
@@ -535,7 +536,7 @@ fn beside() -> Vec<Limit> {
         cutting::SEGMENT_US_MAX as microseconds, "a live segment without a sync sample";
         downloads::RENDITION_FILES_MAX as count, "files of one film";
         downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
-        downloads::TEXTS_MAX as count, "subtitles of one film";
+        media::TEXTS_MAX as count, "subtitles of one film";
         text::TEXT_BYTES_MAX as bytes, "subtitles in one language";
         text::CUES_MAX as count, "cues of one language";
         text::CUE_BYTES_MAX as bytes, "a cue";

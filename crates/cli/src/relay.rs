@@ -86,14 +86,14 @@ pub(crate) struct RelayCommand {
 
     /// Players at once from one address [default: a quarter]
     ///
-    /// Of --sessions-max, or 64 if that is more; one more is answered 453. Raise it for players
-    /// behind one NAT, and for load tests.
+    /// Of --sessions-max, or 64 if that is more; one more is answered 453. Of IPv6 an address is
+    /// its /64. Raise it for players behind one NAT, and for load tests.
     #[arg(long, value_name = "N", value_parser = count, hide_short_help = true)]
     sessions_per_address_max: Option<usize>,
 
     /// RTSP connections at once from one address
     ///
-    /// Raise it for players behind one NAT, and for load tests.
+    /// Of IPv6 an address is its /64. Raise it for players behind one NAT, and for load tests.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_address_max,
           value_parser = count, hide_short_help = true)]
     connections_per_address_max: usize,

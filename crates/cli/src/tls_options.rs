@@ -111,7 +111,7 @@ pub(crate) struct TlsOptions {
           default_value_t = limits().tls_handshakes_max, value_parser = count)]
     pub(crate) tls_handshakes_max: usize,
 
-    /// TLS handshakes at once from one address
+    /// TLS handshakes at once from one address (of IPv6 a /64)
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = limits().tls_handshakes_per_address_max, value_parser = count)]
     pub(crate) tls_handshakes_per_address_max: usize,

@@ -143,15 +143,16 @@ pub struct Limits {
     /// Sessions that exist at once, 16,384 by default; one more gets 453 Not Enough Bandwidth. It
     /// takes memory for as many streams on each engine at the start.
     pub sessions_max: usize,
-    /// Sessions that exist at once of one address: by default a quarter of all, so that nobody
-    /// keeps all others out, by however few connections. Raise it for viewers behind one NAT, and
-    /// for load tests.
+    /// Sessions that exist at once of one address (of IPv6 of its /64): by default a quarter of
+    /// all, so that nobody keeps all others out, by however few connections. Raise it for viewers
+    /// behind one NAT, and for load tests.
     pub sessions_per_address_max: usize,
     /// RTSP connections open at once, 16,384 by default; one more is answered 503 and closed. Each
     /// takes a descriptor (RLIMIT_NOFILE).
     pub connections_max: usize,
-    /// RTSP connections open at once from one address: by default a quarter of all, so that nobody
-    /// keeps all others out. Raise it for viewers behind one NAT, and for load tests.
+    /// RTSP connections open at once from one address (of IPv6 from its /64): by default a quarter
+    /// of all, so that nobody keeps all others out. Raise it for viewers behind one NAT, and for
+    /// load tests.
     pub connections_per_address_max: usize,
     /// Bytes of one request's head, 16 KiB by default; a longer one is refused. Every connection
     /// may hold as much.

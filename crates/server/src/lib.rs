@@ -24,6 +24,7 @@ pub mod hls_live;
 pub mod library;
 mod listening;
 pub mod multicast;
+mod network;
 mod random;
 pub mod refusals;
 pub mod relay;

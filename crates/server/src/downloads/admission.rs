@@ -1,4 +1,5 @@
-//! Who may connect: no more at once than there may be, in all and from one address.
+//! Who may connect: no more at once than there may be, in all and from one address (of IPv6 from
+//! its /64).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use super::{Site, rate};
 use crate::config::files_suffice;
 use crate::engine::shared::{bump, drop_one};
+use crate::network::network;
 use crate::refusals::REFUSALS;
 use crate::statistics::Statistics;
 use crate::transfer::Limit;
@@ -18,6 +20,7 @@ use crate::transfer::Limit;
 /// Who is connected.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
+    /// By their networks.
     clients: RefCell<HashMap<IpAddr, Client>>,
     connections: Cell<usize>,
     /// Those that are being told that there are too many.
@@ -61,7 +64,7 @@ impl Protocol {
 pub(crate) struct ConnectionSlot {
     site: Rc<Site>,
     protocol: Protocol,
-    peer: IpAddr,
+    network: IpAddr,
     limit: Option<Limit>,
     is_refusal: bool,
 }
@@ -83,11 +86,12 @@ impl ConnectionSlot {
         let limits = &site.settings.limits;
         let admission = &site.admission;
         let mut clients = admission.clients.borrow_mut();
-        let of_peer = clients.get(&peer).map_or(0, |client| client.connections);
+        let network = network(peer);
+        let of_peer = clients.get(&network).map_or(0, |client| client.connections);
         if admission.connections.get() >= limits.download_connections_max
             || of_peer >= limits.download_connections_per_address_max
             || !is_taken(site, protocol)
-            || !site.has_files(protocol.files())
+            || !site.has_files_for_client(protocol.files())
         {
             bump(&site.stats.refused, 1);
             let why = "too many connections, or descriptors in use";
@@ -95,7 +99,7 @@ impl ConnectionSlot {
             return None;
         }
         let client_rate_max = site.settings.client_rate_max;
-        let client = clients.entry(peer).or_insert_with(|| Client {
+        let client = clients.entry(network).or_insert_with(|| Client {
             connections: 0,
             limit: client_rate_max.map(|bytes_a_second| Limit::new(rate(bytes_a_second))),
             left: None,
@@ -110,7 +114,7 @@ impl ConnectionSlot {
         Some(Self {
             site: Rc::clone(site),
             protocol,
-            peer,
+            network,
             limit,
             is_refusal: false,
         })
@@ -127,7 +131,7 @@ impl ConnectionSlot {
         Some(Self {
             site: Rc::clone(site),
             protocol,
-            peer,
+            network: network(peer),
             limit: None,
             is_refusal: true,
         })
@@ -161,12 +165,12 @@ impl Drop for ConnectionSlot {
         held.fetch_sub(self.protocol.files(), Ordering::Relaxed);
         drop_one(self.site.stats.connections(self.protocol));
         let mut clients = admission.clients.borrow_mut();
-        let client = clients.get_mut(&self.peer).expect("it was counted in");
+        let client = clients.get_mut(&self.network).expect("it was counted in");
         client.connections -= 1;
         if client.connections == 0 {
             client.left = Some(Instant::now());
             if self.limit.is_none() {
-                clients.remove(&self.peer);
+                clients.remove(&self.network);
             }
         }
     }
@@ -178,8 +182,14 @@ impl Drop for ConnectionSlot {
 pub(crate) struct FileSlot(Arc<Statistics>);
 
 impl FileSlot {
-    /// A place, if there is one left.
+    /// A place for what a client asks for, if there is one left.
     pub(crate) fn take(site: &Site) -> Option<Self> {
+        let has_files = site.has_files_for_client(1);
+        has_files.then(|| Self::of(&site.statistics))
+    }
+
+    /// A place for what is only kept, if there is one left: no film makes room for it.
+    pub(crate) fn spare(site: &Site) -> Option<Self> {
         site.has_files(1).then(|| Self::of(&site.statistics))
     }
 
@@ -197,6 +207,11 @@ impl Drop for FileSlot {
 }
 
 impl Site {
+    /// Whether so many files more can be open for a client: films make room that nobody uses.
+    fn has_files_for_client(&self, files: usize) -> bool {
+        self.library.has_descriptors(|| self.has_files(files))
+    }
+
     /// Whether so many files more can be open. RTSP takes its own meanwhile, on another thread;
     /// those that are set apart make up for what both take at once.
     fn has_files(&self, files: usize) -> bool {
@@ -214,3 +229,51 @@ impl Site {
 }
 
 const REFUSALS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::super::log::Log;
+    use super::*;
+    use crate::config::Config;
+    use crate::hls_live::{LiveHls, LiveHlsConfig};
+    use crate::library::Library;
+    use crate::listening::Draining;
+    use crate::tunnelling::tunnels;
+    use crate::users::{Authorizer, UsersConfig};
+
+    /// A server of an empty folder, from which an address may have two connections.
+    fn site() -> (Rc<Site>, TempDir) {
+        let root = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            media_root: root.path().to_owned(),
+            ..Config::default()
+        };
+        config.downloads.limits.download_connections_per_address_max = 2;
+        let library = Arc::new(Library::new(&config).unwrap());
+        let hls = LiveHls::new(LiveHlsConfig::default(), false, &Arc::default());
+        let users = Authorizer::open(&UsersConfig::default(), Arc::default());
+        let site = Site::new(
+            config.downloads,
+            library,
+            (None, hls, tunnels().0),
+            (Arc::default(), Arc::new(users.unwrap())),
+            (Log::open(None).unwrap(), Draining::new().1),
+            Arc::default(),
+        );
+        (site, root)
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_its_network() {
+        let (site, _root) = site();
+        let take = |peer: &str| ConnectionSlot::take(&site, Protocol::Http, peer.parse().unwrap());
+        let slots = [take("2001:db8::1"), take("2001:db8::2")];
+        assert!(slots.iter().all(Option::is_some));
+        assert!(take("2001:db8::3").is_none());
+        assert!(take("2001:db8:0:1::1").is_some(), "it is another's");
+        drop(slots);
+        assert!(site.admission.clients.borrow().is_empty());
+    }
+}

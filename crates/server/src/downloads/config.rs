@@ -26,7 +26,7 @@ pub struct Downloads {
     pub access_log: Option<AccessLog>,
     /// Bytes a second that all downloads together may take.
     pub rate_max: Option<u64>,
-    /// Bytes a second that those from one address may take.
+    /// Bytes a second that those from one address (of IPv6 from its /64) may take.
     pub client_rate_max: Option<u64>,
     /// How each download is cut in time.
     pub schedule: Schedule,
@@ -63,7 +63,7 @@ pub enum LogTarget {
 pub struct DownloadLimits {
     /// Connections of HTTP and FTP at once; one more is told 503 or 421 and closed.
     pub download_connections_max: usize,
-    /// Those from one address.
+    /// Those from one address (of IPv6 from its /64).
     pub download_connections_per_address_max: usize,
     /// Files that are kept open though nobody reads them just now.
     pub download_files_max: usize,

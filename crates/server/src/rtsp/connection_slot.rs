@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use super::Control;
-use crate::config::files_suffice;
+use crate::network::network;
 
 /// A connection's place among those that may be.
 pub(super) struct ConnectionSlot {
@@ -15,18 +15,18 @@ pub(super) struct ConnectionSlot {
 
 impl ConnectionSlot {
     pub(super) fn take(control: &Rc<Control>, peer: SocketAddr) -> Option<Self> {
-        let ip = peer.ip().to_canonical();
+        let client = network(peer.ip());
         let bounds = &control.statistics.bounds;
         let mut connections = control.connections.borrow_mut();
         let all = control.statistics.connections.load(Ordering::Relaxed);
-        let of_address = connections.get(&ip).copied().unwrap_or(0);
+        let of_address = connections.get(&client).copied().unwrap_or(0);
         if all >= bounds.connections_max.load(Ordering::Relaxed)
             || of_address >= bounds.connections_per_address_max.load(Ordering::Relaxed)
-            || !files_suffice(control.files, all + 1, control.descriptors(0))
+            || !control.has_files(all + 1, 0)
         {
             return None;
         }
-        connections.insert(ip, of_address + 1);
+        connections.insert(client, of_address + 1);
         control
             .statistics
             .connections
@@ -46,11 +46,11 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut connections = self.control.connections.borrow_mut();
-        let ip = self.ip();
-        let of_address = connections.get_mut(&ip).expect("it was counted in");
+        let client = network(self.peer.ip());
+        let of_address = connections.get_mut(&client).expect("it was counted in");
         *of_address -= 1;
         if *of_address == 0 {
-            connections.remove(&ip);
+            connections.remove(&client);
         }
         self.control
             .statistics

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use onrush_wire::rtsp::{Reply, StatusCode, headers};
+use onrush_wire::rtsp::{Reply, StatusCode, TUNNEL_REFUSED, headers};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::Control;
@@ -19,7 +19,7 @@ use super::connection_slot::ConnectionSlot;
 use crate::byte_stream::ByteStream;
 use crate::listening::{Draining, close};
 use crate::tls::Tls;
-use crate::tunnelling::TunnelQueue;
+use crate::tunnelling::{TunnelQueue, Tunnelled};
 
 /// Takes connections until nobody more is to come: over TLS, if that is given.
 pub(super) async fn accept(
@@ -57,6 +57,8 @@ pub(crate) async fn accept_tunnelled(control: Rc<Control>, mut queue: TunnelQueu
         let peer = tunnelled.peer;
         let Some(place) = ConnectionSlot::take(&control, peer) else {
             debug!("tunnel of {peer} refused: there are too many connections");
+            let time_max = control.config.limits.request_time_max;
+            tell(&control, refuse_tunnel(tunnelled, time_max));
             continue;
         };
         let attached = tunnelled.attach();
@@ -73,22 +75,15 @@ pub(crate) async fn accept_tunnelled(control: Rc<Control>, mut queue: TunnelQueu
 }
 
 fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
-    let control = Rc::clone(control);
-    match ConnectionSlot::take(&control, peer) {
+    match ConnectionSlot::take(control, peer) {
         Some(place) => match Connection::new(place, ByteStream::Plain(socket)) {
             Ok(connection) => drop(spawn_local(connection.serve())),
             Err(error) => debug!("connection of {peer}: {error}"),
         },
-        None if control.refusals.get() < REFUSALS_MAX => {
+        None => {
             debug!("connection of {peer} refused: there are too many");
-            control.refusals.set(control.refusals.get() + 1);
-            drop(spawn_local(async move {
-                // Whether it is heard is the client's business.
-                refuse(socket).await.unwrap_or_default();
-                control.refusals.set(control.refusals.get() - 1);
-            }));
+            tell(control, refuse(socket));
         }
-        None => {}
     }
 }
 
@@ -111,6 +106,20 @@ fn admit_to_tls(control: &Rc<Control>, tls: &Arc<Tls>, socket: TcpStream, peer: 
     }));
 }
 
+/// Tells a client that it is refused, if not too many are being told so.
+fn tell(control: &Rc<Control>, refused: impl Future<Output = io::Result<()>> + 'static) {
+    if control.refusals.get() >= REFUSALS_MAX {
+        return;
+    }
+    control.refusals.set(control.refusals.get() + 1);
+    let control = Rc::clone(control);
+    drop(spawn_local(async move {
+        // Whether it is heard is the client's business.
+        refused.await.unwrap_or_default();
+        control.refusals.set(control.refusals.get() - 1);
+    }));
+}
+
 async fn refuse(mut socket: TcpStream) -> io::Result<()> {
     let reply = Reply::refusal(StatusCode::ServiceUnavailable, "too many connections")
         .with(headers::CONNECTION, "close");
@@ -119,6 +128,16 @@ async fn refuse(mut socket: TcpStream) -> io::Result<()> {
         .write_all(&reply.to_bytes(None, SystemTime::now()))
         .await?;
     close(&mut socket).await
+}
+
+/// The same of a side of a tunnel, whose head was read already.
+async fn refuse_tunnel(tunnelled: Tunnelled, time_max: Duration) -> io::Result<()> {
+    let (mut stream, _) = tunnelled.attach()?;
+    timeout(time_max, async {
+        stream.write_all(TUNNEL_REFUSED).await?;
+        stream.close().await
+    })
+    .await?
 }
 
 /// Connections that are told why they are refused, at once; the others of a flood are just closed.

@@ -23,7 +23,7 @@ use super::Control;
 pub(super) use super::end::End;
 use super::presentation::Presentation;
 use super::refusals::refusal;
-use super::track_session::{TrackSession, is_unreachable, report_interval};
+use super::track_session::{TrackSession, report_interval};
 use super::tracks::{Line, TrackStart, each, no_range, play_all};
 use super::uses::Uses;
 use crate::channels::ViewerCommand;
@@ -439,10 +439,11 @@ impl Session {
 
     /// Acts on an error of the RTCP socket. With a connection open the client is there, and its
     /// ports may be so soon; without one, ports that nobody listens to mean that it has died. A
-    /// group never has one, and does not die: its network is away, and comes back.
+    /// network or a host that cannot be reached may come back: until then the session's timeout
+    /// counts. A group never has a connection, and does not die.
     fn missing(self: &Rc<Self>, error: ErrorKind) {
         let may_die = self.uses.connections() == 0 && !self.peer_ip().is_multicast();
-        if is_unreachable(error) && may_die {
+        if error == ErrorKind::ConnectionRefused && may_die {
             self.end(End::Gone);
         }
     }

@@ -11,6 +11,7 @@ use onrush_wire::rtsp::SessionId;
 use super::session::Session;
 use super::{Control, roster};
 use crate::config::files_suffice;
+use crate::network::network;
 use crate::random::random;
 use crate::watching::SessionEvent;
 
@@ -26,7 +27,8 @@ impl Control {
         if sessions >= most {
             return Some(format!("all {most} sessions are taken"));
         }
-        let of_address = self.sessions_by_address.borrow().get(&peer).copied();
+        let client = network(peer);
+        let of_address = self.sessions_by_address.borrow().get(&client).copied();
         let most = bounds.sessions_per_address_max.load(Ordering::Relaxed);
         if of_address.unwrap_or(0) >= most {
             return Some(format!(
@@ -35,9 +37,19 @@ impl Control {
         }
         let connections = self.statistics.connections.load(Ordering::Relaxed);
         let files = self.files;
-        (!files_suffice(files, connections, self.descriptors(1))).then(|| {
+        (!self.has_files(connections, 1)).then(|| {
             format!("the server may open {files} files (RLIMIT_NOFILE), and all are taken")
         })
+    }
+
+    /// Whether there are descriptors for so many connections in all, and for `more` sessions than
+    /// there are.
+    pub(super) fn has_files(&self, connections: usize, more: usize) -> bool {
+        let suffice = || files_suffice(self.files, connections, self.descriptors(more));
+        match &self.content.library {
+            Some(library) => library.has_descriptors(suffice),
+            None => suffice(),
+        }
     }
 
     /// Descriptors that RTP sockets take, with `more` than there are, and downloads, and films.
@@ -79,7 +91,7 @@ impl Control {
         drop(sessions);
         assert!(before.is_none(), "its name was made for it");
         let mut by_address = self.sessions_by_address.borrow_mut();
-        *by_address.entry(session.peer_ip()).or_insert(0) += 1;
+        *by_address.entry(network(session.peer_ip())).or_insert(0) += 1;
         drop(by_address);
         self.statistics
             .sessions_total
@@ -94,7 +106,8 @@ impl Control {
         self.count_sessions();
         if let Some(session) = removed {
             let mut by_address = self.sessions_by_address.borrow_mut();
-            if let Entry::Occupied(mut of_address) = by_address.entry(session.peer_ip()) {
+            let client = network(session.peer_ip());
+            if let Entry::Occupied(mut of_address) = by_address.entry(client) {
                 *of_address.get_mut() -= 1;
                 if *of_address.get() == 0 {
                     of_address.remove();

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::task::LocalSet;
 
 use super::client::Client;
+use super::connection_slot::ConnectionSlot;
 use super::moment::Moment;
 use super::presentation::{OnGroup, Presentation};
 use super::session::Start;
@@ -246,20 +247,48 @@ fn an_address_has_no_more_sessions_than_it_may_have() {
         assert_eq!(control.full(peer), None);
         stop(&second).await;
         assert!(control.sessions_by_address.borrow().is_empty());
+        // A client has all addresses of its network.
+        let ips = ["2001:db8::", "2001:db8::7", "2001:db8:0:1::7"];
+        let [network, within, beside] = ips.map(|ip| ip.parse::<IpAddr>().unwrap());
+        control.sessions_by_address.borrow_mut().insert(network, 2);
+        assert!(control.full(within).is_some());
+        assert_eq!(control.full(beside), None);
     }));
 }
 
-/// What sends to a group has no connection, and its network may be away when a report is due.
 #[test]
-fn a_group_outlives_a_network_that_is_away() {
+fn connections_are_counted_by_network() {
+    let (control, _root) = control_with(&constant_rate(665, 0, 40_608), |config| {
+        config.limits.connections_per_address_max = 2;
+    });
+    let take = |peer: &str| ConnectionSlot::take(&control, peer.parse().unwrap());
+    let first = take("[2001:db8::1]:1").expect("it is the first");
+    let second = take("[2001:db8::2]:1").expect("two may be");
+    assert!(take("[2001:db8::3]:1").is_none());
+    let beside = take("[2001:db8:0:1::1]:1").expect("it is another's");
+    assert_eq!(second.ip().to_string(), "2001:db8::2");
+    drop((first, second, beside));
+    assert!(control.connections.borrow().is_empty());
+}
+
+/// What sends to a group has no connection, nor may a viewer over UDP, and the network may be away
+/// when a report is due. Ports that are closed are a viewer's that has died.
+#[test]
+fn sessions_outlive_a_network_that_is_away() {
     let (control, _root) = control_of_groups("239.77.11.0/24:20300");
     block_on(LocalSet::new().run_until(async {
         let on = join(&control, "film.ts").await.unwrap();
         let leader = control.leader(&on.group).unwrap();
-        leader.heard(Err(ErrorKind::NetworkUnreachable));
-        assert_eq!(leader.state(), State::Ready);
         let viewer = set_up(&control, 30_010).await;
-        viewer.heard(Err(ErrorKind::NetworkUnreachable));
+        for away in [ErrorKind::NetworkUnreachable, ErrorKind::HostUnreachable] {
+            leader.heard(Err(away));
+            viewer.heard(Err(away));
+            assert_eq!(leader.state(), State::Ready, "{away:?}");
+            assert_eq!(viewer.state(), State::Ready, "{away:?}");
+        }
+        leader.heard(Err(ErrorKind::ConnectionRefused));
+        assert_eq!(leader.state(), State::Ready);
+        viewer.heard(Err(ErrorKind::ConnectionRefused));
         assert_eq!(viewer.state(), State::Init);
         stop_all(&control).await;
     }));
@@ -294,6 +323,60 @@ fn what_is_always_sent_keeps_its_group() {
         assert!(control.leader(&again.group).is_none());
         control.groups.look(&control);
         assert!(control.leader(&replaced.group).is_some());
+        stop_all(&control).await;
+    }));
+}
+
+/// What is sent where nobody watches would keep a server that drains from its end.
+#[test]
+fn a_drain_leaves_groups_to_those_who_watch() {
+    let (control, _root) = control_of_groups("239.77.13.0/31:20320");
+    block_on(LocalSet::new().run_until(async {
+        let drain = &control.statistics.drain;
+        let on = join(&control, "film.ts").await.unwrap();
+        let leader = control.leader(&on.group).unwrap();
+        drain.begin(None);
+        control.groups.look(&control);
+        assert_eq!(leader.state(), State::Ready, "somebody watches it");
+        drop(on);
+        control.groups.look(&control);
+        assert_eq!(leader.state(), State::Init);
+        while !control.sessions.borrow().is_empty() {
+            control.left.notified().await;
+        }
+        let local = ([127, 0, 0, 1], 0).into();
+        groups::begin(&control, "film.ts", local).await.unwrap();
+        assert!(control.sessions.borrow().is_empty());
+        drain.end();
+        drop(join(&control, "film.ts").await.unwrap());
+        control.groups.look(&control);
+        assert_eq!(control.sessions.borrow().len(), 1, "it is sent again");
+        stop_all(&control).await;
+    }));
+}
+
+/// The successor sends to the same group.
+#[test]
+fn nothing_is_sent_to_groups_once_another_serves() {
+    let (control, _root) = control_of_groups("239.77.14.0/31:20330");
+    block_on(LocalSet::new().run_until(async {
+        let on = join(&control, "film.ts").await.unwrap();
+        let leader = control.leader(&on.group).unwrap();
+        let player = set_up(&control, 30_012).await;
+        let (begin, draining) = Draining::new();
+        begin.send_replace(true);
+        Rc::clone(&control).drain(draining).await;
+        assert_eq!(leader.state(), State::Init);
+        assert_eq!(player.state(), State::Ready, "it is no group's");
+        let always = groups::send_always(Rc::clone(&control), "film.ts".to_owned());
+        let ended = tokio::time::timeout(Duration::from_secs(20), always).await;
+        ended.expect("it begins no more");
+        // Who asks where to it would be sent keeps nothing.
+        let asked = join(&control, "film.ts").await.unwrap();
+        let leader = control.leader(&asked.group).unwrap();
+        drop(asked);
+        control.groups.look(&control);
+        assert_eq!(leader.state(), State::Init);
         stop_all(&control).await;
     }));
 }

@@ -421,15 +421,6 @@ pub(super) fn report_interval(tracks: &[Rc<TrackSession>]) -> Duration {
 /// The interval of reports while nothing has come.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether `error` says that nobody listens at the other end.
-pub(super) fn is_unreachable(error: io::ErrorKind) -> bool {
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    matches!(
-        error,
-        ConnectionRefused | HostUnreachable | NetworkUnreachable
-    )
-}
-
 fn describe(reception: Reception, clock_hz: u32) -> String {
     let Reception {
         lost,

@@ -26,6 +26,7 @@ use super::kernel::{KernelTls, KernelTlsState};
 use super::stats::TlsStats;
 use super::stream::TlsStream;
 use super::throttle::Throttle;
+use crate::network::network;
 use crate::refusals::REFUSALS;
 
 /// Handshakes whose arithmetic is done at one time; the others wait their turn.
@@ -95,7 +96,7 @@ struct InProgress {
 /// A handshake's place among those that may be.
 struct Place<'a> {
     tls: &'a Tls,
-    ip: IpAddr,
+    network: IpAddr,
 }
 
 impl Tls {
@@ -224,7 +225,7 @@ impl Tls {
         socket: TcpStream,
         peer: SocketAddr,
     ) -> Option<TlsStream> {
-        let Some(_place) = Place::take(self, peer.ip().to_canonical()) else {
+        let Some(_place) = Place::take(self, peer.ip()) else {
             self.stats.refused.fetch_add(1, Ordering::Relaxed);
             REFUSALS.note(peer.ip(), "TLS", "too many handshakes at once");
             debug!("{peer}: TLS: closed, there are too many handshakes at once");
@@ -302,21 +303,22 @@ impl Drop for Tls {
 }
 
 impl<'a> Place<'a> {
-    fn take(tls: &'a Tls, ip: IpAddr) -> Option<Self> {
+    fn take(tls: &'a Tls, peer: IpAddr) -> Option<Self> {
+        let network = network(peer);
         let mut under_way = tls
             .in_progress
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let of_address = under_way.by_address.get(&ip).copied().unwrap_or(0);
+        let of_address = under_way.by_address.get(&network).copied().unwrap_or(0);
         if under_way.all >= tls.limits.tls_handshakes_max
             || of_address >= tls.limits.tls_handshakes_per_address_max
         {
             return None;
         }
         under_way.all += 1;
-        under_way.by_address.insert(ip, of_address + 1);
+        under_way.by_address.insert(network, of_address + 1);
         tls.stats.in_progress.fetch_add(1, Ordering::Relaxed);
-        Some(Self { tls, ip })
+        Some(Self { tls, network })
     }
 }
 
@@ -325,11 +327,11 @@ impl Drop for Place<'_> {
         let lock = self.tls.in_progress.lock();
         let mut under_way = lock.unwrap_or_else(PoisonError::into_inner);
         under_way.all -= 1;
-        let of_address = under_way.by_address.get_mut(&self.ip);
+        let of_address = under_way.by_address.get_mut(&self.network);
         if let Some(of_address) = of_address {
             *of_address -= 1;
             if *of_address == 0 {
-                under_way.by_address.remove(&self.ip);
+                under_way.by_address.remove(&self.network);
             }
         }
         self.tls.stats.in_progress.fetch_sub(1, Ordering::Relaxed);

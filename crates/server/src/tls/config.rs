@@ -83,7 +83,8 @@ pub struct CertificateFiles {
 pub struct TlsLimits {
     /// Handshakes at once, 512 by default; one more is closed without a word.
     pub tls_handshakes_max: usize,
-    /// Handshakes at once from one address, 64 by default, so that nobody keeps all others out.
+    /// Handshakes at once from one address (of IPv6 from its /64), 64 by default, so that nobody
+    /// keeps all others out.
     pub tls_handshakes_per_address_max: usize,
     /// How long a handshake may take, 10 s by default.
     pub tls_handshake_time_max: Duration,

@@ -6,9 +6,11 @@
 //! all.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::network::network;
 
 /// Wrong passwords that an address may send at once. GStreamer repeats one that was typed wrong
 /// eight times.
@@ -58,12 +60,13 @@ impl Attempts {
         let forgiven = table.entry(peer).or_insert(now);
         *forgiven = (*forgiven).max(now) + WRONG_PASSWORD_TIME_MAX;
     }
-}
 
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-        v4 => v4,
+    /// A password of `peer` that was taken for wrong until it was looked at was right.
+    pub(super) fn forgive(&self, peer: IpAddr) {
+        let mut table = self.forgiven.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(forgiven) = table.get_mut(&network(peer)) {
+            *forgiven = forgiven.saturating_sub(WRONG_PASSWORD_TIME_MAX);
+        }
     }
 }
 
@@ -87,6 +90,9 @@ mod tests {
         assert_eq!(attempts.wait(PEER, NOW), None);
         fail(&attempts, PEER, 1);
         assert_eq!(attempts.wait(PEER, NOW), Some(WRONG_PASSWORD_TIME_MAX));
+        attempts.forgive(PEER);
+        assert_eq!(attempts.wait(PEER, NOW), None);
+        fail(&attempts, PEER, 1);
         assert_eq!(attempts.wait([192, 0, 2, 2].into(), NOW), None);
         let later = NOW + WRONG_PASSWORD_TIME_MAX;
         assert_eq!(attempts.wait(PEER, later), None);

@@ -1,9 +1,11 @@
 //! Rules, as settings say them: credentials are judged here, and rights looked up.
 
+mod basic;
 mod bearer;
 mod signed;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,9 +35,11 @@ pub(super) struct Rules {
     url_keys: Option<Watched<UrlKeys>>,
     tokens: Option<Tokens>,
     hook: Option<Hook>,
+    /// Who may have signed certificates of services.
+    ca: Option<PathBuf>,
     nonces: Arc<Nonces>,
     attempts: Arc<Attempts>,
-    passwords: Passwords,
+    passwords: Arc<Passwords>,
     started: Instant,
     stats: Arc<Stats>,
 }
@@ -141,26 +145,6 @@ impl Rules {
     ///
     /// If a file cannot be read or understood, or the hook cannot be asked.
     pub(super) fn open(config: &UsersConfig, stats: Arc<Stats>) -> Result<Self, OpenError> {
-        let memory = (Arc::new(Nonces::new()), Arc::new(Attempts::new()));
-        Self::with(config, stats, memory, Instant::now())
-    }
-
-    /// Rules by other settings, which know of wrong passwords and of nonces what those before knew.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Self::open`].
-    pub(super) fn after(before: &Self, config: &UsersConfig) -> Result<Self, OpenError> {
-        let memory = (Arc::clone(&before.nonces), Arc::clone(&before.attempts));
-        Self::with(config, Arc::clone(&before.stats), memory, before.started)
-    }
-
-    fn with(
-        config: &UsersConfig,
-        stats: Arc<Stats>,
-        (nonces, attempts): (Arc<Nonces>, Arc<Attempts>),
-        started: Instant,
-    ) -> Result<Self, OpenError> {
         let parse_file = |text: &str| UserFile::parse(text).map_err(|error| error.to_string());
         let file = config.file.as_ref();
         let file = file.map(|path| Watched::open(path, USERS_FILE_BYTES_MAX, parse_file));
@@ -176,12 +160,38 @@ impl Rules {
             url_keys: keys.transpose()?,
             tokens: tokens.transpose()?,
             hook: hook.transpose().map_err(OpenError::Hook)?,
-            nonces,
-            attempts,
-            passwords: Passwords::new(),
-            started,
+            ca: config.ca.clone(),
+            nonces: Arc::new(Nonces::new()),
+            attempts: Arc::new(Attempts::new()),
+            passwords: Arc::new(Passwords::new()),
+            started: Instant::now(),
             stats,
         })
+    }
+
+    /// Rules by other settings, which know what those before knew: of passwords and nonces, and of
+    /// services what they said, as far as these are asked still. A reload would else need those to
+    /// be there.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::open`].
+    pub(super) fn after(before: &Self, config: &UsersConfig) -> Result<Self, OpenError> {
+        let mut rules = Self::open(config, Arc::clone(&before.stats))?;
+        rules.nonces = Arc::clone(&before.nonces);
+        rules.attempts = Arc::clone(&before.attempts);
+        rules.passwords = Arc::clone(&before.passwords);
+        rules.started = before.started;
+        // What was heard of others than those who are believed now is forgotten.
+        if rules.ca == before.ca {
+            if let (Some(tokens), Some(before)) = (&mut rules.tokens, &before.tokens) {
+                tokens.go_on(before);
+            }
+            if let (Some(hook), Some(before)) = (&mut rules.hook, &before.hook) {
+                hook.go_on(before);
+            }
+        }
+        Ok(rules)
     }
 
     /// Whether a request may be carried out.
@@ -445,52 +455,19 @@ impl Rules {
         Ok(Login::User(digest.user.clone()))
     }
 
-    async fn password(
-        &self,
-        asked: &Asked<'_>,
-        user: &str,
-        password: &str,
-    ) -> Result<Login, Refusal> {
-        if !self.takes_passwords(asked) {
-            count(&self.stats.challenged);
-            return Err(self.challenge(asked, Fault::None, PLAIN));
-        }
-        let file = self.file.as_ref().map(Watched::now);
-        let known = file.as_ref().and_then(|file| file.user(user));
-        let realm = file.as_ref().map_or(REALM, |file| file.realm());
-        let is_right = match known.map(|user| &user.secret) {
-            Some(digest @ Secret::Digest(_)) if digest.is_of(user, realm, password) => Some(true),
-            Some(Secret::Argon2(hash)) => self.passwords.is_of(hash, password).await,
-            None if self.hook.is_some() => {
-                return Ok(Login::Claimed {
-                    user: user.to_owned(),
-                    password: password.to_owned().into(),
-                });
-            }
-            // As long as it takes for others, so that the time does not tell who is a user.
-            _ => match file.as_ref().and_then(|file| file.any_argon2()) {
-                Some(hash) => self.passwords.is_of(hash, password).await.map(|_| false),
-                None => Some(false),
-            },
-        };
-        match is_right {
-            Some(true) => Ok(Login::User(user.to_owned())),
-            Some(false) => Err(self.wrong(asked, self.started.elapsed())),
-            None => {
-                count(&self.stats.unanswered);
-                Err(Refusal::Unanswered)
-            }
-        }
-    }
-
     /// Whether a password itself may be sent that way.
     fn takes_passwords(&self, asked: &Asked<'_>) -> bool {
         asked.is_encrypted || asked.peer.is_loopback() || self.takes_plain_passwords
     }
 
     fn wrong(&self, asked: &Asked<'_>, now: Duration) -> Refusal {
-        count(&self.stats.wrong);
         self.attempts.failed(asked.peer, now);
+        self.was_wrong(asked)
+    }
+
+    /// The same of what its address was charged for already.
+    fn was_wrong(&self, asked: &Asked<'_>) -> Refusal {
+        count(&self.stats.wrong);
         // An address cannot fill the log: after some it is slowed.
         let (peer, protocol) = (asked.peer, asked.protocol.as_str());
         info!(

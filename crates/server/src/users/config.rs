@@ -27,7 +27,7 @@ pub struct UsersConfig {
 }
 
 /// A service that says who may do what.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HookConfig {
     /// Where it is asked, by HTTP or HTTPS.
     pub url: String,

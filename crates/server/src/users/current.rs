@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use onrush_wire::auth::{Action, Grant};
+use onrush_wire::auth::{Action, Grant, NodeProof};
 
 use super::authorizer::{Asked, Refusal, Rules, Stats};
 use super::config::UsersConfig;
@@ -35,7 +35,7 @@ impl Authorizer {
         })
     }
 
-    /// Opens other settings. What is known of wrong passwords and of nonces goes on with them.
+    /// Opens other settings. What is known of passwords, nonces and services goes on with them.
     ///
     /// # Errors
     ///
@@ -144,6 +144,18 @@ impl Authorizer {
     /// What this server may be asked with to play that path, for so long; none without keys.
     pub(crate) fn sign_to_play(&self, path: &str, lasts: Duration) -> Option<Grant> {
         self.now().sign_to_play(path, lasts)
+    }
+
+    /// What other nodes know that node by, which asks for that channel, for so long; none without
+    /// keys.
+    pub(crate) fn sign_as_node(&self, asked: (&str, &str), lasts: Duration) -> Option<NodeProof> {
+        self.now().sign_as_node(asked, lasts)
+    }
+
+    /// Whether that URL is one by which the node of that name asks for that channel. Without keys
+    /// nobody can tell, and it is.
+    pub(crate) fn is_of_node(&self, uri: &str, asked: (&str, &str)) -> bool {
+        self.now().is_of_node(uri, asked)
     }
 
     /// Whether there is no configuration, and so all stays open.

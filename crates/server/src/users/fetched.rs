@@ -30,6 +30,12 @@ pub const JWKS_TIME_MAX: Duration = Duration::from_secs(3);
 pub(super) struct Fetched {
     url: String,
     agent: ureq::Agent,
+    known: Arc<Known>,
+}
+
+/// What is known of a URL, also after a reload.
+#[derive(Debug, Default)]
+struct Known {
     now: RwLock<Arc<Vec<Jwk>>>,
     /// Whose turn it is to ask, and when it was asked last.
     turn: Arc<Mutex<Option<Duration>>>,
@@ -53,10 +59,15 @@ impl Fetched {
         Ok(Self {
             url: url.to_owned(),
             agent,
-            now: RwLock::default(),
-            turn: Arc::default(),
-            is_failing: AtomicBool::new(false),
+            known: Arc::default(),
         })
+    }
+
+    /// Takes over the keys of `before`, if it is of the same URL.
+    pub(super) fn go_on(&mut self, before: &Self) {
+        if self.url == before.url {
+            self.known = Arc::clone(&before.known);
+        }
     }
 
     /// The keys, among which is one that is meant if there is any; `None` if there was none, and
@@ -68,7 +79,7 @@ impl Fetched {
     ) -> Option<Arc<Vec<Jwk>>> {
         let keys = self.now();
         if is_known(&keys) {
-            if let Ok(turn) = Arc::clone(&self.turn).try_lock_owned()
+            if let Ok(turn) = Arc::clone(&self.known.turn).try_lock_owned()
                 && turn.is_none_or(|asked| now >= asked + JWKS_AGE_MAX)
             {
                 // Nobody waits for it.
@@ -76,7 +87,7 @@ impl Fetched {
             }
             return Some(keys);
         }
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let turn = Arc::clone(&self.known.turn).lock_owned().await;
         // Somebody else may have asked meanwhile.
         let is_due = turn.is_none_or(|asked| now >= asked + JWKS_PAUSE_MIN);
         if is_due && !is_known(&self.now()) {
@@ -84,12 +95,13 @@ impl Fetched {
             self.ask(turn, now).await.unwrap_or_default();
         }
         let keys = self.now();
-        let is_answered = is_known(&keys) || !self.is_failing.load(Ordering::Relaxed);
+        let is_answered = is_known(&keys) || !self.known.is_failing.load(Ordering::Relaxed);
         is_answered.then_some(keys)
     }
 
     fn now(&self) -> Arc<Vec<Jwk>> {
-        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let now = &self.known.now;
+        let now = now.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&now)
     }
 
@@ -103,13 +115,14 @@ impl Fetched {
         let this = Arc::clone(self);
         spawn_blocking(move || {
             let answer = this.fetch();
-            let was_failing = this.is_failing.swap(answer.is_err(), Ordering::Relaxed);
+            let known = &this.known;
+            let was_failing = known.is_failing.swap(answer.is_err(), Ordering::Relaxed);
             match answer {
                 Ok(keys) => {
                     if was_failing {
                         info!("{}: it answers again", this.url);
                     }
-                    *this.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+                    *known.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
                 }
                 Err(error) if !was_failing => {
                     warn!("{}: {error}; the keys of before stay in force", this.url);
@@ -195,6 +208,23 @@ mod tests {
             "it was withdrawn"
         );
         assert_eq!(came.try_iter().count(), 3);
+    }
+
+    #[test]
+    fn keys_outlive_a_reload_of_the_same_url() {
+        let (address, came) = serve(None, |number| match number {
+            0 => answer("200 OK", &set("first")),
+            _ => answer("500 Oops", ""),
+        });
+        let at = |path: &str| Fetched::new(&format!("http://{address}/{path}"), None).unwrap();
+        let before = Arc::new(at("keys"));
+        assert_eq!(find(&before, "first", NOW), Some(true));
+        for (path, expected) in [("keys", Some(true)), ("other", None)] {
+            let mut after = at(path);
+            after.go_on(&before);
+            assert_eq!(find(&Arc::new(after), "first", NOW), expected, "{path}");
+        }
+        assert_eq!(came.try_iter().count(), 2);
     }
 
     #[test]

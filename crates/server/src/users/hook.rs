@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -36,6 +36,12 @@ pub const HOOK_ANSWERS_MAX: usize = 16_384;
 pub(super) struct Hook {
     config: HookConfig,
     agent: ureq::Agent,
+    known: Arc<Known>,
+}
+
+/// What is known of a service, also after a reload.
+#[derive(Debug)]
+struct Known {
     key: Zeroizing<[u8; 32]>,
     /// By a MAC of the question, and until when they hold.
     answers: Mutex<HashMap<[u8; 32], (Verdict, Duration)>>,
@@ -86,15 +92,25 @@ impl Hook {
     /// If its URL cannot be asked.
     pub(super) fn new(config: HookConfig, ca: Option<&Path>) -> Result<Self, String> {
         let agent = agent(&config.url, config.time_max, ca)?;
-        Ok(Self {
-            config,
-            agent,
+        let known = Known {
             key: Zeroizing::new(random()),
             answers: Mutex::default(),
             calls: Arc::new(Semaphore::new(HOOK_CALLS_MAX)),
             waiting: Arc::new(Semaphore::new(HOOK_WAITING_MAX)),
             is_failing: AtomicBool::new(false),
+        };
+        Ok(Self {
+            config,
+            agent,
+            known: Arc::new(known),
         })
+    }
+
+    /// Takes over what `before` knows, if it is the same.
+    pub(super) fn go_on(&mut self, before: &Self) {
+        if self.config == before.config {
+            self.known = Arc::clone(&before.known);
+        }
     }
 
     /// Asks, or remembers; `None` if there is no answer. `now` is since the start.
@@ -106,7 +122,8 @@ impl Hook {
         }
         let answer = timeout(self.config.time_max, self.call(json)).await;
         let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-        let was_failing = self.is_failing.swap(answer.is_err(), Ordering::Relaxed);
+        let is_failing = &self.known.is_failing;
+        let was_failing = is_failing.swap(answer.is_err(), Ordering::Relaxed);
         match (&answer, was_failing) {
             (Err(error), false) => {
                 let url = &self.config.url;
@@ -121,9 +138,9 @@ impl Hook {
     }
 
     async fn call(&self, json: String) -> Result<Verdict, String> {
-        let waiting = Arc::clone(&self.waiting).try_acquire_owned();
+        let waiting = Arc::clone(&self.known.waiting).try_acquire_owned();
         let waiting = waiting.map_err(|_| "too many questions wait".to_owned())?;
-        let call = Arc::clone(&self.calls).acquire_owned().await;
+        let call = Arc::clone(&self.known.calls).acquire_owned().await;
         let call = call.map_err(|error| error.to_string())?;
         drop(waiting);
         let (agent, url) = (self.agent.clone(), self.config.url.clone());
@@ -147,13 +164,13 @@ impl Hook {
     }
 
     fn remembered(&self, key: &[u8; 32], now: Duration) -> Option<Verdict> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = self.known.answers();
         let (verdict, until) = answers.get(key)?;
         (now < *until).then_some(*verdict)
     }
 
     fn remember(&self, key: [u8; 32], verdict: Verdict, now: Duration) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.known.answers();
         if answers.len() >= HOOK_ANSWERS_MAX {
             answers.retain(|_, (_, until)| now < *until);
             if answers.len() >= HOOK_ANSWERS_MAX {
@@ -165,9 +182,16 @@ impl Hook {
 
     /// Passwords are in the question, so it is not kept itself.
     fn mac(&self, question: &str) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("a key of any length");
+        let key = &*self.known.key;
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
         mac.update(question.as_bytes());
         mac.finalize().into_bytes().into()
+    }
+}
+
+impl Known {
+    fn answers(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Verdict, Duration)>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -309,6 +333,26 @@ mod tests {
     }
 
     #[test]
+    fn answers_outlive_a_reload_of_the_same_service() {
+        let (address, came) = service(&[
+            "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        ]);
+        let before = hook(address);
+        let ask = |hook: &Hook| block_on(hook.ask(&QUESTION, NOW));
+        assert_eq!(ask(&before), Some(Verdict::Yes));
+        let mut same = hook(address);
+        same.go_on(&before);
+        assert_eq!(ask(&same), Some(Verdict::Yes));
+        assert_eq!(came.try_iter().count(), 1);
+        let mut config = before.config.clone();
+        config.url += "/other";
+        let mut other = Hook::new(config, None).unwrap();
+        other.go_on(&before);
+        assert_eq!(ask(&other), Some(Verdict::No));
+    }
+
+    #[test]
     fn answers_are_kept_to_their_limit() {
         let hook = hook(([127, 0, 0, 1], 9).into());
         for n in 0..=HOOK_ANSWERS_MAX {
@@ -317,7 +361,7 @@ mod tests {
             hook.remember(key, Verdict::Yes, NOW);
             assert!(hook.remembered(&key, NOW).is_some());
         }
-        assert_eq!(hook.answers.lock().unwrap().len(), 1);
+        assert_eq!(hook.known.answers().len(), 1);
     }
 
     #[test]

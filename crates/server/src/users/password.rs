@@ -44,6 +44,11 @@ impl Passwords {
         }
     }
 
+    /// Whether it was seen before that `hash` is of that password.
+    pub(super) fn remembers(&self, hash: &str, password: &str) -> bool {
+        self.right().contains(&self.mac(hash, password))
+    }
+
     /// Whether `hash` is of that password; `None` if that cannot be said in time.
     pub(super) async fn is_of(&self, hash: &str, password: &str) -> Option<bool> {
         let known = self.mac(hash, password);

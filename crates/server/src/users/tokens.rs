@@ -65,6 +65,16 @@ impl Tokens {
         })
     }
 
+    /// Takes over the keys that `before` has of the same URL.
+    pub(super) fn go_on(&mut self, before: &Self) {
+        if let (Keys::Url(url), Keys::Url(before)) = (&mut self.keys, &before.keys)
+            // Nobody else has it yet.
+            && let Some(url) = Arc::get_mut(url)
+        {
+            url.go_on(before);
+        }
+    }
+
     /// What a token claims, if it may. `now` is since the start.
     pub(super) async fn check(&self, token: &str, now: Duration) -> Result<Claims, TokenError> {
         let jwt = Jwt::parse(token).map_err(TokenError::Token)?;

@@ -3,8 +3,8 @@
 //!
 //! A request's Authorization is read by [`Credentials::parse`]; [`Digest::proves`] says whether it
 //! was made with a password, [`Challenge`] writes what asks for one. [`Grant`] is what a signed URL
-//! says, [`Jwt`] a token that somebody else has signed. All of it is pure: nonces, users and the
-//! clock are the caller's.
+//! says, [`NodeProof`] what that of a node does, [`Jwt`] a token that somebody else has signed. All
+//! of it is pure: nonces, users and the clock are the caller's.
 //!
 //! Refused, and never asked for: `auth-int` (bodies are not protected), session keys (`-sess`) and
 //! hashed user names (`userhash`).
@@ -17,6 +17,7 @@ mod digest;
 mod grant;
 mod jwk;
 mod jwt;
+mod node_proof;
 mod params;
 mod pattern;
 mod rights;
@@ -32,6 +33,7 @@ pub use self::jwt::{
     Claims, JWT_BYTES_MAX, JWT_LEEWAY_S, JWT_RIGHTS_MAX, Jwt, JwtAlgorithm, JwtError, JwtExpected,
     token_of_query,
 };
+pub use self::node_proof::NodeProof;
 pub use self::params::AUTH_PARAMS_MAX;
 pub use self::pattern::{PATTERN_BYTES_MAX, Pattern, PatternError};
 pub use self::rights::{Action, Rights, RightsError};

@@ -31,18 +31,33 @@ impl Connection<'_> {
         if self.login == Login::Nobody {
             return Err(Reply::new(532, "log in as a user to change something"));
         }
+        let permitted = self.permit(Action::Upload, name).await;
+        permitted.map_err(|refusal| not_permitted(name, &refusal))
+    }
+
+    /// Whether this user may give what is at a name another one. If it may read it there, it must
+    /// be one who may here: a right to store is none to look at what others have stored.
+    async fn may_rename(&self, name: &str, to: &str) -> Result<(), Reply> {
+        self.may_change(to).await?;
+        for action in [Action::Download, Action::Play] {
+            match self.permit(action, to).await {
+                Ok(()) => {
+                    let permitted = self.permit(action, name).await;
+                    permitted.map_err(|refusal| not_permitted(name, &refusal))?;
+                }
+                Err(refusal @ Refusal::Unanswered) => return Err(not_permitted(to, &refusal)),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn permit(&self, action: Action, name: &str) -> Result<(), Refusal> {
         let asked = Asked {
-            action: Action::Upload,
+            action,
             ..self.asked(name)
         };
-        let permitted = self.site.authorizer.permit(&self.login, &asked).await;
-        permitted.map_err(|refusal| {
-            let code = match refusal {
-                Refusal::Unanswered => 450,
-                _ => 550,
-            };
-            Reply::new(code, format!("{}: {}", quoted(name), refusal.note()))
-        })
+        self.site.authorizer.permit(&self.login, &asked).await
     }
 
     /// What this client may do with what is at a name.
@@ -110,7 +125,7 @@ impl Connection<'_> {
             return reply;
         }
         if let Change::RenameTo(to) = &change
-            && let Err(reply) = self.may_change(to).await
+            && let Err(reply) = self.may_rename(&name, to).await
         {
             return reply;
         }
@@ -313,6 +328,14 @@ impl Pieces for Sealed<'_> {
         }
         Poll::Ready(Ok(some_of(&mut self.received, most)))
     }
+}
+
+fn not_permitted(name: &str, refusal: &Refusal) -> Reply {
+    let code = match refusal {
+        Refusal::Unanswered => 450,
+        _ => 550,
+    };
+    Reply::new(code, format!("{}: {}", quoted(name), refusal.note()))
 }
 
 fn refused(name: &str, error: &UploadError) -> Reply {

@@ -1,8 +1,9 @@
-//! URLs that are signed: whoever has one has the right that it names, without logging in.
+//! URLs that are signed: whoever has one has the right that it names, without logging in. Those of
+//! a cluster's nodes say by the same keys that a node asks.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onrush_wire::auth::{Action, Grant, Rights};
+use onrush_wire::auth::{Action, Grant, NodeProof, Rights};
 use tracing::debug;
 
 use super::super::watched::Watched;
@@ -12,10 +13,30 @@ impl Rules {
     /// Signs that path, for players.
     pub(in crate::users) fn sign_to_play(&self, path: &str, lasts: Duration) -> Option<Grant> {
         let keys = self.url_keys.as_ref()?.now();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
-        let expires_s = (unix.unwrap_or_default() + lasts).as_secs();
+        let expires_s = (unix() + lasts).as_secs();
         let rights = Rights::default().with(Action::Play);
         Some(Grant::sign(keys.first(), path, rights, expires_s))
+    }
+
+    /// Signs that the node of that name asks for that channel.
+    pub(in crate::users) fn sign_as_node(
+        &self,
+        (channel, node): (&str, &str),
+        lasts: Duration,
+    ) -> Option<NodeProof> {
+        let keys = self.url_keys.as_ref()?.now();
+        let expires_s = (unix() + lasts).as_secs();
+        Some(NodeProof::sign(keys.first(), channel, node, expires_s))
+    }
+
+    /// Whether that URL is one by which the node of that name asks for that channel. Without keys
+    /// nobody can tell, and it is.
+    pub(in crate::users) fn is_of_node(&self, uri: &str, asked: (&str, &str)) -> bool {
+        let Some(keys) = self.url_keys.as_ref().map(Watched::now) else {
+            return true;
+        };
+        let proof = query(uri).and_then(NodeProof::of_query);
+        proof.is_some_and(|proof| proof.is_of(keys.all(), asked, unix().as_secs()))
     }
 
     /// Whether the URL is signed for this.
@@ -24,8 +45,7 @@ impl Rules {
             return Ok(false);
         };
         let grant = query(asked.uri).and_then(Grant::of_query).transpose();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_s = unix.unwrap_or_default().as_secs();
+        let now_s = unix().as_secs();
         let checked = grant.and_then(|grant| match grant {
             Some(grant) => grant
                 .check(keys.all(), asked.path, now_s)
@@ -38,4 +58,10 @@ impl Rules {
             Refusal::Forbidden("the URL's signature has expired, or is not for this path")
         })
     }
+}
+
+/// Now, since 1970.
+fn unix() -> Duration {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+    unix.unwrap_or_default()
 }

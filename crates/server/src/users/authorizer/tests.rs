@@ -6,7 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use futures_util::future::join_all;
 use onrush_wire::auth::{Grant, Rights, ha1};
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use tempfile::TempDir;
 
 use super::super::attempts::{WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
@@ -34,6 +37,11 @@ const ASKED: Asked<'_> = Asked {
 
 /// One of anna (Digest, all films) and bert (Argon2, likewise); everybody may play trailers.
 fn authorizer(change: impl FnOnce(&mut UsersConfig)) -> (Rules, TempDir) {
+    let (config, folder) = settings(change);
+    (Rules::open(&config, Arc::default()).unwrap(), folder)
+}
+
+fn settings(change: impl FnOnce(&mut UsersConfig)) -> (UsersConfig, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let rules =
         "realm films\ngroup viewers play,download /*.ts\ngroup everybody play /trailers/**\n";
@@ -51,7 +59,7 @@ fn authorizer(change: impl FnOnce(&mut UsersConfig)) -> (Rules, TempDir) {
         ..UsersConfig::default()
     };
     change(&mut config);
-    (Rules::open(&config, Arc::default()).unwrap(), folder)
+    (config, folder)
 }
 
 fn ask(authorizer: &Rules, asked: &Asked<'_>) -> Result<(), Refusal> {
@@ -298,6 +306,94 @@ fn wrong_passwords_slow_their_address_alone() {
     assert_eq!(ask(&authorizer, &trailer), Ok(()));
 }
 
+/// Hashes of Argon2 are made one at a time, and others wait for that, too.
+#[test]
+fn of_wrong_passwords_at_once_the_rest_is_slowed() {
+    let (authorizer, _folder) = authorizer(|config| {
+        let file = config.file.as_ref().unwrap();
+        // Quick to make, and of no password.
+        let hash = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHRzb21l$MTIzNDU2Nzg5MDEyMzQ1Ng";
+        let carla = Secret::Argon2(hash.to_owned());
+        let text = fs::read_to_string(file).unwrap();
+        let text = with_user(&text, "carla", &["viewers".to_owned()], &carla).unwrap();
+        fs::write(file, text).unwrap();
+    });
+    let guess = basic("carla", "guess");
+    let asked = with(&guess, LOCAL);
+    let began = Instant::now();
+    let all = block_on(join_all((0..100).map(|_| authorizer.authorize(&asked))));
+    let is_slowed = |it: &&Result<(), Refusal>| matches!(it, Err(Refusal::Slowed { .. }));
+    let slowed = u64::try_from(all.iter().filter(is_slowed).count()).unwrap();
+    // The machine may be slow, and forgive some meanwhile.
+    let forgiven = began.elapsed().as_secs() / WRONG_PASSWORD_TIME_MAX.as_secs() + 1;
+    let looked_at = u64::from(WRONG_PASSWORDS_MAX) + forgiven;
+    assert!(slowed + looked_at >= 100, "{slowed}, {forgiven}");
+    assert!(authorizer.stats.wrong.load(Ordering::Relaxed) <= looked_at);
+    // Who knows a password of those is charged for nothing.
+    let right = basic("bert", "hidden");
+    let other = with(&right, [127, 0, 0, 2]);
+    assert_eq!(ask(&authorizer, &other), Ok(()));
+    let now = authorizer.started.elapsed();
+    for _ in 1..WRONG_PASSWORDS_MAX {
+        authorizer.attempts.failed(other.peer, now);
+    }
+    assert_eq!(ask(&authorizer, &other), Ok(()));
+}
+
+/// A reload must not need an identity provider or a hook, nor every password to be hashed again.
+#[test]
+fn other_settings_know_what_those_before_knew() {
+    let (address, came) = serve(None, |number| match number {
+        0 => answer("204 No Content", ""),
+        _ => answer("500 Oops", ""),
+    });
+    let (config, _folder) = settings(|config| {
+        config.hook = Some(HookConfig::new(format!("http://{address}/")));
+    });
+    let before = Rules::open(&config, Arc::default()).unwrap();
+    assert_eq!(ask(&before, &ASKED), Ok(()));
+    let mut other = config.clone();
+    other.url_keys = None;
+    let after = Rules::after(&before, &other).unwrap();
+    assert_eq!(ask(&after, &ASKED), Ok(()));
+    assert_eq!(came.try_iter().count(), 1, "the hook is asked once");
+    assert!(Arc::ptr_eq(&after.passwords, &before.passwords));
+    // Whoever else may answer by then is asked anew.
+    other.ca = Some("ca.pem".into());
+    let anew = Rules::after(&before, &other).unwrap();
+    assert_eq!(challenges(ask(&anew, &ASKED)).len(), 2);
+    assert_eq!(came.try_iter().count(), 1);
+}
+
+#[test]
+fn keys_of_tokens_outlive_a_reload() {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+    let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
+    let x = URL_SAFE_NO_PAD.encode(pair.public_key());
+    let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}"}}]}}"#);
+    let (address, came) = serve(None, move |number| match number {
+        0 => answer("200 OK", &set),
+        _ => answer("500 Oops", ""),
+    });
+    let (config, _folder) = settings(|config| {
+        config.jwt = Some(JwtConfig {
+            keys: JwtKeys::Url(format!("http://{address}/")),
+            audience: None,
+            issuer: None,
+        });
+    });
+    let claims = r#"{"exp":4e9,"onrush_rights":["play"]}"#;
+    let parts = [r#"{"alg":"EdDSA"}"#, claims].map(|it| URL_SAFE_NO_PAD.encode(it));
+    let signed = parts.join(".");
+    let signature = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
+    let header = format!("Bearer {signed}.{signature}");
+    let before = Rules::open(&config, Arc::default()).unwrap();
+    assert_eq!(ask(&before, &with(&header, FAR)), Ok(()));
+    let after = Rules::after(&before, &config).unwrap();
+    assert_eq!(ask(&after, &with(&header, FAR)), Ok(()));
+    assert_eq!(came.try_iter().count(), 1);
+}
+
 #[test]
 fn what_is_malformed_or_unknown_is_told_so() {
     let (authorizer, _folder) = authorizer(|_| {});
@@ -364,6 +460,29 @@ fn a_signed_url_is_a_right_for_a_time() {
     };
     let keys = Rules::open(&keys, Arc::default()).unwrap();
     assert!(matches!(ask(&keys, &ASKED), Err(Refusal::Forbidden(_))));
+}
+
+#[test]
+fn a_node_has_a_key_and_a_viewer_has_none() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    let (asked, lasts) = (("live/cam", "media-2"), Duration::from_secs(600));
+    let grant = authorizer.sign_to_play(asked.0, lasts).unwrap();
+    let proof = authorizer.sign_as_node(asked, lasts).unwrap();
+    let is_of_node = |signed: &str, asked| {
+        let uri = format!("rtsp://host/live/cam?lease=7&puller=media-2&{signed}");
+        authorizer.is_of_node(&uri, asked)
+    };
+    assert!(is_of_node(&format!("{grant}&{proof}"), asked));
+    assert!(!is_of_node(&grant.to_string(), asked));
+    let other = (asked.0, "media-1");
+    assert!(!is_of_node(&format!("{grant}&{proof}"), other));
+    let over = authorizer.sign_as_node(asked, Duration::ZERO).unwrap();
+    assert!(!is_of_node(&format!("{grant}&{over}"), asked));
+    // Without keys nobody can tell.
+    let keyless = Rules::open(&UsersConfig::default(), Arc::default()).unwrap();
+    let uri = "rtsp://host/live/cam?puller=media-2";
+    assert!(keyless.is_of_node(uri, asked));
+    assert_eq!(keyless.sign_as_node(asked, lasts), None);
 }
 
 #[test]
