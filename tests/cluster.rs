@@ -1,8 +1,10 @@
 //! Servers that are nodes of one cluster: three of them, and a server of NATS, in a namespace of
 //! their own. What real players make of being sent on, and what follows when something is killed.
 
+use std::fs;
+use std::io::Write;
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use onrush_server::admin::exposition::metrics as metrics_that_there_are;
@@ -12,7 +14,7 @@ use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, require_root};
 use rustix::process::Signal;
 
-use cluster_site::{Cluster, FILMS, LONG_LIFE, SHORT_LIFE};
+use cluster_site::{Cluster, FILMS, LONG_LIFE, NATS, SHORT_LIFE};
 use common::{LONG, ONRUSH, gst_plays_to_the_end, wait_until};
 
 mod cluster_site;
@@ -225,6 +227,51 @@ fn who_does_not_follow_is_served_where_it_asks() {
     );
     assert_eq!(cluster.get(other, "/", "c"), (200, None));
     assert!(cluster.of_cluster(other, "not_following") >= 3);
+}
+
+/// Clients send a password to no other host than the one that they were given.
+#[test]
+fn who_logs_in_by_http_is_served_where_it_asks() {
+    require_root!();
+    require_programs!("nats-server", "curl");
+    let mut cluster = Cluster::prepare(LONG_LIFE);
+    let folder = tempfile::tempdir().unwrap();
+    let [users, keys] = ["users", "keys"].map(|name| folder.path().join(name));
+    fs::write(&keys, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let mut add = Command::new(ONRUSH);
+    add.args(["user", "add"]).arg(&users).arg("anna");
+    let mut add = add.stdin(Stdio::piped()).spawn().unwrap();
+    add.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    assert!(add.wait().unwrap().success());
+    let text = fs::read_to_string(&users).unwrap();
+    fs::write(&users, text + "group everybody play /**\n").unwrap();
+    let options = [
+        format!("--users={}", users.display()),
+        format!("--url-keys={}", keys.display()),
+    ];
+    for number in 1..=3 {
+        let node = cluster.start_node_at(number, NATS, &options);
+        cluster.nodes.push(node);
+    }
+    cluster.wait_for_nodes(3);
+    let other = (cluster.home(0) + 1) % 3;
+    let url = cluster.http_url(other, 0);
+
+    let mut curl = cluster.namespace.command("curl");
+    curl.args(["-sSL", "--digest", "-u", "anna:secret", "-o", "/dev/null"]);
+    curl.args(["-w", "%{http_code} %{url_effective}", &url]);
+    let output = curl.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told, format!("200 {url}"), "{output:?}");
+    assert_eq!(cluster.get(other, "/film-0.ts", "a"), (401, None));
+    // What needs no password is sent on: what is signed, and what everybody may.
+    let mut sign = Command::new(ONRUSH);
+    sign.args(["sign", &url, "--keys"]).arg(&keys);
+    let signed = String::from_utf8(sign.output().unwrap().stdout).unwrap();
+    let (_, signed) = signed.trim().split_once(":8080").unwrap();
+    assert_eq!(cluster.get(other, signed, "b").0, 307);
+    let playlist = "/film-0.ts/hls/index.m3u8";
+    assert_eq!(cluster.get(other, playlist, "c").0, 307);
 }
 
 #[test]

@@ -580,7 +580,22 @@ fn nodes_with_a_key_take_channels_from_each_other() {
     assert_shows(&cluster, watch(1));
     let log = &cluster.nodes[1].process;
     let pulled = log.wait_for_line("is pulled from", LONG).unwrap();
-    assert!(!pulled.contains("signature"), "{pulled}");
+    for secret in ["signature", "proof"] {
+        assert!(!pulled.contains(secret), "{pulled}");
+    }
+    // Who may watch is no node by that, and ends no node's connection.
+    let viewer = Process::start(&mut watch(1)).unwrap();
+    wait_for(&cluster, 0, "pulls_fed", 1);
+    let pulls = || log.log().matches("is pulled from").count();
+    let before = pulls();
+    let mut sign = Command::new(common::ONRUSH);
+    sign.args(["sign", &url(&cluster, 0), "--keys"]).arg(&keys);
+    let signed = String::from_utf8(sign.output().unwrap().stdout).unwrap();
+    let lease = token(&cluster, 0);
+    let posing = format!("{}&lease={lease}&puller=node-2", signed.trim());
+    assert_eq!(cluster.describe(0, &posing).0, 200);
+    assert_ends_well(viewer);
+    assert_eq!(pulls(), before, "{}", log.log());
     let (status, _) = Process::run(&mut watch(2), LONG).unwrap();
     assert!(!status.success());
     let refused = "user and password are refused";

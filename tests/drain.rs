@@ -3,7 +3,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use onrush_testkit::http_client;
 use onrush_testkit::interleaved::InterleavedClient;
@@ -29,11 +32,14 @@ struct Server {
 
 impl Server {
     fn start(more: &[&str]) -> Self {
+        Self::start_by(Command::new(ONRUSH), more)
+    }
+
+    fn start_by(mut command: Command, more: &[&str]) -> Self {
         let films = tempfile::tempdir().unwrap();
         let film = films.path().join("clip.ts");
         fs::write(&film, clip(6.0)).unwrap();
         onrush_testkit::media::age(&film).unwrap();
-        let mut command = Command::new(ONRUSH);
         command.arg("serve").arg(films.path()).args(more);
         for service in ["rtsp", "http", "metrics"] {
             command.arg(format!("--{service}=127.0.0.1:0"));
@@ -95,6 +101,15 @@ impl Server {
         (answer.status, location)
     }
 
+    /// The path of the film's first segment, as its playlist says.
+    fn segment(&self) -> String {
+        let client = http_client::Client::connect(self.http).unwrap();
+        let playlist = client.get("/clip.ts/hls/stream/index.m3u8").unwrap();
+        let playlist = String::from_utf8(playlist).unwrap();
+        let first = playlist.lines().find(|line| !line.starts_with('#'));
+        format!("/clip.ts/hls/stream/{}", first.unwrap())
+    }
+
     /// Sessions that there are and that there were.
     fn sessions(&self) -> (u64, u64) {
         let client = http_client::Client::connect(self.metrics).unwrap();
@@ -135,6 +150,7 @@ fn assert_told(server: &Server, trace: &str, words: &[&str]) {
 #[test]
 fn the_api_sends_clients_on() {
     let server = Server::start(&[]);
+    let segment = server.segment();
     assert_eq!(
         server.drain(&["--to", "rtsp://192.0.2.8:8600/"]),
         "rtsp://192.0.2.8:8600/"
@@ -151,11 +167,15 @@ fn the_api_sends_clients_on() {
         assert_eq!(traced(location).0, there);
     }
     // Who has a number keeps it; what is no viewer has none.
-    let segment = "/clip.ts/hls/video/0123456789abcdef/1.ts";
-    for target in ["/clip.ts?trace=00000000000000af", segment, "/"] {
+    let playlist = "/clip.ts/hls/stream/index.m3u8";
+    for target in ["/clip.ts?trace=00000000000000af", playlist, "/"] {
         let there = format!("http://192.0.2.8:{}{target}", server.http.port());
         assert_eq!(server.get(target), (307, Some(there)));
     }
+    // What a playlist from here names is here: the other server may have another copy.
+    assert_eq!(server.get(&segment), (200, None));
+    let of_another = "/clip.ts/hls/stream/0123456789abcdef/1.ts";
+    assert_eq!(server.get(of_another), (404, None));
     assert_eq!(server.get("/health"), (503, None));
     // Without a place it is a drain as ever, and none where nothing is said any more.
     assert_eq!(server.drain(&[]), Value::Null);
@@ -206,6 +226,47 @@ fn a_signal_sends_clients_on_and_waits_for_them() {
         let status = server.process.wait(LONG).unwrap();
         assert_eq!(status.code(), Some(0), "{}", server.process.log());
     }
+}
+
+/// It asks for nothing between two of them.
+#[test]
+fn who_watches_in_segments_gets_them_after_a_signal() {
+    let mut server = Server::start(&["--drain-to", "rtsp://192.0.2.8/"]);
+    let segment = server.segment();
+    assert_eq!(server.get(&segment), (200, None));
+    server.process.signal(Signal::TERM).unwrap();
+    let told = server.process.wait_for_line("sending clients on", LONG);
+    assert!(told.is_some(), "{}", server.process.log());
+    // Five times a second it looks whether anybody is left.
+    thread::sleep(Duration::from_secs(2));
+    assert!(server.process.is_running().unwrap());
+    assert_eq!(server.get(&segment), (200, None));
+    server.process.signal(Signal::TERM).unwrap();
+    let status = server.process.wait(LONG).unwrap();
+    assert_eq!(status.code(), Some(0), "{}", server.process.log());
+}
+
+/// Also of more than 71 minutes, in a number of more than 32 bits: else the server is killed early.
+#[test]
+fn a_service_manager_hears_how_long_clients_may_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let heard = UnixDatagram::bind(&path).unwrap();
+    heard.set_read_timeout(Some(LONG)).unwrap();
+    let next = || {
+        let mut said = [0; 4096];
+        let bytes = heard.recv(&mut said).expect("the server says something");
+        String::from_utf8(said[..bytes].to_vec()).unwrap()
+    };
+    let mut command = Command::new(ONRUSH);
+    command.env("NOTIFY_SOCKET", &path);
+    let to = ["--drain-to", "rtsp://192.0.2.8/", "--drain-time-max", "2h"];
+    let server = Server::start_by(command, &to);
+    let ready = next();
+    assert!(ready.starts_with("READY=1\n"), "{ready}");
+    server.process.signal(Signal::TERM).unwrap();
+    // Two hours, and the goodbye.
+    assert_eq!(next(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=7220000000\n");
 }
 
 /// Nobody waits for an answer that does not come, and what is not heard is in the log.

@@ -81,6 +81,32 @@ struct Node {
     is_double: bool,
 }
 
+/// What this node has written, until it is heard of.
+#[derive(Debug, Default)]
+struct Echo {
+    is_awaited: bool,
+    /// How often was looked for it in vain, each [`LOOK_EVERY`] or later: a process that stands
+    /// still does not look, and what came meanwhile is heard before the next look.
+    looks: u32,
+}
+
+impl Echo {
+    /// The entry is written, perhaps again before the one of before was heard of.
+    fn wrote(&mut self) {
+        self.is_awaited = true;
+    }
+
+    fn heard(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks once more: whether it takes too long, where entries live for so long.
+    fn is_late(&mut self, time_to_live: Duration) -> bool {
+        self.looks += u32::from(self.is_awaited);
+        LOOK_EVERY * self.looks > ECHO_TIME_MAX.min(time_to_live)
+    }
+}
+
 /// Keeps the node's entry, and hears of the others, until `stopped`.
 pub(crate) async fn run(
     config: RegistryConfig,
@@ -152,18 +178,20 @@ impl Node {
         let lease_requests = Arc::clone(&self.lease_requests);
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut wrote, mut heard) = (Instant::now(), Instant::now());
+        let (mut wrote, mut echo) = (Instant::now(), Echo::default());
+        echo.wrote();
         loop {
             tokio::select! {
                 came = watch.next() => {
                     let came = came.ok_or(SessionError::Silent)?;
                     let came = came.map_err(|error| SessionError::Watch(chain(&error)))?;
                     if came.key == self.config.node {
-                        heard = Instant::now();
+                        echo.heard();
                     }
                     if self.take(&came) {
                         self.write(&store).await?;
                         wrote = Instant::now();
+                        echo.wrote();
                     }
                 }
                 came = channel_watch.next() => {
@@ -180,10 +208,11 @@ impl Node {
                     if wrote.elapsed() >= self.time_to_live / WRITES || self.has_turned() {
                         self.write(&store).await?;
                         wrote = Instant::now();
+                        echo.wrote();
                     }
                     // What is written comes back, or the watch is dead: its server may be gone,
                     // while another answers. The others are to be heard before they are forgotten.
-                    if heard < wrote && wrote.elapsed() > ECHO_TIME_MAX.min(self.time_to_live) {
+                    if echo.is_late(self.time_to_live) {
                         return Err(SessionError::Silent);
                     }
                     self.look();
@@ -433,4 +462,47 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many looks a dead watch is noticed, with a write before each so many.
+    fn noticed_after(time_to_live: Duration, looks_a_write: u32) -> u32 {
+        let mut echo = Echo::default();
+        echo.wrote();
+        for look in 1..1000 {
+            if look % looks_a_write == 0 {
+                echo.wrote();
+            }
+            if echo.is_late(time_to_live) {
+                return look;
+            }
+        }
+        panic!("it is not noticed");
+    }
+
+    #[test]
+    fn a_dead_watch_is_noticed_however_often_is_written() {
+        for (life_s, looks_a_write) in [(1, 3), (3, 10), (6, 20), (15, 50)] {
+            let life = Duration::from_secs(life_s);
+            let looks = noticed_after(life, looks_a_write);
+            let expected = ECHO_TIME_MAX.min(life);
+            assert_eq!(LOOK_EVERY * (looks - 1), expected, "{life:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_heard_of_is_waited_for_no_more() {
+        let (mut echo, life) = (Echo::default(), Duration::from_secs(15));
+        for _ in 0..100 {
+            assert!(!echo.is_late(life), "nothing is written");
+        }
+        for _ in 0..100 {
+            echo.wrote();
+            assert!(!echo.is_late(life));
+            echo.heard();
+        }
+    }
 }

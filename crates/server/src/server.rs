@@ -76,7 +76,8 @@ pub struct Left {
     pub sessions: usize,
     /// Connections of RTSP, HTTP and FTP, also those that nothing is asked on.
     pub connections: u64,
-    /// Requests of HTTP and commands of FTP that are carried out: downloads, uploads, segments.
+    /// Requests of HTTP and commands of FTP that are carried out: downloads, uploads, segments; and
+    /// one more while clients are sent on, if a film is watched by HLS or DASH.
     pub downloads: u64,
 }
 
@@ -272,7 +273,7 @@ impl Server {
         Left {
             sessions: self.sessions(),
             connections: self.connections() as u64 + others,
-            downloads: downloads.map_or(0, |it| it.under_way()),
+            downloads: downloads.map_or(0, |it| it.left(&self.statistics.drain)),
         }
     }
 

@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// `rtsp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`. Printed without its user, and without what it is
-/// signed with.
+/// `rtsp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`. Printed without its user, without what stands in
+/// its query, where some cameras have a password, and without what it is signed with.
 #[derive(Clone, Eq, PartialEq)]
 pub struct PullUrl {
     /// Without its user, as it is asked for.
@@ -19,6 +19,8 @@ pub struct PullUrl {
     pub(in crate::channels) user: Option<(String, Zeroizing<String>)>,
     /// Stands behind the rest of the query, where it is asked for.
     signature: Option<Zeroizing<String>>,
+    /// What stands in its query is no secret.
+    shows_query: bool,
 }
 
 /// Why a text names no source.
@@ -74,11 +76,26 @@ impl FromStr for PullUrl {
             port,
             user: user.transpose()?,
             signature: None,
+            shows_query: false,
         })
     }
 }
 
 impl PullUrl {
+    /// The URL by which a node is asked for a channel. Its query names nodes, a lease and a number
+    /// for logs, and is shown.
+    ///
+    /// # Errors
+    ///
+    /// If it is none.
+    pub(in crate::channels) fn of_node(text: &str) -> Result<Self, PullUrlError> {
+        let url: Self = text.parse()?;
+        Ok(Self {
+            shows_query: true,
+            ..url
+        })
+    }
+
     /// The same URL, signed: with what `onrush sign` puts behind one.
     pub(in crate::channels) fn signed_with(self, signature: String) -> Self {
         Self {
@@ -95,6 +112,11 @@ impl PullUrl {
             Some(signature) if url.contains('?') => format!("{url}&{}", **signature),
             Some(signature) => format!("{url}?{}", **signature),
         }
+    }
+
+    /// As it is asked for, but for what it is signed with.
+    pub(in crate::channels) fn unsigned(&self) -> &str {
+        &self.url
     }
 
     /// Where the source says that it is. User, password and signature go along to the same host
@@ -121,13 +143,34 @@ impl PullUrl {
 
 impl fmt::Display for PullUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
+        match self.shows_query {
+            true => f.write_str(&self.url),
+            false => f.write_str(&without_query(&self.url)),
+        }
     }
 }
 
 impl fmt::Debug for PullUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.url)
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// Where a source says that it is, as it may be shown: without a user, and without what stands in
+/// its query.
+pub(in crate::channels) fn shown(location: &str) -> String {
+    let Some((scheme, rest)) = location.split_once("://") else {
+        return without_query(location);
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    without_query(&format!("{scheme}://{host}{path}"))
+}
+
+fn without_query(url: &str) -> String {
+    match url.split_once('?') {
+        Some((before, _)) => format!("{before}?..."),
+        None => url.to_owned(),
     }
 }
 
@@ -138,7 +181,7 @@ mod tests {
     #[test]
     fn signatures_are_asked_with_and_not_printed() {
         let signed = |text: &str| -> PullUrl {
-            let url: PullUrl = text.parse().unwrap();
+            let url = PullUrl::of_node(text).unwrap();
             url.signed_with("signature=s".to_owned())
         };
         let url = signed("rtsp://a/x?lease=3");
@@ -167,7 +210,7 @@ mod tests {
                 "::1",
                 7,
                 Some(("a@b", "p:q")),
-                "rtsp://[::1]:7/x?y=1@2",
+                "rtsp://[::1]:7/x?...",
             ),
             (
                 "rtsp://u@cam:/",
@@ -181,7 +224,8 @@ mod tests {
             let user = user.map(|(a, b)| (a.to_owned(), b.to_owned().into()));
             assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
             assert_eq!((&url.user, url.to_string().as_str()), (&user, printed));
-            assert!(!format!("{url:?}").contains("p:q"));
+            let debug = format!("{url:?}");
+            assert!(!debug.contains("p:q") && !debug.contains("y=1"), "{debug}");
         }
         for text in [
             "",
@@ -194,6 +238,24 @@ mod tests {
             "rtsp://[::1]x/",
         ] {
             assert_eq!(text.parse::<PullUrl>(), Err(PullUrlError), "{text}");
+        }
+    }
+
+    #[test]
+    fn queries_are_asked_with_and_not_shown() {
+        let url: PullUrl = "rtsp://cam/1?user=a&password=b".parse().unwrap();
+        assert_eq!(url.asked(), "rtsp://cam/1?user=a&password=b");
+        assert_eq!(url.unsigned(), url.asked());
+        assert_eq!(url.to_string(), "rtsp://cam/1?...");
+        let other: PullUrl = "rtsp://cam/1?user=a&password=c".parse().unwrap();
+        assert_ne!(url, other, "it is pulled anew");
+        for (location, expected) in [
+            ("rtsp://u:p@cam/2?password=b", "rtsp://cam/2?..."),
+            ("http://u:p@cam?password=b", "http://cam?..."),
+            ("/2?password=b", "/2?..."),
+            ("", ""),
+        ] {
+            assert_eq!(shown(location), expected);
         }
     }
 

@@ -115,6 +115,8 @@ impl ClusterMember {
         let settled_ns = match state.registry {
             Some(before) if before.id == id => before.settled_ns,
             Some(_) => monotonic_ns().saturating_add(lasts_ns),
+            // It knew none before. Nothing tells whether another node did, and a cluster that
+            // starts from nothing is not to wait.
             None => 0,
         };
         // Of another registry a revision says nothing: it may be another node's lease there.

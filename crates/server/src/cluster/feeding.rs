@@ -84,7 +84,8 @@ pub(crate) struct ThroughHere {
 
 impl ClusterMember {
     /// A node asks for a channel that this one receives, or pulls, by that lease. One that does not
-    /// say who it is, as of versions before, is fed by the one that receives it, and not counted.
+    /// say who it is, or does not [prove](Self::is_asked_by) it, as of versions before, is fed by
+    /// the one that receives it, and not counted.
     pub(crate) fn feed(
         self: &Arc<Self>,
         channel: &str,

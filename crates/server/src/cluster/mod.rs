@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use onrush_wire::route::entry::{ENTRY_FILMS_MAX, ENTRY_FORMAT};
 use onrush_wire::route::{
-    Addresses, Asked, Bounds, Cluster, Decision, Entry, Film, Key, Scheme, Trace, WarmFilm,
+    Addresses, Asked, Bounds, Cluster, Decision, Entry, Film, Key, Puller, Scheme, Trace, WarmFilm,
 };
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info};
@@ -251,7 +251,16 @@ impl ClusterMember {
     pub(crate) fn sign(&self, channel: &str) -> Option<String> {
         let authorizer = self.authorizer.get()?;
         let grant = authorizer.sign_to_play(channel, SIGNED_FOR)?;
-        Some(grant.to_string())
+        let asked = (channel, self.config.node.as_str());
+        let proof = authorizer.sign_as_node(asked, SIGNED_FOR)?;
+        Some(format!("{grant}&{proof}"))
+    }
+
+    /// Whether who asks for a channel by that URL is the node that it says; without keys whoever
+    /// says so is.
+    pub(crate) fn is_asked_by(&self, puller: &Puller, channel: &str, uri: &str) -> bool {
+        let authorizer = self.authorizer.get();
+        authorizer.is_none_or(|it| it.is_of_node(uri, (channel, puller.node.as_str())))
     }
 
     /// The settings.

@@ -27,11 +27,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use onrush_sys::clock::monotonic_ns;
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_wire::pace::schedule::Rate;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
+use tokio::time::timeout;
 
 use self::admission::{Admission, Protocol};
 use self::clock::Clock;
@@ -45,10 +47,11 @@ pub use self::http::{
     CONNECTION_MADE_BYTES_MAX, CONNECTION_MADE_BYTES_MIN, FIRST_SEGMENT_WAIT_MAX,
     GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
     INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX, MADE_BYTES_MAX, RENDITION_FILES_MAX,
-    RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX, TEXTS_MAX,
+    RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX,
 };
 use self::log::Log;
 use self::uploads::Uploads;
+use crate::drain::Drain;
 use crate::engine::shared::{bump, drop_one};
 use crate::hls_live::LiveHls;
 use crate::library::{Library, Places};
@@ -59,6 +62,13 @@ use crate::transfer;
 use crate::transfer::{Settings, Transfers};
 use crate::tunnelling::Tunnels;
 use crate::users::Authorizer;
+
+/// So long a player may take to ask for its next segment: one lasts six seconds as a rule, and it
+/// has some ahead.
+const NEXT_SEGMENT_NS: u64 = 30_000_000_000;
+
+/// How long those are waited for who are told that the server stops.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What all connections share.
 #[derive(Debug)]
@@ -101,6 +111,8 @@ pub(crate) struct Site {
     files_max: u64,
     /// Whether nobody more is to come: connections end with the answer that is under way.
     pub(crate) draining: Draining,
+    /// Whether the server stops. Who hears of it still has something to say.
+    pub(crate) stopping: watch::Sender<bool>,
 }
 
 /// What the thread of downloads tells the others: written by it alone.
@@ -112,6 +124,9 @@ pub(crate) struct Stats {
     pub(crate) refused: AtomicU64,
     /// Requests and commands that are carried out, also those for which nothing moves yet.
     under_way: AtomicU64,
+    /// When somebody asked last for what only a film's playlist names, by the steady clock; 0 for
+    /// never.
+    segment_asked_ns: AtomicU64,
     /// Answered requests of HTTP by the first digit of their status, from 1 to 5.
     pub(crate) http_answers: [AtomicU64; 5],
     /// Uploads that go on.
@@ -228,9 +243,23 @@ impl Stats {
         of(Protocol::Http) + of(Protocol::Ftp)
     }
 
-    /// Requests and commands that are carried out now.
-    pub(crate) fn under_way(&self) -> u64 {
-        self.under_way.load(Ordering::Relaxed)
+    /// Requests and commands that are carried out now. While clients are sent on to another server
+    /// one more for those who watch a film by HLS or DASH: what its playlist names they have from
+    /// here, and between two segments they ask for nothing.
+    pub(crate) fn left(&self, drain: &Drain) -> u64 {
+        let is_watched = drain.redirection().is_some() && self.is_watched_at(monotonic_ns());
+        self.under_way.load(Ordering::Relaxed) + u64::from(is_watched)
+    }
+
+    /// Somebody has asked for what only a film's playlist names.
+    pub(crate) fn segment_asked(&self) {
+        let asked_ns = &self.segment_asked_ns;
+        asked_ns.store(monotonic_ns(), Ordering::Relaxed);
+    }
+
+    fn is_watched_at(&self, now_ns: u64) -> bool {
+        let asked_ns = self.segment_asked_ns.load(Ordering::Relaxed);
+        asked_ns > 0 && now_ns.saturating_sub(asked_ns) < NEXT_SEGMENT_NS
     }
 
     /// A request of HTTP was answered so.
@@ -307,6 +336,7 @@ impl Site {
             statistics,
             files_max,
             draining,
+            stopping: watch::Sender::new(false),
             settings,
         })
     }
@@ -367,6 +397,9 @@ fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: onesh
         // A sender that was dropped asks for the same as one that sent.
         stopped.await.unwrap_or_default();
         accepting.shutdown().await;
+        site.stopping.send_replace(true);
+        let told = timeout(GOODBYE_TIME_MAX, site.stopping.closed());
+        told.await.unwrap_or_default();
     });
     // Connections are cut: a client that resumes loses nothing.
     drop(tasks);
@@ -388,4 +421,23 @@ fn boundary() -> String {
     let mut random = [0; 16];
     getrandom::fill(&mut random).expect("Linux has had random numbers for all since 3.17");
     format!("onrush-{:032x}", u128::from_be_bytes(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_watches_in_segments_is_left_between_two() {
+        let (stats, drain) = (Stats::default(), Drain::default());
+        drain.begin(Some("rtsp://b/".parse().unwrap()));
+        assert_eq!(stats.left(&drain), 0, "nobody has asked");
+        stats.segment_asked();
+        assert_eq!(stats.left(&drain), 1);
+        let asked_ns = stats.segment_asked_ns.load(Ordering::Relaxed);
+        assert!(stats.is_watched_at(asked_ns + NEXT_SEGMENT_NS - 1));
+        assert!(!stats.is_watched_at(asked_ns + NEXT_SEGMENT_NS));
+        drain.end();
+        assert_eq!(stats.left(&drain), 0, "nobody is sent on");
+    }
 }

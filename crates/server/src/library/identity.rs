@@ -55,14 +55,20 @@ impl Identity {
         }
     }
 
-    /// How long ago its bytes last changed; not at all for a time that is still to come.
+    /// Whether an open file still is what it was. One that does not tell is not.
+    pub(crate) fn is_still(&self, file: &File) -> bool {
+        file.metadata().is_ok_and(|it| Self::of(&it) == *self)
+    }
+
+    /// How far from now its bytes last changed. A time that is still to come, as of a camera whose
+    /// clock is wrong, says as little of a file that is being written as one long ago.
     pub(super) fn age(&self) -> Duration {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let now_ns = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX);
-        let age_ns = u64::try_from(now_ns.saturating_sub(self.modified_ns)).unwrap_or(0);
-        Duration::from_nanos(age_ns)
+        let age_ns = now_ns.abs_diff(self.modified_ns);
+        Duration::from_nanos(u64::try_from(age_ns).unwrap_or(u64::MAX))
     }
 }
 
@@ -82,6 +88,41 @@ pub(super) fn identify(file: File) -> io::Result<(FilmFile, Identity)> {
 pub(super) fn identified(of: RemoteFile) -> (FilmFile, Identity) {
     let identity = Identity::remote(&of);
     (of.into(), identity)
+}
+
+/// Bytes at each end of a file by which it is told from others.
+const DIGESTED_BYTES: u64 = 64 << 10;
+
+/// What both ends of a file amount to: it tells films apart that are as long and as old, and is the
+/// same for each copy of one. Of what lies elsewhere it is the number of its version. What cannot
+/// be read counts for nothing. Blocks.
+pub(super) fn digest(file: &FilmFile, identity: Identity) -> u64 {
+    if file.remote.is_some() {
+        return identity.inode;
+    }
+    let end = identity.file_bytes;
+    let parts = [
+        0..end.min(DIGESTED_BYTES),
+        end.saturating_sub(DIGESTED_BYTES)..end,
+    ];
+    let mut bytes = Vec::new();
+    parts.into_iter().fold(FNV_BASIS, |hash, part| {
+        let length = part.end - part.start;
+        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+        match file.read_exact_at(&mut bytes, part.start) {
+            Ok(()) => fnv(hash, &bytes),
+            Err(_) => hash,
+        }
+    })
+}
+
+/// What [`fnv`] begins with.
+pub(super) const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, which is the same after a restart.
+pub(super) fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(hash, mix)
 }
 
 /// From where to where a file is another by now than when it was indexed, as far as is seen at so

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::film_keys::FilmKeysInUse;
-use super::identity::{Identity, differing};
+use super::identity::{Identity, differing, digest};
 use super::scan::{Read, Scanned, read};
 use super::settings::Settings;
 use super::tricks::Tricks;
@@ -60,8 +60,8 @@ pub struct Media {
     cutting: Mutex<()>,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
-    /// Held by who waits for that: the next one waits for it without a thread.
-    pub(super) refreshing: tokio::sync::Mutex<()>,
+    /// Held by a thread that waits for that: the next one waits for it without a thread.
+    pub(super) refreshing: Arc<tokio::sync::Mutex<()>>,
     /// New clients get another media of it.
     outdated: AtomicBool,
     /// Told whenever more is known of a file that is read behind those who play it.
@@ -77,6 +77,8 @@ struct State {
     index: Arc<Index>,
     /// What it was when it was read last.
     identity: Identity,
+    /// What its two ends amounted to then.
+    digest: u64,
     grows: bool,
     /// Not all of it is read yet, and how long it seems to be.
     estimate_ns: Option<u64>,
@@ -113,6 +115,7 @@ impl Media {
         let Scanned {
             index,
             identity,
+            digest,
             growth,
             estimate_ns,
         } = scanned;
@@ -129,6 +132,7 @@ impl Media {
             state: Mutex::new(State {
                 index,
                 identity,
+                digest,
                 grows: growth.is_some() && estimate_ns.is_none(),
                 estimate_ns,
                 plans: no_plans(tracks),
@@ -145,7 +149,7 @@ impl Media {
                 bytes_left: u64::MAX,
                 published: now,
             }),
-            refreshing: tokio::sync::Mutex::default(),
+            refreshing: Arc::default(),
             outdated: AtomicBool::new(false),
             read: Notify::new(),
         })
@@ -352,7 +356,9 @@ impl Media {
             if has_grown {
                 return self.read_on(&mut growth, there, bytes_max.unwrap_or(u64::MAX));
             }
-            self.state().identity = there;
+            let digest = digest(&self.opened.file, there);
+            let mut state = self.state();
+            (state.identity, state.digest) = (there, digest);
         }
         if self.grows() && growth.grew.elapsed() >= self.settings.growth_time_max {
             self.complete(&growth);
@@ -462,11 +468,12 @@ impl Media {
                 Continued::NotYet | Continued::Other => None,
             }
         });
+        let digest = digest(&self.opened.file, self.identity());
         self.publish(|state| {
             if let Some(index) = whole {
                 state.index = Arc::new(index);
             }
-            state.grows = false;
+            (state.digest, state.grows) = (digest, false);
         });
     }
 

@@ -9,7 +9,7 @@ use onrush_sys::fs::{advise_done, advise_sequential};
 use onrush_wire::media::ts::clock_span_ns;
 use onrush_wire::media::{Index, ScanError, Scanner};
 
-use super::identity::Identity;
+use super::identity::{Identity, digest};
 use super::settings::{Reading, Settings};
 use crate::remote::FilmFile;
 
@@ -18,6 +18,8 @@ use crate::remote::FilmFile;
 pub(super) struct Scanned {
     pub(super) index: Arc<Index>,
     pub(super) identity: Identity,
+    /// What its two ends amount to.
+    pub(super) digest: u64,
     /// If it grows, or not all of it was read.
     pub(super) growth: Option<Scanner>,
     /// How long it seems to be, if it was not read to its end.
@@ -27,15 +29,17 @@ pub(super) struct Scanned {
 /// What is known of a file from before, if it is: nothing of one that may still be written.
 pub(super) fn restored(
     name: &str,
-    file: &File,
+    file: &FilmFile,
     identity: Identity,
     settings: &Settings,
 ) -> Option<Scanned> {
     let saved = settings.saved.as_ref();
     let saved = saved.filter(|_| identity.age() >= settings.growth_time_max)?;
+    let is_elementary = settings.options.is_elementary;
     Some(Scanned {
-        index: Arc::new(saved.find(name, file, identity, settings.options.is_elementary)?),
+        index: Arc::new(saved.find(name, &file.file, identity, is_elementary)?),
         identity,
+        digest: digest(file, identity),
         growth: None,
         estimate_ns: None,
     })
@@ -80,6 +84,8 @@ pub(super) fn scan(
     identity: Identity,
     settings: &Settings,
 ) -> io::Result<Result<Scanned, String>> {
+    // First: pages that are let go of below are not read again for it.
+    let digest = digest(file, identity);
     advise_sequential(&file.file);
     let mut scanner = Scanner::new(settings.options);
     let end = identity.file_bytes;
@@ -100,6 +106,7 @@ pub(super) fn scan(
                 estimate_ns: Some(estimated_ns(file, &mut scanner, &index, end)),
                 index: Arc::new(index),
                 identity,
+                digest,
                 growth: Some(scanner),
             }));
         }
@@ -119,6 +126,7 @@ pub(super) fn scan(
         .map(|index| Scanned {
             index: Arc::new(index),
             identity,
+            digest,
             growth: grows.then_some(scanner),
             estimate_ns: None,
         })

@@ -1,7 +1,7 @@
 //! A server's part in a cluster: made at the start, and handed to what speaks with the registry.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use crate::cluster::{ClusterMember, Load};
 use crate::config::Config;
 use crate::downloads::Running;
 use crate::engine::admission::LOAD_UNLIMITED;
+use crate::statistics::Statistics;
 
 /// Over at least so long the rate is taken at which a server sends.
 const RATE_TIME: Duration = Duration::from_secs(1);
@@ -44,13 +45,12 @@ pub(super) fn join(
         by_http(|it| &it.https_addresses),
     ];
     let sent = Mutex::new((Instant::now(), 0, 0));
-    let connections_max = config.limits.connections_max;
     // It is reached from there: with a share in it the server's memory would never be let go.
     let there = Arc::downgrade(watched);
     let load = move || {
         let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = there.upgrade();
-        watched.map_or_else(Load::default, |it| load_of(&it, connections_max, &mut sent))
+        watched.map_or_else(Load::default, |it| load_of(&it, &mut sent))
     };
     let member = ClusterMember::new(cluster.clone());
     member.begin(ports, watched.engines.len(), Box::new(load));
@@ -63,7 +63,7 @@ pub(super) fn join(
 
 /// What a server has to do. `sent` is when its bytes were counted, how many they were, and the rate
 /// since the time before, in bits a second.
-fn load_of(watched: &Watched, connections_max: usize, sent: &mut (Instant, u64, u64)) -> Load {
+fn load_of(watched: &Watched, sent: &mut (Instant, u64, u64)) -> Load {
     let (statistics, read) = (&watched.statistics, |it: &AtomicU64| {
         it.load(Ordering::Relaxed)
     });
@@ -76,15 +76,6 @@ fn load_of(watched: &Watched, connections_max: usize, sent: &mut (Instant, u64, 
     });
     let engines = watched.engines.len().max(1) as u64;
     let of_processors = of_processor.sum::<u64>() / engines;
-    let sessions = statistics.sessions.load(Ordering::Relaxed) as u64;
-    let sessions_max = statistics
-        .bounds
-        .sessions_max
-        .load(Ordering::Relaxed)
-        .max(1) as u64;
-    let connections = statistics.connections.load(Ordering::Relaxed) as u64;
-    let of_connections = connections * 1000 / connections_max.max(1) as u64;
-    let of_sessions = sessions * 1000 / sessions_max;
     let elapsed = sent.0.elapsed();
     if elapsed >= RATE_TIME {
         let by_rtp = watched.engines.iter().map(|(_, it)| read(&it.shared.bytes));
@@ -96,9 +87,43 @@ fn load_of(watched: &Watched, connections_max: usize, sent: &mut (Instant, u64, 
         *sent = (Instant::now(), bytes, bps);
     }
     Load {
-        permille: of_processors.max(of_sessions).max(of_connections),
+        permille: of_processors.max(taken_permille(statistics)),
         sent_bps: sent.2,
-        sessions,
+        sessions: statistics.sessions.load(Ordering::Relaxed) as u64,
         accepts: !statistics.drain.is_on(),
+    }
+}
+
+/// What is taken of sessions or connections, whichever is more, in thousandths of what may be now.
+fn taken_permille(statistics: &Statistics) -> u64 {
+    let read = |it: &AtomicUsize| it.load(Ordering::Relaxed) as u64;
+    let of = |taken: &AtomicUsize, most: &AtomicUsize| read(taken) * 1000 / read(most).max(1);
+    let bounds = &statistics.bounds;
+    let of_sessions = of(&statistics.sessions, &bounds.sessions_max);
+    of_sessions.max(of(&statistics.connections, &bounds.connections_max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Limits;
+
+    #[test]
+    fn what_is_taken_is_a_part_of_what_may_be_now() {
+        let statistics = Statistics::default();
+        statistics.sessions.store(10, Ordering::Relaxed);
+        statistics.connections.store(30, Ordering::Relaxed);
+        let within = |sessions_max, connections_max| {
+            // As a reload does.
+            statistics.bounds.set(&Limits {
+                sessions_max,
+                connections_max,
+                ..Limits::default()
+            });
+            taken_permille(&statistics)
+        };
+        assert_eq!(within(100, 100), 300);
+        assert_eq!(within(100, 1000), 100);
+        assert_eq!(within(100, 60), 500);
     }
 }

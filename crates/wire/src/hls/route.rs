@@ -82,6 +82,27 @@ pub enum Resource<'a> {
     Poster,
 }
 
+impl Resource<'_> {
+    /// The bytes that it is of, if its name says that: then only a playlist or a manifest names it.
+    #[must_use]
+    pub const fn version(&self) -> Option<Version> {
+        match self {
+            Self::Init { version, .. }
+            | Self::Segment { version, .. }
+            | Self::Part { version, .. }
+            | Self::Picture { version, .. }
+            | Self::Text { version, .. } => Some(*version),
+            Self::Main
+            | Self::Media { .. }
+            | Self::Pictures { .. }
+            | Self::Manifest
+            | Self::Time
+            | Self::Page
+            | Self::Poster => None,
+        }
+    }
+}
+
 /// The name of a film, and the resource of it that `path` names, if it is one: decoded, `/` between
 /// its parts, none at its ends. Whether there is such a film is not known here.
 #[must_use]
@@ -244,6 +265,8 @@ mod tests {
                 picture(u64::MAX),
             ),
         ] {
+            let has_version = path.contains("/0123456789abcdef/");
+            assert_eq!(expected.version(), has_version.then_some(VERSION), "{path}");
             for film in [
                 "film.mp4",
                 "in/é #%/hls/film",

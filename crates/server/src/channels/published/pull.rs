@@ -27,7 +27,7 @@ use super::pull_state::PullState;
 use super::right::Right;
 use super::{PUBLISHED_MAX, PUBLISHER_SILENCE_MAX};
 use crate::channels::config::PullConfig;
-use crate::channels::pull_url::PullUrl;
+use crate::channels::pull_url::{PullUrl, shown};
 use crate::cluster::ClusterMember;
 
 /// The longest pause between two attempts.
@@ -484,6 +484,7 @@ impl Pulling {
         let there = url.moved_to(location).map_err(|error| error.to_string());
         let next =
             there.and_then(|there| self.describe(origin, there).map_err(|it| it.to_string()));
+        let location = shown(location);
         match &next {
             Ok(_) => info!("channel {path}: {url} sends its clients on to {location}"),
             Err(error) => {

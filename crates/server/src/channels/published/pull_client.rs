@@ -16,7 +16,7 @@ use super::PUBLISHER_SILENCE_MAX;
 use super::lease::PublishError;
 use super::receiving::TrackSockets;
 use super::refused::Refused;
-use crate::channels::pull_url::PullUrl;
+use crate::channels::pull_url::{PullUrl, shown};
 use crate::random::random;
 
 /// A connection to a source.
@@ -66,7 +66,7 @@ pub(super) enum PullError {
         status: u16,
         reason: String,
     },
-    #[error("it is at {0:?} by now")]
+    #[error("it is at {:?} by now", shown(.0))]
     Moved(String),
     #[error("node {0} has the channel by now")]
     Elsewhere(String),
@@ -113,7 +113,7 @@ impl PullClient {
             input: Vec::new(),
             early: VecDeque::new(),
             url: url.asked(),
-            base: url.to_string(),
+            base: url.unsigned().to_owned(),
             answering: answering.map(|(user, password)| Answering::new(user, password)),
             cseq: 0,
             session: None,

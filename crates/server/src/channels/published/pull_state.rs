@@ -13,7 +13,7 @@ pub(crate) struct PullState {
 }
 
 impl PullState {
-    /// Of the channel of that name; the source is shown as it is, so without a password.
+    /// Of the channel of that name; the source is shown as it is, so without a password or a query.
     pub(super) fn new(path: String, source: String) -> Self {
         Self {
             path,

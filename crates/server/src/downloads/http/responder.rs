@@ -1,6 +1,8 @@
 //! What requests get, whichever version of HTTP they come in: found, authorized, answered, and sent
 //! piece by piece. Reading requests is left to whoever has the connection.
 
+mod home;
+
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -10,11 +12,10 @@ use onrush_wire::hls::{self, Resource};
 use onrush_wire::http::{
     Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url, runs_scripts,
 };
-use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
+use onrush_wire::route::{Trace, with_trace};
 use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
-use crate::cluster;
 use crate::downloads::Site;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
@@ -62,7 +63,7 @@ pub(super) enum Body {
     /// A file.
     File(Rc<OpenFile>),
     /// What was made of a film.
-    Made { made: Made, _memory: Reserved },
+    Made { made: Box<Made>, _memory: Reserved },
     /// Nothing but the answer's own text.
     Text { _memory: Reserved },
 }
@@ -100,7 +101,7 @@ impl Responder {
             (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
                 if let Some(asset) = assets::find(name) {
                     let made = Made::asset(asset, self.site.started_s);
-                    return self.film(request, Ok(made), keeps_alive).await;
+                    return self.film(request, Ok(Box::new(made)), keeps_alive).await;
                 }
                 let sought = match self.unfinished(request, name).await {
                     Unfinished::Told(answer) => return (answer, None),
@@ -112,6 +113,10 @@ impl Responder {
                 match sought {
                     Err(refusal) => {
                         let answer = |c: &Context<'_>| not_allowed(&refusal, c);
+                        (self.with_context(request, keeps_alive, answer), None)
+                    }
+                    Ok(Sought::Elsewhere(home)) => {
+                        let answer = |c: &Context<'_>| Answer::elsewhere(&home, c);
                         (self.with_context(request, keeps_alive, answer), None)
                     }
                     Ok(Sought::Made(found)) => self.film(request, found, keeps_alive).await,
@@ -146,19 +151,19 @@ impl Responder {
         name == HEALTH && !self.site.files.is_here(name).await
     }
 
-    /// Where to ask instead: while the server drains and sends its clients on, or in a cluster
-    /// where another node is the film's home.
+    /// Where to ask instead, while the server drains and sends its clients on.
     fn elsewhere(&self, request: &Request<'_>, keeps_alive: bool) -> Option<Answer> {
         let (Method::Get | Method::Head, Target::Path { name, is_folder }) =
             (request.method, &request.target)
         else {
             return None;
         };
-        let Some(redirection) = self.site.statistics.drain.redirection() else {
-            let location = self.home(request, name, *is_folder)?;
-            let answer = |c: &Context<'_>| Answer::elsewhere(&location, c);
-            return Some(self.with_context(request, keeps_alive, answer));
-        };
+        let redirection = self.site.statistics.drain.redirection()?;
+        // The other server may have cut another copy: who has a playlist from here plays by it.
+        let asked = hls::parse(name).filter(|_| !is_folder);
+        if asked.is_some_and(|(_, it)| it.version().is_some()) && !redirection.is_over() {
+            return None;
+        }
         let slash = if *is_folder && !name.is_empty() {
             "/"
         } else {
@@ -169,7 +174,7 @@ impl Responder {
         // What a playlist names is asked for where that was found, and a page is no viewer.
         if !is_folder
             && assets::find(name).is_none()
-            && let None | Some((_, Resource::Main | Resource::Manifest)) = hls::parse(name)
+            && let None | Some((_, Resource::Main | Resource::Manifest)) = asked
         {
             let trace = redirection.trace(Trace::of(&path), self.peer, format_args!("{name:?}"));
             path = with_trace(&path, trace);
@@ -183,42 +188,10 @@ impl Responder {
         Some(self.with_context(request, keeps_alive, answer))
     }
 
-    /// The URL at the node whose film it is, if that is another than this one. What a playlist or a
-    /// manifest names is served where that was.
-    fn home(&self, request: &Request<'_>, name: &str, is_folder: bool) -> Option<String> {
-        let cluster = self.site.statistics.cluster_of_many()?;
-        let film = match hls::parse(name) {
-            Some((film, Resource::Main | Resource::Manifest)) => film,
-            Some(_) => return None,
-            None => name,
-        };
-        let is_film = !film.is_empty() && !is_folder && !film.starts_with("live/");
-        let is_channel = || cluster.holder_of(film).is_some();
-        if !is_film || assets::find(name).is_some() || is_channel() {
-            return None;
-        }
-        let scheme = match self.is_encrypted {
-            true => Scheme::Https,
-            false => Scheme::Http,
-        };
-        let query = request.query.map(|query| format!("?{query}"));
-        let path = format!("/{}{}", in_url(name), query.unwrap_or_default());
-        let redirects = redirects_of(&path);
-        let there = cluster.elsewhere(cluster::Request {
-            film,
-            scheme,
-            peer: self.peer,
-            user_agent: request.user_agent,
-            redirects,
-            trace: Trace::of(&path),
-        })?;
-        let path = with_redirects(&path, redirects.saturating_add(1), there.trace);
-        Some(format!("{}://{}{path}", scheme.as_str(), there.address))
-    }
-
     /// What there is at a name, and may be had: what is made of a film or a channel, which is
-    /// played, or else what lies there, which is downloaded. Whether that may be is asked before
-    /// it is known whether there is such a thing; by `login`, if it is known who asks.
+    /// played, or else what lies there, which is downloaded; or where to ask for that. Whether that
+    /// may be is asked before it is known whether there is such a thing; by `login`, if it is known
+    /// who asks.
     async fn find(
         &self,
         request: &Request<'_>,
@@ -230,6 +203,9 @@ impl Responder {
         let downloads = self.asked(request, Action::Download, name);
         let Some(film) = film::of(name).filter(|_| !is_folder) else {
             authorizer.authorize_known(&downloads, &mut login).await?;
+            if let Some(home) = self.home(request, (name, is_folder), login.as_ref()) {
+                return Ok(Sought::Elsewhere(home));
+            }
             return Ok(self.there(name).await);
         };
         let plays = self.asked(request, Action::Play, film);
@@ -254,12 +230,15 @@ impl Responder {
                 _ => Err(refusal),
             };
         }
+        if let Some(home) = self.home(request, (name, is_folder), login.as_ref()) {
+            return Ok(Sought::Elsewhere(home));
+        }
         let asked = (name, request.query, request.codings);
         if let Some(found) = live::find(&self.site, asked, waits).await {
-            return Ok(Sought::Made(found));
+            return Ok(Sought::Made(found.map(Box::new)));
         }
         if let Some(found) = film::find(&self.site, (name, request.query), &self.memory).await {
-            return Ok(Sought::Made(found));
+            return Ok(Sought::Made(found.map(Box::new)));
         }
         let there = self.there(name).await;
         if let Sought::There(Found::File(_) | Found::Folder { .. } | Found::Denied) = there {
@@ -298,12 +277,12 @@ impl Responder {
     async fn film(
         &self,
         request: &Request<'_>,
-        found: Result<Made, film::Refusal>,
+        found: Result<Box<Made>, film::Refusal>,
         keeps_alive: bool,
     ) -> Decided {
         match found {
             Ok(made) => {
-                let made = made.in_coding(request.codings).await;
+                let made = Box::new(made.in_coding(request.codings).await);
                 let resource = made.resource();
                 let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
                 let answer = self.with_context(request, keeps_alive, answer);
@@ -495,7 +474,7 @@ impl Responder {
     pub(super) fn tell(&self, error: &TransferError) {
         if matches!(
             error,
-            TransferError::Truncated { .. } | TransferError::File { .. }
+            TransferError::Truncated { .. } | TransferError::Changed | TransferError::File { .. }
         ) {
             warn!("download of {}: {error}", self.peer);
         }
@@ -504,8 +483,10 @@ impl Responder {
 
 /// What there is at a name.
 enum Sought {
+    /// What another node is to be asked for, at this URL.
+    Elsewhere(String),
     /// What was made of a film or a channel, or why it was not.
-    Made(Result<Made, film::Refusal>),
+    Made(Result<Box<Made>, film::Refusal>),
     /// What lies there.
     There(Found),
     /// It could not be looked up.

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use onrush_wire::hls::{Text, Version, text_stretch_ms};
-use onrush_wire::media::has_media_ending;
 use onrush_wire::media::text::{Cue, TEXT_BYTES_MAX, TextTrack, of_file, webvtt};
+use onrush_wire::media::{TEXTS_MAX, has_media_ending};
 use onrush_wire::name::shown;
 use tracing::warn;
 
@@ -20,9 +20,6 @@ use crate::downloads::files::Found;
 use crate::downloads::folder;
 use crate::library::{Media, blocking, version_of};
 
-/// Subtitles of one film at the most.
-pub const TEXTS_MAX: usize = 16;
-
 /// Bytes of a language in the name of a file.
 const LANGUAGE_BYTES_MAX: usize = 35;
 
@@ -30,8 +27,11 @@ const LANGUAGE_BYTES_MAX: usize = 35;
 #[derive(Clone, Debug)]
 enum Source {
     Track(Arc<Media>, TextTrack),
-    /// A file of this name.
-    File(String),
+    /// A file, whose times are by so much earlier than the film's.
+    File {
+        path: String,
+        lead_ms: u64,
+    },
 }
 
 /// All that a film has, as playlists name them.
@@ -60,7 +60,12 @@ impl Texts {
                 break;
             }
         }
-        found.extend(beside(site, name).await);
+        // Who wrote them had the film begin where it was cut.
+        let lead_ms = match parts {
+            [alone] => alone.index().lead_ns() / 1_000_000,
+            _ => 0,
+        };
+        found.extend(beside(site, name, lead_ms).await);
         found.truncate(TEXTS_MAX);
         for (at, (text, _)) in found.iter_mut().enumerate() {
             text.name = match at {
@@ -112,8 +117,8 @@ async fn cues(site: &Site, source: Source, stretch_ms: Range<u64>) -> io::Result
             };
             blocking(move || Ok(track.cues(&stretch_ms, read))).await
         }
-        Source::File(name) => {
-            let Found::File(file) = site.files.find(&name).await? else {
+        Source::File { path, lead_ms } => {
+            let Found::File(file) = site.files.find(&path).await? else {
                 return Err(io::ErrorKind::NotFound.into());
             };
             let bytes = file.identity.file_bytes.min(TEXT_BYTES_MAX);
@@ -121,15 +126,18 @@ async fn cues(site: &Site, source: Source, stretch_ms: Range<u64>) -> io::Result
             let read = move || {
                 let mut text = vec![0; usize::try_from(bytes).unwrap_or(0)];
                 file.read_exact_at(&mut text, 0)?;
-                Ok(of_file(&name, &text).unwrap_or_default())
+                let cues = of_file(&path, &text).unwrap_or_default();
+                let cues = cues.into_iter().map(|it| it.later(lead_ms));
+                Ok(cues.collect::<Vec<_>>())
             };
             blocking(read).await
         }
     }
 }
 
-/// Files of subtitles that lie beside the film `name`, in the order of their names.
-async fn beside(site: &Site, name: &str) -> Vec<(Text, Source)> {
+/// Files of subtitles that lie beside the film `name`, in the order of their names, with times that
+/// are `lead_ms` earlier than the film's.
+async fn beside(site: &Site, name: &str, lead_ms: u64) -> Vec<(Text, Source)> {
     let (folder, film) = name.rsplit_once('/').unwrap_or(("", name));
     let Ok((entries, _)) = folder::list_here(&site.places, folder).await else {
         return Vec::new();
@@ -145,20 +153,26 @@ async fn beside(site: &Site, name: &str) -> Vec<(Text, Source)> {
         };
         if entry.file_bytes > TEXT_BYTES_MAX {
             warn!(
-                "{}: longer than {TEXT_BYTES_MAX} bytes; it is left out",
+                "{:?}: longer than {TEXT_BYTES_MAX} bytes; it is left out",
                 shown(&path)
             );
             continue;
         }
         if let Ok(Found::File(file)) = site.files.find(&path).await {
+            let (of, identity) = (file.file.clone(), file.identity);
+            let version = blocking(move || Ok(version_of(&of, identity))).await;
+            let Ok(Version(version)) = version else {
+                continue;
+            };
             let text = Text {
                 name: String::new(),
-                version: version_of(file.identity),
+                // The lead is in it, too: another film may come in the place of this one.
+                version: Version(version ^ lead_ms),
                 language: language.map(str::to_owned),
                 label: None,
                 is_forced,
             };
-            found.push((text, Source::File(path)));
+            found.push((text, Source::File { path, lead_ms }));
         }
         if found.len() == TEXTS_MAX {
             break;

@@ -8,12 +8,12 @@ use onrush_wire::media::segments::{Segmented, SegmentsError};
 use tracing::info;
 
 use super::Media;
-use crate::library::identity::Identity;
+use crate::library::identity::{FNV_BASIS, Identity, digest, fnv};
 use crate::remote::FilmFile;
 
-/// Changes where films are cut in another way: nobody then takes segments of the one for those of
-/// the other.
-const LAYOUT: u64 = 3;
+/// Changes where films are cut, or subtitles are read, in another way: nobody then takes segments
+/// of the one for those of the other.
+const LAYOUT: u64 = 4;
 
 /// A film longer than this in one segment is told of.
 const LONG_NS: u64 = 60_000_000_000;
@@ -74,9 +74,13 @@ impl Media {
     /// as it is, because what is there does.
     #[must_use]
     pub fn version(&self) -> Version {
-        match self.grows() {
+        let (identity, digest, grows) = {
+            let state = self.state();
+            (state.identity, state.digest, state.grows)
+        };
+        match grows {
             true => self.growing_version(),
-            false => of_identity(self.identity()),
+            false => of_content(identity, digest),
         }
     }
 
@@ -109,25 +113,19 @@ impl Media {
     }
 }
 
-/// What names the bytes of a file that does not grow.
-pub(crate) fn of_identity(identity: Identity) -> Version {
-    let Identity {
-        device,
-        inode,
-        file_bytes,
-        modified_ns,
-    } = identity;
-    let modified = u64::try_from(modified_ns & i128::from(u64::MAX)).unwrap_or(0);
-    hash([2 ^ device.rotate_left(32), inode, file_bytes, modified])
+/// What names the bytes of a file that does not grow, as [`Media::version`] does. Blocks.
+pub(crate) fn version_of(file: &FilmFile, identity: Identity) -> Version {
+    of_content(identity, digest(file, identity))
 }
 
-/// FNV-1a, which is the same after a restart.
+/// The same for every copy of the file that has its time: what one node's playlist names another
+/// node may be asked for.
+fn of_content(identity: Identity, digest: u64) -> Version {
+    let modified = u64::try_from(identity.modified_ns & i128::from(u64::MAX)).unwrap_or(0);
+    hash([2, digest, identity.file_bytes, modified])
+}
+
 fn hash(numbers: [u64; 4]) -> Version {
-    let bytes = [LAYOUT]
-        .into_iter()
-        .chain(numbers)
-        .flat_map(u64::to_le_bytes);
-    Version(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    }))
+    let mix = |hash, number: u64| fnv(hash, &number.to_le_bytes());
+    Version([LAYOUT].into_iter().chain(numbers).fold(FNV_BASIS, mix))
 }

@@ -47,7 +47,9 @@ impl Connection {
         let (Some(cluster), Some(lease)) = (cluster, lease_of(&request.uri)) else {
             return Ok(None);
         };
+        // A viewer may have the channel, and is to take no node's place.
         let puller = Puller::of(&request.uri);
+        let puller = puller.filter(|it| cluster.is_asked_by(it, path, &request.uri));
         match cluster.feed(path, lease, puller.as_ref()) {
             Ok(feed) => Ok(feed),
             Err(NotFed::SentOn(location)) => Err(Reply::moved(&location)),

@@ -87,7 +87,7 @@ impl Pulling {
             avoided: avoided.to_vec(),
         };
         let url = pull_url(root, address, &puller, trace);
-        let url: PullUrl = url.parse().map_err(|_| PullError::NoNode)?;
+        let url = PullUrl::of_node(&url).map_err(|_| PullError::NoNode)?;
         Ok(match cluster.sign(&root.channel) {
             Some(signature) => url.signed_with(signature),
             None => url,
