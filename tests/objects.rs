@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,16 +55,16 @@ fn command(testbed: &Testbed, store: &Store, cache: &Path, arguments: &[&str]) -
             "--metrics=10.77.0.1:9554",
         ])
         .args(arguments);
-    of_store(&mut command, store);
+    of_store(&mut command, store.proxy);
     command
 }
 
 /// Says where the store is, and who asks.
-fn of_store(command: &mut Command, store: &Store) {
+fn of_store(command: &mut Command, store: SocketAddr) {
     command.env("AWS_ACCESS_KEY_ID", KEY);
     command.env("AWS_SECRET_ACCESS_KEY", SECRET);
     command.env("AWS_REGION", "us-east-1");
-    command.env("AWS_ENDPOINT_URL", format!("http://{}", store.proxy));
+    command.env("AWS_ENDPOINT_URL", format!("http://{store}"));
 }
 
 /// A file of the demo clip's first seconds, with its bytes.
@@ -161,7 +162,7 @@ fn stores_and_a_folder_are_libraries_of_one_server() {
         "--ftp=10.77.0.1:2121",
     ]);
     command.arg("--metrics=10.77.0.1:9554");
-    of_store(&mut command, &store);
+    of_store(&mut command, store.proxy);
     let site = Site::serve_by(testbed, media, command);
     let wanted = pictures(Command::new("ffmpeg"), mp4.to_str().unwrap());
     for source in [
@@ -203,6 +204,48 @@ fn stores_and_a_folder_are_libraries_of_one_server() {
         assert!(files.count() > 0, "{blocks}");
     }
     site.stop();
+}
+
+/// A store that answers, and has nothing: no list either. Its threads end with the process.
+fn store_without_a_list() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            thread::spawn(move || {
+                let lines = BufReader::new(&client).lines().map_while(Result::ok);
+                lines.take_while(|line| !line.is_empty()).for_each(drop);
+                let answer = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n";
+                // Who has gone needs none.
+                drop((&client).write_all(format!("{answer}\r\n").as_bytes()));
+            });
+        }
+    });
+    address
+}
+
+/// The first lines have the films of the other library, and the log says what is missing.
+#[test]
+fn a_store_without_a_list_hides_no_other_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let films = folder.path().join("films");
+    fs::create_dir(&films).unwrap();
+    fs::write(films.join("clip.ts"), clip(1.0)).unwrap();
+    let mut command = Command::new(ONRUSH);
+    command.args(["serve", "--library=archive=s3://films/cinema"]);
+    command.arg(format!("--library=films={}", films.display()));
+    command.arg(format!("--object-cache={}", folder.path().display()));
+    command.args(["--state=off", "--cache=8MiB", "--rtsp=127.0.0.1:0"]);
+    command.args(["--http=off", "--metrics=off"]);
+    of_store(&mut command, store_without_a_list());
+    let server = Process::start(&mut command).unwrap();
+    let ready = server.wait_for_line("stopping ", LONG);
+    assert!(ready.is_some(), "{}", server.log_tail());
+    let shown = server.wait_for_line("/films/clip.ts", LONG);
+    assert!(shown.is_some(), "{}", server.log_tail());
+    let said = server.wait_for_line("s3://films/cinema: what can be played is not shown", LONG);
+    assert!(said.is_some(), "{}", server.log_tail());
 }
 
 #[test]
@@ -383,7 +426,7 @@ fn a_store_that_lets_nobody_in_is_told_at_the_start() {
     let mut command = testbed.snd.command(ONRUSH);
     command.args(["serve", "s3://films", "--state=off", "--rtsp=127.0.0.1:0"]);
     command.arg(format!("--object-cache={}", media.path().display()));
-    of_store(&mut command, &store);
+    of_store(&mut command, store.proxy);
     command.env("AWS_SECRET_ACCESS_KEY", "another");
     let mut server = Process::start(&mut command).unwrap();
     let status = server.wait(LONG).unwrap();
@@ -554,7 +597,7 @@ fn a_cache_of_another_server_is_refused_with_its_process() {
     let mut second = site.testbed.snd.command(ONRUSH);
     second.args(["serve", "s3://films", "--state=off", "--rtsp=127.0.0.1:0"]);
     second.arg(format!("--object-cache={}", site.media.path().display()));
-    of_store(&mut second, &store);
+    of_store(&mut second, store.proxy);
     let (status, said) = Process::run(&mut second, LONG).unwrap();
     assert_eq!(status.code(), Some(2), "{said}");
     let process = format!("process {} keeps its blocks here", site.server.id());

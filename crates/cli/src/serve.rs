@@ -96,7 +96,7 @@ pub(crate) fn run(
         let _gone = registry;
     };
     if let Some(name) = until_the_end(&mut server, asked, &launcher, (&drain, leave)) {
-        tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
+        tracing::info!("{name}: saying goodbye to all who play; once more ends at once");
     }
     thread::spawn(move || signals.exit_at_next());
     let held = locked(server.locked());
@@ -201,7 +201,7 @@ fn welcome(
     let http = http.as_deref().and_then(<[_]>::first);
     watch_line(http, out)?;
     let root = shown_root(config);
-    let (names, files) = names_shown(config, &root)?;
+    let (names, files) = names_shown(config)?;
     for (name, address) in names.iter().zip(listening.first().into_iter().cycle()) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
@@ -233,20 +233,13 @@ fn welcome(
 }
 
 /// The first files, and how many there are, unless nobody knows now.
-fn names_shown(config: &Config, root: &str) -> anyhow::Result<(Vec<PathBuf>, Option<usize>)> {
+fn names_shown(config: &Config) -> anyhow::Result<(Vec<PathBuf>, Option<usize>)> {
     // To look for names: another has its indexes.
     let looked_through = Config {
         state: None,
         ..config.clone()
     };
-    let library = Library::new(&looked_through)?;
-    Ok(match library.names(FILES_SHOWN_MAX) {
-        Ok((names, files)) => (names, Some(files)),
-        Err(error) => {
-            tracing::warn!("{root}: what can be played is not shown: {error}");
-            (Vec::new(), None)
-        }
-    })
+    Ok(Library::new(&looked_through)?.names(FILES_SHOWN_MAX))
 }
 
 /// Where the files are, for people.

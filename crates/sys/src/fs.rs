@@ -35,6 +35,9 @@ struct Directory {
     file: File,
     /// Files are opened by asking a server, or another process.
     asks_others: bool,
+    device: u64,
+    /// The number of its inode. No other gets it on that device, as long as the directory is open.
+    inode: u64,
 }
 
 impl Root {
@@ -61,9 +64,10 @@ impl Root {
         let Ok(there) = fs::metadata(&self.path) else {
             return Ok(false);
         };
-        let opened = self.directory().file.metadata()?;
-        // The number of a directory that is open is given to no other.
-        if (there.dev(), there.ino()) == (opened.dev(), opened.ino()) {
+        let before = self.directory();
+        // It is not asked what it is: were its file system dead, it would answer `ENOTCONN` (FUSE),
+        // `ESTALE` (NFS), or never.
+        if (there.dev(), there.ino()) == (before.device, before.inode) {
             return Ok(false);
         }
         let directory = Arc::new(Directory::open(&self.path)?);
@@ -79,6 +83,12 @@ impl Root {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The number of the device that the directory lies on, as [`device`] has it.
+    #[must_use]
+    pub fn device(&self) -> u64 {
+        self.directory().device
     }
 
     /// When what is in it was last added, renamed or removed, in seconds since 1970; 0 if the
@@ -216,7 +226,13 @@ impl Directory {
             .open(path)?;
         let kind = fstatfs(&file).map_or(0, |it| it.f_type);
         let asks_others = ASKING_OTHERS.contains(&kind);
-        Ok(Self { file, asks_others })
+        let metadata = file.metadata()?;
+        Ok(Self {
+            file,
+            asks_others,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
     }
 }
 
@@ -364,6 +380,8 @@ mod tests {
     fn a_file_has_its_folders_device() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(device(&file), file.metadata().unwrap().dev());
+        let (directory, root) = tree();
+        assert_eq!(root.device(), directory.path().metadata().unwrap().dev());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -22,7 +22,7 @@ use super::Site;
 use super::channel_list::channels;
 use super::cluster;
 use super::dashboard::{Which, end_session, guard, list_sessions};
-use super::reload::{Queried, busy, fault, reload, unread};
+use super::reload::{Named, Queried, busy, fault, reload, unread, wrong_method};
 
 /// One thing that can be asked.
 struct Operation {
@@ -221,13 +221,13 @@ const SCHEMAS: &[Schema] = &[
             (
                 "sessions_per_address_max",
                 "integer",
-                "Of them from one address",
+                "Of them from one address, or /64 of IPv6",
             ),
             ("connections_max", "integer", "RTSP connections at once"),
             (
                 "connections_per_address_max",
                 "integer",
-                "Of them from one address",
+                "Of them from one address, or /64 of IPv6",
             ),
         ],
     ),
@@ -237,7 +237,11 @@ const SCHEMAS: &[Schema] = &[
             ("is_draining", "boolean", "Whether no session more is taken"),
             ("to", "string?", "The server that clients are sent on to"),
             ("sessions", "integer", "Sessions that there are"),
-            ("transfers", "integer", "Downloads and uploads that run"),
+            (
+                "transfers",
+                "integer",
+                "HTTP and FTP requests under way; 1 for films in segments",
+            ),
             ("is_empty", "boolean", "Whether there is neither"),
         ],
     ),
@@ -347,6 +351,7 @@ pub(super) fn router(site: &Arc<Site>) -> Router<Arc<Site>> {
         router.route(&path, (operation.route)())
     };
     let router = OPERATIONS.iter().fold(Router::new(), route);
+    let router = router.method_not_allowed_fallback(wrong_method);
     router.layer(from_fn_with_state(Arc::clone(site), guard))
 }
 
@@ -361,7 +366,7 @@ async fn sessions(State(site): State<Arc<Site>>, which: Queried<Which>) -> Respo
     }
 }
 
-async fn end(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Response {
+async fn end(State(site): State<Arc<Site>>, Named(id): Named) -> Response {
     match end_session(&site, &id).await {
         Some(true) => StatusCode::NO_CONTENT.into_response(),
         Some(false) => fault(StatusCode::NOT_FOUND, "there is no such session"),
@@ -369,7 +374,7 @@ async fn end(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Response 
     }
 }
 
-async fn dismiss(State(site): State<Arc<Site>>, Path(channel): Path<String>) -> Response {
+async fn dismiss(State(site): State<Arc<Site>>, Named(channel): Named) -> Response {
     match site.watched.published.dismiss(&channel) {
         true => {
             info!("channel {channel}: its publisher is let go by the API");
@@ -393,7 +398,7 @@ async fn drain(State(site): State<Arc<Site>>) -> Json<Drain> {
     let statistics = &site.watched.statistics;
     let sessions = statistics.sessions.load(Ordering::Relaxed);
     let downloads = site.watched.downloads.as_ref();
-    let transfers = downloads.map_or(0, |stats| stats.under_way());
+    let transfers = downloads.map_or(0, |stats| stats.left(&statistics.drain));
     Json(Drain {
         is_draining: statistics.drain.is_on(),
         to: statistics.drain.redirection().map(|it| it.to.to_string()),

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::Site;
-use super::reload::fault;
+use super::reload::{Named, fault};
 use super::table::{Field, Kind, Row, Samples, table};
 use crate::cluster::{ClusterMember, NodeRow};
 
@@ -166,7 +166,7 @@ pub(super) async fn nodes(State(site): State<Arc<Site>>) -> Response {
     Json(nodes).into_response()
 }
 
-pub(super) async fn forget(State(site): State<Arc<Site>>, Path(key): Path<String>) -> Response {
+pub(super) async fn forget(State(site): State<Arc<Site>>, Named(key): Named) -> Response {
     let Some(member) = site.watched.statistics.cluster.get() else {
         return alone();
     };

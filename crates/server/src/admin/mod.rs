@@ -37,8 +37,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use onrush_sys::thread::keep_off;
@@ -51,6 +51,7 @@ pub(crate) use self::dashboard::Office;
 use self::exposition::{CONTENT_TYPE, exposition};
 use self::hour::{Hour, SAMPLE_EVERY_S};
 use self::listen::{Bounds, answer};
+use self::reload::fault;
 use self::status::{Status, Watched, Window};
 
 /// Connections at once; more wait to be accepted.
@@ -132,10 +133,7 @@ async fn serve(
         .route("/health", get(async || "ok\n"))
         .merge(dashboard::router(&site))
         .merge(api::router(&site))
-        .fallback(async || {
-            let text = "nothing here; see /metrics, /status, /health, /admin and /api/v1\n";
-            (StatusCode::NOT_FOUND, text)
-        })
+        .fallback(nothing)
         .with_state(Arc::clone(&site));
     let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O");
     let bounds = Bounds {
@@ -176,6 +174,15 @@ impl Site {
 
     fn hour(&self) -> MutexGuard<'_, Hour> {
         self.hour.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is not there; beneath the API's paths as it tells errors.
+async fn nothing(uri: Uri) -> Response {
+    let text = "nothing here; see /metrics, /status, /health, /admin and /api/v1";
+    match uri.path().starts_with("/api/") {
+        true => fault(StatusCode::NOT_FOUND, text),
+        false => (StatusCode::NOT_FOUND, format!("{text}\n")).into_response(),
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::json;
@@ -50,6 +51,27 @@ pub(super) type Queried<T> = Result<Query<T>, QueryRejection>;
 
 pub(super) fn unread(rejection: &QueryRejection) -> Response {
     fault(StatusCode::BAD_REQUEST, &rejection.body_text())
+}
+
+/// What the path of a request names. What cannot be read is refused as all else is.
+#[derive(Debug)]
+pub(super) struct Named(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(name)) => Ok(Self(name)),
+            Err(rejection) => Err(fault(StatusCode::BAD_REQUEST, &rejection.body_text())),
+        }
+    }
+}
+
+/// The answer to a method that a path does not know; those that it does are in Allow.
+pub(super) async fn wrong_method() -> Response {
+    let text = "not with this method; see GET /api/v1";
+    fault(StatusCode::METHOD_NOT_ALLOWED, text)
 }
 
 pub(super) fn busy() -> Response {

@@ -21,12 +21,14 @@ use onrush_wire::media::live::LiveCutter;
 use onrush_wire::media::segments::Format;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
+use tracing::info;
 
 use crate::channels::Channel;
 use crate::channels::published::{PublishedChannels, Pulls};
 
 pub use self::config::LiveHlsConfig;
 pub(crate) use self::stats::{HlsStats, add};
+pub use self::stream::LIVE_TEXTS_MAX;
 use self::stream::Source;
 pub(crate) use self::stream::{LiveRow, LiveStream, SegmentBytes, SentText};
 use self::wall::Numbers;
@@ -177,7 +179,14 @@ impl LiveHls {
         if let Some(stream) = running.get(path).filter(|it| !it.is_closed()) {
             return Ok(Arc::clone(stream));
         }
+        let left_out = match &source {
+            Source::Published(channel) => LiveCutter::left_out(channel.tracks()),
+            Source::Transport(_) => Vec::new(),
+        };
         let stream = LiveStream::start(path, source, &self.config, &self.stats, &self.numbers)?;
+        for (track, why) in left_out {
+            info!("channel {path} track{}: it is not cut: {why}", track + 1);
+        }
         running.insert(path.to_owned(), Arc::clone(&stream));
         Ok(stream)
     }

@@ -95,6 +95,10 @@ pub(crate) enum SegmentBytes {
 /// it: with seconds since 1970 a page stood still for 40 s.
 const BREAKS_BEGIN_BELOW: u64 = 1 << 16;
 
+/// Texts of a channel that are kept. There are 21 at the most: its main playlist and those of two
+/// renditions, each whole and as a delta, and its manifest; all of them plain and in two codings.
+pub const LIVE_TEXTS_MAX: usize = 32;
+
 /// The right to wait for what comes next. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
@@ -291,11 +295,14 @@ impl LiveStream {
             }
             None => {
                 let sent = Arc::default();
-                texts.push(Text {
-                    key: (key.0.to_owned(), key.1, key.2),
-                    changes,
-                    sent: Arc::clone(&sent),
-                });
+                // Which names there are is known to who calls, not here.
+                if texts.len() < LIVE_TEXTS_MAX {
+                    texts.push(Text {
+                        key: (key.0.to_owned(), key.1, key.2),
+                        changes,
+                        sent: Arc::clone(&sent),
+                    });
+                }
                 sent
             }
         }
@@ -469,18 +476,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+const SETTINGS: WindowSettings = WindowSettings {
+    window_us: 60_000_000,
+    bytes_max: 1 << 20,
+    stored_bytes_max: 0,
+    first_number: 0,
+    first_break: 0,
+    version: 0,
+};
+
 /// A window that has no rendition.
 #[cfg(test)]
 pub(super) fn empty_window() -> Window {
-    let settings = WindowSettings {
-        window_us: 60_000_000,
-        bytes_max: 1 << 20,
-        stored_bytes_max: 0,
-        first_number: 0,
-        first_break: 0,
-        version: 0,
-    };
-    Window::new(settings, Vec::new())
+    Window::new(SETTINGS, Vec::new())
 }
 
 #[cfg(test)]
@@ -489,6 +498,38 @@ impl LiveStream {
     pub(super) fn uncut() -> Arc<Self> {
         let uncut = Self::new(empty_window(), &LiveHlsConfig::default(), &Arc::default());
         Arc::new(uncut)
+    }
+
+    /// One that nobody cuts, with a whole segment of pictures.
+    pub(crate) fn with_segment() -> Arc<Self> {
+        use onrush_wire::media::live::{LiveRendition, PartOf};
+        use onrush_wire::media::{Medium, segments::Format};
+        let stream = Self::uncut();
+        let pictures = LiveRendition {
+            name: "video",
+            medium: Medium::Video,
+            format: Format::Cmaf,
+        };
+        let part = PartOf {
+            bytes: Arc::from([0]),
+            lasts_us: 1_000_000,
+            starts_unix_ns: 0,
+            starts_ticks: 0,
+            ticks: 90_000,
+            is_independent: true,
+            samples: 25,
+        };
+        let (rendition, mut window) = (0, Window::new(SETTINGS, vec![pictures]));
+        window.apply(Output::Part { rendition, part });
+        window.apply(Output::SegmentEnd { rendition });
+        window.apply(Output::Target(1));
+        *stream.window() = window;
+        stream
+    }
+
+    /// How many of its texts are kept.
+    pub(crate) fn texts_kept(&self) -> usize {
+        lock(&self.texts).len()
     }
 }
 
@@ -528,6 +569,22 @@ mod tests {
         // Nothing is written twice, and who was late gets the newest.
         assert_eq!(text(&stream, now, true, "again").await, "new");
         assert_eq!(text(&stream, before, false, "again").await, "new");
+    }
+
+    #[tokio::test]
+    async fn texts_beyond_the_bound_are_not_kept() {
+        let stream = LiveStream::uncut();
+        let named = async |name: usize, made: &'static str| {
+            let make = async { Ok::<_, ()>(sent(made)) };
+            let sent = stream.text(0, (&name.to_string(), false, None), make).await;
+            sent.unwrap().etag.to_string()
+        };
+        for name in 0..=LIVE_TEXTS_MAX {
+            named(name, "first").await;
+        }
+        assert_eq!(stream.texts_kept(), LIVE_TEXTS_MAX);
+        assert_eq!(named(LIVE_TEXTS_MAX - 1, "again").await, "first");
+        assert_eq!(named(LIVE_TEXTS_MAX, "again").await, "again");
     }
 
     #[tokio::test]

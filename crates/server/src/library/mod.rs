@@ -12,6 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use onrush_sys::fs::Root;
 use onrush_sys::thread::raise_open_files_limit;
@@ -46,7 +47,7 @@ pub use identity::Identity;
 use identity::{identified, identify};
 pub use media::Media;
 use media::Opened;
-pub(crate) use media::segments::of_identity as version_of;
+pub(crate) use media::segments::version_of;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 pub use names::NAME_BYTES_MAX;
 pub(crate) use names::{is_hidden, safe};
@@ -157,6 +158,8 @@ struct Entries {
     by_name: HashMap<String, Entry>,
     /// Counts the uses, to know which entry has not been used for longest.
     uses: u64,
+    /// When those that nobody used were let go of last, for clients that lacked descriptors.
+    room_made: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -322,25 +325,33 @@ impl Library {
 
     /// The first names, at most `names_max` and sorted, of the regular files with the ending of one
     /// that is played, as clients ask for them, and how many there are. Hidden files, folders
-    /// deeper than [`DEPTH_MAX`] and what links lead out to are left out. Reads the folders, so it
-    /// may block.
-    ///
-    /// # Errors
-    ///
-    /// If a library cannot be read; folders in it that cannot are left out.
-    pub fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
-        let (mut first, mut all) = (Vec::new(), 0);
+    /// deeper than [`DEPTH_MAX`] and what links lead out to are left out, and folders and libraries
+    /// that cannot be read: of such a library the log says so, and nobody knows how many files
+    /// there are. Reads the folders, so it may block.
+    pub fn names(&self, names_max: usize) -> (Vec<PathBuf>, Option<usize>) {
+        let (mut first, mut all) = (Vec::new(), Some(0));
         for (begin, place) in self.places.all() {
-            let (names, found) = match place {
-                Place::Store(remote) => remote.names(names_max)?,
-                Place::Folder(root) => walk(root, names_max, ENTRIES_MAX)?,
+            let (at, found) = match place {
+                Place::Store(remote) => (format!("{remote:?}"), remote.names(names_max)),
+                Place::Folder(root) => (
+                    root.path().display().to_string(),
+                    walk(root, names_max, ENTRIES_MAX),
+                ),
             };
-            first.extend(names.iter().map(|name| begin.join(name)));
-            all += found;
+            match found {
+                Ok((names, count)) => {
+                    first.extend(names.iter().map(|name| begin.join(name)));
+                    all = all.map(|all| all + count);
+                }
+                Err(error) => {
+                    warn!("{at}: what can be played is not shown: {error}");
+                    all = None;
+                }
+            }
         }
         first.sort();
         first.truncate(names_max);
-        Ok((first, all))
+        (first, all)
     }
 
     /// The slot of this file, made anew if the file under that name was another before, or failed.
@@ -390,7 +401,7 @@ impl Library {
         }
         let of = name.clone();
         let read = move || {
-            if let Some(index) = restored(&shown(&of), &file.file, identity, &settings) {
+            if let Some(index) = restored(&shown(&of), &file, identity, &settings) {
                 return Ok((file, settings, true, Ok(index)));
             }
             let scanned = scan(&file, identity, &settings)?;
@@ -403,7 +414,7 @@ impl Library {
         };
         if let Some(doubt) = scanned.index.doubt() {
             let name = shown(&name);
-            warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
+            warn!("{name:?}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
         let opened = Opened::new(path, file, &settings.reading.counters);
         let media = Media::new(name, opened, scanned, settings)?;
@@ -482,16 +493,18 @@ async fn read_behind(turns: Arc<Semaphore>, media: Weak<Media>) {
 
 /// The media, after a look at what has become of its file, as [`Media::refresh`] says.
 pub(crate) async fn refreshed(media: Arc<Media>, bytes_max: Option<u64>) -> Arc<Media> {
-    {
-        let _turn = match bytes_max {
-            None => Some(media.refreshing.lock().await),
-            Some(_) => None,
-        };
-        let looked = Arc::clone(&media);
-        let look = tokio::task::spawn_blocking(move || looked.refresh(bytes_max));
-        if let Err(failure) = look.await {
-            error!("looking at {:?}: {failure}", media.name());
-        }
+    let turn = match bytes_max {
+        None => Some(Arc::clone(&media.refreshing).lock_owned().await),
+        Some(_) => None,
+    };
+    let looked = Arc::clone(&media);
+    let look = tokio::task::spawn_blocking(move || {
+        // The thread's, not the client's: a disk may keep the one when the other has gone.
+        let _turn = turn;
+        looked.refresh(bytes_max);
+    });
+    if let Err(failure) = look.await {
+        error!("looking at {:?}: {failure}", media.name());
     }
     media
 }

@@ -14,20 +14,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onrush_sys::fs::Root;
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use super::names::safe;
 use super::{LibraryError, blocking};
 use crate::channels::config::is_source_name;
 use crate::config::{Config, LibraryPlace};
+use crate::devices::DevicePermits;
 use crate::remote::RemoteFiles;
 
 /// Libraries of a server at the most. Each has a descriptor, and a store has a thread.
 pub const LIBRARIES_MAX: usize = 32;
 
-/// Names that are looked up on the disk of a folder at once; others wait, without a thread. A part
-/// of the threads that may wait (tokio: 512), so that a disk that does not answer leaves some.
+/// Names that are looked up on a disk at once, in all folders on it; others wait, without a thread.
+/// A part of the threads that may wait (tokio: 512), so that a disk that does not answer leaves
+/// some.
 pub const LOOKUPS_MAX: usize = 128;
 
 /// Where channels are in the names that RTSP and HTTP have.
@@ -90,7 +91,8 @@ pub(crate) enum Places {
 #[derive(Debug)]
 pub(crate) struct Folder {
     root: Arc<Root>,
-    lookups: Arc<Semaphore>,
+    /// Those of all folders.
+    lookups: Arc<DevicePermits>,
     /// It was told that another in its place cannot be opened.
     is_told: AtomicBool,
 }
@@ -122,10 +124,11 @@ impl Places {
     ///
     /// If a folder cannot be opened, or the names are not what they may be.
     pub(super) fn open(config: &Config) -> Result<Self, LibraryError> {
+        let lookups = Arc::new(DevicePermits::new(LOOKUPS_MAX));
         if config.libraries.is_empty() {
             return Ok(Self::One(match &config.remote {
                 Some(remote) => Place::Store(Arc::clone(remote)),
-                None => Place::folder(&config.media_root)?,
+                None => Place::folder(&config.media_root, &lookups)?,
             }));
         }
         let names = config.libraries.iter().map(|it| it.name.as_str());
@@ -133,7 +136,7 @@ impl Places {
         let mut all = BTreeMap::new();
         for library in &config.libraries {
             let place = match &library.place {
-                LibraryPlace::Folder(path) => Place::folder(path)?,
+                LibraryPlace::Folder(path) => Place::folder(path, &lookups)?,
                 LibraryPlace::Remote(remote) => Place::Store(Arc::clone(remote)),
             };
             all.insert(library.name.clone(), place);
@@ -144,7 +147,8 @@ impl Places {
     /// A folder alone.
     #[cfg(test)]
     pub(crate) fn of_folder(path: &Path) -> Self {
-        Self::One(Place::folder(path).expect("the folder of a test"))
+        let lookups = Arc::new(DevicePermits::new(LOOKUPS_MAX));
+        Self::One(Place::folder(path, &lookups).expect("the folder of a test"))
     }
 
     /// What is meant by `name`: decoded, `/` between folders. `None` if that can be nothing that is
@@ -181,7 +185,7 @@ impl Places {
 }
 
 impl Folder {
-    /// Does `work` in it, on a thread that may wait for a disk: no more at once than
+    /// Does `work` in it, on a thread that may wait for a disk: no more at once on that than
     /// [`LOOKUPS_MAX`].
     ///
     /// # Errors
@@ -191,7 +195,7 @@ impl Folder {
         &self,
         work: impl FnOnce(&Root) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let permit = Arc::clone(&self.lookups).acquire_owned().await;
+        let permit = self.lookups.of(self.root.device()).acquire_owned().await;
         let permit = permit.map_err(io::Error::other)?;
         let root = Arc::clone(&self.root);
         blocking(move || {
@@ -231,14 +235,14 @@ impl Deref for Folder {
 }
 
 impl Place {
-    fn folder(path: &Path) -> Result<Self, LibraryError> {
+    fn folder(path: &Path, lookups: &Arc<DevicePermits>) -> Result<Self, LibraryError> {
         let root = Root::open(path).map_err(|source| LibraryError::Root {
             path: path.to_owned(),
             source,
         })?;
         Ok(Self::Folder(Arc::new(Folder {
             root: Arc::new(root),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            lookups: Arc::clone(lookups),
             is_told: AtomicBool::new(false),
         })))
     }
@@ -356,13 +360,15 @@ mod tests {
         }
     }
 
-    /// With all of them at a disk that does not answer the next one waits, and takes no thread.
+    /// With all of them at a disk that does not answer the next one waits, and takes no thread. So
+    /// does one of another folder there, or a few libraries would take all threads.
     #[tokio::test]
     async fn names_beyond_the_limit_wait_to_be_looked_up() {
-        let directory = tempfile::tempdir().unwrap();
-        let Places::One(Place::Folder(folder)) = Places::of_folder(directory.path()) else {
-            panic!("a folder alone");
-        };
+        let (_directory, places) = two();
+        let [folder, beside] = ["films", "archive"].map(|name| match places.named(name) {
+            Some(Named::Path(folder, _)) => Arc::clone(folder),
+            other => panic!("{other:?}"),
+        });
         let (answer, answers) = mpsc::channel::<()>();
         let answers = Arc::new(Mutex::new(answers));
         let mut hanging = JoinSet::new();
@@ -371,14 +377,17 @@ mod tests {
             let work = move |_: &Root| Ok(answers.lock().unwrap().recv().ok());
             hanging.spawn(async move { folder.look_up(work).await });
         }
-        while folder.lookups.available_permits() > 0 {
+        let lookups = folder.lookups.of(folder.device());
+        while lookups.available_permits() > 0 {
             yield_now().await;
         }
-        let next = folder.look_up(|_| Ok(()));
-        let waits = timeout(Duration::from_millis(50), next).await;
-        assert!(waits.is_err(), "there is none left for it");
+        for folder in [&folder, &beside] {
+            let next = folder.look_up(|_| Ok(()));
+            let waits = timeout(Duration::from_millis(50), next).await;
+            assert!(waits.is_err(), "there is none left for it");
+        }
         drop(answer);
-        folder.look_up(|_| Ok(())).await.unwrap();
+        beside.look_up(|_| Ok(())).await.unwrap();
         while hanging.join_next().await.is_some() {}
     }
 

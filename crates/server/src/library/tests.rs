@@ -8,14 +8,16 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use onrush_sys::fs::Root;
 use onrush_wire::media::ts::synth::constant_rate;
 
 use super::*;
-use crate::config::Limits;
+use crate::config::{LibraryConfig, LibraryPlace, Limits};
 use crate::experiments::Faults;
+use crate::remote::{RemoteEntry, RemoteFile, RemoteFiles, RemoteStats, Then};
 use crate::store::Source;
 
 use super::scan::{Read, Scanned, read};
@@ -100,6 +102,21 @@ impl Fixture {
     fn descriptors(&self) -> usize {
         self.library.descriptors()
     }
+}
+
+/// As what a camera has written whose clock is wrong.
+#[tokio::test]
+async fn a_file_from_the_future_is_not_being_written() {
+    let fixture = Fixture::new(9);
+    fixture.write("film.ts", 100);
+    let later = SystemTime::now() + Duration::from_secs(9999);
+    let file = fixture.to_append("film.ts");
+    file.set_modified(later).unwrap();
+    assert!(!fixture.open("film.ts").await.unwrap().grows());
+    // One of this very moment is.
+    fixture.write("new.ts", 100);
+    fixture.touch("new.ts", Duration::ZERO);
+    assert!(fixture.open("new.ts").await.unwrap().grows());
 }
 
 /// What failed once, for example because a disk did not answer, is not given up for ever.
@@ -252,6 +269,31 @@ async fn a_client_that_hangs_up_does_not_waste_the_indexing() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("the indexing went with the client");
+}
+
+/// Of a disk that does not answer, clients that hang up would take one thread each.
+#[test]
+fn a_look_has_its_turn_though_its_client_hangs_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let fixture = Fixture::new(9);
+        fixture.write("a.ts", 100);
+        let media = fixture.open("a.ts").await.unwrap();
+        // Nobody can look while the only thread waits.
+        let (answer, answers) = mpsc::channel::<()>();
+        let waiting = tokio::task::spawn_blocking(move || answers.recv().is_err());
+        let look = refreshed(Arc::clone(&media), None);
+        let left = tokio::time::timeout(Duration::from_millis(50), look).await;
+        assert!(left.is_err());
+        assert!(media.refreshing.try_lock().is_err(), "it is still to come");
+        drop(answer);
+        assert!(waiting.await.unwrap());
+        let over = tokio::time::timeout(Duration::from_secs(60), media.refreshing.lock()).await;
+        assert!(over.is_ok());
+    });
 }
 
 /// Packets like those of [`Fixture::write`], with other pictures in them.
@@ -427,6 +469,40 @@ async fn a_file_that_is_appended_to_goes_on_and_ends_when_it_rests() {
     assert!((media.grows(), ts_packets(&media)) == (false, 2000));
     assert_eq!(source.rtp_packets(), 286);
     assert_eq!(source.plan().image_bytes(285), 12 + 5 * 188);
+    // It is called by then what a node calls it that has not seen it grow.
+    let opened = identify(File::open(fixture.path("a.ts")).unwrap()).unwrap();
+    assert_eq!(media.version(), version_of(&opened.0, opened.1));
+}
+
+/// So that what the playlist of one node names is found at another, which has a copy.
+#[tokio::test]
+async fn copies_with_the_same_time_have_the_same_version() {
+    let (here, there) = (Fixture::new(9), Fixture::new(9));
+    let time = SystemTime::now() - Duration::from_secs(9999);
+    let date = |at: &Fixture, name: &str, time| at.to_append(name).set_modified(time).unwrap();
+    here.write("film.ts", 1000);
+    there.write("in/copy.ts", 1000);
+    date(&here, "film.ts", time);
+    date(&there, "in/copy.ts", time);
+    let film = here.open("film.ts").await.unwrap();
+    let copy = there.open("in/copy.ts").await.unwrap();
+    assert_ne!(film.identity(), copy.identity());
+    assert_eq!(film.version(), copy.version());
+    // Another film in its place, as long and as old.
+    fs::write(here.path("other.ts"), another_film(1000)).unwrap();
+    date(&here, "other.ts", time);
+    fs::rename(here.path("other.ts"), here.path("film.ts")).unwrap();
+    let other = here.open("film.ts").await.unwrap();
+    let (old, new) = (film.identity(), other.identity());
+    assert_eq!(
+        (old.file_bytes, old.modified_ns),
+        (new.file_bytes, new.modified_ns)
+    );
+    assert!(!other.has_version(film.version()));
+    // And the same bytes at another time.
+    date(&there, "in/copy.ts", time + Duration::from_secs(1));
+    let touched = there.open("in/copy.ts").await.unwrap();
+    assert!(!touched.has_version(film.version()));
 }
 
 #[tokio::test]
@@ -441,11 +517,6 @@ async fn a_fresh_file_counts_as_growing_until_it_has_rested() {
     let fresh = fixture.open("fresh.ts").await.unwrap();
     assert!(fresh.grows());
     assert!(ts_packets(&fresh) > 450, "almost all is settled");
-    // Times that are still to come are now.
-    let file = fixture.to_append("old.ts");
-    let later = SystemTime::now() + Duration::from_secs(9999);
-    file.set_modified(later).unwrap();
-    assert!(fixture.open("old.ts").await.unwrap().grows());
 }
 
 #[tokio::test]
@@ -587,6 +658,31 @@ async fn descriptors_of_films_are_counted_and_let_go() {
     assert_eq!(fixture.descriptors(), 0);
 }
 
+/// With a small limit all that is left for clients may be in idle films.
+#[tokio::test]
+async fn idle_films_make_room_for_clients_once_in_a_while() {
+    let fixture = Fixture::new(9);
+    for name in ["played.ts", "idle.ts"] {
+        fixture.write(name, 100);
+    }
+    let played = fixture.open("played.ts").await.unwrap();
+    let library = &fixture.library;
+    let has_room = || library.has_descriptors(|| fixture.descriptors() < 2);
+    assert!(has_room());
+    drop(fixture.open("idle.ts").await.unwrap());
+    assert_eq!(fixture.descriptors(), 2);
+    assert!(has_room());
+    assert_eq!(fixture.descriptors(), 1);
+    drop(fixture.open("idle.ts").await.unwrap());
+    let made = |at| library.entries.lock().unwrap().room_made = at;
+    // Just now, however long this test has stood still.
+    made(Some(Instant::now() + Duration::from_secs(3600)));
+    assert!(!has_room(), "not so soon");
+    made(None);
+    assert!(has_room());
+    drop(played);
+}
+
 #[tokio::test]
 async fn a_sweep_drops_what_seemed_to_grow_and_was_not_looked_at() {
     let growth_time_max = Duration::from_secs(3);
@@ -638,18 +734,58 @@ fn names_lists_what_can_be_served() {
     symlink("..", fixture.path("a/up")).unwrap();
     let all = ["a/b/y.mts", "a/x.M2TS", "b.ts", "link.ts"].map(PathBuf::from);
     for names_max in [99, 4, 3, 2, 1, 0] {
-        let (names, count) = fixture.library.names(names_max).unwrap();
+        let (names, count) = fixture.library.names(names_max);
         assert_eq!(names, all[..names_max.min(4)]);
-        assert_eq!(count, 4);
+        assert_eq!(count, Some(4));
     }
     // Eleven entries, hidden ones counted, but not what is in hidden folders.
     assert_eq!(fixture.walk(99, 11).unwrap().0.len(), 4);
     let deepest = vec!["d"; DEPTH_MAX].join("/");
     fixture.write(&format!("{deepest}/in.ts"), 1);
     fixture.write(&format!("{deepest}/d/too-deep.ts"), 1);
-    let (names, _) = fixture.library.names(99).unwrap();
+    let (names, _) = fixture.library.names(99);
     let found = |name: &str| names.iter().any(|path| path.ends_with(name));
     assert_eq!((found("in.ts"), found("too-deep.ts")), (true, false));
+}
+
+/// A store that does not answer.
+#[derive(Debug, Default)]
+struct SilentStore(RemoteStats);
+
+impl RemoteFiles for SilentStore {
+    fn open(&self, _: &str, then: Then<RemoteFile>) {
+        then(Err(io::ErrorKind::TimedOut.into()));
+    }
+
+    fn names(&self, _: usize) -> io::Result<(Vec<PathBuf>, usize)> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn list(&self, _: &str, _: usize, then: Then<(Vec<RemoteEntry>, bool)>) {
+        then(Err(io::ErrorKind::TimedOut.into()));
+    }
+
+    fn stats(&self) -> &RemoteStats {
+        &self.0
+    }
+}
+
+#[test]
+fn a_silent_store_hides_no_other_library() {
+    let fixture = Fixture::new(9);
+    fixture.write("a.ts", 1);
+    let library = |name: &str, place| LibraryConfig {
+        name: name.to_owned(),
+        place,
+    };
+    let store = LibraryPlace::Remote(Arc::new(SilentStore::default()));
+    let films = LibraryPlace::Folder(fixture.path(""));
+    let config = Config {
+        libraries: vec![library("archive", store), library("films", films)],
+        ..Config::default()
+    };
+    let found = Library::new(&config).unwrap().names(9);
+    assert_eq!(found, (vec![PathBuf::from("films/a.ts")], None));
 }
 
 #[test]
@@ -695,6 +831,7 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     let media = Media::new("long.ts".to_owned(), opened, scanned, settings).unwrap();
     let whole_ns = 200_000 * 4061 * 1000 / 27;
     assert!(media.is_partial() && media.goes_on() && !media.grows());
+    let version = media.version();
     assert!(media.index().duration_ns() < whole_ns / 3);
     let estimate_ns = media.duration_ns();
     assert!(
@@ -715,6 +852,7 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     assert_eq!(media.duration_ns(), whole.duration_ns());
     let packets = (source.rtp_packets(), source.grows(), media.goes_on());
     assert_eq!(packets, (200_000_u64.div_ceil(7), false, false));
+    assert_eq!(media.version(), version);
 }
 
 /// Else a film whose samples lie over each other, of which little is read, would keep its turn.

@@ -4,8 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Entry, Folder, Library, Media, Place};
+
+/// How often films make room for clients: who finds none asks again and again, and each film that
+/// is let go of is looked at anew by who asks for it next.
+const ROOM_MADE_EVERY: Duration = Duration::from_secs(1);
 
 impl Library {
     /// The devices that files lie on which are known.
@@ -58,6 +63,24 @@ impl Library {
     pub(crate) fn descriptors(&self) -> usize {
         let counters = &self.settings.reading.counters;
         counters.descriptors.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are descriptors for a client, as `suffice` says: asked again, if there are
+    /// not, once files are let go of that nobody uses.
+    pub(crate) fn has_descriptors(&self, suffice: impl Fn() -> bool) -> bool {
+        suffice() || self.make_room() && suffice()
+    }
+
+    /// Lets go of all files that nobody uses, if that is due. Whether there were any.
+    fn make_room(&self) -> bool {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = &mut entries.room_made;
+        let is_due = made.is_none_or(|at| at.elapsed() >= ROOM_MADE_EVERY);
+        if is_due {
+            *made = Some(Instant::now());
+        }
+        drop(entries);
+        is_due && self.let_go_of_unused()
     }
 
     /// Lets go of all files that nobody uses. Whether there were any.

@@ -7,7 +7,8 @@
 //!
 //! What is always sent has a group of its own for as long as the server runs, so that whoever was
 //! told of it finds it there again, whatever came between. When a film is replaced, the new one is
-//! sent there from then on, and those who watch the old one have to ask anew.
+//! sent there from then on, and those who watch the old one have to ask anew. A server that drains
+//! sends it only for those who have sessions, and none of it once another has its place.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -44,6 +45,8 @@ pub(super) struct Groups {
     given: Cell<usize>,
     /// Those of what is always sent, with their ports, by the paths that are configured.
     kept: RefCell<HashMap<String, (IpAddr, u16)>>,
+    /// Nothing is always sent any longer.
+    is_over: Cell<bool>,
     hear: Rc<Hear>,
 }
 
@@ -63,6 +66,7 @@ impl Groups {
             table: RefCell::default(),
             given: Cell::new(0),
             kept: RefCell::default(),
+            is_over: Cell::new(false),
             hear,
         }
     }
@@ -141,8 +145,15 @@ impl Groups {
         })
     }
 
+    /// Whether what is always sent is sent also where nobody watches it: while a server drains,
+    /// that would keep it from its end.
+    fn sends_always(&self, control: &Control) -> bool {
+        !self.is_over.get() && !control.statistics.drain.is_on()
+    }
+
     /// Nothing of them is kept any longer.
     pub(super) fn clear(&self) {
+        self.is_over.set(true);
         self.table.borrow_mut().clear();
     }
 }
@@ -269,13 +280,15 @@ impl Groups {
     pub(super) fn look(&self, control: &Control) {
         self.sweep(control);
         let now = Instant::now();
+        let sends_always = self.sends_always(control);
         let mut table = self.table.borrow_mut();
         table.retain(|entry| {
             let Some(leader) = control.leader(&entry.on.group) else {
                 return false;
             };
             let is_kept = entry.kept_until.get().is_some_and(|until| now < until);
-            if Rc::strong_count(&entry.on) > 1 || is_kept || entry.is_always {
+            let is_always = entry.is_always && sends_always;
+            if Rc::strong_count(&entry.on) > 1 || is_kept || is_always {
                 leader.touch();
                 return true;
             }
@@ -303,13 +316,13 @@ impl Groups {
     }
 }
 
-/// Sends what is at `path` to a group for as long as the server runs: as soon as it can be had, and
-/// from its beginning again when it is over.
+/// Sends what is at `path` to a group until another server has the place of this one: as soon as it
+/// can be had, and from its beginning again when it is over.
 pub(super) async fn send_always(control: Rc<Control>, path: String) {
     let Some(&ip) = control.groups.config.from.first() else {
         return;
     };
-    loop {
+    while !control.groups.is_over.get() {
         if let Err(refused) = begin(&control, &path, SocketAddr::new(ip, 0)).await {
             debug!("{path:?} is not sent to a group yet: {}", refused.status());
         }
@@ -317,8 +330,21 @@ pub(super) async fn send_always(control: Rc<Control>, path: String) {
     }
 }
 
-async fn begin(control: &Rc<Control>, path: &str, local: SocketAddr) -> Result<(), Reply> {
+/// Sends it from now on, if it is not sent, unless the server drains.
+pub(super) async fn begin(
+    control: &Rc<Control>,
+    path: &str,
+    local: SocketAddr,
+) -> Result<(), Reply> {
+    let is_wanted = || control.groups.sends_always(control);
+    if !is_wanted() {
+        return Ok(());
+    }
     let presentation = Presentation::open(control, path).await?;
+    // Asked again: a drain that began meanwhile has ended all that there was.
+    if !is_wanted() {
+        return Ok(());
+    }
     let on = join(control, &presentation, local)?;
     let Some(leader) = control.leader(&on.group) else {
         return Ok(());

@@ -202,12 +202,12 @@ impl Control {
     }
 
     /// Sends away, once nobody more is to come, whom the server's successor can serve as well:
-    /// publishers, and who watches what is live. They come again, and find it. Who plays a file
-    /// plays on.
+    /// publishers, and who watches what is live or on a group, to which nothing is sent any longer.
+    /// They come again, and find it. Who plays a file plays on.
     async fn drain(self: Rc<Self>, draining: Draining) {
         draining.begins().await;
         self.tell_all(|session| {
-            if session.media().is_none() {
+            if session.media().is_none() || session.peer_ip().is_multicast() {
                 session.end(End::Drained);
             }
         });

@@ -103,7 +103,15 @@ impl Shared {
 
     /// What the builder of that number builds next; or nothing, once it has rested and was woken.
     fn next_or_rest(&self, number: usize) -> Option<Request> {
-        let next = || self.lanes.next([&self.needed, &self.ahead]);
+        let next = || {
+            let (request, goes_on) = self.lanes.next([&self.needed, &self.ahead])?;
+            if goes_on {
+                // Those that rest were woken for it when its disk had no room for them, and this
+                // builder may have been the last of that disk.
+                self.wake_builder();
+            }
+            Some(request)
+        };
         if let Some(request) = next() {
             return Some(request);
         }

@@ -27,15 +27,16 @@ struct Lane {
 }
 
 impl Lanes {
-    /// The next request for a builder, of the first of these queues that has one for it. When the
-    /// request is served, [`Self::end`] is to be called.
-    pub(super) fn next(&self, queues: [&ArrayQueue<Request>; 2]) -> Option<Request> {
+    /// The next request for a builder, of the first of these queues that has one for it, and
+    /// whether another builder could take one that waits. When the request is served, [`Self::end`]
+    /// is to be called.
+    pub(super) fn next(&self, queues: [&ArrayQueue<Request>; 2]) -> Option<(Request, bool)> {
         let lanes = &mut *self.lock();
         lanes.retain(|lane| lane.builders > 0 || !lane.is_empty());
         for (number, queue) in queues.into_iter().enumerate() {
             let request = waiting(lanes, number).or_else(|| arriving(lanes, number, queue));
-            if request.is_some() {
-                return request;
+            if let Some(request) = request {
+                return Some((request, goes_on(lanes)));
             }
         }
         None
@@ -76,6 +77,13 @@ impl Lane {
 /// Builders that read from no disk, the one that asks with them.
 fn free(lanes: &[Lane]) -> usize {
     BUILDERS - lanes.iter().map(|lane| lane.builders).sum::<usize>()
+}
+
+/// Whether a builder that is free could begin one that waits.
+fn goes_on(lanes: &[Lane]) -> bool {
+    let free = free(lanes);
+    let mut lanes = lanes.iter();
+    lanes.any(|lane| !lane.is_empty() && lane.may_begin(free))
 }
 
 /// The first request that waits in a lane that may begin one: of those that have the fewest

@@ -580,6 +580,17 @@ impl Backing for Elsewhere {
     }
 }
 
+/// A source on that disk, with what it reads from.
+fn elsewhere(test: &TestSource, device: u64) -> (Arc<Source>, Arc<Elsewhere>) {
+    let file = Arc::clone(&test.backing);
+    let gate = Mutex::new(());
+    let gated = Gated { file, gate };
+    let backing = Arc::new(Elsewhere { gated, device });
+    let (plan, origin) = (test.source.plan(), test.source.origin());
+    let source = Source::new(plan, origin, Arc::clone(&backing) as _, CHUNK_BYTES);
+    (Arc::new(source.expect("it fits")), backing)
+}
+
 /// A disk that takes half a minute for each read, or has gone with its server: whoever reads from
 /// it waits, whoever reads from another does not.
 #[test]
@@ -587,15 +598,7 @@ fn disks_that_hang_delay_no_other() {
     let test = TestSource::lasting(2000);
     let store = store(64, Faults::default());
     let shared = store.shared();
-    let [one, two, good] = [1, 2, 3].map(|device| {
-        let file = Arc::clone(&test.backing);
-        let gate = Mutex::new(());
-        let gated = Gated { file, gate };
-        let backing = Arc::new(Elsewhere { gated, device });
-        let (plan, origin) = (test.source.plan(), test.source.origin());
-        let source = Source::new(plan, origin, Arc::clone(&backing) as _, CHUNK_BYTES);
-        (Arc::new(source.expect("it fits")), backing)
-    });
+    let [one, two, good] = [1, 2, 3].map(|device| elsewhere(&test, device));
     let chunks = test.source.chunks();
     assert!(chunks as usize > 2 * BUILDERS);
     let shut = [&one, &two].map(|(_, backing)| backing.gated.gate.lock().unwrap());
@@ -617,6 +620,41 @@ fn disks_that_hang_delay_no_other() {
             shared.pool().unpin(pin);
         }
     }
+}
+
+/// What came while a disk had all builders that it may have waits for one of them. The last may go
+/// to another disk first, and hang there.
+#[test]
+fn a_builder_that_rests_serves_a_disk_that_lost_its_last() {
+    let test = TestSource::lasting(2000);
+    let store = store(64, Faults::default());
+    let shared = store.shared();
+    let [one, same, two, three] = [1, 1, 2, 3].map(|device| elsewhere(&test, device));
+    let shut = [&one, &same, &two, &three];
+    let shut = shut.map(|(_, backing)| backing.gated.gate.lock().unwrap());
+    let [shut_one, shut_same, _shut_two, _shut_three] = shut;
+    let ask = |source: &Arc<Source>, chunk| {
+        assert!(matches!(shared.acquire(source, chunk), Acquired::Wait));
+    };
+    let wait = || wait_until("builders have all", || shared.needed.is_empty());
+    ask(&one.0, 0);
+    ask(&same.0, 0);
+    wait();
+    assert_eq!(shared.prefetch(&one.0, 1), None);
+    wait_until("it waits for its disk", || shared.ahead.is_empty());
+    for (source, _) in [&two, &three] {
+        ask(source, 0);
+        wait();
+    }
+    ask(&two.0, 1);
+    // Nobody is left for a disk that has one builder: the first of these rests, and the second,
+    // with whom there are two, takes what the other disk needs.
+    drop(shut_one);
+    let is_resting = || shared.resting.load(Ordering::Relaxed) != 0;
+    wait_until("a builder rests", is_resting);
+    drop(shut_same);
+    let entry = || one.0.table.entry(1).load(Ordering::Relaxed);
+    wait_until("what waited is built", || entry() >= FOUND);
 }
 
 #[test]

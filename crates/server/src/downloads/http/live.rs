@@ -190,29 +190,9 @@ async fn playlist(
     query: Option<&str>,
     codings: Codings,
 ) -> Result<Made, Refusal> {
-    let bad = |bad: BadReload| (Status::BadRequest, bad.note().to_owned());
     let reload = Reload::parse(query).map_err(bad)?;
-    wait_for_first(stream).await?;
-    // Of a transport stream there is one playlist, which is that of its rendition, too.
-    let of = rendition.unwrap_or("stream");
-    wait_for(stream, || match stream.window().has(of, &reload) {
-        Ok(true) => Some(Ok(())),
-        Ok(false) => None,
-        Err(error) => Some(Err(bad(error))),
-    })
-    .await?;
     let carried = carried_query(query);
-    let write = || {
-        let window = stream.window();
-        let text = match rendition {
-            None => window.main_playlist(&carried, reload.skips),
-            Some(of) => window.media_playlist(of, &carried, reload.skips),
-        };
-        let text = text.map(String::into_bytes);
-        text.ok_or_else(|| (Status::NotFound, "the channel has no such track".to_owned()))
-    };
-    let key = (rendition.unwrap_or_default(), reload.skips);
-    let (text, coding) = written(&stream, key, &carried, codings, write).await?;
+    let (text, coding) = playlist_text(stream, rendition, &reload, &carried, codings).await?;
     // What was waited for is the same for all who wait for it, and what follows asks for more.
     let target_s = stream.window().target_s().unwrap_or(1);
     let cache_control = match reload.until {
@@ -226,6 +206,45 @@ async fn playlist(
         cache_control,
         now_s(site),
     ))
+}
+
+/// Its text, once it has what `reload` waits for.
+async fn playlist_text(
+    stream: Awaited<'_>,
+    rendition: Option<&str>,
+    reload: &Reload,
+    carried: &str,
+    codings: Codings,
+) -> Result<(SentText, Option<Coding>), Refusal> {
+    let no_track = || (Status::NotFound, "the channel has no such track".to_owned());
+    // Its renditions are known from the start. Of other names nothing is waited for, and no text is
+    // kept: whoever asks may choose as many as it likes.
+    if rendition.is_some_and(|of| stream.window().kept(of).is_none()) {
+        return Err(no_track());
+    }
+    wait_for_first(stream).await?;
+    // Of a transport stream there is one playlist, which is that of its rendition, too.
+    let of = rendition.unwrap_or("stream");
+    wait_for(stream, || match stream.window().has(of, reload) {
+        Ok(true) => Some(Ok(())),
+        Ok(false) => None,
+        Err(error) => Some(Err(bad(error))),
+    })
+    .await?;
+    let write = || {
+        let window = stream.window();
+        let text = match rendition {
+            None => window.main_playlist(carried, reload.skips),
+            Some(of) => window.media_playlist(of, carried, reload.skips),
+        };
+        text.map(String::into_bytes).ok_or_else(no_track)
+    };
+    let key = (rendition.unwrap_or_default(), reload.skips);
+    written(&stream, key, carried, codings, write).await
+}
+
+fn bad(reload: BadReload) -> Refusal {
+    (Status::BadRequest, reload.note().to_owned())
 }
 
 /// The manifest of DASH. Nobody waits for what comes next of it: players ask again.
@@ -406,4 +425,37 @@ fn now_iso() -> String {
 
 fn now_s(site: &Site) -> i64 {
     site.clock.with_now(|now_s, _| now_s.cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn text(stream: &LiveStream, rendition: Option<&str>) -> Result<SentText, Refusal> {
+        let waits = Waits::default();
+        let stream = Awaited {
+            stream,
+            waits: &waits,
+        };
+        let (reload, codings) = (Reload::default(), Codings::default());
+        let text = playlist_text(stream, rendition, &reload, "", codings).await;
+        text.map(|(text, _)| text)
+    }
+
+    /// Whoever asks may choose names. That of the main playlist's text is none of a track, nor is
+    /// that of the manifest's.
+    #[tokio::test]
+    async fn playlists_of_unknown_tracks_are_not_kept() {
+        let stream = LiveStream::with_segment();
+        for rendition in [None, Some("video")] {
+            text(&stream, rendition).await.unwrap();
+        }
+        assert_eq!(stream.texts_kept(), 2);
+        let unknown = (0..1000).map(|number| format!("AAAA{number:04}"));
+        for name in unknown.chain([String::new(), "manifest.mpd".to_owned()]) {
+            let refused = text(&stream, Some(&name)).await.unwrap_err();
+            assert_eq!(refused.0, Status::NotFound, "{name}");
+        }
+        assert_eq!(stream.texts_kept(), 2);
+    }
 }

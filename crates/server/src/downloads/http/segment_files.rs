@@ -157,7 +157,7 @@ pub(super) fn gather(site: &Site, media: &Media, etag: &str, segment: &Segment) 
         return;
     }
     let film = media.identity();
-    let slot = || FileSlot::take(site);
+    let slot = || FileSlot::spare(site);
     if !files.reserve((etag, film), segment.bytes(), monotonic_ns(), slot) {
         return;
     }
