@@ -93,6 +93,7 @@ fn without_lockable_memory_it_serves_and_says_what_it_costs() {
     assert!(log.contains("lock"), "{log}");
 }
 
+// SPECIFICATION.md: 31
 #[test]
 fn a_file_made_unreadable_is_played_to_its_end() {
     require_root!();

@@ -286,6 +286,7 @@ fn payloads(what: &str, viewer: Viewer) -> Vec<Vec<u8>> {
 
 /// Its name may do what it wants; where its bytes go, its session ends, and nothing of what is
 /// there then was sent.
+// SPECIFICATION.md: 32
 #[test]
 fn what_happens_to_films_of_any_container_ends_only_these() {
     require_root!();

@@ -56,6 +56,23 @@ fn fetch(raw: &mut Raw, command: &str) -> (Vec<u8>, u16) {
     (data.received.clone(), raw.reply().0)
 }
 
+/// Also to one that has sent half a command.
+// SPECIFICATION.md: 39
+#[test]
+fn a_stop_is_told_to_idle_sessions() {
+    let mut site = Site::plain(&[]);
+    let mut idle = log_in(&site);
+    let mut half = log_in(&site);
+    half.send("NO");
+    let status = site.server.interrupt(LONG).unwrap();
+    assert_eq!(status.code(), Some(0), "{}", site.server.log_tail());
+    for session in [&mut idle, &mut half] {
+        let (code, text) = session.reply();
+        assert!(code == 421 && text.contains("stops"), "{text}");
+        assert_eq!(session.receive(), 0);
+    }
+}
+
 #[test]
 fn commands_have_their_replies() {
     let site = Site::plain(&[]);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, chown};
@@ -19,6 +19,7 @@ use onrush_testkit::media::{age, film};
 use onrush_testkit::netns::Netns;
 use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, require_root, skip};
+use socket2::{Domain, Socket, Type};
 
 use download_site::{LONG, Raw, Site, bytes, run};
 
@@ -64,6 +65,13 @@ const LARGE: (&str, &str) = (
     "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -qp 6 -pix_fmt yuv420p -c:a aac",
 );
 
+/// One of a single segment, which is longer than what sockets hold.
+const NOISE: (&str, &str) = (
+    "noise.ts",
+    "-t 8 -vf scale=640:360,noise=alls=20:allf=t -c:v libx264 -preset ultrafast -g 1000 \
+     -sc_threshold 0 -qp 6 -pix_fmt yuv420p -c:a aac",
+);
+
 /// One whose pictures are of several pages each.
 const DETAILED: (&str, &str) = (
     "detailed.mp4",
@@ -97,7 +105,7 @@ fn is_stream(name: &str) -> bool {
 }
 
 fn copy(name: &str, to: &Path) {
-    let mut all = FILMS.iter().chain([&LARGE, &DETAILED]);
+    let mut all = FILMS.iter().chain([&LARGE, &NOISE, &DETAILED]);
     let made = all.find(|it| it.0 == name).unwrap();
     fs::copy(film(made.0, made.1).unwrap(), to).unwrap();
     age(to).unwrap();
@@ -466,6 +474,35 @@ fn a_changed_film_never_sends_bytes_for_the_old_one() {
     assert_eq!(raw.request("GET", &new[0], "").status, 404);
 }
 
+/// Its client, which reads slowly, has the head and some of it when its film is written over.
+// SPECIFICATION.md: 10
+#[test]
+fn a_segment_of_two_versions_never_comes_whole() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["noise.ts"]);
+    let folder = "/noise.ts/hls/stream";
+    let playlist = text(&site.get(&format!("{folder}/index.m3u8"), ""));
+    let segments = uris(folder, &playlist);
+    let segment = &segments[0];
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(64 << 10).unwrap();
+    socket.connect(&site.http.into()).unwrap();
+    let mut client = Client::over(socket.into()).unwrap();
+    let whole = client.begin(segment, "").unwrap();
+    assert!(whole > 8 << 20, "sockets may hold all of {whole} bytes");
+    let path = site.path("noise.ts");
+    let middle = fs::metadata(&path).unwrap().len() / 2;
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&bytes(188_000), middle).unwrap();
+    drop(file);
+    let ended = client.connection.skip(whole).unwrap_err().kind();
+    let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+    assert!(kinds.contains(&ended), "{ended}");
+    let line = site.server.wait_for_line("was changed while it", LONG);
+    assert!(line.is_some(), "{}", site.server.log_tail());
+    assert_eq!(site.get(segment, "").status, 404);
+}
+
 #[test]
 fn names_of_all_kinds_have_playlists() {
     require_programs!("ffmpeg");
@@ -581,11 +618,12 @@ fn a_broken_rendition_is_left_out() {
         for (at, _) in tables {
             damaged[at + 8..at + 64].fill(0xff);
         }
-        let files: [(&str, &[u8]); 4] = [
+        let files: [(&str, &[u8]); 5] = [
             ("cut.mp4", &whole[..whole.len() / 2]),
             ("damaged.mp4", &damaged),
             ("empty.mp4", &[]),
             ("noise.mp4", &bytes(100_000)),
+            ("two\nlines.mp4", &bytes(1000)),
         ];
         for (name, content) in files {
             fs::write(folder.join(name), content).unwrap();
@@ -607,14 +645,18 @@ fn a_broken_rendition_is_left_out() {
         let url = site.url(&format!("broken.film/{playlist}"));
         assert!(decoded(&site, &url, None, "v") == expected, "{playlist}");
     }
-    for name in ["cut.mp4", "damaged.mp4", "empty.mp4", "noise.mp4"] {
-        let told = format!("broken.film/{name} is left out: ");
+    let names = ["cut.mp4", "damaged.mp4", "empty.mp4", "noise.mp4"];
+    for name in names.into_iter().chain(["two\\nlines.mp4"]) {
+        let told = format!("broken.film/{name}\" is left out: ");
         assert!(
             site.server.wait_for_line(&told, LONG).is_some(),
             "{name}: {}",
             site.server.log_tail()
         );
     }
+    // Whoever names a file writes no line of the log.
+    let log = site.server.log();
+    assert!(!log.lines().any(|it| it.starts_with("lines.mp4")), "{log}");
     // Where nothing is left, it is said.
     fs::remove_file(&file).unwrap();
     let answer = raw.request("GET", "/broken.film/hls/index.m3u8", "");

@@ -382,7 +382,7 @@ fn late_viewers_of_av1_start_at_a_sync_sample() {
     site.stop();
 }
 
-// SPECIFICATION.md: 7
+// SPECIFICATION.md: 7, 34
 #[test]
 fn a_viewer_starts_at_the_last_sync_sample_without_a_gap() {
     require_root!();

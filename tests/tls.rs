@@ -645,14 +645,28 @@ fn a_publisher_of_srtp_is_told_what_is_taken() {
 // SPECIFICATION.md: 47
 #[test]
 fn udp_is_refused_over_tls_unless_it_is_allowed() {
-    require_programs!("openssl");
-    let setup = "SETUP rtsp://h/demo.mp4/track1 RTSP/1.0\nCSeq: 1\n\
-                 Transport: RTP/AVP;unicast;client_port=5000-5001\n\n";
-    let site = TlsSite::self_signed();
-    let asked = [(setup, "RTSP/1.0 ")];
-    assert!(typed(site.rtsps, &[], &asked).contains("RTSP/1.0 461"));
-    let site = TlsSite::new(&["--tls=self-signed", "--tls-udp"]);
-    assert!(typed(site.rtsps, &[], &asked).contains("RTSP/1.0 200"));
+    require_programs!("openssl", "ffmpeg");
+    let (to_client, to_group) = ("unicast;client_port=5000-5001", "multicast");
+    let answer = |site: &TlsSite, name: &str, how: &str| {
+        let setup =
+            format!("SETUP rtsp://h/{name}/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP;{how}\n\n");
+        typed(site.rtsps, &[], &[(&*setup, "RTSP/1.0 ")])
+    };
+    let groups = "--multicast=239.77.20.0/24";
+    let site = TlsSite::new(&["--tls=self-signed", groups]);
+    let _publisher = publisher(&site);
+    for name in ["demo.mp4", "live/cam"] {
+        for how in [to_client, to_group] {
+            let said = answer(&site, name, how);
+            assert!(said.contains("RTSP/1.0 461"), "{name} {how}: {said}");
+        }
+    }
+    let site = TlsSite::new(&["--tls=self-signed", "--tls-udp", groups]);
+    let _publisher = publisher(&site);
+    for name in ["demo.mp4", "live/cam"] {
+        let said = answer(&site, name, to_client);
+        assert!(said.contains("RTSP/1.0 200"), "{name}: {said}");
+    }
 }
 
 #[test]

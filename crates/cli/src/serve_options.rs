@@ -42,9 +42,10 @@ use onrush_cli::units::{Percent, Rate, Size, Time, within};
 /// and the commands that play and download each of the first files are printed on stdout, a line
 /// for each session and every warning on stderr.
 ///
-/// SIGINT (Ctrl-C) or SIGTERM says goodbye to every client and ends with 0; a second one ends at
-/// once. With --drain-to SIGTERM sends clients on to another server before that. RUST_LOG sets what
-/// is logged: error, warn, info (default), debug, trace.
+/// SIGINT (Ctrl-C) or SIGTERM says goodbye to every player and to idle sessions of FTP, cuts
+/// downloads, and ends with 0; a second one ends at once. With --drain-to SIGTERM sends clients on
+/// to another server before that. RUST_LOG sets what is logged: error, warn, info (default), debug,
+/// trace.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Users, TLS, live channels and limits have options too: see --help.",

@@ -7,8 +7,8 @@
 //! turn, no allocation.
 //!
 //! What was promised is the range. A file that grows sends no more of it; one that has become
-//! shorter is an error after which the connection must be closed, because nothing else tells the
-//! peer.
+//! shorter, or another where that was asked, is an error after which the connection must be closed,
+//! because nothing else tells the peer.
 
 mod arranger;
 mod control;
@@ -179,6 +179,9 @@ pub enum TransferError {
         /// Where the range ends.
         promised: u64,
     },
+    /// The file is not what was promised any more.
+    #[error("the file was changed while it was sent; close the connection")]
+    Changed,
     /// The file cannot be read.
     #[error("cannot read the file at byte {offset}: {source}; look at the disk (dmesg)")]
     File {
@@ -412,6 +415,7 @@ impl<'a> Transfer<'a> {
             self.control.unless_cancelled(self.place.turn()).await?;
         }
         let step = if self.control.is_running() {
+            self.check_same(bytes)?;
             self.step(bytes)?
         } else {
             // It was paused while it waited.
@@ -500,9 +504,21 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// The last word on a transfer of several steps: bytes that were cut off after the kernel had
-    /// taken them left as zeroes.
+    /// Asked right before a step that may be the last one: without that step's bytes a peer never
+    /// takes those of two versions of a file for a whole.
+    fn check_same(&self, bytes: u64) -> Result<(), TransferError> {
+        match bytes < self.reader.left_bytes() || self.reader.is_same() {
+            true => Ok(()),
+            false => Err(TransferError::Changed),
+        }
+    }
+
+    /// The last word on a transfer, of a file that must be the same or in several steps: bytes that
+    /// were cut off after the kernel had taken them left as zeroes.
     fn check_whole(&self) -> Result<(), TransferError> {
+        if !self.reader.is_same() {
+            return Err(TransferError::Changed);
+        }
         if self.steps < 2 {
             return Ok(());
         }

@@ -5,6 +5,7 @@
 //! stretch, which is brought into memory as a whole: what lies between them is read, too, and not
 //! sent.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -33,18 +34,45 @@ const GAP_BYTES_MAX: u64 = 256 << 10;
 pub struct SentFile<'a> {
     file: &'a Arc<File>,
     remote: Option<&'a Arc<dyn RemoteBytes>>,
+    check: Option<Check<'a>>,
+}
+
+/// Whether a file still is what it was when its bytes were promised.
+#[derive(Clone, Copy)]
+struct Check<'a>(&'a dyn Fn(&File) -> bool);
+
+impl fmt::Debug for Check<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Check")
+    }
+}
+
+impl<'a> SentFile<'a> {
+    /// The same, of which the last bytes leave only while `is_same` says that the file still is
+    /// what it was: it is asked right before them and once more behind them.
+    pub(crate) fn while_same(self, is_same: &'a dyn Fn(&File) -> bool) -> Self {
+        let check = Some(Check(is_same));
+        Self { check, ..self }
+    }
 }
 
 impl<'a> From<&'a Arc<File>> for SentFile<'a> {
     fn from(file: &'a Arc<File>) -> Self {
-        Self { file, remote: None }
+        Self {
+            file,
+            remote: None,
+            check: None,
+        }
     }
 }
 
 impl<'a> From<&'a FilmFile> for SentFile<'a> {
     fn from(of: &'a FilmFile) -> Self {
-        let (file, remote) = (&of.file, of.remote.as_ref());
-        Self { file, remote }
+        Self {
+            file: &of.file,
+            remote: of.remote.as_ref(),
+            check: None,
+        }
     }
 }
 
@@ -53,6 +81,7 @@ pub(super) struct Reader<'a> {
     file: Arc<File>,
     /// What fills the file's holes, if it has any.
     remote: Option<&'a Arc<dyn RemoteBytes>>,
+    check: Option<Check<'a>>,
     /// What is held of such a file, and to where.
     held: Option<(Held, u64)>,
     /// The pieces that are not sent whole yet.
@@ -93,6 +122,7 @@ impl<'a> Reader<'a> {
         let mut reader = Self {
             file: Arc::clone(of.file),
             remote: of.remote,
+            check: of.check,
             held: None,
             pieces,
             left_bytes: lengths.sum(),
@@ -165,6 +195,11 @@ impl<'a> Reader<'a> {
 
     pub(super) fn file(&self) -> &Arc<File> {
         &self.file
+    }
+
+    /// Whether the file still is what it was, if that matters.
+    pub(super) fn is_same(&self) -> bool {
+        self.check.is_none_or(|Check(is_same)| is_same(&self.file))
     }
 
     /// Bytes that are still to be sent.

@@ -178,6 +178,50 @@ fn gathered_pieces_arrive_in_their_order() {
     });
 }
 
+/// It takes two steps.
+#[test]
+fn the_last_bytes_leave_while_the_file_is_the_same() {
+    let file = film(3_000_000);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        for is_same in [true, false] {
+            let (near, far) = pair().await;
+            let reading = reading(far);
+            let (policy, control) = (Policy::default(), Control::default());
+            let check = |_: &File| is_same;
+            let of = SentFile::from(&file).while_same(&check);
+            let sent = transfers.cue(of, 0..3_000_000, &near, &policy, &control);
+            let sent = sent.await;
+            drop(near);
+            let received = tokio::task::spawn_blocking(|| reading.join().unwrap());
+            let received = received.await.unwrap();
+            let is_changed = matches!(sent, Err(TransferError::Changed));
+            assert_eq!(is_changed, !is_same, "{sent:?}");
+            assert_eq!(received.len() == 3_000_000, is_same);
+            assert!(received == content(0..received.len()));
+        }
+    });
+}
+
+/// Also where all of it is one step.
+#[test]
+fn nothing_leaves_of_a_short_file_that_was_changed() {
+    let file = film(1000);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (near, far) = pair().await;
+        let reading = reading(far);
+        let (policy, control) = (Policy::default(), Control::default());
+        let check = |_: &File| false;
+        let of = SentFile::from(&file).while_same(&check);
+        let sent = transfers.cue(of, 0..1000, &near, &policy, &control).await;
+        assert!(matches!(sent, Err(TransferError::Changed)), "{sent:?}");
+        drop(near);
+        let received = tokio::task::spawn_blocking(|| reading.join().unwrap());
+        assert!(received.await.unwrap().is_empty());
+    });
+}
+
 #[test]
 fn gathered_pieces_end_where_a_cut_file_does() {
     let file = film(96_000);

@@ -10,6 +10,7 @@ use onrush_wire::auth::{Action, Grant};
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -109,7 +110,9 @@ impl Connection<'_> {
 
     async fn run(&mut self) -> io::Result<End> {
         loop {
-            let command = match self.command().await? {
+            // Until it is told that the server stops, if it waits for a command then.
+            let mut stopping = self.site.stopping.subscribe();
+            let command = match self.command(&mut stopping).await? {
                 None => return Ok(End::Closed),
                 Some(Ok(command)) => command,
                 Some(Err(reply)) => {
@@ -120,6 +123,7 @@ impl Connection<'_> {
                     continue;
                 }
             };
+            drop(stopping);
             let _under_way = UnderWay::begin(self.site);
             let reply = match self.session.decide(&command) {
                 Act::Quit(reply) => {
@@ -164,8 +168,11 @@ impl Connection<'_> {
     }
 
     /// The next command; `None` once the client has closed. A client that is silent for too long
-    /// gets a 421.
-    async fn command(&mut self) -> io::Result<Option<Result<Command, Reply>>> {
+    /// gets a 421, and so does one that is when the server stops.
+    async fn command(
+        &mut self,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> io::Result<Option<Result<Command, Reply>>> {
         let limits = &self.site.settings.limits;
         let mut deadline = None;
         loop {
@@ -178,7 +185,13 @@ impl Connection<'_> {
                 // People type commands, and programs keep a session while they look elsewhere.
                 false => now + 5 * limits.download_idle_time_max,
             };
-            match timeout_at(until, self.read()).await {
+            let received = tokio::select! {
+                received = timeout_at(until, self.read()) => received,
+                _ = stopping.wait_for(|it| *it) => {
+                    return Ok(Some(Err(Reply::new(421, "the server stops; goodbye"))));
+                }
+            };
+            match received {
                 Ok(Ok(0)) => return Ok(None),
                 Ok(received) => drop(received?),
                 Err(_) => return Ok(Some(Err(Reply::new(421, "silent for too long; goodbye")))),

@@ -29,7 +29,7 @@ use super::segment_files::{gather, warm};
 use super::several;
 use super::texts::Texts;
 use crate::downloads::Site;
-use crate::library::{Media, OpenError, blocking};
+use crate::library::{Identity, Media, OpenError, blocking};
 use crate::remote::FilmFile;
 
 /// How long a playlist of a film waits that is not read to its end. After that it has what is
@@ -96,7 +96,8 @@ async fn found(
         match open(site, file).await {
             Some(Ok(media)) => parts.push(media),
             Some(Err((_, error))) if !is_alone => {
-                warn!("{}: {} is left out: {error}", shown(name), shown(file));
+                let (name, file, error) = (shown(name), shown(file), error.escape_debug());
+                warn!("{name:?}: {file:?} is left out: {error}");
             }
             Some(Err(refusal)) => return Some(Err(refusal)),
             None => {}
@@ -137,7 +138,7 @@ async fn text(
     };
     let text = texts.webvtt(site, name, version, number).await;
     let text = text.map_err(|error| {
-        warn!("{}: subtitles: {error}", shown(media.name()));
+        warn!("{:?}: subtitles: {error}", shown(media.name()));
         let note = "the subtitles cannot be read".to_owned();
         (Status::ServiceUnavailable, note)
     })?;
@@ -148,12 +149,24 @@ async fn text(
 async fn open(site: &Site, name: &str) -> Option<Result<Arc<Media>, Refusal>> {
     match site.library.open(name).await {
         Ok(media) => Some(Ok(media)),
-        Err(OpenError::Directory { .. } | OpenError::NotFound { .. }) => None,
-        Err(error @ OpenError::NotMedia { .. }) => Some(Err((Status::NotFound, error.to_string()))),
-        Err(error) => {
-            warn!("{}: {error}", shown(name));
+        Err(error) => refused(name, &error).map(Err),
+    }
+}
+
+/// What a client is told of a film that cannot be opened; nothing where there is none. It chose the
+/// name, so that nothing of that may end a line of the log.
+fn refused(name: &str, error: &OpenError) -> Option<Refusal> {
+    match error {
+        OpenError::Directory { .. } | OpenError::NotFound { .. } => None,
+        OpenError::NotMedia { .. } => Some((Status::NotFound, error.to_string())),
+        // As of the file itself.
+        OpenError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            Some((Status::Forbidden, "this cannot be read".to_owned()))
+        }
+        _ => {
+            warn!("{:?}: {}", shown(name), error.to_string().escape_debug());
             let note = "the server is short of something".to_owned();
-            Some(Err((Status::ServiceUnavailable, note)))
+            Some((Status::ServiceUnavailable, note))
         }
     }
 }
@@ -165,14 +178,12 @@ async fn make(
     (texts, query): (Vec<Text>, String),
     memory: &Memory,
 ) -> Result<Made, Refusal> {
-    let version = match asked {
-        Asked::Init { version, .. }
-        | Asked::Segment { version, .. }
-        | Asked::Picture { version, .. } => Some(version),
-        _ => None,
-    };
+    let version = asked.version();
     if version.is_some_and(|version| !parts.iter().any(|it| it.has_version(version))) {
         return Err(changed());
+    }
+    if version.is_some() {
+        site.stats.segment_asked();
     }
     // A poster needs no more than the film's first picture.
     let waits = version.is_none() && asked != Asked::Poster;
@@ -188,6 +199,8 @@ async fn make(
     let no_track = || (Status::NotFound, "the film has no such track".to_owned());
     let listed = view.rendition(rendition).ok_or_else(no_track)?;
     let (media, cut) = &films.0[listed.part];
+    // Before it is asked whether the version is this one's.
+    let film = lasting(media);
     if version.is_some_and(|version| !media.has_version(version)) {
         return Err(changed());
     }
@@ -208,7 +221,7 @@ async fn make(
         ));
     }
     // It is given back when the answer is there, which then has it counted.
-    let (segment, _memory) = match site.segments.get(&etag) {
+    let (segment, _memory) = match site.segments.get(&etag, media.identity()) {
         Some(lately) => {
             gather(site, media, &etag, &lately);
             (lately, None)
@@ -216,17 +229,24 @@ async fn make(
         None => {
             let segment = segment(cut, listed.of, asked).await?;
             let segment = segment.ok_or_else(none)?;
-            as_sent(site, (media, &etag), segment, memory).await?
+            as_sent(site, (media, film, &etag), segment, memory).await?
         }
     };
     site.segment_files.missed(&segment);
     let held = media.file().hold(&segment.pieces).await.map_err(|error| {
-        warn!("{}: {error}", shown(media.name()));
+        warn!("{:?}: {error}", shown(media.name()));
         let note = "the film cannot be read now; try again in a few seconds";
         (Status::ServiceUnavailable, note.to_owned())
     })?;
     let made = Made::new(media, segment, etag, media_type, cache_control);
-    Ok(made.that_holds(held))
+    Ok(made.that_holds(held).that_is_of(film))
+}
+
+/// What a film's file is to be until a segment has left; of one that may be written still, or lies
+/// elsewhere, nothing can be told by it.
+fn lasting(media: &Media) -> Option<Identity> {
+    let may_change = media.goes_on() || media.file().remote.is_some();
+    (!may_change).then(|| media.identity())
 }
 
 /// The entity tag and the media type of what is asked of a rendition.
@@ -306,7 +326,7 @@ async fn cut_all(parts: &[Arc<Media>], waits: bool) -> Result<Films, Refusal> {
                 last = Some((Status::NotFound, note.to_owned()));
             }
             Err(refusal) => {
-                warn!("{}: {}", shown(media.name()), refusal.1);
+                warn!("{:?}: {}", shown(media.name()), refusal.1);
                 last = Some(refusal);
             }
         }
@@ -404,7 +424,7 @@ fn poster(of: &Rendition) -> Option<Segment> {
 /// room for it. It is kept for whoever asks next, unless it lacked that room.
 async fn as_sent(
     site: &Site,
-    (media, etag): (&Media, &str),
+    (media, film, etag): (&Media, Option<Identity>, &str),
     mut segment: Segment,
     memory: &Memory,
 ) -> Result<(Rc<Segment>, Option<Reserved>), Refusal> {
@@ -416,15 +436,15 @@ async fn as_sent(
             return Ok((Rc::new(segment), None));
         }
         let file = media.file();
-        let copied = blocking(move || copied(&file, segment)).await;
+        let copied = blocking(move || copied(&file, film, segment)).await;
         segment = copied.map_err(|error| {
             warn!("{:?}: {error}", media.name());
-            let note = "the file cannot be read; it may have been cut";
+            let note = "the file cannot be read; it may have been cut or written over";
             (Status::ServiceUnavailable, note.to_owned())
         })?;
     }
     let segment = Rc::new(segment);
-    site.segments.insert(etag, &segment);
+    site.segments.insert(etag, media.identity(), &segment);
     Ok((segment, reserved))
 }
 
@@ -442,8 +462,8 @@ fn dense(pieces: &[Range<u64>], bytes: u64) -> Option<Range<u64>> {
     (is_in_order && all.end - all.start <= bytes + bytes / 8).then_some(all)
 }
 
-/// The same segment, all of it in memory. Blocks.
-fn copied(file: &FilmFile, segment: Segment) -> io::Result<Segment> {
+/// The same segment, all of it in memory, if its file is that film until then. Blocks.
+fn copied(file: &FilmFile, film: Option<Identity>, segment: Segment) -> io::Result<Segment> {
     let Segment { mut head, pieces } = segment;
     let start = pieces.iter().map(|it| it.start).min().unwrap_or(0);
     let end = pieces.iter().map(|it| it.end).max().unwrap_or(0);
@@ -459,14 +479,17 @@ fn copied(file: &FilmFile, segment: Segment) -> io::Result<Segment> {
         for piece in pieces {
             head.extend_from_slice(&span[at(piece.start)..at(piece.end)]);
         }
-        let pieces = Vec::new();
-        return Ok(Segment { head, pieces });
+    } else {
+        for piece in pieces {
+            let at = head.len();
+            let bytes = usize::try_from(piece.end - piece.start).unwrap_or(0);
+            head.resize(at + bytes, 0);
+            file.read_exact_at(&mut head[at..], piece.start)?;
+        }
     }
-    for piece in pieces {
-        let at = head.len();
-        let bytes = usize::try_from(piece.end - piece.start).unwrap_or(0);
-        head.resize(at + bytes, 0);
-        file.read_exact_at(&mut head[at..], piece.start)?;
+    // Whatever was read before is then of the same version.
+    if film.is_some_and(|film| !film.is_still(file)) {
+        return Err(io::Error::other("the film was changed meanwhile"));
     }
     Ok(Segment {
         head,
@@ -484,4 +507,50 @@ async fn elsewhere<T: Send + 'static>(
         let note = "the server is short of something";
         (Status::ServiceUnavailable, note.to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// As of a film that is written over while a segment of it is read.
+    #[test]
+    fn nothing_is_copied_of_another_version() {
+        let mut written = tempfile::tempfile().unwrap();
+        written.write_all(&[7; 100]).unwrap();
+        let film = Identity::of(&written.metadata().unwrap());
+        let file = FilmFile::from(written);
+        let earlier = Identity {
+            modified_ns: film.modified_ns - 1,
+            ..film
+        };
+        for pieces in [vec![0..10, 10..20], vec![0..10, 90..100]] {
+            let copied = |film| {
+                let (head, pieces) = (vec![1_u8], pieces.clone());
+                copied(&file, film, Segment { head, pieces })
+            };
+            let whole = [&[1_u8][..], &[7; 20]].concat();
+            assert_eq!(copied(Some(film)).unwrap().head, whole);
+            assert_eq!(copied(None).unwrap().head, whole);
+            copied(Some(earlier)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_told_as_of_files() {
+        let status = |kind: io::ErrorKind| {
+            let name = "film.mp4".to_owned();
+            let source = kind.into();
+            let error = OpenError::Read { name, source };
+            refused("film.mp4", &error).map(|(status, _)| status)
+        };
+        let denied = status(io::ErrorKind::PermissionDenied);
+        assert_eq!(denied, Some(Status::Forbidden));
+        let other = status(io::ErrorKind::Other);
+        assert_eq!(other, Some(Status::ServiceUnavailable));
+        let name = "film.mp4".to_owned();
+        assert_eq!(refused("film.mp4", &OpenError::NotFound { name }), None);
+    }
 }

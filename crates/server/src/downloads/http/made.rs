@@ -25,9 +25,9 @@ use crate::downloads::http::memory::Part;
 use crate::downloads::http::segment_cache::memory_bytes;
 use crate::downloads::send::To;
 use crate::hls_live::SentText;
-use crate::library::{Media, blocking};
+use crate::library::{Identity, Media, blocking};
 use crate::remote::Held;
-use crate::transfer::{Control, Policy, TransferError};
+use crate::transfer::{Control, Policy, SentFile, TransferError};
 
 /// What is in URLs with a version never changes; all else is asked for again, and as a rule has not
 /// changed.
@@ -53,6 +53,8 @@ pub(super) struct Made {
     file: Option<Arc<File>>,
     /// What keeps them in the file, if that has holes.
     held: Option<Held>,
+    /// What the file is to be until the last of them has left, if they are of one version of it.
+    film: Option<Identity>,
     etag: String,
     modified_s: i64,
     last_modified: String,
@@ -110,6 +112,7 @@ impl Made {
             shared: Vec::new(),
             file: Some(media.file().file),
             held: None,
+            film: None,
             etag,
             modified_s,
             last_modified: http_date(modified_s),
@@ -145,6 +148,7 @@ impl Made {
             shared: Vec::new(),
             file: None,
             held: None,
+            film: None,
             etag: format!("\"{:016x}\"", fnv(asset.text)),
             modified_s: clamped(started_s),
             last_modified: http_date(started_s),
@@ -168,6 +172,7 @@ impl Made {
             shared,
             file: None,
             held: None,
+            film: None,
             etag,
             modified_s: clamped(modified_s),
             last_modified: http_date(modified_s),
@@ -182,6 +187,12 @@ impl Made {
     /// The same with what keeps its pieces in their file.
     pub(super) fn that_holds(mut self, held: Option<Held>) -> Self {
         self.held = held;
+        self
+    }
+
+    /// The same whose pieces are sent to their end only while its file is that film.
+    pub(super) fn that_is_of(mut self, film: Option<Identity>) -> Self {
+        self.film = film;
         self
     }
 
@@ -331,6 +342,9 @@ impl Made {
             ..
         } = way;
         let file = self.file.as_ref().expect("pieces are of a file");
+        // Under a URL whose bytes never change a whole of two versions would be kept for ever.
+        let is_same = |file: &File| self.film.is_none_or(|film| film.is_still(file));
+        let file = SentFile::from(file).while_same(&is_same);
         let transfers = &site.transfers;
         let gathered = transfers.gather(file, &pieces, way.to.outlet(), policy, control);
         gathered.await?;
@@ -380,7 +394,7 @@ impl Made {
         if self.is_text || self.shared.is_empty() || !way.to.takes_files() {
             return None;
         }
-        let slot = || FileSlot::take(way.site);
+        let slot = || FileSlot::spare(way.site);
         way.site.live_files.ask(&self.etag, &self.shared, slot)
     }
 

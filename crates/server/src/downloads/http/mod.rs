@@ -29,7 +29,6 @@ pub(super) use segment_cache::SegmentCache;
 pub use segment_files::{GATHERED_AT_ONCE_MAX, KEPT_SEGMENTS_MAX};
 pub(crate) use segment_files::{SegmentFiles, SegmentStats};
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
-pub use texts::TEXTS_MAX;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
