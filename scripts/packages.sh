@@ -43,7 +43,9 @@ need_rust() {
     fi
     # "rustc 1.92.0 (ded5c06cf 2025-12-08)"
     rust=$(rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9]*\.[0-9]*\).*/\1/p') || rust=
-    if command -v cargo >/dev/null && printf '%s\n' "${1:-1.88}" "$rust" | sort -VC; then
+    # No `sort -C`, which BusyBox does not know.
+    oldest=$(printf '%s\n' "${1:-1.88}" "$rust" | sort -V | head -n 1)
+    if command -v cargo >/dev/null && [ -n "$rust" ] && [ "$oldest" = "${1:-1.88}" ]; then
         return 0
     fi
     echo "Rust ${1:-1.88} or later is needed, and there is ${rust:-none}: rustup update (https://rustup.rs), then try again" >&2

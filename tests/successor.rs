@@ -69,6 +69,16 @@ impl Drop for Successor {
     }
 }
 
+/// Says at its end that something is over, also where a test fails: threads of a scope, which is
+/// not left before they end, would go on.
+struct EndGuard<'a>(&'a AtomicBool);
+
+impl Drop for EndGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A session of the crowd: it plays, and somebody has its ports.
 struct Guest {
     client: Client,
@@ -182,6 +192,7 @@ fn a_successor_takes_over_and_nobody_is_lost() {
     let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     let is_alone = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = [&is_over, &is_alone].map(EndGuard);
         let downloading = scope.spawn(|| take_large(download, &is_alone));
         let watchers: Vec<_> = judged
             .into_iter()
@@ -413,6 +424,7 @@ fn channels_go_on(command: &str, how: &str) {
         });
     };
     let (sent, received, last) = thread::scope(|scope| {
+        let _end = EndGuard(&is_over);
         let sender = scope.spawn(|| send_numbered(&source, &is_over));
         let members = [(&of_list, &counts[0]), (&of_api, &counts[1])];
         let members =

@@ -117,26 +117,41 @@ impl Sandbox {
         let Some(had) = &self.files else {
             return Ok(());
         };
-        let new = needs(config, own);
-        let reads = (&new.read, [&had.read, &had.write]);
-        let writes = (&new.write, [&had.write, &had.write]);
-        for (wanted, had) in [reads, writes] {
-            let allowed = had.into_iter().flatten();
-            let allowed: Vec<_> = allowed.map(|path| real(path)).collect();
-            let is_allowed = |path: &&PathBuf| {
-                let path = real(path);
-                allowed.iter().any(|it| path.starts_with(it))
-            };
-            if let Some(path) = wanted.iter().find(|path| !is_allowed(path)) {
-                bail!(
-                    "this server gave up what it did not need at its start (--sandbox), and {} \
-                     with it: SIGUSR2 starts a successor that may use it, and no session is lost",
-                    path.display()
-                );
-            }
+        // Where the resolver's links lead follows from no setting, and keeps nobody from changing
+        // one.
+        let new = needs_of_settings(config, own);
+        let readable = || had.read.iter().chain(&had.write);
+        let refused = first_outside(&new.read, readable())
+            .or_else(|| first_outside(&new.write, had.write.iter()));
+        if let Some(path) = refused {
+            bail!(
+                "this server gave up what it did not need at its start (--sandbox), and {} with \
+                 it: SIGUSR2 starts a successor that may use it, and no session is lost",
+                path.display()
+            );
+        }
+        let folders: Vec<_> = resolver_files()
+            .filter_map(|file| linked_folder(&file))
+            .collect();
+        if let Some(folder) = first_outside(&folders, readable().chain(&had.read_files)) {
+            tracing::warn!(
+                "sandbox: names may not be found: a file of the resolver's is a link to {} now, \
+                 which this server may not read; SIGUSR2 starts a successor that may",
+                folder.display()
+            );
         }
         Ok(())
     }
+}
+
+/// The first of the paths that lies in none of those `had`.
+fn first_outside<'a>(
+    paths: &'a [PathBuf],
+    had: impl Iterator<Item = &'a PathBuf>,
+) -> Option<&'a PathBuf> {
+    let had: Vec<_> = had.map(|path| real(path)).collect();
+    let is_inside = |path: &Path| had.iter().any(|it| path.starts_with(it));
+    paths.iter().find(|path| !is_inside(&real(path)))
 }
 
 /// Without links, as far as that is known.
@@ -162,10 +177,27 @@ fn make_own(config: &Config) {
 
 /// What a server with these settings uses.
 fn needs(config: &Config, own: &OwnFiles) -> Needs {
-    let resolver = RESOLVER_FILES.iter().map(Path::new);
-    let system = SYSTEM_FILES.iter().map(Path::new).chain(resolver.clone());
-    let mut read: BTreeSet<PathBuf> = system.map(Path::to_owned).collect();
-    read.extend(resolver.filter_map(linked_folder));
+    let mut needs = needs_of_settings(config, own);
+    let has_permissions = permissions_hold(needs.capabilities);
+    add_resolver(&mut needs, resolver_files(), has_permissions);
+    needs
+}
+
+/// Adds what the resolver reads: its files, where they lead, and where permissions of files hold
+/// all that they let it read beside them.
+fn add_resolver(needs: &mut Needs, files: impl Iterator<Item = PathBuf>, permissions_hold: bool) {
+    for file in files {
+        needs.read.extend(linked_folder(&file));
+        needs.read.push(file);
+    }
+    if permissions_hold {
+        needs.read_files.push(RESOLVER_FOLDER.into());
+    }
+}
+
+/// What it uses for these settings, without what the resolver reads.
+fn needs_of_settings(config: &Config, own: &OwnFiles) -> Needs {
+    let mut read: BTreeSet<PathBuf> = SYSTEM_FILES.iter().map(PathBuf::from).collect();
     read.extend(
         CERTIFICATE_VARIABLES
             .iter()
@@ -191,17 +223,17 @@ fn needs(config: &Config, own: &OwnFiles) -> Needs {
             .map(|file| folder_of(&real(file))),
     );
     let (read, write) = (read.into_iter().collect(), Vec::from_iter(write));
-    let capabilities = capabilities(config, &write);
-    let read_files = match permissions_hold(capabilities) {
-        true => vec![PathBuf::from(RESOLVER_FOLDER)],
-        false => Vec::new(),
-    };
     Needs {
         read,
-        read_files,
+        read_files: Vec::new(),
+        capabilities: capabilities(config, &write),
         write,
-        capabilities,
     }
+}
+
+/// The files of the C library's resolver.
+fn resolver_files() -> impl Iterator<Item = PathBuf> {
+    RESOLVER_FILES.iter().map(PathBuf::from)
 }
 
 /// The folder where a link of the resolver's leads, if that is another than its own. What is there
@@ -361,9 +393,12 @@ const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use onrush_server::config::{LibraryConfig, LibraryPlace};
     use onrush_server::tls::CertificateFiles;
+    use rustix::thread::{Gid, Uid, set_thread_gid, set_thread_groups, set_thread_uid};
 
     fn config() -> Config {
         Config {
@@ -469,24 +504,45 @@ mod tests {
         assert_eq!(linked("early", "../run/resolv.conf"), Some(run.clone()));
         fs::write(run.join("resolv.conf"), "").unwrap();
         assert_eq!(linked("late", "../run/resolv.conf"), Some(run.clone()));
-        assert_eq!(linked("twice", "late"), Some(run));
+        assert_eq!(linked("twice", "late"), Some(run.clone()));
         // Neither all that it is in is read, nor what a folder above it has.
         assert_eq!(linked("beside", "hosts"), None);
         assert_eq!(linked("above", "../hosts"), None);
         assert_eq!(linked("round", "round"), None);
         fs::write(etc.join("hosts"), "").unwrap();
         assert_eq!(linked_folder(&etc.join("hosts")), None);
+        let mut needs = needs_of_settings(&config(), &OwnFiles::default());
+        let before = needs.read.len();
+        let files = ["twice", "hosts"].map(|name| etc.join(name));
+        add_resolver(&mut needs, files.clone().into_iter(), false);
+        let [twice, hosts] = files;
+        assert_eq!(needs.read[before..], [run, twice, hosts]);
     }
 
     #[test]
     fn files_of_etc_are_read_where_permissions_hold_alone() {
-        let needs = needs(&config(), &OwnFiles::default());
-        let is_read = needs.read_files.contains(&"/etc".into());
-        assert_eq!(is_read, permissions_hold(needs.capabilities), "{needs:?}");
-        // Who reads this file reads all of them, root also without capabilities.
-        assert!(!is_read || fs::File::open("/etc/shadow").is_err());
+        for holds in [true, false] {
+            let mut needs = needs_of_settings(&config(), &OwnFiles::default());
+            add_resolver(&mut needs, resolver_files(), holds);
+            assert_eq!(needs.read_files.contains(&"/etc".into()), holds);
+            assert!(needs.read.contains(&"/etc/resolv.conf".into()), "{needs:?}");
+        }
         let is_root = rustix::process::geteuid().is_root();
         assert!(!is_root || !permissions_hold(CapabilitySet::empty()));
+        // Of root's threads one goes on as another account does from its start.
+        let as_another = thread::spawn(move || {
+            if is_root {
+                let nobody = 65534;
+                set_thread_groups(&[]).unwrap();
+                set_thread_gid(Gid::from_raw(nobody)).unwrap();
+                set_thread_uid(Uid::from_raw(nobody)).unwrap();
+            }
+            let needs = needs(&config(), &OwnFiles::default());
+            let is_read = needs.read_files.contains(&"/etc".into());
+            // Who reads this file reads all of them.
+            (is_read, fs::File::open("/etc/shadow").is_err())
+        });
+        assert_eq!(as_another.join().unwrap(), (true, true));
     }
 
     #[test]
@@ -496,11 +552,10 @@ mod tests {
         for made in [&here, &there] {
             fs::create_dir(made).unwrap();
         }
+        // The resolver's files were elsewhere at the start, and are nothing that a reload is about.
+        let had = needs_of_settings(&with_certificate(&here.join("a")), &OwnFiles::default());
         let sandbox = Sandbox {
-            files: Some(needs(
-                &with_certificate(&here.join("a")),
-                &OwnFiles::default(),
-            )),
+            files: Some(had),
             line: String::new(),
         };
         let checked = |file: PathBuf| sandbox.check(&with_certificate(&file), &OwnFiles::default());

@@ -54,13 +54,10 @@ pub(crate) fn tell_stopping() {
 /// Says that it stops once its clients have gone on to another server, in so long at the most.
 pub(crate) fn tell_sending_on(time_max: Duration) {
     let goodbye = Duration::from_secs(20);
-    let extension = extension(time_max + goodbye);
+    let time_us = (time_max + goodbye).as_micros();
+    // `NotifyState::ExtendTimeoutUsec` ends at 71 minutes.
+    let extension = format!("EXTEND_TIMEOUT_USEC={time_us}");
     tell(&[NotifyState::Stopping, NotifyState::Custom(&extension)]);
-}
-
-/// That this takes so long. `NotifyState::ExtendTimeoutUsec` ends at 71 minutes.
-fn extension(time: Duration) -> String {
-    format!("EXTEND_TIMEOUT_USEC={}", time.as_micros())
 }
 
 /// A server that says that it is alive. Dropping it changes nothing: one that stops is alive, too.
@@ -111,16 +108,5 @@ pub(crate) fn keep_alive(pulse: Pulse) -> KeepAlive {
 fn tell(what: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(what) {
         tracing::warn!("cannot tell the service manager {what:?}: {error}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drain_of_hours_is_told_whole() {
-        let told = extension(Duration::from_secs(2 * 3600));
-        assert_eq!(told, "EXTEND_TIMEOUT_USEC=7200000000");
     }
 }

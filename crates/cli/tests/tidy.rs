@@ -447,6 +447,31 @@ fn dependencies_are_ours_to_use() {
     assert_none(&found);
 }
 
+/// Also where `sort` knows no `-C`, as BusyBox's.
+#[test]
+fn scripts_know_which_rust_is_too_old() {
+    let script = r#"
+        cargo() { :; }
+        rustc() { echo "rustc $VERSION (0123456 2026-01-31)"; }
+        sort() { case $* in *C*) return 2 ;; esac; command sort "$@"; }
+        . scripts/packages.sh
+        need_rust 1.88
+    "#;
+    for (version, is_enough) in [
+        ("1.9.0", false),
+        ("1.87.1", false),
+        ("1.88.0", true),
+        ("1.100.0", true),
+        ("", false),
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", script]).env("VERSION", version);
+        let output = shell.current_dir(root()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), is_enough, "{version}: {said}");
+    }
+}
+
 #[test]
 fn the_checks_themselves_can_fail() {
     assert!(is_allowed("MIT OR Apache-2.0") && is_allowed("MIT/Apache-2.0"));
