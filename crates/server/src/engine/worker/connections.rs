@@ -116,6 +116,7 @@ impl Connections {
             None => self.limits.copied_bytes_max(),
         };
         prepare_copied_stream(socket.as_fd(), bytes_max);
+        let referring = Referring::of(socket.as_fd());
         let at = number as usize;
         if self.entries.len() <= at {
             self.entries.resize_with(at + 1, || None);
@@ -135,7 +136,7 @@ impl Connections {
             progress_ns: now_ns,
             has_failed: false,
             is_closing: false,
-            referring: Referring::default(),
+            referring,
         }));
     }
 

@@ -6,8 +6,14 @@
 //! `io_sg_from_iter`): up to 2 MiB for each packet. A receiver's socket is full then after one or
 //! two sends, what comes next is dropped and sent again after 200 ms, and some hundred viewers fill
 //! all that TCP may take of the machine (tcp(7), `tcp_mem`). So the kernel copies first, is asked
-//! once to refer, and goes on as it answered; but not where this account may not widen the
-//! connection's own buffer, to which whole pages are charged as well.
+//! once to refer, and goes on as it answered; but never to one of this machine's own addresses, nor
+//! where this account may not widen the connection's own buffer, to which whole pages are charged
+//! as well.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use rustix::net::{SocketAddrAny, getpeername, getsockname};
 
 /// Sends that are copied before one is tried. They are those with which a client begins, behind one
 /// another at once, where a full socket would be felt.
@@ -32,6 +38,23 @@ impl Default for Referring {
 }
 
 impl Referring {
+    /// What is known of a connection on which nothing has been sent. One packet that the kernel was
+    /// to refer to is enough to fill the socket of a receiver who does not read at that moment: TCP
+    /// sends what was dropped behind it again after twice as long each time.
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
+        let ip = |address: SocketAddrAny| {
+            let address = SocketAddr::try_from(address).ok()?;
+            Some(address.ip().to_canonical())
+        };
+        let own = getsockname(socket).ok().and_then(ip);
+        let peer = getpeername(socket).ok().flatten().and_then(ip);
+        let is_here = peer.is_some_and(|peer| peer.is_loopback() || own == Some(peer));
+        match is_here {
+            true => Self::Fails,
+            false => Self::default(),
+        }
+    }
+
     /// Whether the next send, of so many packets, is to be referred to.
     pub(super) fn next(&mut self, packets: usize) -> bool {
         match self {

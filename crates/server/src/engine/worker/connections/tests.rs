@@ -84,6 +84,8 @@ fn half_of_it_is_for_the_socket_while_the_kernel_copies() {
 #[test]
 fn packets_are_referred_to_when_that_works() {
     let (mut connections, ..) = connections();
+    // As of a client that is elsewhere.
+    connections.get_mut(0).unwrap().referring = Referring::default();
     let mut copied = |sends: u32| {
         for token in 0..sends {
             connections.queue(0, packets(2000), token, 0);
@@ -103,6 +105,16 @@ fn packets_are_referred_to_when_that_works() {
     assert!(!first[16]);
     assert_eq!(copied(3), [false; 3]);
     assert_eq!(copied(3), [true; 3], "its route was another's");
+}
+
+/// Even one packet would fill its socket, while it does not read.
+#[test]
+fn a_receiver_on_this_machine_is_always_copied_to() {
+    let (mut connections, ..) = connections();
+    for token in 0..40 {
+        connections.queue(0, packets(2000), token, 0);
+    }
+    assert!(connections.queued.iter().all(|it| it.send.is_copied));
 }
 
 /// Whether the kernel is asked to refer once it has said that it can.
