@@ -1,6 +1,7 @@
 //! The options of `onrush serve` about the cluster that it is a node of.
 
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -179,11 +180,16 @@ fn nats_url(text: &str) -> Result<String, String> {
 }
 
 fn host(text: &str) -> Result<String, String> {
-    let hint = "write a name or an address, as in media-1.example, 192.0.2.7 or [2001:db8::7]";
-    let target = format!("rtsp://{text}:1/");
+    let hint = "write a name or an address, as in media-1.example, 192.0.2.7 or 2001:db8::7";
+    // As it stands in URLs; Kubernetes gives it without brackets.
+    let host = match text.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{text}]"),
+        Err(_) => text.to_owned(),
+    };
+    let target = format!("rtsp://{host}:1/");
     let is_host = target.parse::<onrush_wire::rtsp::RedirectTarget>().is_ok();
-    match is_host && !text.is_empty() {
-        true => Ok(text.to_owned()),
+    match is_host && !host.is_empty() {
+        true => Ok(host),
         false => Err(hint.to_owned()),
     }
 }
@@ -226,7 +232,8 @@ mod tests {
         for name in ["media-1.example", "192.0.2.7", "[2001:db8::7]"] {
             assert_eq!(host(name).as_deref(), Ok(name));
         }
-        for name in ["", "a:1", "a/b", "2001:db8::7", "a b", "u@a"] {
+        assert_eq!(host("2001:db8::7").as_deref(), Ok("[2001:db8::7]"));
+        for name in ["", "a:1", "a/b", "2001:db8::7:x", "[[::1]]", "a b", "u@a"] {
             assert!(host(name).unwrap_err().contains("as in"), "{name}");
         }
         assert!(cluster_name("films").is_ok() && cluster_name("a.b").is_err());
