@@ -27,7 +27,7 @@ use crate::libraries::Served;
 /// What is said of an object store beside where it is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ObjectOptions {
-    /// Where blocks of films of an object store are kept [default: /var/tmp]
+    /// Where blocks of an object store's films are kept [default: nameless files in /var/tmp]
     ///
     /// A folder of a local disk, for `serve s3://BUCKET/FOLDER`. What is there is found again by
     /// the next server, which compares each block with its checksum before it is played; a server

@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::cache::Cache;
 use crate::failure::Failure;
-use crate::folder::{Folder, NotTaken, unnamed};
+use crate::folder::{Folder, NotTaken};
 use crate::hedge::Hedging;
 use crate::{
     BLOCK_BYTES, CACHE_BYTES_MIN, LISTS_MAX, OPEN_TIME_MAX, ObjectsError, REQUEST_TIME_MAX,
@@ -131,14 +131,18 @@ impl Bucket {
             location: location.clone(),
             source,
         })?;
+        let cannot = |source| ObjectsError::Folder {
+            folder: folder.clone(),
+            source,
+        };
         let blocks = settings.cache_bytes.max(CACHE_BYTES_MIN) / BLOCK_BYTES;
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let cache = Cache::new(blocks, folder.clone(), settings.is_successor).map_err(cannot)?;
+        // Whether there can be files.
+        drop(cache.new_file(0).map_err(cannot)?);
         let bucket = Self {
             objects,
-            cache: Arc::new(Cache::new(
-                usize::try_from(blocks).unwrap_or(usize::MAX),
-                folder.clone(),
-                settings.is_successor,
-            )),
+            cache: Arc::new(cache),
             requests: Semaphore::new(REQUESTS_MAX),
             gifts: Semaphore::new(REQUESTS_MAX),
             lists: Semaphore::new(LISTS_MAX),
@@ -146,12 +150,6 @@ impl Bucket {
             location,
             store,
         };
-        let cannot = |source| ObjectsError::Folder {
-            folder: folder.clone(),
-            source,
-        };
-        // Whether there can be files.
-        drop(unnamed(&folder, 0).map_err(cannot)?);
         if settings.is_kept {
             match Folder::take(&folder) {
                 Ok(taken) => bucket.cache.adopt(taken).map_err(cannot)?,

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -14,12 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use onrush_server::remote::RemoteStats;
+use rustix::io::Errno;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use crate::BLOCK_BYTES;
 use crate::failure::Failure;
-use crate::folder::{Donor, Folder, is_full, punch, unnamed};
+use crate::folder::{Donor, Folder, is_full, open_locked, punch, unnamed};
 use crate::index::{self, Identity, Slot};
 
 mod restart;
@@ -39,6 +41,8 @@ pub(crate) struct Cache {
     blocks_max: usize,
     /// Where files are.
     path: PathBuf,
+    /// The same folder, for files without a name, whatever becomes of its path.
+    opened: OwnedFd,
     /// Has their names, if they have any.
     folder: OnceLock<Folder>,
     /// Whether another process has the folder, and leaves it to this one.
@@ -131,13 +135,14 @@ pub(crate) struct Pins {
 
 impl Cache {
     /// For so many blocks, in files at `path`.
-    pub(crate) fn new(blocks_max: usize, path: PathBuf, is_successor: bool) -> Self {
+    pub(crate) fn new(blocks_max: usize, path: PathBuf, is_successor: bool) -> io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let uses = now.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(0));
         // Also by a clock that was never set there are numbers for all that was used before.
         let uses = uses.max(1 << 40);
-        Self {
+        Ok(Self {
             blocks_max,
+            opened: open_locked(&path)?,
             path,
             folder: OnceLock::new(),
             is_successor,
@@ -154,7 +159,7 @@ impl Cache {
             freed: Notify::new(),
             told: Mutex::default(),
             stats: RemoteStats::default(),
-        }
+        })
     }
 
     /// Opens a version. What is there of others of its object goes.
@@ -222,14 +227,26 @@ impl Cache {
     }
 
     /// A file without a name, if need be in the room of others.
-    fn new_file(&self, file_bytes: u64) -> io::Result<File> {
+    pub(crate) fn new_file(&self, file_bytes: u64) -> io::Result<File> {
         loop {
-            let made = unnamed(&self.path, file_bytes);
+            let made = unnamed(&self.opened, file_bytes);
             match made {
                 Err(error) if is_full(&error) && self.make_room() => {}
                 made => return made,
             }
         }
+    }
+
+    /// What those are told who want a film for whose blocks there can be no file: not what the
+    /// system says, which may read as if there were no such film.
+    pub(crate) fn no_file(&self, error: io::Error) -> io::Error {
+        // The library closes other films for it, and asks again.
+        if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(&error) {
+            return error;
+        }
+        let text = format!("no file for blocks in {}: {error}", self.path.display());
+        self.tell(|| warn!("object cache: {text}"));
+        Failure::unknown(text).into()
     }
 
     /// There is no such object any more: what is here of it ends with those who have it open.

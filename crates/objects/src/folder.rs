@@ -9,12 +9,12 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, linkat,
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, linkat, openat,
 };
 use rustix::io::Errno;
 use tracing::{info, warn};
@@ -268,10 +268,24 @@ impl Donor {
     }
 }
 
-/// A file without a name, all of it a hole.
-pub(crate) fn unnamed(folder: &Path, file_bytes: u64) -> io::Result<File> {
+/// The folder at `path`, locked until it is closed. One of /var/tmp with nothing but files without
+/// names looks empty, and systemd-tmpfiles removes it after a month, unless it is locked
+/// (tmpfiles.d(5)).
+pub(crate) fn open_locked(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(CWD, path, flags, Mode::empty())?;
+    // Shared, because other servers may have it, too.
+    if let Err(error) = flock(&folder, FlockOperation::NonBlockingLockShared) {
+        let path = path.display();
+        info!("object cache: {path} is not locked, and may be removed while it is empty: {error}");
+    }
+    Ok(folder)
+}
+
+/// A file without a name in this folder, all of it a hole.
+pub(crate) fn unnamed(folder: impl AsFd, file_bytes: u64) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?);
+    let file = File::from(openat(folder, ".", flags, Mode::RUSR | Mode::WUSR)?);
     file.set_len(file_bytes)?;
     Ok(file)
 }

@@ -141,7 +141,8 @@ impl Store {
         };
         let cache = Arc::clone(&self.bucket.cache);
         let opened = spawn_blocking(move || cache.open(identity)).await;
-        let opened = opened.map_err(io::Error::other)??;
+        let opened = opened.map_err(io::Error::other)?;
+        let opened = opened.map_err(|error| self.bucket.cache.no_file(error))?;
         let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
         let object = Object::new(&self.bucket, path, (etag, meta.size, modified_ns), opened);
         let opened = object.remote_file();

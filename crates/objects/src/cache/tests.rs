@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 
@@ -27,13 +28,13 @@ fn taken(folder: &Path) -> Folder {
 /// A cache whose blocks end with it.
 fn passing(blocks_max: usize) -> (TempDir, Arc<Cache>) {
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::new(blocks_max, folder.path().to_owned(), false);
+    let cache = Cache::new(blocks_max, folder.path().to_owned(), false).unwrap();
     (folder, Arc::new(cache))
 }
 
 /// A cache of the folder, as a process has it at its start.
 fn lasting(folder: &Path, blocks_max: usize) -> Arc<Cache> {
-    let cache = Cache::new(blocks_max, folder.to_owned(), false);
+    let cache = Cache::new(blocks_max, folder.to_owned(), false).unwrap();
     cache.adopt(taken(folder)).unwrap();
     Arc::new(cache)
 }
@@ -117,6 +118,37 @@ fn what_is_held_stays_and_what_comes_behind_waits() {
     assert!(!cache.knows(three));
     cache.close(two.0);
     assert!(!cache.knows(two));
+}
+
+/// systemd-tmpfiles removes a folder that looks empty, unless it is locked; and files need no path.
+#[test]
+fn a_folder_is_locked_and_needs_no_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, moved] = ["blocks", "moved"].map(|name| folder.path().join(name));
+    fs::create_dir(&path).unwrap();
+    let cache = Cache::new(9, path.clone(), false).unwrap();
+    let lock = |path: &Path| {
+        let folder = File::open(path).unwrap();
+        flock(&folder, FlockOperation::NonBlockingLockExclusive)
+    };
+    assert_eq!(lock(&path), Err(Errno::WOULDBLOCK));
+    fs::rename(&path, &moved).unwrap();
+    let film = cache.open(identity("a", "1", 1)).unwrap();
+    brought(&cache, &film, 0);
+    drop(cache);
+    assert_eq!(lock(&moved), Ok(()));
+}
+
+#[test]
+fn a_film_without_a_file_may_be_there_later() {
+    let (folder, cache) = passing(1);
+    let told = cache.no_file(io::ErrorKind::NotFound.into());
+    assert_eq!(told.kind(), io::ErrorKind::HostUnreachable);
+    let path = folder.path().to_str().unwrap();
+    assert!(told.to_string().contains(path), "{told}");
+    // For the library to see.
+    let told = cache.no_file(Errno::MFILE.into());
+    assert_eq!(told.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
 }
 
 #[test]
@@ -343,7 +375,7 @@ fn a_successor_reads_the_folder_and_has_it_later() {
         brought(&old, &film, block);
     }
     brought(&old, &other, 0);
-    let new = Arc::new(Cache::new(9, folder.path().to_owned(), true));
+    let new = Arc::new(Cache::new(9, folder.path().to_owned(), true).unwrap());
     let again = new.open(identity("a", "1", 4)).unwrap();
     let donor = new.donor(again.number).unwrap();
     assert_eq!(donor.read(0), Some(bytes(0)));
