@@ -1,19 +1,23 @@
 //! A server with a large cache serves while the cache becomes ready: the first client is answered,
 //! and a film plays, without a copy, when most of the memory is still to come. Where a control
-//! group leaves less memory than the cache is to have, it has less.
+//! group leaves less memory than the cache is to have, it has less; a successor has the rest when
+//! its predecessor has ended.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use onrush_server::admin::status::{Cache, Status};
 use onrush_testkit::checker::Start;
 use onrush_testkit::http_client;
+use onrush_testkit::process::Signal;
 use onrush_testkit::rtsp_client::transport;
 use onrush_testkit::sink::Sink;
-use onrush_testkit::testbed::{Mode, RCV_DEVICE, SND_IPV4};
+use onrush_testkit::testbed::{Mode, RCV_DEVICE, SND_IPV4, Testbed};
 use onrush_testkit::{require_programs, require_root};
+use rustix::process::{Pid, kill_process};
 
 use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, wait_until, watch};
 
@@ -120,6 +124,9 @@ fn a_cache_of_several_pieces_is_all_ready_at_last() {
 /// More than the server needs without its cache, and less than the cache that is asked for.
 const GROUP_BYTES: u64 = 192 << 20;
 
+/// More than two servers need with a cache and a piece of another, and less than with two caches.
+const GROUP_OF_TWO_BYTES: u64 = 512 << 20;
+
 /// A control group of memory, of either version, removed at its end.
 struct MemoryGroup {
     folder: PathBuf,
@@ -131,7 +138,7 @@ struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    fn new(name: &str) -> Self {
+    fn new(name: &str, bytes: u64) -> Self {
         let name = format!("onrush-test-{name}-{}", std::process::id());
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let mount = |wanted: fn(&str, &str) -> bool| {
@@ -163,8 +170,18 @@ impl MemoryGroup {
             }
         };
         fs::create_dir(&group.folder).unwrap();
-        fs::write(group.folder.join(group.limit), GROUP_BYTES.to_string()).unwrap();
+        fs::write(group.folder.join(group.limit), bytes.to_string()).unwrap();
         group
+    }
+
+    /// A server that is in the group from its start.
+    fn serving(&self, testbed: &Testbed, media: &Path) -> Command {
+        let mut command = testbed.snd.command("sh");
+        command
+            .args(["-c", "echo $$ >\"$0\"/cgroup.procs && exec \"$@\""])
+            .arg(&self.folder);
+        command.arg(ONRUSH).args(serve_arguments(media));
+        command
     }
 
     /// The number behind `name` in a file of the group; of a file with one number, without a name.
@@ -204,13 +221,9 @@ fn a_memory_cgroup_at_its_limit_ends_nobody() {
     let large = File::create(media.path().join("large.bin")).unwrap();
     large.set_len(2 * GROUP_BYTES).unwrap();
 
-    let group = MemoryGroup::new("cache");
-    let mut command = testbed.snd.command("sh");
-    command
-        .args(["-c", "echo $$ >\"$0\"/cgroup.procs && exec \"$@\""])
-        .arg(&group.folder);
+    let group = MemoryGroup::new("cache", GROUP_BYTES);
+    let mut command = group.serving(&testbed, media.path());
     let http = SocketAddr::from((SND_IPV4, 8080));
-    command.arg(ONRUSH).args(serve_arguments(media.path()));
     command.args(["--cache=1GiB", METRICS, &format!("--http={http}")]);
     let site = Site::serve_by(testbed, media, command);
     wait_until("the cache is as large as it gets", || {
@@ -238,4 +251,48 @@ fn a_memory_cgroup_at_its_limit_ends_nobody() {
     assert_eq!(group.ended(), 0);
     let log = site.stop();
     assert!(log.contains("its control group leaves no more"), "{log}");
+}
+
+/// The process that took over, ended when the test is.
+struct Successor(Pid);
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        // It may be gone already.
+        kill_process(self.0, Signal::KILL).unwrap_or_default();
+    }
+}
+
+/// While both are there the successor has what is left; then it has all that it is to have.
+#[test]
+fn a_successor_has_its_whole_cache_when_it_is_alone() {
+    require_root!();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), clip(2.0)).unwrap();
+    let group = MemoryGroup::new("successor", GROUP_OF_TWO_BYTES);
+    let mut command = group.serving(&testbed, media.path());
+    command.args(["--cache=256MiB", METRICS]);
+    let site = Site::serve_by(testbed, media, command);
+    let all = "cache: all 256.0 MiB are ready";
+    assert!(site.server.wait_for_line(all, LONG).is_some());
+    // A session keeps the first server, and its cache.
+    let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
+    site.server.signal(Signal::USR2).unwrap();
+    let line = site.server.wait_for_line("serves from now on", LONG);
+    let line = line.unwrap_or_else(|| panic!("{}", site.server.log_tail()));
+    let number = line.split("process ").nth(1).unwrap().split(' ').next();
+    let number = number.unwrap().parse().unwrap();
+    let successor = Successor(Pid::from_raw(number).unwrap());
+    let waits = " of 256.0 MiB until the server before this one ends";
+    let waits = site.server.wait_for_line(waits, LONG);
+    assert!(waits.is_some(), "{}", site.server.log_tail());
+    assert_eq!(viewer.ask("TEARDOWN", &[]).status, 200);
+    drop(viewer);
+    let lines = site.server.wait_for_lines(all, 2, LONG);
+    assert_eq!(lines.len(), 2, "{}", site.server.log_tail());
+    assert_eq!(cache(&status(&site)).bytes_ready, 256 << 20);
+    assert_eq!(group.ended(), 0);
+    drop(successor);
+    let inside = || fs::read_to_string(group.folder.join("cgroup.procs")).unwrap();
+    wait_until("nobody is in the group", || inside().is_empty());
 }

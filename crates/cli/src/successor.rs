@@ -303,7 +303,7 @@ impl Predecessor {
         let (Ok(described), Ok(ready)) = (env::var(SOCKETS), env::var(READY)) else {
             return Ok(None);
         };
-        let mut sockets = ListeningSockets::default();
+        let mut sockets = ListeningSockets::of_successor();
         for described in described.split(':').filter(|it| !it.is_empty()) {
             let cannot = || format!("{described} of {SOCKETS}, from the server before this one");
             let (name, number) = described.rsplit_once('=').with_context(cannot)?;

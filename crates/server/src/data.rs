@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::engine::{
     Destination, EngineConfig, EngineError, EngineStartError, Engines, Stream, StreamSpec,
 };
-use crate::filling::{Filling, mib};
+use crate::filling::{AGAIN_EVERY, Filling, Retry, mib};
 use crate::library::Media;
 use crate::store::{self, Source, Store};
 
@@ -96,13 +96,19 @@ impl Data {
     ///
     /// See [`DataError`]; then nothing is left of it.
     pub fn start(config: &Config) -> Result<Self, DataError> {
+        Self::start_beside(config, false)
+    }
+
+    /// The same for a server that may be a successor. Of the cache there is as much at first as its
+    /// predecessor leaves, and the rest follows when that one has ended.
+    pub(crate) fn start_beside(config: &Config, is_successor: bool) -> Result<Self, DataError> {
         if config.cache_bytes < CACHE_BYTES_MIN {
             return Err(DataError::Cache {
                 cache_bytes: config.cache_bytes,
             });
         }
         let engine_config = engine_config(config);
-        let area = cache_area(config.cache_bytes, engine_config.cores.len())?;
+        let area = cache_area(config.cache_bytes, engine_config.cores.len(), is_successor)?;
         let small = area.bytes_total() < CACHE_BYTES_SMALL;
         let chunk_bytes = if small {
             CHUNK_BYTES_SMALL
@@ -122,7 +128,12 @@ impl Data {
             let next = name.next().map_or("none", PathName::as_str);
             warn!("data path {name} is not available: {error}; trying {next}");
         })?;
-        let filling = Filling::start(pool, &engine_config.cores).map_err(DataError::Filling)?;
+        let retry = is_successor.then_some(Retry {
+            time_max: config.drain.time_max,
+            every: AGAIN_EVERY,
+        });
+        let filling =
+            Filling::start(pool, &engine_config.cores, retry).map_err(DataError::Filling)?;
         Ok(Self {
             _filling: filling,
             engines,
@@ -238,16 +249,41 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-/// The cache's memory: as large as asked, as far as it may be locked and is there. Its first piece
-/// is ready.
-fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
+/// The cache's memory: as large as asked, as far as it may be locked and is there, or may be there
+/// when the predecessor of a successor has ended. Its first piece is ready.
+fn cache_area(cache_bytes: usize, rings: usize, is_successor: bool) -> Result<Area, MemoryError> {
+    if is_successor {
+        match area_within(None, cache_bytes, rings) {
+            Ok(area) => return Ok(area),
+            Err(error) => warn!("cache: it does not grow when there is more memory: {error}"),
+        }
+    }
+    let (machine, group) = (machine_bytes(), control_group_bytes().unwrap_or(u64::MAX));
+    let why_no_more = match group < machine {
+        true => GROUP_LEAVES,
+        false => "the machine has no more to spare",
+    };
+    let available = saturated(machine.min(group) / 4 * 3);
+    area_within(Some((available, why_no_more)), cache_bytes, rings)
+}
+
+/// The same within what memory is available, and why there is no more; without, there may be more
+/// later.
+fn area_within(
+    room: Option<(usize, &'static str)>,
+    cache_bytes: usize,
+    rings: usize,
+) -> Result<Area, MemoryError> {
+    let reserve: fn(usize, bool, Option<Kind>) -> Result<Area, MemoryError> = match room {
+        Some(_) => Area::reserve,
+        None => Area::reserve_ahead,
+    };
+    let (available, why_no_more) = room.unwrap_or((usize::MAX, ""));
     let lockable = lockable_bytes();
     // Pinned once for all rings, or else by each ring; and a little for the rings themselves.
     let shared = rings_share_pins();
     let pins = if shared { 1 } else { rings.max(1) };
     let registrable = saturated(lockable / pins as u64 / 16 * 15);
-    let (machine, group) = (machine_bytes(), control_group_bytes().unwrap_or(u64::MAX));
-    let available = saturated(machine.min(group) / 4 * 3);
     let may_lock = format!(
         "this account may lock {}; {MEMLOCK_REMEDY}",
         mib(saturated(lockable))
@@ -258,13 +294,12 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
             "cache: {} that can be swapped out, and are sent with a copy: {may_lock}",
             mib(bytes)
         );
-        return begun(Area::reserve(bytes, true, None)?);
+        return begun(reserve(bytes, true, None)?);
     }
     let bytes = whole_pages(cache_bytes.min(available).min(registrable));
     if bytes < whole_pages(cache_bytes) {
         let why = match available < registrable {
-            true if group < machine => GROUP_LEAVES,
-            true => "the machine has no more to spare",
+            true => why_no_more,
             false => &may_lock,
         };
         warn!(
@@ -285,7 +320,7 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     }
     // A pin of ours that the rings cannot share would be accounted besides theirs.
     let kind = if shared { Kind::Pinned } else { Kind::Resident };
-    begun(Area::reserve(bytes, is_huge, Some(kind))?)
+    begun(reserve(bytes, is_huge, Some(kind))?)
 }
 
 /// The same area with its first piece ready; not locked, if that may not be.

@@ -3,7 +3,8 @@
 //! A thread of its own takes the memory piece by piece ([`Pool::grow`]), with patience, and off the
 //! processors that send where there are others. The engines register each piece when it suits
 //! them. Where memory cannot be had, or not be locked, the server goes on with what it has: that is
-//! said once, and from then on the cache is as large as it is.
+//! said once, and from then on the cache is as large as it is. Beside a server that is about to end
+//! it is tried again meanwhile, because that one has as much.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +12,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use onrush_lock::memory::{Pages, available_bytes};
 use onrush_sys::pool::{Pool, Taken};
 use onrush_sys::thread::{keep_off, step_back};
 use tracing::{info, warn};
 
 /// How long it waits for engines that have not registered what is ready; they wake for it.
 const TAKEN_EVERY: Duration = Duration::from_millis(5);
+
+/// How often memory is looked for that another server has.
+pub(crate) const AGAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// How long, and how often, a piece that cannot be had is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry {
+    pub(crate) time_max: Duration,
+    pub(crate) every: Duration,
+}
 
 /// The thread. Dropping it stops it, after two megabytes at the most.
 #[derive(Debug)]
@@ -26,8 +38,13 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Begins to make the rest of the pool's memory ready; `None` if all of it is.
-    pub(crate) fn start(pool: Arc<Pool>, data_cores: &[usize]) -> io::Result<Option<Self>> {
+    /// Begins to make the rest of the pool's memory ready; `None` if all of it is. With `retry`
+    /// there may be less memory than the pool is to have, until another server has ended.
+    pub(crate) fn start(
+        pool: Arc<Pool>,
+        data_cores: &[usize],
+        retry: Option<Retry>,
+    ) -> io::Result<Option<Self>> {
         let (ready_bytes, cache_bytes) = pool.bytes_ready_of();
         if ready_bytes == cache_bytes {
             return Ok(None);
@@ -39,7 +56,7 @@ impl Filling {
         let run = move || {
             keep_off(&data_cores);
             step_back();
-            fill(&pool, &is_stopping);
+            fill(&pool, retry, &is_stopping);
         };
         let thread = std::thread::Builder::new().name("onrush-cache".to_owned());
         Ok(Some(Self {
@@ -60,10 +77,10 @@ impl Drop for Filling {
     }
 }
 
-fn fill(pool: &Pool, stopping: &AtomicBool) {
+fn fill(pool: &Pool, retry: Option<Retry>, stopping: &AtomicBool) {
     let began = Instant::now();
     let is_stopping = || stopping.load(Ordering::Relaxed);
-    let mut trouble = None;
+    let (mut trouble, mut has_waited) = (None, false);
     while !is_stopping() {
         let is_growing = trouble.is_none() && pool.area().ready_bytes() < pool.area().bytes_total();
         // Also between the steps of a piece: engines may have registered the one before.
@@ -71,11 +88,25 @@ fn fill(pool: &Pool, stopping: &AtomicBool) {
             pool.publish();
             is_stopping()
         };
-        if is_growing && let Err(error) = pool.grow(stops) {
-            trouble = Some(error.to_string());
+        if is_growing && let Err(error) = grow(pool, retry.is_some(), stops) {
+            trouble = Some(error);
             continue;
         }
-        match pool.publish() {
+        let taken = pool.publish();
+        if taken == Taken::All
+            && let Some(error) = &trouble
+            && let Some(retry) = retry.filter(|it| began.elapsed() < it.time_max)
+        {
+            if !std::mem::replace(&mut has_waited, true) {
+                let (ready, all) = pool.bytes_ready_of();
+                let (ready, all) = (mib(ready), mib(all));
+                info!("cache: {ready} of {all} until the server before this one ends: {error}");
+            }
+            std::thread::park_timeout(retry.every);
+            trouble = None;
+            continue;
+        }
+        match taken {
             Taken::Refused(error) => {
                 trouble.get_or_insert(error);
                 return end(pool, began, trouble);
@@ -85,6 +116,25 @@ fn fill(pool: &Pool, stopping: &AtomicBool) {
             Taken::All | Taken::Some => std::thread::park_timeout(TAKEN_EVERY),
         }
     }
+}
+
+/// Makes the next piece ready. Of a pool that may have more than there is, only if there is room.
+fn grow(pool: &Pool, asks_for_room: bool, stop: impl Fn() -> bool) -> Result<(), String> {
+    let area = pool.area();
+    let ready_bytes = area.ready_bytes();
+    let piece_bytes = area.buffer_bytes().min(area.bytes_total() - ready_bytes);
+    // Reserved pages are set aside already, and no part of what is available.
+    let is_there = area.pages() == Pages::HugeReserved;
+    if asks_for_room && !is_there && !has_room(ready_bytes, piece_bytes, available_bytes()) {
+        return Err("there is no more memory to spare".to_owned());
+    }
+    pool.grow(stop).map_err(|error| error.to_string())
+}
+
+/// Whether a piece more leaves a quarter to others: as much as a server leaves that starts alone.
+fn has_room(ready_bytes: usize, piece_bytes: usize, available_bytes: u64) -> bool {
+    let all = available_bytes.saturating_add(ready_bytes as u64);
+    (ready_bytes + piece_bytes) as u64 <= all / 4 * 3
 }
 
 /// Says what has come of it.
@@ -121,7 +171,7 @@ mod tests {
     use onrush_sys::path::{self, PathName};
     use onrush_sys::pool::PoolUser;
     use onrush_sys::wake::Waker;
-    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
     use crate::testing::wait_until;
@@ -138,7 +188,7 @@ mod tests {
     }
 
     fn filled(pool: &Arc<Pool>) -> Filling {
-        let filling = Filling::start(Arc::clone(pool), &[]).expect("a thread");
+        let filling = Filling::start(Arc::clone(pool), &[], None).expect("a thread");
         filling.expect("there is something to do")
     }
 
@@ -148,7 +198,7 @@ mod tests {
         let _filling = filled(&pool);
         wait_until("all is ready", || pool.chunks() == 96);
         assert_eq!(pool.bytes_ready_of(), (3 * PIECE_BYTES, 3 * PIECE_BYTES));
-        let again = Filling::start(Arc::clone(&pool), &[]).expect("no thread");
+        let again = Filling::start(Arc::clone(&pool), &[], None).expect("no thread");
         assert!(again.is_none());
     }
 
@@ -229,6 +279,47 @@ mod tests {
         );
         let claims: Vec<_> = std::iter::from_fn(|| pool.claim()).collect();
         assert_eq!(claims.len(), chunks);
+    }
+
+    /// What another process has is there when that ends: here a limit is raised.
+    #[test]
+    fn beside_another_server_memory_is_looked_for_again() {
+        const PIECE: usize = 256 << 10;
+        if !is_without_rights() {
+            return;
+        }
+        let limit = |bytes: usize| {
+            let maximum = getrlimit(Resource::Memlock).maximum;
+            let limit = Rlimit {
+                current: Some(bytes as u64),
+                maximum,
+            };
+            setrlimit(Resource::Memlock, limit).expect("a mebibyte may be locked");
+        };
+        limit(2 * PIECE);
+        let area = Area::reserve_in_pieces(4 * PIECE, false, Some(Kind::Resident), PIECE);
+        let area = area.expect("1 MiB");
+        area.grow(|| false).expect("256 KiB");
+        let pool = Arc::new(Pool::new(area, PIECE / 4));
+        let retry = Retry {
+            time_max: Duration::from_secs(60),
+            every: Duration::from_millis(1),
+        };
+        let filling = Filling::start(Arc::clone(&pool), &[], Some(retry));
+        let _filling = filling.expect("a thread").expect("something to do");
+        wait_until("the limit is met", || pool.chunks() == 8);
+        std::thread::sleep(20 * retry.every);
+        assert_eq!((pool.chunks(), pool.chunks_planned()), (8, 16));
+        limit(4 * PIECE);
+        wait_until("the rest is ready", || pool.chunks() == 16);
+    }
+
+    #[test]
+    fn a_quarter_is_left_of_what_there_is_without_the_cache() {
+        assert!(has_room(0, 3, 4) && !has_room(0, 4, 4));
+        assert!(has_room(30, 30, 50), "60 of 80");
+        assert!(!has_room(30, 31, 50));
+        assert!(has_room(30, 30, u64::MAX), "nothing is known of it");
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct ListeningSockets {
     inputs_inherited: Vec<(String, UdpSocket)>,
     /// At which streams arrive, each with its name.
     inputs: Vec<(String, UdpSocket)>,
+    /// Whether this process takes the place of another, which serves until nobody is left there.
+    is_successor: bool,
     /// Over which whose place this process takes says when streams are this one's.
     predecessor: Option<UnixStream>,
     /// The same to the process that is to take this one's place: our end, and its own.
@@ -83,6 +85,21 @@ struct Inherited {
 }
 
 impl ListeningSockets {
+    /// Those of a process that takes the place of another server, which serves until nobody is left
+    /// there: none yet.
+    #[must_use]
+    pub fn of_successor() -> Self {
+        Self {
+            is_successor: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether another server, whose place this process takes, may still serve.
+    pub(crate) const fn is_successor(&self) -> bool {
+        self.is_successor
+    }
+
     /// Adds a socket that was inherited. Its name is that of a service ([`Service::socket_name`]),
     /// or anything; or what another server [calls it](Self::open).
     ///

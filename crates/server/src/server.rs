@@ -175,7 +175,7 @@ impl Server {
         let live = live_hls(&config, &statistics)?;
         let shared = (&statistics, &authorizer, &live);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
-        let data = Data::start(&config)?;
+        let data = Data::start_beside(&config, sockets.is_successor())?;
         let (path_name, cores) = (data.path().as_str(), data.cores().to_vec());
         let runtime = control_runtime()?;
         let api = ChannelApi::open(&config.channels, &mut sockets)?;

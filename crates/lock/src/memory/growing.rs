@@ -58,8 +58,22 @@ impl Area {
         Self::reserve_in_pieces(bytes_total, is_huge, kind, PIECE_BYTES)
     }
 
-    /// The same in pieces of another size: a power of two, at least a page. A ring must have room
-    /// for all of them, so of a very large area they are larger.
+    /// The same where the machine has not that much memory to spare yet, because a process has it
+    /// that is about to end. Of each piece [`Self::grow`] says whether it can be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reserve`], whatever memory there is.
+    pub fn reserve_ahead(
+        bytes_total: usize,
+        is_huge: bool,
+        kind: Option<Kind>,
+    ) -> Result<Self, MemoryError> {
+        Self::reserve_in(bytes_total, is_huge, kind, PIECE_BYTES, || u64::MAX)
+    }
+
+    /// As [`Self::reserve`], in pieces of another size: a power of two, at least a page. A ring has
+    /// to have room for all of them, so of a very large area they are larger.
     ///
     /// # Errors
     ///
@@ -72,6 +86,16 @@ impl Area {
         is_huge: bool,
         kind: Option<Kind>,
         piece_bytes_min: usize,
+    ) -> Result<Self, MemoryError> {
+        Self::reserve_in(bytes_total, is_huge, kind, piece_bytes_min, available_bytes)
+    }
+
+    fn reserve_in(
+        bytes_total: usize,
+        is_huge: bool,
+        kind: Option<Kind>,
+        piece_bytes_min: usize,
+        available_bytes: fn() -> u64,
     ) -> Result<Self, MemoryError> {
         let is_size = piece_bytes_min.is_power_of_two();
         assert!(is_size && (page_bytes()..=BUFFER_BYTES_MAX).contains(&piece_bytes_min));
@@ -258,6 +282,14 @@ mod tests {
             assert_eq!(area.locked(), Some(Kind::Resident));
         }
         assert_eq!(area.grow(|| false).expect("all"), area.bytes_total());
+    }
+
+    #[test]
+    fn more_than_there_is_can_be_reserved_ahead() {
+        let bytes = usize::try_from(available_bytes()).expect("an address") + PIECE_BYTES;
+        let area = Area::reserve_ahead(bytes, false, None).expect("addresses");
+        assert!(area.bytes_total() >= bytes);
+        assert_eq!(area.grow(|| false).expect("a piece"), PIECE_BYTES);
     }
 
     #[test]
