@@ -130,6 +130,30 @@ fn a_server_that_crashes_leaves_no_core_file() {
     }
 }
 
+/// What a server writes in its state folder is made before it may not, and found by the next.
+#[test]
+fn a_certificate_of_its_own_is_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let films = state.join("media");
+    fs::create_dir_all(&films).unwrap();
+    fs::copy(DEMO, films.join("demo.ts")).unwrap();
+    let shown = || {
+        let mut command = Command::new(ONRUSH);
+        command.arg("serve").arg(&films).current_dir(folder.path());
+        command.args(["--sandbox=require", "--rtsp=127.0.0.1:0", "--cache=8MiB"]);
+        command.args(["--tls=self-signed", "--rtsps=127.0.0.1:0"]);
+        command.arg(format!("--state={}", state.display()));
+        let mut server = Process::start(&mut command).unwrap();
+        let line = server.wait_for_line("TLS        self-signed", LONG);
+        let line = line.unwrap_or_else(|| panic!("{}", server.log_tail()));
+        assert!(server.interrupt(LONG).unwrap().success());
+        line
+    };
+    assert_eq!(shown(), shown());
+    assert!(state.join("indexes/lock").exists());
+}
+
 /// A server whose file of users moves where it may not read: a reload is refused, a successor is
 /// none that has given anything up yet.
 #[test]

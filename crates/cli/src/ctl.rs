@@ -5,7 +5,7 @@ use std::env;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueHint};
@@ -182,22 +182,31 @@ impl ServerArg {
         }
     }
 
-    /// Begins to drain, and waits until nobody is left.
+    /// Begins to drain, and waits until nobody is left. A server that has too much to do to say so
+    /// is asked again.
     fn drain(&self, begin: &Url, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         let url = self.url(&["drain"]);
-        let mut answer = self.ask("PUT", begin)?;
-        if let Err(error) = answer {
+        if let Err(error) = self.ask("PUT", begin)? {
             writeln!(out, "{error}")?;
             return Ok(ExitCode::from(1));
         }
-        while answer
-            .as_ref()
-            .is_ok_and(|answer| answer["is_empty"] != true)
-        {
+        let mut answered = Instant::now();
+        loop {
+            match self.ask("GET", &url) {
+                Ok(Ok(answer)) if answer["is_empty"] == true => {
+                    writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Ok(Ok(_)) => answered = Instant::now(),
+                _ if answered.elapsed() < UNANSWERED_TIME_MAX => {}
+                Ok(Err(error)) => {
+                    writeln!(out, "{error}")?;
+                    return Ok(ExitCode::from(1));
+                }
+                Err(error) => return Err(error),
+            }
             std::thread::sleep(LOOK_EVERY);
-            answer = self.ask("GET", &url)?;
         }
-        self.tell("GET", &url, out)
     }
 
     /// What the server answers: null if nothing is to be said; the inner error is what it refuses.
@@ -299,3 +308,59 @@ fn server_url(text: &str) -> Result<Url, String> {
 /// Longer than a reload may take.
 const PATIENCE: Duration = Duration::from_secs(65);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// While a server drains: how long it may not say who is left.
+const UNANSWERED_TIME_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::thread::{self, JoinHandle};
+
+    use super::*;
+
+    /// A server that gives these answers, one after the other, and its address.
+    fn answering(answers: &'static [(&'static str, &'static str)]) -> (ServerArg, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = server_url(&listener.local_addr().unwrap().to_string()).unwrap();
+        let answer = move || {
+            for (status, body) in answers {
+                let (mut client, _) = listener.accept().unwrap();
+                let lines = BufReader::new(&client).lines().map(Result::unwrap);
+                lines.take_while(|line| !line.is_empty()).for_each(drop);
+                let length = body.len();
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n");
+                write!(client, "{head}Connection: close\r\n\r\n{body}").unwrap();
+            }
+        };
+        (ServerArg { at }, thread::spawn(answer))
+    }
+
+    /// A refusal is no end: neither one of the API nor one of what stands before it.
+    #[test]
+    fn a_drain_is_over_when_nobody_is_left() {
+        let (server, answering) = answering(&[
+            ("200 OK", r#"{"is_empty": false}"#),
+            ("503 Service Unavailable", r#"{"error": "busy; ask again"}"#),
+            ("429 Too Many Requests", "slower"),
+            ("200 OK", r#"{"is_empty": true}"#),
+        ]);
+        let mut out = Vec::new();
+        let code = server.drain_command(false, true, None, &mut out).unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
+        let said: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(said["is_empty"], true);
+        answering.join().unwrap();
+    }
+
+    #[test]
+    fn a_refused_drain_is_told() {
+        let (server, answering) = answering(&[("403 Forbidden", r#"{"error": "no admin"}"#)]);
+        let mut out = Vec::new();
+        let code = server.drain_command(false, true, None, &mut out).unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(1)));
+        assert_eq!(out, b"no admin\n");
+        answering.join().unwrap();
+    }
+}

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use onrush_server::config::Config;
 use onrush_server::downloads::LogTarget;
-use onrush_server::library::prepare_state;
+use onrush_server::library::{indexes_folder, prepare_state};
+use onrush_server::tls;
 use onrush_server::users::JwtKeys;
 use onrush_sys::sandbox::{self, CapabilitySet, Needs, Part};
 
@@ -164,6 +165,7 @@ fn real(path: &Path) -> PathBuf {
 fn make_own(config: &Config) {
     if let Some(state) = &config.state {
         drop(prepare_state(state));
+        drop(tls::prepare(&config.tls, state));
     }
     if let Some(store) = &config.downloads.hls.hls_store {
         drop(fs::create_dir_all(store));
@@ -204,6 +206,8 @@ fn needs_of_settings(config: &Config, own: &OwnFiles) -> Needs {
             .filter_map(|it| Some(std::env::var_os(it)?.into())),
     );
     read.extend(config.folders().map(Path::to_owned));
+    // Films may lie below it, as the package's do, so that not all of it is written.
+    read.extend(config.state.clone());
     let files = files_read(config);
     for file in files.chain(&own.read).chain(&own.objects.read) {
         // They are replaced as a whole; a link leads elsewhere then, in the folder where it led.
@@ -211,7 +215,7 @@ fn needs_of_settings(config: &Config, own: &OwnFiles) -> Needs {
     }
     let mut write: BTreeSet<PathBuf> = BTreeSet::new();
     write.extend(own.objects.write.clone());
-    write.extend(config.state.clone());
+    write.extend(config.state.as_deref().map(indexes_folder));
     if config.downloads.uploads.is_some() {
         write.extend(config.folders().map(Path::to_owned));
     }
@@ -440,6 +444,23 @@ mod tests {
             assert_eq!(needs.read.contains(&path.into()), is_read, "{path}");
         }
         assert!(needs.write.is_empty(), "{needs:?}");
+    }
+
+    #[test]
+    fn films_below_the_state_folder_are_read_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().to_owned();
+        let mut config = Config {
+            state: Some(state.clone()),
+            ..config()
+        };
+        config.tls.self_signed = Some(vec!["localhost".to_owned()]);
+        let needs = needs(&config, &OwnFiles::default());
+        assert_eq!(needs.write, [state.join("indexes")]);
+        assert!(needs.read.contains(&state), "{needs:?}");
+        // What else is written in it is there before.
+        make_own(&config);
+        assert!(state.join("tls-key.pem").exists());
     }
 
     #[test]

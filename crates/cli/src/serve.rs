@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,8 +82,7 @@ pub(crate) fn run(
     }
     service_manager::tell_ready(&sending(&server, &config));
     let alive = service_manager::keep_alive(server.pulse());
-    // It may wait for a store, while the watchdog hears of us. The clients matter more than whoever
-    // read the first line and closed the pipe.
+    // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, &given_up, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
@@ -201,7 +201,7 @@ fn welcome(
     let http = http.as_deref().and_then(<[_]>::first);
     watch_line(http, out)?;
     let root = shown_root(config);
-    let (names, files) = names_shown(config)?;
+    let (names, files) = names_shown(config, NAMES_TIME_MAX)?;
     for (name, address) in names.iter().zip(listening.first().into_iter().cycle()) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
@@ -232,14 +232,34 @@ fn welcome(
     last_lines(server, config, sandbox, &host, out)
 }
 
-/// The first files, and how many there are, unless nobody knows now.
-fn names_shown(config: &Config) -> anyhow::Result<(Vec<PathBuf>, Option<usize>)> {
+/// The first files, and how many there are, unless nobody knows within so long. On a thread of its
+/// own: of a file server that is gone a folder is waited for without end, and no signal is heard
+/// meanwhile.
+fn names_shown(
+    config: &Config,
+    time_max: Duration,
+) -> anyhow::Result<(Vec<PathBuf>, Option<usize>)> {
     // To look for names: another has its indexes.
     let looked_through = Config {
         state: None,
         ..config.clone()
     };
-    Ok(Library::new(&looked_through)?.names(FILES_SHOWN_MAX))
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let library = Library::new(&looked_through);
+        // By then nobody may want to know.
+        tell.send(library.map(|it| it.names(FILES_SHOWN_MAX))).ok();
+    });
+    // In steps: while the whole machine stands still no more than one of them is over.
+    let step = time_max / NAMES_STEPS;
+    match (0..NAMES_STEPS).find_map(|_| told.recv_timeout(step).ok()) {
+        Some(names) => Ok(names?),
+        None => {
+            let root = shown_root(config);
+            tracing::warn!("{root}: what can be played is not shown: no answer in {time_max:?}");
+            Ok((Vec::new(), None))
+        }
+    }
 }
 
 /// Where the files are, for people.
@@ -364,9 +384,59 @@ const ASKING_TIME_MAX: Duration = Duration::from_secs(5);
 /// So many files get a line of their own.
 const FILES_SHOWN_MAX: usize = 5;
 
+/// So long the other lines wait for the names of files, and in so many steps.
+const NAMES_TIME_MAX: Duration = Duration::from_secs(2);
+const NAMES_STEPS: u32 = 20;
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use onrush_server::remote::{RemoteEntry, RemoteFile, RemoteFiles, RemoteStats, Then};
+
     use super::*;
+
+    /// A store that never answers.
+    #[derive(Debug, Default)]
+    struct Silent(RemoteStats);
+
+    impl RemoteFiles for Silent {
+        fn open(&self, _: &str, _: Then<RemoteFile>) {}
+
+        fn names(&self, _: usize) -> io::Result<(Vec<PathBuf>, usize)> {
+            loop {
+                thread::park();
+            }
+        }
+
+        fn list(&self, _: &str, _: usize, _: Then<(Vec<RemoteEntry>, bool)>) {}
+
+        fn stats(&self) -> &RemoteStats {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn names_that_nobody_tells_are_not_waited_for() {
+        let config = Config {
+            remote: Some(Arc::new(Silent::default())),
+            ..Config::default()
+        };
+        let shown = names_shown(&config, Duration::from_millis(20)).unwrap();
+        assert_eq!(shown, (Vec::new(), None));
+    }
+
+    #[test]
+    fn names_are_shown_as_soon_as_they_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("film.ts"), "").unwrap();
+        let config = Config {
+            media_root: folder.path().to_owned(),
+            ..Config::default()
+        };
+        let shown = names_shown(&config, Duration::from_secs(60)).unwrap();
+        assert_eq!(shown, (vec!["film.ts".into()], Some(1)));
+    }
 
     #[test]
     fn names_are_encoded_so_that_shells_and_urls_agree() {

@@ -48,7 +48,8 @@ const RULES: &[Rule] = &[
     Rule {
         section: "listen",
         about: "Where clients are heard. As of the options: where rtsp is said, http and metrics \
-                listen only where they are said.",
+                listen only where they are said; so does https where rtsps is, and rtsps where \
+                https is.",
         heading: "-",
         prefix: "",
         options: &[
@@ -570,6 +571,7 @@ mod tests {
         assert_eq!(of("rtsp").1, some("8554"));
         assert_eq!(of("rtsps").1, None, "only where TLS is asked for");
         assert_eq!(of("state").1, None);
+        assert_eq!(of("object-cache").1, None, "files without names");
         assert_eq!(of("log-format").0, "write text or json");
     }
 }

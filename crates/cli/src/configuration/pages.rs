@@ -173,8 +173,9 @@ const DEFAULT_HEAD: &str = "\
 Configuration of onrush serve: `onrush serve --config FILE`, `onrush check FILE`.
 
 Each key says what the option behind it says. The option wins, then its environment variable, then \
-what is written here. What stands behind a # is what holds without it; an empty string or list \
-says nothing. Paths are relative to where the server is started.";
+what is written here. What stands behind a # is what holds without it, and may be said as well, \
+but in [listen]: see there. An empty string or list says nothing. Paths are relative to where the \
+server is started.";
 
 #[cfg(test)]
 mod tests {

@@ -54,7 +54,9 @@ pub(crate) use names::{is_hidden, safe};
 pub(crate) use places::{Folder, Named, Place, Places};
 pub use places::{LIBRARIES_MAX, LOOKUPS_MAX, check_library_name, check_library_names};
 use saved::SavedIndexes;
-pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
+pub use saved::{
+    SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, indexes_folder, prepare_state, saved_indexes,
+};
 pub use scan::read_whole;
 use scan::{restored, scan};
 pub use settings::Counters;

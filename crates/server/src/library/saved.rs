@@ -14,7 +14,7 @@ mod folder;
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,7 +101,13 @@ struct Writer {
 ///
 /// Why they cannot.
 pub fn prepare_state(state: &Path) -> io::Result<()> {
-    Folder::open(&state.join(FOLDER)).map(|_| ())
+    Folder::open(&indexes_folder(state)).map(|_| ())
+}
+
+/// Where in a state directory indexes are saved.
+#[must_use]
+pub fn indexes_folder(state: &Path) -> PathBuf {
+    state.join(FOLDER)
 }
 
 /// How many indexes are saved in a state directory, and how many bytes they take.
@@ -110,7 +116,7 @@ pub fn prepare_state(state: &Path) -> io::Result<()> {
 ///
 /// If it cannot be read.
 pub fn saved_indexes(state: &Path) -> io::Result<(usize, u64)> {
-    folder::held(&state.join(FOLDER))
+    folder::held(&indexes_folder(state))
 }
 
 impl SavedIndexes {
@@ -125,7 +131,7 @@ impl SavedIndexes {
         fallback_bitrate: u64,
         counters: Arc<SavedCounters>,
     ) -> io::Result<Self> {
-        let folder = Arc::new(Folder::open(&state.join(FOLDER))?);
+        let folder = Arc::new(Folder::open(&indexes_folder(state))?);
         let (jobs, waiting) = sync_channel(SAVING_MAX);
         let (alive, ended) = sync_channel(0);
         let mut writer = Writer {
