@@ -5,13 +5,14 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use onrush_testkit::media::age;
 use onrush_testkit::require_programs;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use download_site::{LONG, Site, bytes};
+use download_site::{LONG, Raw as Plain, Site, bytes};
 
 mod download_site;
 
@@ -247,7 +248,7 @@ fn frames_that_ask_for_nothing_end_a_connection() {
         client.send(SETTINGS, 0, 0, &[]);
         // They are answered, so what comes must be read; what is sent the system may hold.
         let mut reader = Raw(client.0.try_clone().unwrap());
-        let answered = std::thread::spawn(move || {
+        let answered = thread::spawn(move || {
             let mut frames = 0;
             while reader.next().is_some() {
                 frames += 1;
@@ -340,7 +341,7 @@ fn a_client_that_takes_nothing_is_let_go() {
     for stream in 0..40 {
         client.ask(2 * stream + 1, "/data");
     }
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
     let mut bytes = 0;
     while let Some(frame) = client.next() {
         bytes += frame.payload.len();
@@ -367,10 +368,10 @@ fn a_client_that_reads_nothing_holds_little_memory() {
     // What the first ones take is for all.
     let mut clients = vec![connect()];
     let files = || site.server.holdings().unwrap().sockets;
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     let (before, sockets) = (resident(), files());
     clients.extend((0..20).map(|_| connect()));
-    std::thread::sleep(Duration::from_secs(2));
+    thread::sleep(Duration::from_secs(2));
     assert_eq!(files(), sockets + 20);
     let each = resident().saturating_sub(before) / 20;
     assert!(each < 1 << 20, "{each} bytes for a connection");
@@ -383,15 +384,39 @@ fn a_client_that_reads_nothing_holds_little_memory() {
     }
 }
 
+/// A folder of that name, of so many files with long names.
+fn fill(site: &Site, folder: &str, files: usize) {
+    fs::create_dir(site.path(folder)).unwrap();
+    for number in 0..files {
+        let name = format!("{number}-{}.ts", "long".repeat(40));
+        fs::write(site.path(folder).join(name), []).unwrap();
+    }
+}
+
+/// A client that has asked for a page 96 times and takes none of it, and how many it was granted.
+fn ask_for_pages(site: &Site, path: &str) -> (Raw, u64) {
+    let mut client = Raw::connect(site.http);
+    // No stream has a window.
+    client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    for stream in 0..96 {
+        client.ask(2 * stream + 1, path);
+    }
+    let (mut answered, mut pages) = (0, 0);
+    while answered < 96 {
+        let frame = client.next().expect("the connection goes on");
+        answered += u32::from(frame.kind == HEADERS);
+        // ":status: 200" has the number 8 (RFC 7541, appendix A); others get 503.
+        pages += u64::from(frame.kind == HEADERS && frame.payload[0] == 0x88);
+    }
+    (client, pages)
+}
+
 /// Each page is some hundreds of KiB; what a client asks for and does not take stays in memory.
 #[test]
 fn pages_that_nobody_reads_hold_little_memory() {
-    let (site, _) = site(&[]);
-    fs::create_dir(site.path("many")).unwrap();
-    for number in 0..1000 {
-        let name = format!("{number}-{}.ts", "long".repeat(40));
-        fs::write(site.path("many").join(name), []).unwrap();
-    }
+    // What a connection before holds still is not to count.
+    let (site, _) = site(&["--download-connections-per-address-max=16384"]);
+    fill(&site, "many", 1000);
     let page = site.get("/many/", "");
     let page_bytes = page.body.len() as u64;
     assert!(
@@ -400,19 +425,7 @@ fn pages_that_nobody_reads_hold_little_memory() {
     );
     let resident = || site.server.holdings().unwrap().resident_bytes;
     let ask = || {
-        let mut client = Raw::connect(site.http);
-        // No stream has a window.
-        client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-        for stream in 0..96 {
-            client.ask(2 * stream + 1, "/many/");
-        }
-        let (mut answered, mut pages) = (0, 0);
-        while answered < 96 {
-            let frame = client.next().expect("the connection goes on");
-            answered += u32::from(frame.kind == HEADERS);
-            // ":status: 200" has the number 8 (RFC 7541, appendix A); others get 503.
-            pages += u64::from(frame.kind == HEADERS && frame.payload[0] == 0x88);
-        }
+        let (client, pages) = ask_for_pages(&site, "/many/");
         let most = 32 << 20;
         let is_bounded = (most..most + page_bytes).contains(&(pages * page_bytes));
         assert!(is_bounded, "{pages} pages");
@@ -426,6 +439,40 @@ fn pages_that_nobody_reads_hold_little_memory() {
     assert!(held < 60 << 20, "{held} bytes, of pages of {page_bytes}");
     // Another's are its own.
     assert_eq!(site.get("/many/", "").status, 200);
+}
+
+/// Of what all may hold, 256 MiB: so that others have what they ask for.
+#[test]
+fn an_address_holds_a_quarter_of_all_by_whatever_protocol() {
+    let (site, _) = site(&[]);
+    fill(&site, "many", 1000);
+    fill(&site, "few", 20);
+    let page_bytes = site.get("/many/", "").body.len() as u64;
+    let mut held: Vec<_> = (0..3).map(|_| ask_for_pages(&site, "/many/")).collect();
+    let bytes = held
+        .iter()
+        .map(|(_, pages)| pages * page_bytes)
+        .sum::<u64>();
+    assert!((60 << 20..66 << 20).contains(&bytes), "{bytes}");
+    // What is too little for one of these pages.
+    held.push(ask_for_pages(&site, "/few/"));
+    assert_eq!(site.get("/many/", "").status, 503);
+    let mut ftp = Plain::connect(site.ftp);
+    assert_eq!(ftp.reply().0, 220);
+    for (line, code) in [
+        ("USER anonymous", 331),
+        ("PASS a@b", 230),
+        ("EPSV", 229),
+        ("LIST many", 450),
+    ] {
+        assert_eq!(ftp.command(line), code, "{line}");
+    }
+    drop(held);
+    let give_up = Instant::now() + LONG;
+    while ftp.command("LIST many") == 450 {
+        assert!(Instant::now() < give_up, "it has no room again");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A file goes from the disk to the client: however much of it is asked for, none of it is counted.

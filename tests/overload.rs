@@ -75,7 +75,8 @@ fn let_in_and_play() -> Option<()> {
     drop(viewers);
     let log = site.stop();
     let said = log.matches("a session is refused: the engine would be busy");
-    assert_eq!(said.count(), refused.len(), "{log}");
+    // So many lines a minute there are of those who are refused.
+    assert_eq!(said.count(), refused.len().min(20), "{log}");
     Some(())
 }
 

@@ -1009,6 +1009,9 @@ fn a_token_plays_and_downloads_what_it_names() {
     assert_eq!(playlist.status, 200);
     let text = String::from_utf8(playlist.body).unwrap();
     assert!(text.contains(&format!("?token={good}")), "{text}");
+    // It would stand behind each URL, though the header is what counts.
+    let long = format!("/film.ts/hls/index.m3u8?token={}", "a".repeat(3000));
+    assert_eq!(site.get(&long, &format!("{bearer}\r\n")).status, 414);
     let old = token(&claims.replace("4e9", "1e9"));
     assert_eq!(status(&format!("/data?token={old}")), 401);
     let error = probe(&format!("{}?token={old}", site.rtsp_url("film.ts"))).unwrap_err();
@@ -1027,6 +1030,21 @@ fn a_token_plays_and_downloads_what_it_names() {
     let arguments = ["-sS", "--fail", "-u", &user, "-o", "y", &url];
     run(folder.path(), "curl", &arguments);
     assert!(fs::read(folder.path().join("y")).unwrap() == bytes(100_000));
+}
+
+/// A playlist would be as long as whoever asks likes.
+#[test]
+fn what_opens_nothing_is_not_carried_on() {
+    let (site, _) = site_of(&["--metrics=127.0.0.1:0"]);
+    for query in [
+        format!("token={}", "a".repeat(100)),
+        format!("token={}", "a".repeat(8000)),
+        "rights=play&expires=9999999999&signature=AAAA".to_owned(),
+    ] {
+        let playlist = site.get(&format!("/film.ts/hls/index.m3u8?{query}"), "");
+        assert_eq!(playlist.status, 200, "{query}");
+        assert!(!playlist.body.contains(&b'?'), "{query}");
+    }
 }
 
 /// What a token in the URL of a channel's playlist or manifest opened, it opens to the last
@@ -1086,7 +1104,7 @@ fn a_token_leads_to_the_segments_of_a_channel() {
 
     let (status, manifest) = get(&format!("/live/cam/dash/manifest.mpd{query}"));
     assert_eq!(status, 200);
-    for url in ["init.mp4", "$Number$.m4s", "time.txt"] {
+    for url in ["init.mp4", "$Time$.m4s", "time.txt"] {
         assert!(
             manifest.contains(&format!("{url}{query}\"")),
             "{url}: {manifest}"

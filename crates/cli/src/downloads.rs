@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use onrush_server::config::PortRange;
+use onrush_server::config::{Limits, PortRange};
 use onrush_server::downloads::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use onrush_server::transfer::{LEFT_TO_OTHERS, YIELDED_TO_OTHERS};
 use onrush_wire::http::LogFormat;
@@ -92,10 +92,14 @@ pub(crate) struct DownloadOptions {
           default_value_t = limits().download_connections_max, value_parser = count)]
     pub(crate) download_connections_max: usize,
 
-    /// Connections of HTTP and FTP at once from one address (of IPv6 a /64)
-    #[arg(long, hide_short_help = true, value_name = "N",
-          default_value_t = limits().download_connections_per_address_max, value_parser = count)]
-    pub(crate) download_connections_per_address_max: usize,
+    /// Connections of HTTP and FTP at once from one address [default: a quarter]
+    ///
+    /// Of --download-connections-max, or 64 if that is more; one more is told 503 or 421. Of IPv6
+    /// an address is its /64. Of --hls-waiting-max, --ftp-ports and the memory of answers it has as
+    /// large a part, or a quarter if that is more. Raise it for a proxy in front, for viewers
+    /// behind one NAT, and for load tests from one machine.
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
+    pub(crate) download_connections_per_address_max: Option<usize>,
 
     /// Names whose files are kept open for a moment
     #[arg(long, hide_short_help = true, value_name = "N",
@@ -217,7 +221,9 @@ impl DownloadOptions {
             hls: self.hls.settings(),
             limits: DownloadLimits {
                 download_connections_max: self.download_connections_max,
-                download_connections_per_address_max: self.download_connections_per_address_max,
+                download_connections_per_address_max: self
+                    .download_connections_per_address_max
+                    .unwrap_or_else(|| Limits::per_address(self.download_connections_max)),
                 download_files_max: self.download_files_max,
                 download_segments_bytes_max: self.download_segments_max.0,
                 download_requests_max: self.download_requests_max,
@@ -420,6 +426,12 @@ mod tests {
                 last: 65_535
             }
         );
+        let of_address = |options: &[&str]| {
+            let limits = serve(options).unwrap().limits;
+            limits.download_connections_per_address_max
+        };
+        assert_eq!(of_address(&[]), 4096);
+        assert_eq!(of_address(&["--download-connections-max=400"]), 100);
         for ports in ["1023-2000", "2000-1999", "1", "a-b"] {
             assert!(serve(&["--ftp-ports", ports]).is_err(), "{ports}");
         }

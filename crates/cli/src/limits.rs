@@ -16,7 +16,7 @@ use onrush_server::{
     admin::{self, cache, hour, log_tail},
     channel_api, devices,
     downloads::ftp as session,
-    engine, library, refusals, rtsp as control, store, transfer, tunnelling,
+    engine, library, peer_log, refusals, rtsp as control, store, transfer, tunnelling,
     users::{self, file},
     watching,
 };
@@ -391,6 +391,7 @@ fn to_the_wire() -> Vec<Limit> {
         ts::SYNC_RUNS_MAX as count, "runs between losses of sync";
         psi::PROGRAMS_MAX as count, "programs told of";
         psi::STREAMS_MAX as count, "elementary streams told of";
+        psi::ASSOCIATIONS_MAX as count, "packets of tables that segments lack";
         clock::RATE_MAX as rate, "a stream's rate";
         clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
         clock::GROWN_POINTS_MAX as count, "points of a recording's clock";
@@ -420,6 +421,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::STREAM_RATE_MAX as rate, "what one client is sent";
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
+        rtsp::SETUP_URL_BYTES_MAX as count, "bytes of a track's URL; more: 414";
         rtsp::TUNNEL_COOKIE_BYTES_MAX as count, "bytes of a tunnel's cookie";
         tunnelling::TUNNELS_WAITING_MAX as count, "tunnels on their way from HTTP to RTSP";
         control::TUNNEL_POSTS_WAITING_MAX as count, "POSTs of a tunnel that wait";
@@ -501,21 +503,25 @@ fn beside() -> Vec<Limit> {
         records::RECORD_BYTES_MAX as bytes, "a record of TLS";
         records::FRAGMENT_BYTES_MAX as bytes, "of it data";
         records::TLS_IDLE_RECORDS_MAX as count, "records without data in a row";
-        tls::TLS_LOG_LINES_MAX as count, "lines a minute of handshakes that failed";
+        peer_log::PEER_LOG_LINES_MAX as count, "lines a minute of a kind that peers cause";
+        peer_log::TRACE_LOG_LINES_MAX as count, "the same of viewers that are sent on";
+        peer_log::PEER_NAME_CHARS_MAX as count, "characters of a name in them";
         transfer::READS_MAX as count, "reads of a disk at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
         http::HEAD_BYTES_MAX as bytes, "an HTTP request's head";
         http::HEADERS_MAX as count, "its header lines";
         http::TARGET_BYTES_MAX as bytes, "its target";
+        http::HOST_BYTES_MAX as count, "bytes of what it calls the server";
         http::RANGES_MAX as count, "its ranges; more: the whole file";
         http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
         downloads::HTTP2_RESETS_MAX as count, "requests of HTTP/2 taken back unread";
         downloads::HTTP2_ERRORS_MAX as count, "its streams with errors of one client";
         downloads::HTTP2_CONTROL_BYTES_MAX as bytes, "frames that ask for nothing";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
-        downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
+        downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed, or renamed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
+        downloads::ANSWER_WAIT_MAX as time, "a manifest does; a playlist for segments";
         downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";
         downloads::SEGMENT_CACHE_BYTES_MAX as bytes, "computed segments that are kept";
         downloads::MADE_BYTES_MAX as bytes, "memory of answers that wait to be taken";
@@ -565,11 +571,13 @@ fn of_users() -> Vec<Limit> {
         users::WRONG_ADDRESSES_MAX as count, "addresses that sent some";
         users::HOOK_CALLS_MAX as count, "questions to the hook at once";
         users::HOOK_WAITING_MAX as count, "questions that wait";
+        users::HOOK_ADDRESS_MAX as count, "of both about one address (IPv6: /64)";
         users::HOOK_ANSWERS_MAX as count, "answers of it that are kept";
         users::URL_KEYS_BYTES_MAX as bytes, "a file of keys for URLs";
         users::URL_KEYS_MAX as count, "keys in it";
         auth::JWT_BYTES_MAX as count, "bytes of a token";
         auth::JWT_RIGHTS_MAX as count, "rights in it";
+        auth::CARRIED_BYTES_MAX as count, "bytes of one that is in a playlist's URLs";
         auth::JWK_KEYS_MAX as count, "keys for tokens";
         users::JWKS_BYTES_MAX as bytes, "a set of them";
         users::JWKS_TIME_MAX as time, "asking a URL for them";

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tracing::info;
 
+use crate::peer_log::log_trace;
 use crate::random::random;
 
 /// Where clients are sent on to when a server drains, and how long those may stay that do not go.
@@ -71,7 +72,7 @@ impl Redirection {
     pub(crate) fn trace(&self, known: Option<Trace>, peer: IpAddr, path: impl Display) -> Trace {
         let trace = known.unwrap_or_else(|| Trace::new(u64::from_ne_bytes(random())));
         let to = &self.to;
-        info!("trace {trace}: {peer} is sent on for {path} to {to}");
+        log_trace(trace, format_args!("{peer} is sent on for {path} to {to}"));
         trace
     }
 }

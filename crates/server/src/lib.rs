@@ -25,6 +25,7 @@ pub mod library;
 mod listening;
 pub mod multicast;
 mod network;
+pub mod peer_log;
 mod random;
 pub mod refusals;
 pub mod relay;

@@ -26,13 +26,14 @@ use onrush_wire::route::{
     Addresses, Asked, Bounds, Cluster, Decision, Entry, Film, Key, Puller, Scheme, Trace, WarmFilm,
 };
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, info};
+use tracing::debug;
 
 pub(crate) use self::channels::ChannelClaim;
 pub use self::channels::{CLAIM_TIME_MAX, CLAIMS_MAX};
 pub(crate) use self::feeding::{Feed, NotFed};
 use self::followers::{Followers, Traces, Viewer};
 pub use self::followers::{SENT_ON_MAX, TRACES_MAX};
+use crate::peer_log::{Escaped, log_trace};
 use crate::random::random;
 use crate::users::Authorizer;
 
@@ -381,8 +382,11 @@ impl ClusterMember {
         if let (None, Some(trace)) = (&there, request.trace)
             && lock(&self.traces).is_new(trace)
         {
-            let Request { peer, film, .. } = request;
-            info!("trace {trace}: {peer} was sent here for {film:?}, and is served here");
+            let (peer, film) = (request.peer, Escaped(request.film));
+            log_trace(
+                trace,
+                format_args!("{peer} was sent here for {film}, and is served here"),
+            );
         }
         there
     }
@@ -410,11 +414,11 @@ impl ClusterMember {
         };
         let home = &view.entries[home];
         let address = home.addresses.of(request.scheme)?;
-        let (peer, film) = (request.peer, request.film);
+        let (peer, film) = (request.peer, Escaped(request.film));
         let viewer = Viewer::new(&request, key);
         if !lock(&self.followers).sends_on(viewer, Instant::now()) {
             self.stats.not_following.fetch_add(1, Ordering::Relaxed);
-            debug!("{peer}: {film:?} is served here: who asks does not follow to {address}");
+            debug!("{peer}: {film} is served here: who asks does not follow to {address}");
             return None;
         }
         let sent_on = match request.scheme {
@@ -424,9 +428,10 @@ impl ClusterMember {
         sent_on.fetch_add(1, Ordering::Relaxed);
         let trace = request.trace;
         let trace = trace.unwrap_or_else(|| Trace::new(u64::from_ne_bytes(random())));
-        info!(
-            "trace {trace}: {peer} is sent on for {film:?} to node {}, {address}",
-            home.node
+        let node = &home.node;
+        log_trace(
+            trace,
+            format_args!("{peer} is sent on for {film} to node {node}, {address}"),
         );
         Some(Elsewhere {
             address: address.to_owned(),

@@ -1,5 +1,5 @@
 //! Who may connect: no more at once than there may be, in all and from one address (of IPv6 from
-//! its /64).
+//! its /64); and what all who have connected from one address have together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::config::DownloadLimits;
+use super::memory::ClientBytes;
 use super::{Site, rate};
-use crate::config::files_suffice;
+use crate::config::{Limits, files_suffice};
 use crate::engine::shared::{bump, drop_one};
 use crate::network::network;
 use crate::refusals::REFUSALS;
@@ -31,7 +33,52 @@ pub(crate) struct Admission {
 struct Client {
     connections: usize,
     limit: Option<Limit>,
+    share: Share,
     left: Option<Instant>,
+}
+
+/// What the connections of one network have together, besides themselves: of each it may have a
+/// part alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Share {
+    /// What their answers hold of memory.
+    pub(super) made_bytes: ClientBytes,
+    /// Requests that wait for what comes next of channels.
+    waiting: Rc<Cell<usize>>,
+    /// Ports that are listened at for their data connections.
+    ports: Rc<Cell<usize>>,
+}
+
+/// One of a share, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Taken(Rc<Cell<usize>>);
+
+impl Share {
+    /// A place among those who wait, if fewer than `most` have one.
+    pub(super) fn wait(&self, most: usize) -> Option<Taken> {
+        Taken::of(&self.waiting, most)
+    }
+
+    /// A port, if fewer than `most` are taken.
+    pub(super) fn port(&self, most: usize) -> Option<Taken> {
+        Taken::of(&self.ports, most)
+    }
+}
+
+impl Taken {
+    fn of(count: &Rc<Cell<usize>>, most: usize) -> Option<Self> {
+        let taken = count.get();
+        (taken < most).then(|| {
+            count.set(taken + 1);
+            Self(Rc::clone(count))
+        })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// What a connection speaks.
@@ -66,6 +113,7 @@ pub(crate) struct ConnectionSlot {
     protocol: Protocol,
     network: IpAddr,
     limit: Option<Limit>,
+    share: Share,
     is_refusal: bool,
 }
 
@@ -102,11 +150,12 @@ impl ConnectionSlot {
         let client = clients.entry(network).or_insert_with(|| Client {
             connections: 0,
             limit: client_rate_max.map(|bytes_a_second| Limit::new(rate(bytes_a_second))),
+            share: Share::default(),
             left: None,
         });
         client.connections += 1;
         client.left = None;
-        let limit = client.limit.clone();
+        let (limit, share) = (client.limit.clone(), client.share.clone());
         admission.connections.set(admission.connections.get() + 1);
         let held = &site.statistics.download_files;
         held.fetch_add(protocol.files(), Ordering::Relaxed);
@@ -116,6 +165,7 @@ impl ConnectionSlot {
             protocol,
             network,
             limit,
+            share,
             is_refusal: false,
         })
     }
@@ -133,6 +183,7 @@ impl ConnectionSlot {
             protocol,
             network: network(peer),
             limit: None,
+            share: Share::default(),
             is_refusal: true,
         })
     }
@@ -141,6 +192,20 @@ impl ConnectionSlot {
     pub(crate) fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
     }
+
+    /// What it has together with all of its address.
+    pub(crate) fn share(&self) -> &Share {
+        &self.share
+    }
+}
+
+/// How much of `most` one address may have: a quarter as a rule, or as large a part as it may have
+/// of the connections.
+pub(super) fn of_address(limits: &DownloadLimits, most: usize) -> usize {
+    let all = limits.download_connections_max.max(1);
+    let own = limits.download_connections_per_address_max.min(all);
+    let part = most.saturating_mul(own) / all;
+    part.max(Limits::per_address(most))
 }
 
 /// Whether a connection of that protocol is taken while the server drains: who speaks HTTP can be
@@ -234,35 +299,14 @@ const REFUSALS_MAX: usize = 64;
 mod tests {
     use tempfile::TempDir;
 
-    use super::super::log::Log;
+    use super::super::{Downloads, testing};
     use super::*;
-    use crate::config::Config;
-    use crate::hls_live::{LiveHls, LiveHlsConfig};
-    use crate::library::Library;
-    use crate::listening::Draining;
-    use crate::tunnelling::tunnels;
-    use crate::users::{Authorizer, UsersConfig};
 
     /// A server of an empty folder, from which an address may have two connections.
     fn site() -> (Rc<Site>, TempDir) {
-        let root = tempfile::tempdir().unwrap();
-        let mut config = Config {
-            media_root: root.path().to_owned(),
-            ..Config::default()
-        };
-        config.downloads.limits.download_connections_per_address_max = 2;
-        let library = Arc::new(Library::new(&config).unwrap());
-        let hls = LiveHls::new(LiveHlsConfig::default(), false, &Arc::default());
-        let users = Authorizer::open(&UsersConfig::default(), Arc::default());
-        let site = Site::new(
-            config.downloads,
-            library,
-            (None, hls, tunnels().0),
-            (Arc::default(), Arc::new(users.unwrap())),
-            (Log::open(None).unwrap(), Draining::new().1),
-            Arc::default(),
-        );
-        (site, root)
+        let mut downloads = Downloads::default();
+        downloads.limits.download_connections_per_address_max = 2;
+        testing::site(downloads)
     }
 
     #[test]
@@ -275,5 +319,50 @@ mod tests {
         assert!(take("2001:db8:0:1::1").is_some(), "it is another's");
         drop(slots);
         assert!(site.admission.clients.borrow().is_empty());
+    }
+
+    // SPECIFICATION.md: 22
+    #[test]
+    fn an_address_has_a_quarter_or_what_it_has_of_connections() {
+        let of = |own, most| {
+            let limits = DownloadLimits {
+                download_connections_per_address_max: own,
+                ..DownloadLimits::default()
+            };
+            of_address(&limits, most)
+        };
+        for (own, most, expected) in [
+            (4096, 1000, 250),
+            (4096, 256 << 20, 64 << 20),
+            (4096, 5, 5),
+            (4096, 100, 64),
+            (1, 1000, 250),
+            (8192, 1000, 500),
+            (16_384, 1000, 1000),
+            (usize::MAX, 256 << 20, 256 << 20),
+        ] {
+            assert_eq!(of(own, most), expected, "{own} {most}");
+        }
+        let limits = DownloadLimits::default();
+        let quarter = Limits::per_address(limits.download_connections_max);
+        assert_eq!(limits.download_connections_per_address_max, quarter);
+    }
+
+    #[test]
+    fn connections_of_an_address_share_what_it_may_have() {
+        let (site, _root) = site();
+        let take = |peer: &str| {
+            let taken = ConnectionSlot::take(&site, Protocol::Ftp, peer.parse().unwrap());
+            taken.unwrap()
+        };
+        let [one, other] = [take("192.0.2.1"), take("192.0.2.1")];
+        let ports = [one.share().port(2), other.share().port(2)];
+        assert!(ports.iter().all(Option::is_some));
+        assert!(one.share().port(2).is_none());
+        assert!(one.share().wait(1).is_some(), "they are counted apart");
+        let stranger = take("192.0.2.2");
+        assert!(stranger.share().port(2).is_some(), "it is another's");
+        drop(ports);
+        assert!(other.share().port(1).is_some());
     }
 }

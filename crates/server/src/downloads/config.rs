@@ -63,7 +63,10 @@ pub enum LogTarget {
 pub struct DownloadLimits {
     /// Connections of HTTP and FTP at once; one more is told 503 or 421 and closed.
     pub download_connections_max: usize,
-    /// Those from one address (of IPv6 from its /64).
+    /// Those from one address (of IPv6 from its /64): by default a quarter of all, so that nobody
+    /// keeps all others out. An address has the same part of the memory of answers, of requests
+    /// that wait for what comes next of a channel, and of FTP's data ports, if that is more than a
+    /// quarter. Raise it for a proxy in front, for clients behind one NAT, and for load tests.
     pub download_connections_per_address_max: usize,
     /// Files that are kept open though nobody reads them just now.
     pub download_files_max: usize,
@@ -146,9 +149,10 @@ impl Default for Downloads {
 
 impl Default for DownloadLimits {
     fn default() -> Self {
+        const CONNECTIONS_MAX: usize = 16_384;
         Self {
-            download_connections_max: 16_384,
-            download_connections_per_address_max: 16_384,
+            download_connections_max: CONNECTIONS_MAX,
+            download_connections_per_address_max: CONNECTIONS_MAX / 4,
             download_files_max: 1024,
             download_segments_bytes_max: 256 << 20,
             download_requests_max: 10_000,

@@ -15,6 +15,7 @@ mod folder;
 pub mod ftp;
 pub mod http;
 mod log;
+mod memory;
 mod receive;
 mod send;
 mod uploads;
@@ -35,7 +36,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;
 
-use self::admission::{Admission, Protocol};
+use self::admission::{Admission, Protocol, of_address};
 use self::clock::Clock;
 pub use self::config::{
     AccessLog, DownloadLimits, Downloads, LogTarget, UploadSync, UploadsConfig,
@@ -44,12 +45,13 @@ use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 pub use self::http::{
-    CONNECTION_MADE_BYTES_MAX, CONNECTION_MADE_BYTES_MIN, FIRST_SEGMENT_WAIT_MAX,
-    GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX,
-    INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX, MADE_BYTES_MAX, RENDITION_FILES_MAX,
-    RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX,
+    ANSWER_WAIT_MAX, FIRST_SEGMENT_WAIT_MAX, GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX,
+    HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX, INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX,
+    RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX, SEGMENT_CACHE_BYTES_MAX,
 };
 use self::log::Log;
+use self::memory::MadeBytes;
+pub use self::memory::{CONNECTION_MADE_BYTES_MAX, CONNECTION_MADE_BYTES_MIN, MADE_BYTES_MAX};
 use self::uploads::Uploads;
 use crate::drain::Drain;
 use crate::engine::shared::{bump, drop_one};
@@ -87,7 +89,7 @@ pub(crate) struct Site {
     /// Those of channels, while many ask for them.
     pub(crate) live_files: http::LiveFiles,
     /// What answers hold of memory.
-    pub(crate) made_bytes: http::MadeBytes,
+    pub(crate) made_bytes: MadeBytes,
     pub(crate) admission: Admission,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
@@ -305,6 +307,7 @@ impl Site {
             stall_time_max: settings.limits.download_stall_time_max,
         };
         let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
+        let of_client = of_address(&settings.limits, MADE_BYTES_MAX);
         let segments_max = settings.limits.download_segments_bytes_max;
         // What is sent of channels now is little, and soon goes.
         let live_max = segments_max / 8;
@@ -321,7 +324,7 @@ impl Site {
             segments: http::SegmentCache::default(),
             segment_files,
             live_files: http::LiveFiles::new(live_max),
-            made_bytes: http::MadeBytes::new(&statistics.hls),
+            made_bytes: MadeBytes::new(of_client, &statistics.hls),
             admission: Admission::default(),
             authorizer,
             stats,
@@ -422,6 +425,9 @@ fn boundary() -> String {
     getrandom::fill(&mut random).expect("Linux has had random numbers for all since 3.17");
     format!("onrush-{:032x}", u128::from_be_bytes(random))
 }
+
+#[cfg(test)]
+mod testing;
 
 #[cfg(test)]
 mod tests {

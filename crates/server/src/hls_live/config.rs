@@ -24,9 +24,10 @@ pub struct LiveHlsConfig {
     /// Whether channels are cut before anybody asks, and always: then there is something to go
     /// back to. Not by default.
     pub is_always: bool,
-    /// Requests for one channel that wait for what comes next, 16,384 by default, as many as there
-    /// may be connections; one more is answered 503. A viewer of pictures and sound has two. Each
-    /// has its connection, and nothing else.
+    /// Requests for one channel that wait for what comes next, 16,384 by default; one more is
+    /// answered 503. A viewer of pictures and sound has two, by HTTP/2 on one connection. One
+    /// address has as large a part of them, of all channels, as of the connections of downloads: a
+    /// quarter by default.
     pub hls_waiting_max: usize,
 }
 

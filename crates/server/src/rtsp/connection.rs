@@ -19,7 +19,7 @@ use onrush_wire::rtsp::{
     StatusCode, Transport, TunnelSide, headers,
 };
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::authorize::{GrantedPath, authorize};
 use super::choosing::choose;
@@ -29,15 +29,17 @@ use super::groups;
 use super::interleaving::Interleaving;
 use super::presentation::{Presentation, find_track};
 use super::publisher::Publisher;
+use super::refusals::log_refused;
 use super::session::{End, Session};
 use super::srtp::AgreedKeys;
 use super::track_session::TrackSession;
 use super::tracks::no_range;
 use super::tunnel::Tunnel;
-use super::{Control, Escaped, log_panic};
+use super::{Control, log_panic};
 use crate::byte_stream::ByteStream;
 use crate::cluster::Feed;
 use crate::drain::Redirection;
+use crate::peer_log::Escaped;
 use crate::refusals::REFUSALS;
 
 /// One connection, and what has come on it.
@@ -353,7 +355,7 @@ impl Connection {
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
         }
         if let Some(note) = control.full(self.peer_ip()).filter(|_| session.is_none()) {
-            info!("a session is refused: {note}");
+            log_refused(&note);
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
         let presentation = match transport.lower {

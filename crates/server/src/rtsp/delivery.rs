@@ -16,6 +16,7 @@ use onrush_wire::rtp::{self, Position};
 use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, track_name};
 use tokio::time::timeout;
 
+use super::Control;
 use super::client::Client;
 use super::group::GroupSlot;
 use super::interleaving::ChannelSlot;
@@ -26,12 +27,12 @@ use super::refusals::{no_ports, refusal, unavailable};
 use super::reports::Reports;
 use super::srtp::AgreedKeys;
 use super::summary::describe;
-use super::{Control, Escaped};
 use crate::channels::{LiveChannel, Played, Way};
 use crate::data::Data;
 use crate::engine::numbering::RtpHeaders;
 use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot, StreamSrtp};
 use crate::library::{FilmKeys, Media};
+use crate::peer_log::Escaped;
 use crate::random::random;
 use crate::store::Source;
 

@@ -19,15 +19,16 @@ use onrush_wire::rtsp::{
 };
 use onrush_wire::sdp::AnnouncedTrack;
 use tokio::time::{Instant, sleep};
-use tracing::info;
+use tracing::{debug, info};
 
+use super::Control;
 use super::authorize::may;
 use super::client::canonical;
 use super::presentation::is_taken;
-use super::{Control, Escaped};
 use crate::byte_stream::ByteStream;
 use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, Right, TrackSockets};
 use crate::cluster::ChannelClaim;
+use crate::peer_log::{Escaped, PEER_LOG_LINES_MAX, Throttle};
 
 /// What a connection publishes.
 #[derive(Debug)]
@@ -135,11 +136,12 @@ async fn announce(
     (peer, is_encrypted): (SocketAddr, bool),
 ) -> Result<Publisher, Reply> {
     let refused = |reply: Reply| {
-        info!(
-            "{peer} may not publish {}: {}",
-            Escaped(&path),
-            reply.reason()
-        );
+        static LINES: Throttle = Throttle::new(PEER_LOG_LINES_MAX);
+        let (path, why) = (Escaped(&path), reply.reason());
+        match LINES.admit() {
+            Some(omitted) => info!("{peer} may not publish {path}: {why}{omitted}"),
+            None => debug!("{peer} may not publish {path}: {why}"),
+        }
         reply
     };
     let ip = peer.ip().to_canonical();

@@ -1,11 +1,13 @@
 //! What clients are told whom the engine or the network cannot serve.
 
+use std::fmt::Display;
 use std::io;
 
 use onrush_wire::rtsp::{Reply, StatusCode};
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::engine::EngineError;
+use crate::peer_log::{PEER_LOG_LINES_MAX, Throttle};
 
 /// What a client is told that the engine cannot serve.
 pub(super) fn refusal(error: &EngineError) -> Reply {
@@ -21,9 +23,18 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
         }
     };
     if status == StatusCode::NotEnoughBandwidth {
-        info!("a session is refused: {error}");
+        log_refused(error);
     }
     Reply::refusal(status, &error.to_string())
+}
+
+/// Says in the log that a session is refused.
+pub(super) fn log_refused(why: impl Display) {
+    static LINES: Throttle = Throttle::new(PEER_LOG_LINES_MAX);
+    match LINES.admit() {
+        Some(omitted) => info!("a session is refused: {why}{omitted}"),
+        None => debug!("a session is refused: {why}"),
+    }
 }
 
 /// What a client is told that no pair of ports reaches.

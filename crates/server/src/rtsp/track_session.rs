@@ -10,7 +10,7 @@ use std::time::Duration;
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::route::Trace;
 use onrush_wire::rtcp::{self, Heard, Reception, Sending, Waiting, ntp};
-use onrush_wire::rtsp::{Reply, Served, Transport};
+use onrush_wire::rtsp::{Reply, Served, Transport, kept_setup_url};
 use tracing::{debug, info};
 
 use super::Control;
@@ -38,7 +38,7 @@ pub(super) struct TrackSession {
     reports: Reports,
     /// What reports are encrypted with, if they are.
     srtp: Option<Box<TrackSrtp>>,
-    /// The track's URL as the client spelt it, for RTP-Info.
+    /// The track's URL as the client spelt it, for RTP-Info; without a query that makes it long.
     pub(super) track_url: Box<str>,
     /// What another node called the client, if that sent it here.
     trace: Cell<Option<Trace>>,
@@ -83,7 +83,7 @@ impl TrackSession {
             pause_before: Cell::new(NO_PACKET),
             reports,
             srtp,
-            track_url: track_url.into(),
+            track_url: kept_setup_url(track_url).into(),
             trace: Cell::default(),
             ssrc,
             started_ns: Cell::new(0),

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
@@ -25,8 +25,8 @@ use super::handshake::{ALPN_HTTP2, shake};
 use super::kernel::{KernelTls, KernelTlsState};
 use super::stats::TlsStats;
 use super::stream::TlsStream;
-use super::throttle::Throttle;
 use crate::network::network;
+use crate::peer_log::{PEER_LOG_LINES_MAX, Throttle};
 use crate::refusals::REFUSALS;
 
 /// Handshakes whose arithmetic is done at one time; the others wait their turn.
@@ -48,7 +48,6 @@ pub(crate) struct Tls {
     turn: Semaphore,
     /// What the log says of those that failed.
     lines: Throttle,
-    started: Instant,
     /// The kernel, if it encrypts.
     kernel: Option<Arc<KernelTls>>,
     /// What it said to that.
@@ -157,8 +156,7 @@ impl Tls {
             fingerprint: of_own.as_ref().map(fingerprint),
             in_progress: Mutex::default(),
             turn: Semaphore::new(TLS_RECKONED_MAX),
-            lines: Throttle::default(),
-            started: Instant::now(),
+            lines: Throttle::new(PEER_LOG_LINES_MAX),
             kernel,
             kernel_state,
             stats,
@@ -249,12 +247,9 @@ impl Tls {
             return None;
         }
         REFUSALS.note(peer.ip(), "TLS", &format!("handshake: {failed}"));
-        match self.lines.admit(self.started.elapsed()) {
+        match self.lines.admit() {
             None => debug!("{peer}: TLS handshake: {failed}"),
-            Some(0) => info!("{peer}: TLS handshake: {failed}"),
-            Some(omitted) => {
-                info!("{peer}: TLS handshake: {failed}; {omitted} others failed before, unlogged");
-            }
+            Some(omitted) => info!("{peer}: TLS handshake: {failed}{omitted}"),
         }
         None
     }

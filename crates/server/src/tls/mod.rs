@@ -8,6 +8,8 @@
 //! It is one for all threads. What is shared is the configuration, which a thread reads anew when
 //! its files have changed, and the count of handshakes.
 
+use std::path::Path;
+
 mod acceptor;
 pub mod certificates;
 pub mod config;
@@ -18,7 +20,6 @@ mod stats;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
-mod throttle;
 
 pub use self::acceptor::TLS_RECKONED_MAX;
 pub(crate) use self::acceptor::Tls;
@@ -26,7 +27,6 @@ pub use self::certificates::{CertificateError, PEM_BYTES_MAX, TLS_CERTIFICATES_M
 pub use self::config::{CertificateFiles, KernelTlsUse, SrtpKeys, SrtpOffer, TlsConfig, TlsLimits};
 pub use self::kernel::{KERNEL_TLS_BODY_BYTES_MIN, KernelTlsState};
 pub(crate) use self::stats::TlsStats;
-pub use self::throttle::TLS_LOG_LINES_MAX;
 
 /// Whether the files of these settings can be shown: they are read, and none is made.
 ///
@@ -35,4 +35,17 @@ pub use self::throttle::TLS_LOG_LINES_MAX;
 /// If one cannot be read, is not what it should be, or does not fit to another.
 pub fn check(config: &TlsConfig) -> Result<(), CertificateError> {
     certificates::server_config(config, None).map(drop)
+}
+
+/// Makes the pair that a server with these settings signs itself in its state directory, if it is
+/// to have one and there is none: the server finds it there, and needs not write it.
+///
+/// # Errors
+///
+/// If it cannot be made or kept there.
+pub fn prepare(config: &TlsConfig, state: &Path) -> Result<(), CertificateError> {
+    match &config.self_signed {
+        Some(names) => certificates::self_signed(state, names).map(drop),
+        None => Ok(()),
+    }
 }

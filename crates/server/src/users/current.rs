@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use onrush_wire::auth::{Action, Grant, NodeProof};
+use onrush_wire::auth::{Action, Grant, LongCredentials, NodeProof};
 
 use super::authorizer::{Asked, Refusal, Rules, Stats};
 use super::config::UsersConfig;
@@ -115,6 +115,12 @@ impl Authorizer {
         noted(asked, self.now().permit(login, asked).await)
     }
 
+    /// Whether somebody who has logged in may play or download what it has not asked for: of that
+    /// nothing is counted or written down. `None` if nobody knows just now.
+    pub(crate) async fn could_read(&self, login: &Login, asked: &Asked<'_>) -> Option<bool> {
+        self.now().could_read(login, asked).await
+    }
+
     /// Logs somebody in by a password, or by a token in its place, for as long as it stays
     /// connected.
     ///
@@ -139,6 +145,20 @@ impl Authorizer {
     /// Whether what is signed may be asked for by nobody.
     pub(crate) fn has_url_keys(&self) -> bool {
         self.now().has_url_keys()
+    }
+
+    /// What URLs in a playlist of that path end in: of `query`, which its own URL has, what may
+    /// give the right to it.
+    ///
+    /// # Errors
+    ///
+    /// If that is too long to stand behind each.
+    pub(crate) fn carried(
+        &self,
+        path: &str,
+        query: Option<&str>,
+    ) -> Result<String, LongCredentials> {
+        self.now().carries(path).of(query)
     }
 
     /// What this server may be asked with to play that path, for so long; none without keys.

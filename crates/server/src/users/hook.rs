@@ -5,6 +5,7 @@
 //! and nobody is let in. Questions go out on threads that may wait, a bounded number at a time.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +23,15 @@ use zeroize::Zeroizing;
 
 use super::client::agent;
 use super::config::HookConfig;
+use crate::network::network;
 use crate::random::random;
 
 /// Questions on their way at once.
 pub const HOOK_CALLS_MAX: usize = 32;
 /// Questions that wait for their turn; one more is refused.
 pub const HOOK_WAITING_MAX: usize = 1024;
+/// Of both, those about one address (of IPv6 its /64); one more is refused.
+pub const HOOK_ADDRESS_MAX: usize = 256;
 /// Answers that are kept.
 pub const HOOK_ANSWERS_MAX: usize = 16_384;
 
@@ -48,7 +52,16 @@ struct Known {
     calls: Arc<Semaphore>,
     /// Those that wait are fewer than this.
     waiting: Arc<Semaphore>,
+    /// How many there are about each network.
+    by_network: Mutex<HashMap<IpAddr, usize>>,
     is_failing: AtomicBool,
+}
+
+/// A question about a network, until it is answered or nobody waits for that.
+#[derive(Debug)]
+struct Asking<'a> {
+    known: &'a Known,
+    network: IpAddr,
 }
 
 /// What the service is asked.
@@ -97,6 +110,7 @@ impl Hook {
             answers: Mutex::default(),
             calls: Arc::new(Semaphore::new(HOOK_CALLS_MAX)),
             waiting: Arc::new(Semaphore::new(HOOK_WAITING_MAX)),
+            by_network: Mutex::default(),
             is_failing: AtomicBool::new(false),
         };
         Ok(Self {
@@ -120,6 +134,11 @@ impl Hook {
         if let Some(verdict) = self.remembered(&key, now) {
             return Some(verdict);
         }
+        // Whoever asks for much keeps nobody else waiting.
+        let _asking = match question.address.parse() {
+            Ok(address) => Some(Asking::begin(&self.known, address)?),
+            Err(_) => None,
+        };
         let answer = timeout(self.config.time_max, self.call(json)).await;
         let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
         let is_failing = &self.known.is_failing;
@@ -189,7 +208,37 @@ impl Hook {
     }
 }
 
+impl<'a> Asking<'a> {
+    /// One more, if there may be.
+    fn begin(known: &'a Known, address: IpAddr) -> Option<Self> {
+        let network = network(address);
+        let mut by_network = known.by_network();
+        let count = by_network.entry(network).or_insert(0);
+        (*count < HOOK_ADDRESS_MAX).then(|| {
+            *count += 1;
+            Self { known, network }
+        })
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut by_network = self.known.by_network();
+        if let Some(count) = by_network.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                by_network.remove(&self.network);
+            }
+        }
+    }
+}
+
 impl Known {
+    fn by_network(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        let by_network = self.by_network.lock();
+        by_network.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answers(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Verdict, Duration)>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -350,6 +399,31 @@ mod tests {
         let mut other = Hook::new(config, None).unwrap();
         other.go_on(&before);
         assert_eq!(ask(&other), Some(Verdict::No));
+    }
+
+    #[test]
+    fn questions_about_one_address_leave_others_their_turn() {
+        let (address, came) = service(&[
+            "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+        ]);
+        let hook = hook(address);
+        let ask = |address: &str| {
+            let question = Question {
+                address: address.to_owned(),
+                ..QUESTION
+            };
+            block_on(hook.ask(&question, NOW))
+        };
+        let peer = "2001:db8::1".parse().unwrap();
+        let asking = (0..HOOK_ADDRESS_MAX).map(|_| Asking::begin(&hook.known, peer).unwrap());
+        let asking: Vec<_> = asking.collect();
+        assert_eq!(ask("2001:db8::2"), None);
+        assert_eq!(ask("2001:db8:0:1::1"), Some(Verdict::Yes), "another's");
+        drop(asking);
+        assert_eq!(ask("2001:db8::2"), Some(Verdict::Yes));
+        assert_eq!(came.try_iter().count(), 2);
+        assert!(hook.known.by_network().is_empty());
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use self::config::{HookConfig, JwtConfig, JwtKeys, UsersConfig};
 pub(crate) use self::current::Authorizer;
 pub use self::error::OpenError;
 pub use self::fetched::{JWKS_AGE_MAX, JWKS_BYTES_MAX, JWKS_PAUSE_MIN, JWKS_TIME_MAX};
-pub use self::hook::{HOOK_ANSWERS_MAX, HOOK_CALLS_MAX, HOOK_WAITING_MAX};
+pub use self::hook::{HOOK_ADDRESS_MAX, HOOK_ANSWERS_MAX, HOOK_CALLS_MAX, HOOK_WAITING_MAX};
 pub use self::keys::{URL_KEYS_BYTES_MAX, URL_KEYS_MAX, UrlKeys};
 pub(crate) use self::login::{Login, Uploader};
 pub use self::nonces::{NONCE_TIME_MAX, NONCES_MAX};

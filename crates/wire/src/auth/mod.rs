@@ -23,7 +23,7 @@ mod pattern;
 mod rights;
 
 pub use self::answer::Answering;
-pub use self::carried::carried_query;
+pub use self::carried::{CARRIED_BYTES_MAX, Carried, LongCredentials};
 pub use self::challenge::Challenge;
 pub use self::credentials::{Credentials, CredentialsError};
 pub use self::digest::{Algorithm, Digest, Qop, ha1};

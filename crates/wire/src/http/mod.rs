@@ -33,5 +33,5 @@ pub use self::method::Method;
 pub use self::negotiate::{Coding, Codings};
 pub use self::range::{RANGES_MAX, Ranges};
 pub use self::status::{Refusal, Status};
-pub use self::target::Target;
+pub use self::target::{HOST_BYTES_MAX, Target};
 pub use self::upload::StoredPart;

@@ -4,6 +4,10 @@
 use super::{Method, Refusal, Status};
 use crate::rtsp::url;
 
+/// Bytes of a host, with its port: a name has no more (RFC 1035, section 2.3.4), and the page of a
+/// folder names the host with each file.
+pub const HOST_BYTES_MAX: usize = 255;
+
 /// What a request is about (RFC 9112, section 3.2).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Target {
@@ -66,7 +70,8 @@ impl Target {
 /// Whether this may stand in a Host field: `host[:port]` without a user, or nothing.
 pub(super) fn is_host(value: &str) -> bool {
     let plain = |b: u8| b.is_ascii_graphic() && !b"@/?#\\\"<>^`{|}'".contains(&b);
-    value.is_empty() || value.bytes().all(plain) && url::is_authority(value)
+    let is_short = value.len() <= HOST_BYTES_MAX;
+    value.is_empty() || is_short && value.bytes().all(plain) && url::is_authority(value)
 }
 
 fn is_http(scheme: &str) -> bool {
@@ -189,5 +194,7 @@ mod tests {
         ] {
             assert!(!is_host(bad), "{bad}");
         }
+        let name = |bytes| "h".repeat(bytes);
+        assert!(is_host(&name(HOST_BYTES_MAX)) && !is_host(&name(HOST_BYTES_MAX + 1)));
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use rtsp_types::{Method, StatusCode, headers};
 
 use super::reply::METHODS;
+use super::setup_url::is_too_long;
 use super::{
     AskedRange, RangeError, Reply, Request, SessionId, SrtpParameter, State, Target, Transport,
     TransportError, UrlError, take_srtp, track_behind_query,
@@ -230,6 +231,10 @@ fn setup<S>(
     (path, srtp): (&str, Option<SrtpParameter>),
     session: Option<Known<S>>,
 ) -> Result<Intent<S>, Reply> {
+    if is_too_long(&request.uri) {
+        let note = "the URL is too long; send what is long in its query, or in a header";
+        return Err(Reply::refusal(StatusCode::RequestURITooLong, note));
+    }
     let (presentation, track) = match super::track(path) {
         Some((presentation, number)) => {
             let track = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));

@@ -20,6 +20,7 @@ mod redirect;
 mod reply;
 mod request;
 mod session;
+mod setup_url;
 mod transport;
 mod tunnel;
 mod units;
@@ -39,6 +40,7 @@ pub use self::redirect::{Redirect, RedirectTarget, RedirectTargetError};
 pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{ClientAnswer, Malformed, Request};
 pub use self::session::{SessionId, State};
+pub use self::setup_url::{SETUP_URL_BYTES_MAX, kept_setup_url};
 pub use self::transport::{Group, LowerTransport, Served, ServedAt, Transport, TransportError};
 pub use self::tunnel::{
     NotBase64, TUNNEL_COOKIE_BYTES_MAX, TUNNEL_OPEN, TUNNEL_REFUSED, TunnelDecoder, TunnelSide,

@@ -15,7 +15,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::byte_stream::ByteStream;
-use crate::listening::PortRange;
+use crate::downloads::Downloads;
+use crate::downloads::admission::{Share, Taken, of_address};
 use crate::tls::Tls;
 
 /// How long a client may take to make its data connection, or to take ours.
@@ -27,8 +28,8 @@ pub(super) enum Data {
     /// Nobody has said yet.
     #[default]
     Unknown,
-    /// The client connects to this.
-    Listening(TcpListener),
+    /// The client connects to this, which is one of its address's share of ports.
+    Listening(TcpListener, Taken),
     /// We connect.
     Connecting {
         /// From where the client's control connection came to.
@@ -40,24 +41,30 @@ pub(super) enum Data {
 
 impl Data {
     /// Listens for the client, at the address that its control connection uses, on a free port of
-    /// the range.
-    pub(super) fn listen(local: SocketAddr, ports: PortRange) -> io::Result<(Self, SocketAddr)> {
+    /// the range, of which those of its own address have a share.
+    pub(super) fn listen(
+        local: SocketAddr,
+        settings: &Downloads,
+        share: &Share,
+    ) -> io::Result<(Self, SocketAddr)> {
         thread_local! {
             // One after the other, so that a port is not used again while the last connection on it
             // ends.
             static NEXT: Cell<u16> = const { Cell::new(0) };
         }
+        let ports = settings.ftp_ports;
         let count = ports.last - ports.first + 1;
+        let port = share.port(of_address(&settings.limits, count.into()));
+        let port = port.ok_or_else(|| io::Error::other("its address has its share of them"))?;
         let mut refused = io::Error::from_raw_os_error(libc::EADDRINUSE);
         for _ in 0..count {
-            let port = ports.first + NEXT.get() % count;
-            NEXT.set((NEXT.get() + 1) % count);
             let mut address = local;
-            address.set_port(port);
+            address.set_port(ports.first + NEXT.get() % count);
+            NEXT.set((NEXT.get() + 1) % count);
             match bind(address) {
                 Ok(listener) => {
                     let address = listener.local_addr()?;
-                    return Ok((Self::Listening(listener), address));
+                    return Ok((Self::Listening(listener, port), address));
                 }
                 Err(error) => refused = error,
             }
@@ -99,7 +106,7 @@ impl Data {
             match self {
                 Self::Unknown => Err(io::ErrorKind::NotConnected.into()),
                 Self::Connecting { local, to } => connect(local, to).await,
-                Self::Listening(listener) => loop {
+                Self::Listening(listener, _port) => loop {
                     let (socket, from) = listener.accept().await?;
                     if from.ip().to_canonical() == peer {
                         return Ok(socket);
@@ -152,11 +159,20 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::listening::PortRange;
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+    fn settings(ftp_ports: PortRange) -> Downloads {
+        Downloads {
+            ftp_ports,
+            ..Downloads::default()
+        }
+    }
+
     fn listen(ports: PortRange) -> io::Result<(Data, SocketAddr)> {
-        Data::listen(SocketAddr::new(LOCAL, 0), ports)
+        let local = SocketAddr::new(LOCAL, 0);
+        Data::listen(local, &settings(ports), &Share::default())
     }
 
     /// Some ports from there on that are free just now, one after the other. No two tests look in
@@ -182,6 +198,25 @@ mod tests {
         assert_eq!(numbers, [ports.first, ports.first + 1, ports.last]);
         let error = listen(ports).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    /// Of a hundred ports one address has 64, so that few are needed here.
+    #[tokio::test]
+    async fn an_address_has_its_share_of_ports() {
+        let settings = settings(PortRange {
+            first: 33_000,
+            last: 33_099,
+        });
+        let (local, share) = (SocketAddr::new(LOCAL, 0), Share::default());
+        let listen = |share: &Share| Data::listen(local, &settings, share);
+        let held: Vec<_> = (0..64).map(|_| share.port(64).unwrap()).collect();
+        assert_eq!(listen(&share).unwrap_err().kind(), io::ErrorKind::Other);
+        assert!(listen(&Share::default()).is_ok(), "it is another's");
+        drop(held);
+        let (data, _) = listen(&share).unwrap();
+        assert!(share.port(1).is_none());
+        drop(data);
+        assert!(share.port(1).is_some());
     }
 
     #[tokio::test]
@@ -217,7 +252,8 @@ mod tests {
             first: 32_000,
             last: 32_000,
         };
-        let error = Data::listen(local, ports).unwrap_err();
+        let share = Share::default();
+        let error = Data::listen(local, &settings(ports), &share).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
         let to = "[fe80::2:2]:5000".parse().unwrap();
         let error = connect(local, to).await.unwrap_err();

@@ -11,6 +11,7 @@ use super::sending::Body;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::Found;
 use crate::downloads::folder;
+use crate::downloads::memory::CROWDED;
 use crate::library::names_nothing;
 
 impl Connection<'_> {
@@ -79,8 +80,13 @@ impl Connection<'_> {
             }
         }
         let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
+        let text = to_bytes(&style.write(&entries, now_s, rights)).into_owned();
+        let client = &self.place.share().made_bytes;
+        let memory = self.site.made_bytes.of_connection(client);
+        let memory = memory.reserve(text.len());
         Ok(Body::Text {
-            text: to_bytes(&style.write(&entries, now_s, rights)).into_owned(),
+            _memory: memory.ok_or_else(|| Reply::new(450, CROWDED))?,
+            text,
             name,
             is_cut,
         })

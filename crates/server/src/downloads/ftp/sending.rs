@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::data::Data;
 use crate::downloads::Site;
+use crate::downloads::memory::Reserved;
 use crate::downloads::send::{To, abort};
 use crate::remote::FilmFile;
 use crate::tls::Tls;
@@ -29,6 +30,8 @@ pub(super) enum Body {
         text: Vec<u8>,
         /// There is more than that.
         is_cut: bool,
+        /// What holds its memory.
+        _memory: Reserved,
     },
 }
 

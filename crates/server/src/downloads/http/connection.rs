@@ -171,7 +171,7 @@ impl Connection {
             buffer,
             ..
         } = self;
-        let waits = Waits::default();
+        let waits = Waits::new(&responder.site, &responder.share);
         let is_gone = poll_fn(|context| {
             // One that says more is read no further than a head: what it says then is not heard
             // until it has its answer.

@@ -311,7 +311,7 @@ async fn decide(
             return Some((answer, None));
         }
     };
-    let waits = Waits::default();
+    let waits = Waits::new(&responder.site, &responder.share);
     let is_gone = poll_fn(|context| match waits.is_waiting() {
         true => respond.poll_reset(context).map(drop),
         false => Poll::Pending,

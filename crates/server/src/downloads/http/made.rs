@@ -21,8 +21,8 @@ use crate::downloads::Site;
 use crate::downloads::admission::FileSlot;
 use crate::downloads::clock::http_date;
 use crate::downloads::http::assets::Asset;
-use crate::downloads::http::memory::Part;
 use crate::downloads::http::segment_cache::memory_bytes;
+use crate::downloads::memory::{Part, Reserved};
 use crate::downloads::send::To;
 use crate::hls_live::SentText;
 use crate::library::{Identity, Media, blocking};
@@ -55,6 +55,8 @@ pub(super) struct Made {
     held: Option<Held>,
     /// What the file is to be until the last of them has left, if they are of one version of it.
     film: Option<Identity>,
+    /// Its room in memory until what it holds is counted.
+    reserved: Option<Reserved>,
     etag: String,
     modified_s: i64,
     last_modified: String,
@@ -76,9 +78,19 @@ pub(super) struct Way<'a> {
 }
 
 impl Made {
-    /// What is all in memory: playlists and pages.
+    /// What is all in memory: subtitles and pages.
     pub(super) fn text(media: &Media, text: Vec<u8>, media_type: &'static str) -> Self {
         let etag = tag_of(&text);
+        Self::tagged_text(media, text, etag, media_type)
+    }
+
+    /// The same of a text whose tag was made where it was written.
+    pub(super) fn tagged_text(
+        media: &Media,
+        text: Vec<u8>,
+        etag: String,
+        media_type: &'static str,
+    ) -> Self {
         let mut made = Self::new(media, in_memory(text), etag, media_type, ASK_AGAIN);
         made.is_text = true;
         made
@@ -113,6 +125,7 @@ impl Made {
             file: Some(media.file().file),
             held: None,
             film: None,
+            reserved: None,
             etag,
             modified_s,
             last_modified: http_date(modified_s),
@@ -149,6 +162,7 @@ impl Made {
             file: None,
             held: None,
             film: None,
+            reserved: None,
             etag: format!("\"{:016x}\"", fnv(asset.text)),
             modified_s: clamped(started_s),
             last_modified: http_date(started_s),
@@ -173,6 +187,7 @@ impl Made {
             file: None,
             held: None,
             film: None,
+            reserved: None,
             etag,
             modified_s: clamped(modified_s),
             last_modified: http_date(modified_s),
@@ -194,6 +209,17 @@ impl Made {
     pub(super) fn that_is_of(mut self, film: Option<Identity>) -> Self {
         self.film = film;
         self
+    }
+
+    /// The same with the room in memory that it was made in.
+    pub(super) fn that_has_room(mut self, reserved: impl Into<Option<Reserved>>) -> Self {
+        self.reserved = reserved.into();
+        self
+    }
+
+    /// Gives that room back. What it holds is to be counted at once.
+    pub(super) fn give_room_back(&mut self) {
+        self.reserved = None;
     }
 
     /// A segment of one that lies in a part of a file.
@@ -259,8 +285,13 @@ impl Made {
     pub(super) fn memory(&self) -> Vec<Part> {
         let content = &self.content;
         let content = Part::shared(Rc::as_ptr(content).addr(), memory_bytes(content));
+        // Of texts a channel keeps the newest alone.
+        let part = match self.is_text {
+            true => Part::shared,
+            false => Part::kept,
+        };
         let shared = self.shared.iter();
-        let shared = shared.map(|it| Part::shared(it.as_ptr().addr(), it.len()));
+        let shared = shared.map(|it| part(it.as_ptr().addr(), it.len()));
         shared.chain([content]).collect()
     }
 
@@ -436,7 +467,7 @@ pub(super) fn tagged(text: Vec<u8>) -> SentText {
 }
 
 /// The entity tag of a text.
-fn tag_of(text: &[u8]) -> String {
+pub(super) fn tag_of(text: &[u8]) -> String {
     format!("\"{:016x}-{:x}\"", fnv(text), text.len())
 }
 

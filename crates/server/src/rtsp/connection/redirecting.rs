@@ -18,11 +18,11 @@ use onrush_wire::rtsp::{
 };
 use tracing::debug;
 
-use super::super::Escaped;
 use super::super::session::Session;
 use super::{Connection, Received};
 use crate::cluster;
 use crate::drain::Redirection;
+use crate::peer_log::Escaped;
 
 impl Connection {
     /// Where clients are sent on to, if they are.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onrush_wire::auth::{Action, Grant, NodeProof, Rights};
+use onrush_wire::auth::{Action, Carried, Grant, NodeProof, Rights};
 use tracing::debug;
 
 use super::super::watched::Watched;
@@ -37,6 +37,19 @@ impl Rules {
         };
         let proof = query(uri).and_then(NodeProof::of_query);
         proof.is_some_and(|proof| proof.is_of(keys.all(), asked, unix().as_secs()))
+    }
+
+    /// By which credentials in a URL somebody may play that path: by none where everybody may. A
+    /// hook hears of all of them.
+    pub(in crate::users) fn carries(&self, path: &str) -> Carried {
+        let file = self.file.as_ref().map(Watched::now);
+        let is_free =
+            self.is_open || file.is_some_and(|file| file.allows(None, Action::Play, path));
+        let counts = |is_known: bool| !is_free && (is_known || self.hook.is_some());
+        Carried {
+            grants: counts(self.url_keys.is_some()),
+            tokens: counts(self.tokens.is_some()),
+        }
     }
 
     /// Whether the URL is signed for this.

@@ -268,6 +268,18 @@ fn a_track_behind_a_query_is_one_of_setup_alone() {
 }
 
 #[test]
+fn a_long_url_is_set_up_if_its_query_makes_it_long() {
+    let set_up = |parts: &str, query: &str| {
+        let ports = "Transport: RTP/AVP;unicast;client_port=6000-6001";
+        let text = format!("SETUP /a.ts{parts}/track1{query} RTSP/1.0\nCSeq: 1\n{ports}\n\n");
+        status(State::Init, &text)
+    };
+    let (token, parts) = (format!("?token={}", "a".repeat(3000)), "/.".repeat(1500));
+    assert_eq!(set_up("", &token), 200);
+    assert_eq!(set_up(&parts, ""), 414);
+}
+
+#[test]
 fn unknown_parameters_are_refused() {
     for method in ["GET_PARAMETER", "SET_PARAMETER"] {
         let with = |body: &str| {

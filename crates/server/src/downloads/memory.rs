@@ -2,8 +2,8 @@
 //! are copied and those of live channels. A client that takes nothing holds all that it asked for.
 //!
 //! It is counted by where it lies, so that what many get counts once: for all connections together,
-//! and for each. What live channels keep anyway is no answer's; what of it an answer holds alone
-//! counts, once the channel has let it go.
+//! for those of one network, and for each. What live channels keep anyway is no answer's; what of
+//! it an answer holds alone counts, once the channel has let it go.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,14 +14,19 @@ use std::sync::atomic::Ordering;
 
 use crate::hls_live::HlsStats;
 
-/// Bytes that answers hold of memory, beside what live channels keep; one more gets 503.
+/// Bytes that answers hold of memory, beside what live channels keep; one more gets 503. Of what
+/// channels keep still, which costs nothing more, there may be as much again: who holds the rest
+/// does not keep viewers of channels out.
 pub const MADE_BYTES_MAX: usize = 256 << 20;
 
 /// Of those, what one connection holds before its next answer gets 503. An answer may be longer.
 pub const CONNECTION_MADE_BYTES_MAX: usize = 32 << 20;
 
-/// What a connection may hold whatever others do.
+/// What a connection may hold whatever other networks do.
 pub const CONNECTION_MADE_BYTES_MIN: usize = 64 << 10;
+
+/// What a client is told whose answer would hold too much.
+pub(super) const CROWDED: &str = "too much waits in memory to be taken; take it, or try later";
 
 /// Less of an answer is not counted: the request itself costs as much.
 const COUNTED_BYTES_MIN: usize = 4 << 10;
@@ -30,23 +35,31 @@ const COUNTED_BYTES_MIN: usize = 4 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct MadeBytes {
     all: Rc<RefCell<Counted>>,
+    /// What those of one network may hold.
+    client_max: usize,
     /// Of live channels, of which it is known what they keep.
     live: Arc<HlsStats>,
 }
 
+/// What all connections of one network hold together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientBytes(Rc<RefCell<Counted>>);
+
 impl MadeBytes {
-    /// Nobody holds any yet.
-    pub(crate) fn new(live: &Arc<HlsStats>) -> Self {
+    /// Nobody holds any yet; those of one network are to hold `client_max` at the most.
+    pub(crate) fn new(client_max: usize, live: &Arc<HlsStats>) -> Self {
         Self {
             all: Rc::default(),
+            client_max,
             live: Arc::clone(live),
         }
     }
 
-    /// What one connection holds of it: nothing yet.
-    pub(super) fn of_connection(&self) -> Memory {
+    /// What one connection holds of it, beside others of its network: nothing yet.
+    pub(super) fn of_connection(&self, client: &ClientBytes) -> Memory {
         Memory {
             of: self.clone(),
+            client: client.clone(),
             own: Rc::default(),
         }
     }
@@ -56,6 +69,7 @@ impl MadeBytes {
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     of: MadeBytes,
+    client: ClientBytes,
     own: Rc<RefCell<Counted>>,
 }
 
@@ -65,6 +79,8 @@ pub(super) struct Part {
     /// Where, if others may have the same.
     address: Option<usize>,
     bytes: usize,
+    /// Whether a live channel keeps it now.
+    is_kept: bool,
 }
 
 impl Part {
@@ -73,6 +89,15 @@ impl Part {
         Self {
             address: Some(address),
             bytes,
+            is_kept: false,
+        }
+    }
+
+    /// The same, which a live channel keeps now.
+    pub(super) const fn kept(address: usize, bytes: usize) -> Self {
+        Self {
+            is_kept: true,
+            ..Self::shared(address, bytes)
         }
     }
 }
@@ -90,27 +115,34 @@ impl Memory {
         self.hold(vec![Part {
             address: None,
             bytes,
+            is_kept: false,
         }])
     }
 
     /// Counts what an answer holds; `None` if that would be too much.
     pub(super) fn hold(&self, mut parts: Vec<Part>) -> Option<Reserved> {
         parts.retain(|part| part.bytes >= COUNTED_BYTES_MIN);
-        let (all, own) = (&mut *self.of.all.borrow_mut(), &mut *self.own.borrow_mut());
-        let own_bytes = own.bytes.saturating_add(own.missing(&parts));
-        let all_bytes = all.bytes.saturating_add(all.missing(&parts));
+        let mut counted = [&self.of.all, &self.client.0, &self.own].map(|it| it.borrow_mut());
+        let [all_bytes, client_bytes, own_bytes] = counted
+            .each_ref()
+            .map(|it| it.bytes.saturating_add(it.missing(&parts)));
         let kept = self.of.live.kept_bytes.load(Ordering::Relaxed);
-        let most =
-            usize::try_from(kept).map_or(usize::MAX, |kept| kept.saturating_add(MADE_BYTES_MAX));
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        let most = match parts.iter().all(|part| part.is_kept) {
+            true => 2 * MADE_BYTES_MAX,
+            false => MADE_BYTES_MAX,
+        };
         let is_small = own_bytes <= CONNECTION_MADE_BYTES_MIN;
-        let has_room = own.bytes < CONNECTION_MADE_BYTES_MAX && all_bytes <= most;
-        if !parts.is_empty() && !is_small && !has_room {
+        let has_room =
+            counted[2].bytes < CONNECTION_MADE_BYTES_MAX && all_bytes <= kept.saturating_add(most);
+        let is_fair = client_bytes <= self.of.client_max;
+        if !parts.is_empty() && !(is_fair && (is_small || has_room)) {
             return None;
         }
         for &part in &parts {
-            all.add(part);
-            own.add(part);
+            counted.iter_mut().for_each(|it| it.add(part));
         }
+        drop(counted);
         Some(Reserved {
             of: self.clone(),
             parts,
@@ -120,9 +152,10 @@ impl Memory {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        for &part in &self.parts {
-            self.of.of.all.borrow_mut().remove(part);
-            self.of.own.borrow_mut().remove(part);
+        let Memory { of, client, own } = &self.of;
+        for counted in [&of.all, &client.0, own] {
+            let mut counted = counted.borrow_mut();
+            self.parts.iter().for_each(|&part| counted.remove(part));
         }
     }
 }
@@ -177,8 +210,15 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    const CLIENT_MAX: usize = MADE_BYTES_MAX / 4;
+
     fn all() -> MadeBytes {
-        MadeBytes::new(&Arc::default())
+        MadeBytes::new(CLIENT_MAX, &Arc::default())
+    }
+
+    /// A connection from a network of its own.
+    fn connection(all: &MadeBytes) -> Memory {
+        all.of_connection(&ClientBytes::default())
     }
 
     fn bytes(counted: &Rc<RefCell<Counted>>) -> usize {
@@ -190,44 +230,78 @@ mod tests {
     #[test]
     fn a_connection_holds_its_share_and_one_answer_more() {
         let all = all();
-        let connection = all.of_connection();
+        let own = connection(&all);
         // Whatever its length, the first one goes through.
-        let long = connection.reserve(2 * CONNECTION_MADE_BYTES_MAX).unwrap();
-        assert!(connection.reserve(MIB).is_none());
-        assert!(all.of_connection().reserve(MIB).is_some(), "another's");
+        let long = own.reserve(2 * CONNECTION_MADE_BYTES_MAX).unwrap();
+        assert!(own.reserve(MIB).is_none());
+        assert!(connection(&all).reserve(MIB).is_some(), "another's");
         drop(long);
-        let mut held = vec![connection.reserve(CONNECTION_MADE_BYTES_MAX - 1).unwrap()];
-        held.extend(connection.reserve(MIB));
-        assert_eq!(bytes(&connection.own), CONNECTION_MADE_BYTES_MAX - 1 + MIB);
-        assert!(connection.reserve(COUNTED_BYTES_MIN).is_none());
-        assert!(connection.reserve(COUNTED_BYTES_MIN - 1).is_some());
+        let mut held = vec![own.reserve(CONNECTION_MADE_BYTES_MAX - 1).unwrap()];
+        held.extend(own.reserve(MIB));
+        assert_eq!(bytes(&own.own), CONNECTION_MADE_BYTES_MAX - 1 + MIB);
+        assert!(own.reserve(COUNTED_BYTES_MIN).is_none());
+        assert!(own.reserve(COUNTED_BYTES_MIN - 1).is_some());
         drop(held);
-        assert_eq!((bytes(&connection.own), bytes(&all.all)), (0, 0));
+        assert_eq!((bytes(&own.own), bytes(&all.all)), (0, 0));
     }
 
     #[test]
     fn all_connections_hold_no_more_than_may_be() {
         let all = all();
-        let hold = |bytes| all.of_connection().reserve(bytes);
+        let hold = |bytes| connection(&all).reserve(bytes);
         let mut held: Vec<_> = (0..MADE_BYTES_MAX / MIB)
             .map(|_| hold(MIB).unwrap())
             .collect();
         assert_eq!(bytes(&all.all), MADE_BYTES_MAX);
         assert!(hold(CONNECTION_MADE_BYTES_MIN + 1).is_none());
         // Playlists reach everybody still.
-        let connection = all.of_connection();
-        let small = connection.reserve(CONNECTION_MADE_BYTES_MIN);
-        assert!(small.is_some() && connection.reserve(COUNTED_BYTES_MIN).is_none());
+        let own = connection(&all);
+        let small = own.reserve(CONNECTION_MADE_BYTES_MIN);
+        assert!(small.is_some() && own.reserve(COUNTED_BYTES_MIN).is_none());
         drop((small, held.pop()));
         assert!(hold(MIB + 1).is_none() && hold(MIB).is_some());
         drop(held);
         assert_eq!(bytes(&all.all), 0);
     }
 
+    // SPECIFICATION.md: 20
+    #[test]
+    fn those_of_one_network_leave_others_their_room() {
+        let all = all();
+        let client = ClientBytes::default();
+        let parts = |at| vec![Part::kept(at, MIB)];
+        let mut held = Vec::new();
+        // Of each of many connections a few parts of channels, which nobody reads.
+        for at in 1..=2 * MADE_BYTES_MAX / MIB {
+            held.extend(all.of_connection(&client).hold(parts(at)));
+        }
+        assert_eq!(held.len(), CLIENT_MAX / MIB);
+        assert_eq!(bytes(&client.0), CLIENT_MAX);
+        let own = all.of_connection(&client);
+        assert!(own.reserve(COUNTED_BYTES_MIN).is_none(), "however small");
+        assert!(own.hold(parts(1)).is_some(), "its network has it");
+        assert!(connection(&all).reserve(CLIENT_MAX).is_some(), "another's");
+        held.clear();
+        assert_eq!((bytes(&client.0), bytes(&all.all)), (0, 0));
+    }
+
+    #[test]
+    fn what_channels_keep_has_room_when_others_have_taken_theirs() {
+        let all = all();
+        let of_film = |bytes| connection(&all).reserve(bytes);
+        let mut held: Vec<_> = (0..4).map(|_| of_film(CLIENT_MAX)).collect();
+        assert!(held.iter().all(Option::is_some) && of_film(MIB).is_none());
+        let part = |at| connection(&all).hold(vec![Part::kept(at, CLIENT_MAX)]);
+        held.extend((1..=4).map(part));
+        assert!(held.iter().all(Option::is_some) && part(5).is_none());
+        let both = vec![Part::kept(1, MIB), Part::shared(9, MIB)];
+        assert!(connection(&all).hold(both).is_none());
+    }
+
     #[test]
     fn what_many_get_counts_once() {
         let all = all();
-        let connections: Vec<_> = (0..1000).map(|_| all.of_connection()).collect();
+        let connections: Vec<_> = (0..1000).map(|_| connection(&all)).collect();
         let parts = || vec![Part::shared(1, MIB), Part::shared(2, 2 * MIB)];
         let mut held = Vec::new();
         for connection in &connections {
@@ -245,10 +319,10 @@ mod tests {
     #[test]
     fn what_channels_keep_anyway_leaves_others_their_room() {
         let live: Arc<HlsStats> = Arc::default();
-        let all = MadeBytes::new(&live);
+        let all = MadeBytes::new(MADE_BYTES_MAX, &live);
         let hold = |address| {
             let part = Part::shared(address, MADE_BYTES_MAX);
-            all.of_connection().hold(vec![part])
+            connection(&all).hold(vec![part])
         };
         let first = hold(1);
         assert!(first.is_some() && hold(2).is_none());
