@@ -18,7 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use common::DEMO;
-use download_site::{LONG, ONRUSH, Raw, Site, Tokens, bytes, wait_for_log};
+use download_site::{
+    FILM_MODIFIED_S, LONG, ONRUSH, Raw, Site, Tokens, bytes, set_modified, wait_for_log,
+};
 
 mod common;
 mod download_site;
@@ -581,21 +583,25 @@ fn nothing_is_renamed_to_where_it_could_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let users = users_file(folder.path());
     let text = fs::read_to_string(&users).unwrap();
-    let rights = "everybody play,download /films/**\ngroup everybody play /shown/**";
+    let rights = "everybody play,download /films/**\ngroup everybody play /shown/**\n\
+                  group everybody play /*.film";
     let text = text.replace("everybody play,download /**", rights);
     fs::write(&users, text).unwrap();
     let users = format!("--users={users}");
     let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users]);
-    for name in ["in", "films", "shown"] {
+    for name in ["in", "films", "shown", "x.film"] {
         fs::create_dir(site.path(name)).unwrap();
     }
-    for name in ["in/a.mp4", "films/b.mp4"] {
+    for name in ["in/a.mp4", "films/b.mp4", "films/c.mp4"] {
         fs::write(site.path(name), name).unwrap();
     }
     let mut raw = log_in(site.ftp, "ulla", "secret");
     for (from, to, code) in [
         ("in/a.mp4", "films/a.mp4", 550),
         ("in/a.mp4", "shown/a.mp4", 550),
+        // Who may play a film plays what is in its folder.
+        ("in/a.mp4", "x.film/a.mp4", 550),
+        ("films/c.mp4", "x.film/c.mp4", 250),
         ("in/a.mp4", "in/new.mp4", 250),
         ("films/b.mp4", "films/new.mp4", 250),
         ("films/new.mp4", "shown/b.mp4", 250),
@@ -605,6 +611,72 @@ fn nothing_is_renamed_to_where_it_could_be_read() {
         assert_eq!(raw.command(&format!("RNFR {from}")), 350, "{from}");
         assert_eq!(raw.command(&format!("RNTO {to}")), code, "{from} {to}");
     }
+}
+
+/// A right to store a list would be one to play whatever lies below it.
+#[test]
+fn a_list_is_no_right_to_play_what_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let text = text.replace("everybody play,download /**", "crew play /*");
+    fs::write(&users, text).unwrap();
+    let users = format!("--users={users}");
+    let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users]);
+    fs::create_dir(site.path("staff")).unwrap();
+    for (name, list) in [("own.ts", "own.film.json"), ("staff/a.ts", "a.film.json")] {
+        fs::copy(DEMO, site.path(name)).unwrap();
+        set_modified(&site.path(name), FILM_MODIFIED_S);
+        let renditions = format!(r#"{{"renditions": ["{name}"]}}"#);
+        fs::write(site.path(list), renditions).unwrap();
+    }
+    let status = |user: &str, list: &str| {
+        let target = format!("/{list}/hls/index.m3u8");
+        site.get(&target, &basic(user)).status
+    };
+    assert_eq!(status("ulla", "own.film.json"), 200);
+    assert_eq!(status("ulla", "a.film.json"), 403);
+    // Of the group that may play everything.
+    assert_eq!(status("anna", "a.film.json"), 200);
+}
+
+/// Files get other names with their folder.
+#[test]
+fn no_folder_is_renamed_to_where_its_files_could_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let rights = "everybody play,download /films/*/*.mp4\ngroup everybody play /trailers/*.mp4";
+    let text = text.replace("everybody play,download /**", rights);
+    fs::write(&users, text).unwrap();
+    let users = format!("--users={users}");
+    let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users]);
+    for name in ["in/deeper", "films/a", "trailers"] {
+        fs::create_dir_all(site.path(name)).unwrap();
+    }
+    for name in [
+        "in/deeper/x.mp4",
+        "in/x.mp4",
+        "films/a/a.mp4",
+        "trailers/t.mp4",
+    ] {
+        fs::write(site.path(name), name).unwrap();
+    }
+    let mut raw = log_in(site.ftp, "ulla", "secret");
+    for (from, to, code) in [
+        ("in", "films/x", 550),
+        ("films/a", "films/b", 250),
+        ("films", "other", 250),
+        ("in", "films", 550),
+        ("other", "films", 550),
+        ("trailers", "old", 250),
+        ("in", "trailers", 550),
+        ("in", "inner", 250),
+    ] {
+        assert_eq!(raw.command(&format!("RNFR {from}")), 350, "{from}");
+        assert_eq!(raw.command(&format!("RNTO {to}")), code, "{from} {to}");
+    }
+    assert!(site.path("inner/deeper/x.mp4").exists());
 }
 
 /// Who aborts closes the data connection, too, before or after; and an end of that alone is the end

@@ -258,6 +258,41 @@ pub fn device(file: &File) -> u64 {
     told.map_or(0, |it| makedev(it.stx_dev_major, it.stx_dev_minor))
 }
 
+/// What the kernel has in memory of an open file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CachedMetadata {
+    /// The number of its device, as [`device`] has it.
+    pub device: u64,
+    /// Its number on that.
+    pub inode: u64,
+    /// Its length.
+    pub file_bytes: u64,
+    /// When its bytes last changed, in ns since 1970.
+    pub modified_ns: i128,
+    /// Whether it is a regular file.
+    pub is_file: bool,
+}
+
+/// What the kernel has in memory of `file`. Waits neither for a disk nor for the server of a
+/// network file system: of that it has what the server told last.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn cached_metadata(file: &File) -> io::Result<CachedMetadata> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
+    let told = statx(file, "", flags, wanted)?;
+    let seconds = i128::from(told.stx_mtime.tv_sec) * 1_000_000_000;
+    Ok(CachedMetadata {
+        device: makedev(told.stx_dev_major, told.stx_dev_minor),
+        inode: told.stx_ino,
+        file_bytes: told.stx_size,
+        modified_ns: seconds + i128::from(told.stx_mtime.tv_nsec),
+        is_file: u32::from(told.stx_mode) & libc::S_IFMT == libc::S_IFREG,
+    })
+}
+
 /// Tells the kernel that `file` will be read once, from front to back.
 pub fn advise_sequential(file: &File) {
     advise(file, 0, 0, libc::POSIX_FADV_SEQUENTIAL);
@@ -382,6 +417,28 @@ mod tests {
         assert_eq!(device(&file), file.metadata().unwrap().dev());
         let (directory, root) = tree();
         assert_eq!(root.device(), directory.path().metadata().unwrap().dev());
+    }
+
+    #[test]
+    fn what_is_cached_of_a_file_is_what_it_is() {
+        let (_directory, root) = tree();
+        let path = root.path().join("folder/inside");
+        let file = File::options().write(true).open(&path).unwrap();
+        for bytes in [6, 1000, 3] {
+            file.set_len(bytes).unwrap();
+            let (cached, told) = (cached_metadata(&file).unwrap(), file.metadata().unwrap());
+            let modified_ns = i128::from(told.mtime()) * 1_000_000_000;
+            let expected = CachedMetadata {
+                device: told.dev(),
+                inode: told.ino(),
+                file_bytes: bytes,
+                modified_ns: modified_ns + i128::from(told.mtime_nsec()),
+                is_file: true,
+            };
+            assert_eq!(cached, expected);
+        }
+        let folder = root.open_beneath(Path::new("folder")).unwrap();
+        assert!(!cached_metadata(&folder).unwrap().is_file);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use onrush_wire::name::from_bytes;
 use crate::library::{Named, Place, Places, is_hidden};
 use crate::remote::{RemoteEntry, asked};
 
-/// Entries of a folder that are looked at for a listing.
+/// Entries of a folder that are looked at for a listing; of one that is renamed, with those of all
+/// folders in it.
 pub const FOLDER_ENTRIES_MAX: usize = 10_000;
 
 /// The files and folders in the folder `name`, wherever it lies, sorted, and whether there are more

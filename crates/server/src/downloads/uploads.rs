@@ -7,7 +7,9 @@
 //! other. What waits for a disk does so on another thread.
 
 mod error;
+mod kept;
 mod leftovers;
+mod renamed;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -27,10 +29,13 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 pub(crate) use self::error::UploadError;
+use self::kept::Kept;
 use self::leftovers::{PREFIX, has_only_leftovers, remove_leftovers, sweep};
+use self::renamed::endings;
 use super::Site;
 use super::admission::FileSlot;
 use super::config::{UploadSync, UploadsConfig};
+use super::folder::FOLDER_ENTRIES_MAX;
 use crate::engine::shared::{bump, drop_one};
 use crate::library::{DEPTH_MAX, blocking, safe};
 use crate::transfer::StoredTo;
@@ -64,8 +69,7 @@ pub(crate) struct Wanted<'a> {
 /// A file that comes. Dropped before it is finished, it can be gone on with.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    at: Arc<Place>,
-    file: Arc<File>,
+    kept: Arc<Kept>,
     start: u64,
     is_set_apart: bool,
     held: Held,
@@ -93,7 +97,6 @@ struct Opened {
 struct Held {
     site: Rc<Site>,
     key: (String, OsString),
-    is_whole: bool,
     _files: [FileSlot; 3],
 }
 
@@ -140,8 +143,7 @@ impl Uploads {
         });
         match opened.await {
             Ok(Ok((at, opened))) => Ok(Upload {
-                at: Arc::new(at),
-                file: Arc::new(opened.file),
+                kept: Arc::new(Kept::new(at, opened.file)),
                 start: opened.start,
                 is_set_apart: opened.is_set_apart,
                 held,
@@ -188,7 +190,6 @@ impl Uploads {
         Ok(Held {
             site: Rc::clone(site),
             key,
-            is_whole: false,
             _files: [a, b, c],
         })
     }
@@ -278,6 +279,18 @@ impl Uploads {
         self.change(name, stat).await
     }
 
+    /// What the names of all that is at a name have behind it: nothing, and in a folder `/a.ts`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove`]; of a folder also if not all of that is known.
+    pub(crate) async fn all_at(&self, name: &str) -> Result<Vec<String>, UploadError> {
+        let (root, path) = (Arc::clone(&self.root), path_of(name)?);
+        let all = blocking(move || endings(&root, &path, FOLDER_ENTRIES_MAX)).await?;
+        let note = "too much is in it, or a link to a folder: rename what is in it";
+        all.ok_or(UploadError::NoPlace(note))
+    }
+
     /// Gives a file or a folder another name, also in another folder.
     ///
     /// # Errors
@@ -330,12 +343,14 @@ impl Upload {
     /// Where it is stored, up to that byte of the file if that is known.
     pub(crate) fn to(&self, end: Option<u64>) -> StoredTo {
         let config = &self.held.uploads().config;
+        let kept = Arc::clone(&self.kept);
         StoredTo {
-            file: Arc::clone(&self.file),
+            file: Arc::clone(&kept.file),
             offset: self.start,
             end,
             file_bytes_max: config.upload_bytes_max,
             free_bytes_min: (!self.is_set_apart).then_some(config.free_bytes_min),
+            held: Some(kept),
         }
     }
 
@@ -345,10 +360,11 @@ impl Upload {
     /// # Errors
     ///
     /// See [`UploadError`]: then it can be gone on with.
-    pub(crate) async fn finish(mut self, replaces: bool) -> Result<bool, UploadError> {
+    pub(crate) async fn finish(self, replaces: bool) -> Result<bool, UploadError> {
         let sync = self.held.uploads().config.sync;
-        let (at, file) = (Arc::clone(&self.at), Arc::clone(&self.file));
+        let kept = Arc::clone(&self.kept);
         let finished = blocking(move || {
+            let Kept { at, file, .. } = &*kept;
             // What was set apart for more than came is given back.
             file.set_len(file.metadata()?.len())?;
             if sync == UploadSync::All {
@@ -360,10 +376,10 @@ impl Upload {
             if sync == UploadSync::All {
                 at.folder.sync()?;
             }
+            kept.set_whole();
             Ok(is_new)
         });
         let is_new = finished.await?;
-        self.held.is_whole = true;
         bump(&self.held.site.stats.uploaded, 1);
         Ok(is_new)
     }
@@ -371,18 +387,8 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if self.held.is_whole {
-            return;
-        }
-        bump(&self.held.site.stats.uploads_broken, 1);
-        // Of nothing nothing is kept; and no room that was set apart for what did not come.
-        let bytes = self.file.metadata().map_or(0, |it| it.len());
-        let tidied = match bytes {
-            0 => self.at.folder.remove(&self.at.temporary),
-            bytes => self.file.set_len(bytes),
-        };
-        if let Err(error) = tidied {
-            warn!("uploads: {}: {error}", self.at.temporary.display());
+        if !self.kept.is_whole() {
+            bump(&self.held.site.stats.uploads_broken, 1);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use onrush_sys::fs::cached_metadata;
 use onrush_wire::media::Index;
 
 use crate::remote::{FilmFile, RemoteFile};
@@ -55,9 +56,19 @@ impl Identity {
         }
     }
 
-    /// Whether an open file still is what it was. One that does not tell is not.
+    /// Whether an open file still is what it was, by what the kernel has in memory of it: the one
+    /// thread of downloads asks, and must not wait for a file server. One that does not tell is
+    /// not.
     pub(crate) fn is_still(&self, file: &File) -> bool {
-        file.metadata().is_ok_and(|it| Self::of(&it) == *self)
+        cached_metadata(file).is_ok_and(|it| {
+            let there = Self {
+                device: it.device,
+                inode: it.inode,
+                file_bytes: it.file_bytes,
+                modified_ns: it.modified_ns,
+            };
+            there == *self
+        })
     }
 
     /// How far from now its bytes last changed. A time that is still to come, as of a camera whose

@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
 use onrush_sys::clock::monotonic_ns;
+use onrush_sys::fs::cached_metadata;
 use onrush_sys::path::cue::mapped::{MAPPED_PIECES_MAX, MappedRange};
 use onrush_sys::path::cue::pipe::Pipe;
 use onrush_sys::path::cue::{self, Step, StepEnd};
@@ -185,7 +186,7 @@ impl FileEnd {
     fn is_beyond(&mut self, file: &File, pieces: &[Range<u64>]) -> io::Result<bool> {
         let file_bytes = match self.file_bytes {
             Some(bytes) => bytes,
-            None => file.metadata()?.len(),
+            None => cached_metadata(file)?.file_bytes,
         };
         self.file_bytes = Some(file_bytes);
         let to = pieces.iter().map(|it| it.end).max().unwrap_or(0);
@@ -199,7 +200,7 @@ impl FileEnd {
     /// Whether all that was sent is in the file still: what was cut off meanwhile may have left as
     /// zeroes.
     pub(super) fn is_still_beyond(&self, file: &File) -> bool {
-        let is_it = || file.metadata().is_ok_and(|it| it.len() >= self.sent_to);
+        let is_it = || cached_metadata(file).is_ok_and(|it| it.file_bytes >= self.sent_to);
         self.sent_to == 0 || is_it()
     }
 }

@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
+use onrush_sys::fs::cached_metadata;
 use onrush_sys::path::cue::{Step, StepEnd};
 use onrush_wire::pace::schedule::{Grant, Rate, Schedule};
 use thiserror::Error;
@@ -522,11 +523,8 @@ impl<'a> Transfer<'a> {
         if self.steps < 2 {
             return Ok(());
         }
-        let metadata = self.reader.file().metadata();
-        match metadata {
-            Ok(metadata) if metadata.is_file() && metadata.len() < self.reader.last => {
-                Err(self.truncated())
-            }
+        match cached_metadata(self.reader.file()) {
+            Ok(it) if it.is_file && it.file_bytes < self.reader.last => Err(self.truncated()),
             _ => Ok(()),
         }
     }

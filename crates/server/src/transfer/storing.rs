@@ -4,6 +4,7 @@
 //! It is cut in time as what is sent is, by the same schedules, rates and turns. The file's disk is
 //! waited for on another thread, with the pipe full and the socket filling up meanwhile.
 
+use std::any::Any;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
@@ -76,6 +77,9 @@ pub struct StoredTo {
     pub file_bytes_max: u64,
     /// What is left free of its disk, unless room was set apart for it before.
     pub free_bytes_min: Option<u64>,
+    /// What is held while it is written to: a write that is under way when the future is dropped
+    /// goes on, and then lets go of it on its own thread.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Why not all was stored. What came before is in the file.

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -57,6 +59,7 @@ pub(super) async fn serve(
         peer: ip,
         local,
         policy,
+        place,
         lines: Lines::default(),
         received: Vec::new(),
         session,
@@ -82,6 +85,7 @@ pub(super) struct Connection<'a> {
     /// Where the client came to.
     local: SocketAddr,
     pub(super) policy: Policy,
+    pub(super) place: &'a ConnectionSlot,
     lines: Lines,
     /// Received and not taken yet.
     pub(super) received: Vec<u8>,
@@ -298,7 +302,9 @@ impl Connection<'_> {
         if !is_extended && self.local.is_ipv6() {
             return Reply::new(425, "PASV is of IPv4; use EPSV");
         }
-        match Data::listen(self.local, self.site.settings.ftp_ports) {
+        // The one that it has is given back first.
+        self.data = Data::Unknown;
+        match Data::listen(self.local, &self.site.settings, self.place.share()) {
             Ok((data, address)) => {
                 self.data = data;
                 let reply = passive(address, is_extended);
@@ -389,7 +395,7 @@ impl Connection<'_> {
         moving: impl Future<Output = Outcome>,
         control: &Control,
     ) -> io::Result<Outcome> {
-        let mut moving = std::pin::pin!(moving);
+        let mut moving = pin!(moving);
         let mut listens = true;
         loop {
             let outcome = tokio::select! {
@@ -410,24 +416,48 @@ impl Connection<'_> {
             }
             while listens && !self.received.is_empty() {
                 let before = (self.lines.clone(), self.received.clone());
-                match self.take_line() {
+                let reply = match self.take_line() {
                     Some(Ok(command)) if command.verb == "ABOR" => return Ok(Outcome::Aborted),
-                    Some(Ok(command)) if command.verb == "NOOP" => {
-                        self.reply(&Reply::new(200, "still at it")).await?;
-                    }
+                    Some(Ok(command)) if command.verb == "NOOP" => Reply::new(200, "still at it"),
                     Some(Ok(command)) if command.verb == "STAT" => {
-                        let status = self.status(Some(control.sent_bytes()));
-                        self.reply(&status).await?;
+                        self.status(Some(control.sent_bytes()))
                     }
                     // It is carried out when this is done.
                     Some(_) => {
                         (self.lines, self.received) = before;
                         listens = false;
+                        continue;
                     }
-                    None => {}
+                    None => continue,
+                };
+                if let Some(outcome) = self.reply_beside(&reply, moving.as_mut()).await? {
+                    return Ok(outcome);
                 }
             }
+            // It goes on between any two reads, however much there is to read.
+            tokio::select! {
+                biased;
+                outcome = &mut moving => return Ok(outcome),
+                () = yield_now() => {}
+            }
         }
+    }
+
+    /// Replies, and goes on with a transfer while the client does not read that: it may be that
+    /// one's turn, for which all others wait. What became of the transfer, if it has ended.
+    async fn reply_beside(
+        &self,
+        reply: &Reply,
+        mut moving: Pin<&mut impl Future<Output = Outcome>>,
+    ) -> io::Result<Option<Outcome>> {
+        let mut said = pin!(self.reply(reply));
+        let outcome = tokio::select! {
+            biased;
+            done = &mut said => return done.map(|()| None),
+            outcome = &mut moving => outcome,
+        };
+        said.await?;
+        Ok(Some(outcome))
     }
 
     fn status(&self, sent_bytes: Option<u64>) -> Reply {
@@ -558,3 +588,6 @@ pub(super) fn logged_status(reply: &io::Result<Reply>, is_aborted: bool) -> u16 
         _ => 426,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use onrush_wire::auth::Action;
 use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Rights, Store, quoted};
+use onrush_wire::hls::is_of_several;
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::shown;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
@@ -36,20 +38,51 @@ impl Connection<'_> {
     }
 
     /// Whether this user may give what is at a name another one. If it may read it there, it must
-    /// be one who may here: a right to store is none to look at what others have stored.
+    /// be one who may here: a right to store is none to look at what others have stored. All that
+    /// is in a folder gets another name with it.
     async fn may_rename(&self, name: &str, to: &str) -> Result<(), Reply> {
         self.may_change(to).await?;
+        let Some(uploads) = &self.site.uploads else {
+            return Ok(());
+        };
+        let all = uploads.all_at(name).await;
+        for end in all.map_err(|error| refused(name, &error))? {
+            let (from, to) = (format!("{name}{end}"), format!("{to}{end}"));
+            let stays = self.stays_unread(&from, &to).await;
+            // Told of the folder: who may not list it hears no name in it.
+            stays.map_err(|refusal| not_permitted(name, &refusal))?;
+            // There may be thousands, and this thread serves others, too.
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Fails if this user may read something by its new name, and not by the one that it has.
+    async fn stays_unread(&self, name: &str, to: &str) -> Result<(), Refusal> {
         for action in [Action::Download, Action::Play] {
-            match self.permit(action, to).await {
-                Ok(()) => {
-                    let permitted = self.permit(action, name).await;
-                    permitted.map_err(|refusal| not_permitted(name, &refusal))?;
-                }
-                Err(refusal @ Refusal::Unanswered) => return Err(not_permitted(to, &refusal)),
-                Err(_) => {}
+            if self.could_read(action, to).await? && !self.could_read(action, name).await? {
+                // That is refused, and whoever watches is told.
+                self.permit(action, name).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether this user may play or download what it has not asked for; or play the film in whose
+    /// folder that lies.
+    async fn could_read(&self, action: Action, name: &str) -> Result<bool, Refusal> {
+        let film = film_of(name).filter(|_| action == Action::Play);
+        for name in [Some(name), film].into_iter().flatten() {
+            let asked = Asked {
+                action,
+                ..self.asked(name)
+            };
+            let told = self.site.authorizer.could_read(&self.login, &asked).await;
+            if told.ok_or(Refusal::Unanswered)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn permit(&self, action: Action, name: &str) -> Result<(), Refusal> {
@@ -287,6 +320,12 @@ impl Connection<'_> {
             Err(error) => refused(name, &error),
         })
     }
+}
+
+/// The film of several files that a file is one of, if it lies in the folder of one.
+fn film_of(name: &str) -> Option<&str> {
+    let (folder, _) = name.rsplit_once('/')?;
+    (is_of_several(folder) && !folder.ends_with(".json")).then_some(folder)
 }
 
 /// Moves what comes on a data connection to a file, to its end.

@@ -3,18 +3,22 @@
 //! A folder whose name ends in `.film` is one, with all media files in it; a file whose name ends
 //! in `.film.json` is one, with the files that it names: `{"renditions": ["film-1080.mp4",
 //! "film-480.mp4"]}`. These lie in its folder or below. Whoever may play the film may play them by
-//! it.
+//! it; but where files are taken, of those that a list names each has what it may play by their own
+//! names. Who may store a list could else play whatever lies below it.
 
 use std::io::{self, Read};
-use std::sync::Arc;
 
+use onrush_sys::fs::Root;
 use onrush_wire::hls::is_of_several;
+use onrush_wire::http::Status;
 use onrush_wire::media::has_media_ending;
 use onrush_wire::name::shown;
 use serde::Deserialize;
 
+use crate::downloads::Site;
 use crate::downloads::folder;
-use crate::library::{Named, Places, blocking, safe};
+use crate::library::{Named, Places, safe};
+use crate::users::{Asked, Login, Refusal};
 
 /// Files of one film at the most: a playlist of it opens them all.
 pub const RENDITION_FILES_MAX: usize = 16;
@@ -28,13 +32,85 @@ struct Renditions {
     renditions: Vec<String>,
 }
 
+/// Who asks for a film whose list somebody may have stored.
+#[derive(Debug)]
+pub(super) struct Player<'a> {
+    asked: Asked<'a>,
+    login: Login,
+}
+
+impl<'a> Player<'a> {
+    /// Who asks to play a film, if that is such a one. Who that is is looked up unless `login` has
+    /// it.
+    pub(super) async fn of(
+        site: &Site,
+        asked: Asked<'a>,
+        login: &mut Option<Login>,
+    ) -> Option<Box<Self>> {
+        if site.uploads.is_none() || !is_list(asked.path) {
+            return None;
+        }
+        if login.is_none() {
+            *login = site.authorizer.identify(&asked).await.ok();
+        }
+        let login = login.clone().unwrap_or(Login::Nobody);
+        Some(Box::new(Self { asked, login }))
+    }
+
+    /// Those of the files that it may play by their own names.
+    async fn may_play(&self, site: &Site, files: Vec<String>) -> Result<Vec<String>, Refusal> {
+        let mut played = Vec::with_capacity(files.len());
+        for file in files {
+            let asked = Asked {
+                path: &file,
+                ..self.asked
+            };
+            let could = site.authorizer.could_read(&self.login, &asked).await;
+            if could.ok_or(Refusal::Unanswered)? {
+                played.push(file);
+            }
+        }
+        Ok(played)
+    }
+}
+
+/// The files of the film `name` that `player` gets, as names of their own, or why it gets none;
+/// `None` if it is a film of one file.
+pub(super) async fn played(
+    site: &Site,
+    name: &str,
+    player: Option<&Player<'_>>,
+) -> Option<Result<Vec<String>, (Status, String)>> {
+    let found = match files(&site.places, name).await? {
+        Ok(found) => found,
+        Err(note) => return Some(Err((Status::NotFound, note))),
+    };
+    let Some(player) = player else {
+        return Some(Ok(found));
+    };
+    // Apart, because every connection has room for what is in here.
+    Some(match Box::pin(player.may_play(site, found)).await {
+        Ok(played) if played.is_empty() => {
+            let note = "what the film's list names may not be played by this user";
+            Err((Status::Forbidden, note.to_owned()))
+        }
+        Ok(played) => Ok(played),
+        Err(refusal) => Err((Status::ServiceUnavailable, refusal.note())),
+    })
+}
+
+/// Whether this is, by its name, a film whose files a list names.
+fn is_list(name: &str) -> bool {
+    is_of_several(name) && name.ends_with(".json")
+}
+
 /// The files of the film `name`, as names of their own, or why it has none; `None` if it is a film
 /// of one file.
-pub(super) async fn files(places: &Places, name: &str) -> Option<Result<Vec<String>, String>> {
+async fn files(places: &Places, name: &str) -> Option<Result<Vec<String>, String>> {
     if !is_of_several(name) {
         return None;
     }
-    let found = match name.ends_with(".json") {
+    let found = match is_list(name) {
         true => named(places, name).await,
         false => inside(places, name).await,
     };
@@ -65,11 +141,10 @@ async fn inside(places: &Places, name: &str) -> io::Result<Vec<String>> {
 }
 
 async fn named(places: &Places, name: &str) -> io::Result<Vec<String>> {
-    let Some(Named::Path(root, relative)) = places.named(name) else {
+    let Some(Named::Path(folder, relative)) = places.named(name) else {
         return Err(io::ErrorKind::NotFound.into());
     };
-    let root = Arc::clone(root);
-    let read = move || {
+    let read = move |root: &Root| {
         let file = root.open_beneath(&relative)?;
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::NotFound.into());
@@ -79,7 +154,7 @@ async fn named(places: &Places, name: &str) -> io::Result<Vec<String>> {
             .read_to_string(&mut text)?;
         Ok(text)
     };
-    let text = blocking(read).await?;
+    let text = folder.look_up(read).await?;
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     if text.len() as u64 > RENDITIONS_BYTES_MAX {
         return Err(wrong(format!(
@@ -109,7 +184,16 @@ fn parse(text: &str, folder: &str) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tokio::time::{sleep, timeout};
+
     use super::*;
+    use crate::library::LOOKUPS_MAX;
 
     #[test]
     fn a_json_names_files_in_its_folder() {
@@ -174,5 +258,38 @@ mod tests {
         ] {
             assert_eq!(of(other).await, None, "{other}");
         }
+    }
+
+    /// As names are looked up: of a disk that does not answer there are no more at once.
+    #[tokio::test]
+    async fn a_list_waits_for_its_turn_at_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = r#"{"renditions": ["a.mp4"]}"#;
+        std::fs::write(folder.path().join("a.film.json"), list).unwrap();
+        let places = Places::of_folder(folder.path());
+        let Some(Named::Path(on, _)) = places.named("a.film.json") else {
+            panic!("it is in a folder");
+        };
+        let begun = Arc::new(AtomicUsize::new(0));
+        let mut gates = Vec::new();
+        for _ in 0..LOOKUPS_MAX {
+            let (gate, shut) = channel::<()>();
+            gates.push(gate);
+            let (on, begun) = (Arc::clone(on), Arc::clone(&begun));
+            let look = move |_: &Root| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                Ok(shut.recv().ok())
+            };
+            drop(tokio::spawn(async move { on.look_up(look).await }));
+        }
+        while begun.load(Ordering::Relaxed) < LOOKUPS_MAX {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let mut listed = pin!(files(&places, "a.film.json"));
+        let early = timeout(Duration::from_millis(50), &mut listed).await;
+        assert!(early.is_err(), "it is read beside them");
+        drop(gates);
+        let expected = Some(Ok(vec!["a.mp4".to_owned()]));
+        assert_eq!(listed.await, expected);
     }
 }

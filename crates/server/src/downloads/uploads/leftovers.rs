@@ -60,7 +60,7 @@ pub(super) fn has_only_leftovers(folder: &Folder) -> io::Result<bool> {
     Ok(true)
 }
 
-fn entries(folder: &Folder) -> io::Result<fs::ReadDir> {
+pub(super) fn entries(folder: &Folder) -> io::Result<fs::ReadDir> {
     let fd = folder.as_file().as_raw_fd();
     fs::read_dir(format!("/proc/self/fd/{fd}"))
 }

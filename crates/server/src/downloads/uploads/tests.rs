@@ -1,8 +1,11 @@
 //! Tests of [`super`].
 
 use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
 
 use super::*;
+use crate::downloads::Downloads;
+use crate::downloads::testing::site;
 use crate::users::Login;
 
 fn place(root: &Root, user: &str, name: &str) -> Place {
@@ -54,7 +57,7 @@ fn what_is_there_whole_is_gone_on_with_in_a_copy() {
 fn what_cannot_be_read_is_not_taken_for_nothing() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("whole"), b"12345").unwrap();
-    std::os::unix::fs::symlink("whole", folder.path().join("a.ts")).unwrap();
+    symlink("whole", folder.path().join("a.ts")).unwrap();
     let root = Root::open(folder.path()).unwrap();
     let at = place(&root, "anna", "a.ts");
     for start in [None, Some(5)] {
@@ -104,6 +107,35 @@ fn a_name_that_is_too_long_is_refused_at_once() {
     }
 }
 
+/// As one does that waits for a disk when its client goes.
+#[tokio::test]
+async fn a_write_that_outlasts_its_upload_counts() {
+    let (site, _root) = site(Downloads {
+        uploads: Some(UploadsConfig {
+            free_bytes_min: 0,
+            ..UploadsConfig::default()
+        }),
+        ..Downloads::default()
+    });
+    let uploads = site.uploads.as_ref().unwrap();
+    let uploader = Login::User("anna".to_owned()).uploader();
+    let wanted = Wanted {
+        uploader: &uploader,
+        name: "a.ts",
+        start: Some(0),
+        total_bytes: None,
+        makes_folders: false,
+    };
+    for (written, kept) in [(&b"12345"[..], Some(5)), (b"", None)] {
+        let upload = uploads.begin(&site, wanted).await.unwrap();
+        let write = upload.to(None);
+        drop(upload);
+        write.file.write_all_at(written, 0).unwrap();
+        drop(write);
+        assert_eq!(uploads.unfinished(&uploader, "a.ts").await, kept);
+    }
+}
+
 #[test]
 fn what_is_too_old_is_removed_unless_it_is_written_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,6 +168,37 @@ fn a_folder_of_leftovers_has_nothing_else() {
     assert!(has_only());
     fs::write(folder.path().join("film"), "").unwrap();
     assert!(!has_only());
+}
+
+#[test]
+fn what_is_renamed_with_a_folder_is_known_to_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("in/deeper/empty")).unwrap();
+    for name in ["in/a.ts", "in/.hidden", "in/deeper/b.ts", "other.ts"] {
+        fs::write(at(name), "").unwrap();
+    }
+    symlink("../other.ts", at("in/link.ts")).unwrap();
+    symlink("/usr", at("in/outside")).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let found = |name: &str, entries_max| {
+        let found = endings(&root, Path::new(name), entries_max).unwrap();
+        found.map(|mut all| {
+            all.sort();
+            all.join(" ")
+        })
+    };
+    let all = " /a.ts /deeper /deeper/b.ts /deeper/empty /link.ts /outside";
+    assert_eq!(found("in", 7).as_deref(), Some(all));
+    assert_eq!(found("in", 6), None);
+    assert_eq!(found("other.ts", 0).as_deref(), Some(""));
+    assert!(endings(&root, Path::new("none"), 7).is_err());
+    // What is in there has names that nobody sees here.
+    symlink("../deeper", at("in/deeper/again")).unwrap();
+    symlink("in", at("link")).unwrap();
+    for name in ["in", "link"] {
+        assert_eq!(found(name, 100), None, "{name}");
+    }
 }
 
 #[test]
