@@ -244,7 +244,8 @@ fn who_logs_in_by_http_is_served_where_it_asks() {
     add.stdin.take().unwrap().write_all(b"secret\n").unwrap();
     assert!(add.wait().unwrap().success());
     let text = fs::read_to_string(&users).unwrap();
-    fs::write(&users, text + "group everybody play /**\n").unwrap();
+    let rights = "group everybody play /**\ngroup everybody admin /admin\n";
+    fs::write(&users, text + rights).unwrap();
     let options = [
         format!("--users={}", users.display()),
         format!("--url-keys={}", keys.display()),
@@ -272,6 +273,17 @@ fn who_logs_in_by_http_is_served_where_it_asks() {
     assert_eq!(cluster.get(other, signed, "b").0, 307);
     let playlist = "/film-0.ts/hls/index.m3u8";
     assert_eq!(cluster.get(other, playlist, "c").0, 307);
+    // A node that drains takes nobody more, and who has begun goes on.
+    let (code, said) = cluster.command(other, &["drain"]);
+    assert_eq!(code, Some(0), "{said}");
+    for (range, told) in [("0-", "503 5"), ("188-", "206 ")] {
+        let mut curl = cluster.namespace.command("curl");
+        curl.args(["-sS", "--digest", "-u", "anna:secret", "-o", "/dev/null"]);
+        curl.args(["-w", "%{http_code} %header{retry-after}", "-r", range, &url]);
+        let output = curl.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, told, "{output:?}");
+    }
 }
 
 #[test]

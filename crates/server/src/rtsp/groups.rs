@@ -8,7 +8,7 @@
 //! What is always sent has a group of its own for as long as the server runs, so that whoever was
 //! told of it finds it there again, whatever came between. When a film is replaced, the new one is
 //! sent there from then on, and those who watch the old one have to ask anew. A server that drains
-//! sends it only for those who have sessions, and none of it once another has its place.
+//! sends it only for those who have sessions, and to no group once another has its place.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,13 +20,14 @@ use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{Group as GroupAddress, Range, Reply, State, StatusCode, Transport};
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::Control;
 use super::client::{Client, canonical};
 use super::group::{Group, GroupTrackSpec};
 use super::ports::Hear;
 use super::presentation::{OnGroup, Presentation};
+use super::refusals::log_refused;
 use super::session::{End, Session};
 use super::track_session::TrackSession;
 use crate::multicast::{GroupRange, MulticastConfig};
@@ -112,7 +113,7 @@ impl Groups {
         if table.len() >= self.config.groups_max {
             let most = self.config.groups_max;
             let note = format!("all {most} multicast groups are taken");
-            info!("a session is refused: {note}");
+            log_refused(&note);
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
         let kept = self.kept.borrow();
@@ -145,9 +146,9 @@ impl Groups {
         })
     }
 
-    /// Whether what is always sent is sent also where nobody watches it: while a server drains,
-    /// that would keep it from its end.
-    fn sends_always(&self, control: &Control) -> bool {
+    /// Whether something is sent also where nobody watches it, because it always is or somebody was
+    /// told of it: while a server drains, that would keep it from its end.
+    fn sends_unwatched(&self, control: &Control) -> bool {
         !self.is_over.get() && !control.statistics.drain.is_on()
     }
 
@@ -165,7 +166,7 @@ impl std::fmt::Debug for Groups {
 }
 
 /// What is sent to a group of `presentation`, to those who have spoken to `local`; from now on, if
-/// it was to none.
+/// it was to none, unless another server has the groups.
 ///
 /// # Errors
 ///
@@ -180,6 +181,10 @@ pub(super) fn join(
     groups.sweep(control);
     if let Some(on) = groups.find(presentation, local) {
         return Ok(on);
+    }
+    if groups.is_over.get() {
+        let note = "another server sends to the groups by now; connect anew";
+        return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
     }
     let always = groups.always_path(presentation, local);
     if let Some(path) = &always {
@@ -250,6 +255,7 @@ fn lead(
 }
 
 /// The group that a description is to tell of: one that it asks for, or that is always sent to.
+/// While the server drains it is one that is sent to anyway, and is not kept.
 ///
 /// # Errors
 ///
@@ -266,6 +272,11 @@ pub(super) fn described(
     if !groups.serve(local) || !(asks || groups.is_always(&presentation.path())) {
         return Ok(None);
     }
+    if !groups.sends_unwatched(control) {
+        groups.sweep(control);
+        let on = groups.find(presentation, groups.from(local));
+        return Ok(on.map(|on| on.group.address()));
+    }
     let on = join(control, presentation, local)?;
     let kept_until = Instant::now() + control.config.limits.session_timeout;
     let table = groups.table.borrow();
@@ -280,14 +291,14 @@ impl Groups {
     pub(super) fn look(&self, control: &Control) {
         self.sweep(control);
         let now = Instant::now();
-        let sends_always = self.sends_always(control);
+        let sends_unwatched = self.sends_unwatched(control);
         let mut table = self.table.borrow_mut();
         table.retain(|entry| {
             let Some(leader) = control.leader(&entry.on.group) else {
                 return false;
             };
             let is_kept = entry.kept_until.get().is_some_and(|until| now < until);
-            let is_always = entry.is_always && sends_always;
+            let is_always = entry.is_always && sends_unwatched;
             if Rc::strong_count(&entry.on) > 1 || is_kept || is_always {
                 leader.touch();
                 return true;
@@ -336,7 +347,7 @@ pub(super) async fn begin(
     path: &str,
     local: SocketAddr,
 ) -> Result<(), Reply> {
-    let is_wanted = || control.groups.sends_always(control);
+    let is_wanted = || control.groups.sends_unwatched(control);
     if !is_wanted() {
         return Ok(());
     }

@@ -104,6 +104,14 @@ async fn join(control: &Rc<Control>, name: &str) -> Result<Rc<OnGroup>, Reply> {
     groups::join(control, &presentation, ([127, 0, 0, 1], 554).into())
 }
 
+/// The address of the group that a description of a film tells of.
+async fn described(control: &Rc<Control>, name: &str) -> Option<IpAddr> {
+    let presentation = Presentation::open(control, name).await.unwrap();
+    let (uri, local) = (format!("rtsp://h/{name}"), ([127, 0, 0, 1], 554).into());
+    let told = groups::described(control, &presentation, &uri, local);
+    told.unwrap().map(|group| group.ip)
+}
+
 async fn stop_all(control: &Rc<Control>) {
     control.tell_all(|session| drop(session.end(End::Stopped)));
     while !control.sessions.borrow().is_empty() {
@@ -338,6 +346,8 @@ fn a_drain_leaves_groups_to_those_who_watch() {
         drain.begin(None);
         control.groups.look(&control);
         assert_eq!(leader.state(), State::Ready, "somebody watches it");
+        let told = described(&control, "film.ts").await;
+        assert_eq!(told, Some(on.group.address().ip));
         drop(on);
         control.groups.look(&control);
         assert_eq!(leader.state(), State::Init);
@@ -346,6 +356,7 @@ fn a_drain_leaves_groups_to_those_who_watch() {
         }
         let local = ([127, 0, 0, 1], 0).into();
         groups::begin(&control, "film.ts", local).await.unwrap();
+        assert_eq!(described(&control, "film.ts").await, None);
         assert!(control.sessions.borrow().is_empty());
         drain.end();
         drop(join(&control, "film.ts").await.unwrap());
@@ -371,12 +382,10 @@ fn nothing_is_sent_to_groups_once_another_serves() {
         let always = groups::send_always(Rc::clone(&control), "film.ts".to_owned());
         let ended = tokio::time::timeout(Duration::from_secs(20), always).await;
         ended.expect("it begins no more");
-        // Who asks where to it would be sent keeps nothing.
-        let asked = join(&control, "film.ts").await.unwrap();
-        let leader = control.leader(&asked.group).unwrap();
-        drop(asked);
-        control.groups.look(&control);
-        assert_eq!(leader.state(), State::Init);
+        // Whoever has a connection still may ask.
+        assert_eq!(described(&control, "film.ts").await, None);
+        let refused = join(&control, "film.ts").await.unwrap_err();
+        assert_eq!(refused.status(), 503);
         stop_all(&control).await;
     }));
 }

@@ -28,6 +28,14 @@ pub(super) struct Attempts {
     addresses_max: usize,
 }
 
+/// A password that counts as wrong; forgiven when this is dropped, unless it is to stay so.
+#[derive(Debug)]
+pub(super) struct Charge<'a> {
+    attempts: &'a Attempts,
+    peer: IpAddr,
+    pub(super) stays: bool,
+}
+
 impl Attempts {
     pub(super) fn new() -> Self {
         Self {
@@ -61,11 +69,28 @@ impl Attempts {
         *forgiven = (*forgiven).max(now) + WRONG_PASSWORD_TIME_MAX;
     }
 
-    /// A password of `peer` that was taken for wrong until it was looked at was right.
-    pub(super) fn forgive(&self, peer: IpAddr) {
+    /// A password of `peer` counts as wrong until it was looked at.
+    pub(super) fn charge(&self, peer: IpAddr, now: Duration) -> Charge<'_> {
+        self.failed(peer, now);
+        Charge {
+            attempts: self,
+            peer,
+            stays: false,
+        }
+    }
+
+    fn forgive(&self, peer: IpAddr) {
         let mut table = self.forgiven.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(forgiven) = table.get_mut(&network(peer)) {
             *forgiven = forgiven.saturating_sub(WRONG_PASSWORD_TIME_MAX);
+        }
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.attempts.forgive(self.peer);
         }
     }
 }
@@ -92,7 +117,13 @@ mod tests {
         assert_eq!(attempts.wait(PEER, NOW), Some(WRONG_PASSWORD_TIME_MAX));
         attempts.forgive(PEER);
         assert_eq!(attempts.wait(PEER, NOW), None);
-        fail(&attempts, PEER, 1);
+        let charge = attempts.charge(PEER, NOW);
+        assert_eq!(attempts.wait(PEER, NOW), Some(WRONG_PASSWORD_TIME_MAX));
+        drop(charge);
+        assert_eq!(attempts.wait(PEER, NOW), None);
+        let mut charge = attempts.charge(PEER, NOW);
+        charge.stays = true;
+        drop(charge);
         assert_eq!(attempts.wait([192, 0, 2, 2].into(), NOW), None);
         let later = NOW + WRONG_PASSWORD_TIME_MAX;
         assert_eq!(attempts.wait(PEER, later), None);

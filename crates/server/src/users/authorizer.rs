@@ -269,6 +269,18 @@ impl Rules {
         Err(Refusal::Forbidden("this user may not do that here"))
     }
 
+    /// Whether somebody who has logged in may play or download what it has not asked for: of that
+    /// nothing is counted. `None` if nobody knows just now.
+    pub(super) async fn could_read(&self, login: &Login, asked: &Asked<'_>) -> Option<bool> {
+        if self.is_open || self.allows(login, asked) {
+            return Some(true);
+        }
+        match self.hear_hook(login, asked, self.started.elapsed()).await {
+            None => Some(false),
+            Some(verdict) => verdict.map(|it| it == Verdict::Yes),
+        }
+    }
+
     /// Logs somebody in by a password, or by a token in its place, for as long as it stays
     /// connected.
     ///
@@ -346,11 +358,14 @@ impl Rules {
         file.is_some_and(|file| file.allows(user, asked.action, asked.path))
     }
 
-    /// Whether the hook allows it, if there is one.
-    async fn ask_hook(&self, login: &Login, asked: &Asked<'_>) -> Result<bool, Refusal> {
-        let Some(hook) = self.hook.as_ref().filter(|_| !is_for_users(login, asked)) else {
-            return Ok(false);
-        };
+    /// What the hook says, if it has an answer; `None` if there is no hook for that.
+    async fn hear_hook(
+        &self,
+        login: &Login,
+        asked: &Asked<'_>,
+        now: Duration,
+    ) -> Option<Option<Verdict>> {
+        let hook = self.hook.as_ref().filter(|_| !is_for_users(login, asked))?;
         let told = query(asked.uri).and_then(told_query);
         let question = Question {
             address: asked.peer.to_string(),
@@ -369,8 +384,16 @@ impl Rules {
                 _ => None,
             },
         };
+        Some(hook.ask(&question, now).await)
+    }
+
+    /// Whether the hook allows it, if there is one.
+    async fn ask_hook(&self, login: &Login, asked: &Asked<'_>) -> Result<bool, Refusal> {
         let now = self.started.elapsed();
-        match (hook.ask(&question, now).await, login) {
+        let Some(verdict) = self.hear_hook(login, asked, now).await else {
+            return Ok(false);
+        };
+        match (verdict, login) {
             (Some(Verdict::Yes), _) => Ok(true),
             (Some(Verdict::LogIn), Login::Claimed { .. } | Login::Token { .. }) => {
                 Err(self.wrong(asked, now))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use argon2::{Argon2, PasswordHash, PasswordHasher, PasswordVerifier};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -49,14 +49,23 @@ impl Passwords {
         self.right().contains(&self.mac(hash, password))
     }
 
-    /// Whether `hash` is of that password; `None` if that cannot be said in time.
-    pub(super) async fn is_of(&self, hash: &str, password: &str) -> Option<bool> {
+    /// The turn of one request to have a password looked at; `None` if it does not come in time.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.turn).acquire_owned();
+        timeout(PASSWORD_TIME_MAX, turn).await.ok()?.ok()
+    }
+
+    /// Whether `hash` is of that password; `None` if that cannot be said.
+    pub(super) async fn is_of(
+        &self,
+        turn: OwnedSemaphorePermit,
+        hash: &str,
+        password: &str,
+    ) -> Option<bool> {
         let known = self.mac(hash, password);
         if self.right().contains(&known) {
             return Some(true);
         }
-        let turn = Arc::clone(&self.turn).acquire_owned();
-        let turn = timeout(PASSWORD_TIME_MAX, turn).await.ok()?.ok()?;
         let (hash, password) = (hash.to_owned(), Zeroizing::new(password.to_owned()));
         let verify = move || {
             let is_of = verify(&hash, &password);
@@ -133,11 +142,15 @@ mod tests {
         assert_eq!(check(&hash), Ok(()));
         assert_ne!(hash, argon2("open sesame"), "each has a salt of its own");
         let passwords = Passwords::new();
+        let is_of = async |password: &str| {
+            let turn = passwords.turn().await.unwrap();
+            passwords.is_of(turn, &hash, password).await
+        };
         block_on(async {
-            assert_eq!(passwords.is_of(&hash, "open barley").await, Some(false));
+            assert_eq!(is_of("open barley").await, Some(false));
             assert_eq!(passwords.right().len(), 0);
             for _ in 0..2 {
-                assert_eq!(passwords.is_of(&hash, "open sesame").await, Some(true));
+                assert_eq!(is_of("open sesame").await, Some(true));
                 assert_eq!(passwords.right().len(), 1);
             }
         });

@@ -17,15 +17,18 @@ use tracing::{debug, warn};
 
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
+use crate::downloads::admission::{ConnectionSlot, Share};
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::live::{self, Waits};
 use crate::downloads::http::made::{Made, Way};
-use crate::downloads::http::memory::{Memory, Reserved};
+use crate::downloads::http::several::Player;
+use crate::downloads::memory::{CROWDED, Memory, Reserved};
 use crate::downloads::send::To;
-use crate::transfer::{Control, Limit, Policy, TransferError};
+use crate::peer_log::Escaped;
+use crate::transfer::{Control, Policy, TransferError};
 use crate::users::{Asked, Login, Protocol, Refusal as NotAllowed};
 
 /// What a client's requests are decided by, whichever version of HTTP they come in.
@@ -37,17 +40,24 @@ pub(super) struct Responder {
     policy: Policy,
     /// What its answers hold.
     memory: Memory,
+    /// What it has together with others of its address.
+    pub(super) share: Share,
 }
 
 impl Responder {
-    pub(super) fn new(site: Rc<Site>, socket: &ByteStream, place: (IpAddr, Option<Limit>)) -> Self {
-        let (peer, limit) = place;
+    pub(super) fn new(
+        site: Rc<Site>,
+        socket: &ByteStream,
+        (peer, place): (IpAddr, &ConnectionSlot),
+    ) -> Self {
+        let share = place.share().clone();
         Self {
             policy: Policy {
                 schedule: site.settings.schedule,
-                limit,
+                limit: place.limit().cloned(),
             },
-            memory: site.made_bytes.of_connection(),
+            memory: site.made_bytes.of_connection(&share.made_bytes),
+            share,
             site,
             peer,
             is_encrypted: socket.is_encrypted(),
@@ -119,6 +129,7 @@ impl Responder {
                         let answer = |c: &Context<'_>| Answer::elsewhere(&home, c);
                         (self.with_context(request, keeps_alive, answer), None)
                     }
+                    Ok(Sought::Nowhere) => refusal(Status::ServiceUnavailable, DRAINS),
                     Ok(Sought::Made(found)) => self.film(request, found, keeps_alive).await,
                     Ok(Sought::There(Found::File(file))) if !is_folder => {
                         self.file(request, name, file, keeps_alive).await
@@ -176,7 +187,7 @@ impl Responder {
             && assets::find(name).is_none()
             && let None | Some((_, Resource::Main | Resource::Manifest)) = asked
         {
-            let trace = redirection.trace(Trace::of(&path), self.peer, format_args!("{name:?}"));
+            let trace = redirection.trace(Trace::of(&path), self.peer, Escaped(name));
             path = with_trace(&path, trace);
         }
         let to = &redirection.to;
@@ -204,7 +215,7 @@ impl Responder {
         let Some(film) = film::of(name).filter(|_| !is_folder) else {
             authorizer.authorize_known(&downloads, &mut login).await?;
             if let Some(home) = self.home(request, (name, is_folder), login.as_ref()) {
-                return Ok(Sought::Elsewhere(home));
+                return Ok(home);
             }
             return Ok(self.there(name).await);
         };
@@ -231,13 +242,16 @@ impl Responder {
             };
         }
         if let Some(home) = self.home(request, (name, is_folder), login.as_ref()) {
-            return Ok(Sought::Elsewhere(home));
+            return Ok(home);
         }
+        let (site, memory) = (&*self.site, &self.memory);
         let asked = (name, request.query, request.codings);
-        if let Some(found) = live::find(&self.site, asked, waits).await {
+        if let Some(found) = live::find(site, asked, waits, memory).await {
             return Ok(Sought::Made(found.map(Box::new)));
         }
-        if let Some(found) = film::find(&self.site, (name, request.query), &self.memory).await {
+        let player = Player::of(site, plays, &mut login).await;
+        let asked = (name, request.query);
+        if let Some(found) = film::find(site, asked, player.as_deref(), memory).await {
             return Ok(Sought::Made(found.map(Box::new)));
         }
         let there = self.there(name).await;
@@ -282,7 +296,8 @@ impl Responder {
     ) -> Decided {
         match found {
             Ok(made) => {
-                let made = Box::new(made.in_coding(request.codings).await);
+                let mut made = Box::new(made.in_coding(request.codings).await);
+                made.give_room_back();
                 let resource = made.resource();
                 let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
                 let answer = self.with_context(request, keeps_alive, answer);
@@ -485,6 +500,8 @@ impl Responder {
 enum Sought {
     /// What another node is to be asked for, at this URL.
     Elsewhere(String),
+    /// What another node is to be asked for, to which the client cannot be sent.
+    Nowhere,
     /// What was made of a film or a channel, or why it was not.
     Made(Result<Box<Made>, film::Refusal>),
     /// What lies there.
@@ -532,7 +549,6 @@ const DRAINS: &str = "the server takes nobody more; try another";
 /// An origin of its own, and no scripts (Content Security Policy, section 6.4.2).
 const SANDBOX: &str = "sandbox";
 
-const CROWDED: &str = "too much waits in memory to be taken; take it, or try later";
 const SHORT: &str = "the server is short of something";
 const NOTHING: &str = "there is nothing by this name";
 

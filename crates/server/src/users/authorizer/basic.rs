@@ -47,12 +47,17 @@ impl Rules {
         };
         // Charged before it is looked at, which is done one at a time: of many that come at once
         // all would else wait, and hold up those of others.
-        self.attempts.failed(asked.peer, now);
-        match self.passwords.is_of(hash, password).await {
-            Some(true) if is_of_user => {
-                self.attempts.forgive(asked.peer);
-                Ok(Login::User(user.to_owned()))
-            }
+        let mut charge = self.attempts.charge(asked.peer, now);
+        let turn = self.passwords.turn().await;
+        // From here on it costs: whoever leaves before the answer is charged.
+        charge.stays = turn.is_some();
+        let is_of = match turn {
+            Some(turn) => self.passwords.is_of(turn, hash, password).await,
+            None => None,
+        };
+        charge.stays = is_of.is_some_and(|is_of| !(is_of && is_of_user));
+        match is_of {
+            Some(true) if is_of_user => Ok(Login::User(user.to_owned())),
             Some(_) => Err(self.was_wrong(asked)),
             None => {
                 count(&self.stats.unanswered);

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use onrush_wire::auth::{Grant, Rights, ha1};
+use onrush_wire::auth::{Carried, Grant, Rights, ha1};
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use tempfile::TempDir;
@@ -340,6 +341,28 @@ fn of_wrong_passwords_at_once_the_rest_is_slowed() {
     assert_eq!(ask(&authorizer, &other), Ok(()));
 }
 
+/// The password of somebody else takes its time meanwhile.
+#[test]
+fn what_nobody_has_looked_at_is_not_wrong() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    let right = basic("bert", "hidden");
+    let asked = with(&right, LOCAL);
+    block_on(async {
+        tokio::time::pause();
+        let turn = authorizer.passwords.turn().await.unwrap();
+        for number in 0..=WRONG_PASSWORDS_MAX {
+            let left = authorizer.authorize(&asked).now_or_never();
+            assert_eq!(left, None, "{number} is looked at");
+        }
+        for _ in 0..=WRONG_PASSWORDS_MAX {
+            let refused = authorizer.authorize(&asked).await;
+            assert_eq!(refused, Err(Refusal::Unanswered));
+        }
+        drop(turn);
+        assert_eq!(authorizer.authorize(&asked).await, Ok(()));
+    });
+}
+
 /// A reload must not need an identity provider or a hook, nor every password to be hashed again.
 #[test]
 fn other_settings_know_what_those_before_knew() {
@@ -509,6 +532,36 @@ fn a_hook_that_cannot_be_asked_lets_nobody_in() {
     );
 }
 
+#[test]
+fn what_is_not_asked_for_is_not_counted() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let (of_file, _folder) = authorizer(|_| {});
+    let (of_hook, _folder) = authorizer(|config| {
+        config.hook = Some(HookConfig::new(format!("http://{port}/")));
+    });
+    let anna = Login::User("anna".to_owned());
+    for (rules, path, told) in [
+        (&of_file, "film.ts", Some(true)),
+        (&of_file, "film.mp4", Some(false)),
+        (&of_hook, "film.ts", Some(true)),
+        (&of_hook, "film.mp4", None),
+    ] {
+        let asked = Asked {
+            protocol: Protocol::Ftp,
+            path,
+            ..ASKED
+        };
+        assert_eq!(block_on(rules.could_read(&anna, &asked)), told, "{path}");
+        let stats = &rules.stats;
+        let all = [&stats.allowed, &stats.forbidden, &stats.unanswered];
+        let counted = all.map(|it| it.load(Ordering::Relaxed));
+        assert_eq!(counted, [0; 3], "{path}");
+    }
+}
+
 /// A token by the key of [`with_tokens`].
 fn token(claims: &str) -> String {
     let [header, claims] = [r#"{"alg":"HS256"}"#, claims].map(|it| URL_SAFE_NO_PAD.encode(it));
@@ -643,4 +696,29 @@ fn a_hook_is_asked_once_about_reloads_of_a_playlist() {
     assert!(came.try_recv().is_err(), "it is asked again");
     about("/film.ts/hls/index.m3u8?key=b");
     assert!(came.try_recv().is_ok(), "another key is another question");
+}
+
+/// What stands behind each URL of a playlist, as often as it has some.
+#[test]
+fn nothing_is_carried_on_that_gives_no_right() {
+    let open = Rules::open(&UsersConfig::default(), Arc::default()).unwrap();
+    let (of_keys, _folder) = authorizer(|_| {});
+    let (of_users, _folder) = authorizer(|config| config.url_keys = None);
+    let (of_tokens, _folder) = with_tokens(|config| config.url_keys = None);
+    let (of_hook, _folder) = authorizer(|config| {
+        config.url_keys = None;
+        config.hook = Some(HookConfig::new("http://127.0.0.1:9/"));
+    });
+    for (rules, path, grants, tokens) in [
+        (&open, "film.ts", false, false),
+        (&of_users, "film.ts", false, false),
+        (&of_keys, "film.ts", true, false),
+        (&of_keys, "trailers/film.ts", false, false),
+        (&of_tokens, "film.ts", false, true),
+        (&of_tokens, "trailers/film.ts", false, false),
+        (&of_hook, "film.ts", true, true),
+    ] {
+        let carried = Carried { grants, tokens };
+        assert_eq!(rules.carries(path), carried, "{path}");
+    }
 }
