@@ -238,17 +238,14 @@ fn is_removed(message: &StreamMessage) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::process::Command;
-
     use async_nats::jetstream::stream::{Config, Source, StorageType};
     use async_nats::jetstream::{self, Context};
-    use onrush_testkit::process::Process;
     use onrush_testkit::require_programs;
     use onrush_wire::route::channel::CHANNEL_FORMAT;
     use tokio::time::sleep;
 
     use super::*;
+    use crate::testing::start_nats;
 
     const LIFE: Duration = Duration::from_secs(10);
 
@@ -367,18 +364,10 @@ mod tests {
     #[test]
     fn what_stands_there_is_what_the_leader_says() {
         require_programs!("nats-server");
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port().to_string();
-        drop(free);
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("nats-server");
-        command.args(["-js", "-a", "127.0.0.1", "-p", &port, "-sd"]);
-        let server = Process::start(command.arg(folder.path())).unwrap();
-        let ready = server.wait_for_line("Server is ready", Duration::from_secs(30));
-        assert!(ready.is_some(), "{}", server.log());
+        let (_folder, _server, address) = start_nats();
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(async {
-            let client = async_nats::connect(format!("127.0.0.1:{port}"));
+            let client = async_nats::connect(address);
             let context = jetstream::new(client.await.unwrap());
             let store = bucket_with_an_empty_copy(&context).await;
             let holder = ChannelEntry {

@@ -188,3 +188,173 @@ impl Drop for Registry {
         }
     }
 }
+
+#[cfg(test)]
+mod testing;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_nats::jetstream::{self, Context};
+    use onrush_testkit::require_programs;
+    use onrush_wire::route::Token;
+    use onrush_wire::route::channel::{CHANNEL_FORMAT, channel_key};
+    use onrush_wire::route::entry::ENTRY_FORMAT;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::testing::start_nats;
+
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    enum Step {
+        Entry,
+        Lease,
+    }
+
+    /// A node that receives a channel, and is told to stop while it writes that.
+    struct Stopping {
+        name: String,
+        stops_in: Step,
+        state: Mutex<State>,
+    }
+
+    struct State {
+        stop: Option<oneshot::Sender<()>>,
+        entries: u32,
+        has_asked: bool,
+        lease: Option<Token>,
+        leaves: bool,
+    }
+
+    impl State {
+        /// Stops once this thread waits for the registry: what it has for that has left by then.
+        fn stop(&mut self) {
+            let stop = self.stop.take();
+            drop(tokio::spawn(async move { drop(stop) }));
+        }
+    }
+
+    impl Member for Stopping {
+        fn entry(&self) -> Entry {
+            let mut state = self.state.lock().unwrap();
+            state.entries += 1;
+            // The second is another than the first, and so the third is written.
+            if self.stops_in == Step::Entry && state.entries == 3 {
+                state.stop();
+            }
+            Entry {
+                format: ENTRY_FORMAT,
+                node: self.name.clone(),
+                instance: 1,
+                accepts: state.entries == 1,
+                capacity_bps: 1,
+                ..Entry::default()
+            }
+        }
+
+        fn told(&self, _: Vec<Arc<Entry>>, _: Vec<Ignored>) {}
+
+        fn reached(&self, _: Result<(), String>) {}
+
+        fn lease_requests(&self) -> Arc<Notify> {
+            Arc::default()
+        }
+
+        fn lease_registry(&self, _: u64, _: Duration) {}
+
+        fn next_lease_request(&self) -> Option<LeaseRequest> {
+            let mut state = self.state.lock().unwrap();
+            let entry = ChannelEntry {
+                format: CHANNEL_FORMAT,
+                channel: self.name.clone(),
+                node: self.name.clone(),
+                instance: 1,
+                rtsp: "127.0.0.1:8554".to_owned(),
+                token: 0,
+            };
+            if state.leaves {
+                let lease = state.lease.take();
+                return lease.map(|revision| LeaseRequest::Release(entry, revision));
+            }
+            if std::mem::replace(&mut state.has_asked, true) {
+                return None;
+            }
+            if self.stops_in == Step::Lease {
+                state.stop();
+            }
+            Some(LeaseRequest::Create(entry))
+        }
+
+        fn lease_answer(&self, request: &LeaseRequest, answer: LeaseAnswer) {
+            if matches!(request, LeaseRequest::Create(_)) {
+                self.state.lock().unwrap().lease = answer.ok();
+            }
+        }
+
+        fn lease_news(&self, _: LeaseNews) {}
+
+        fn leases(&self, _: Vec<Arc<ChannelEntry>>, _: Vec<Ignored>) {}
+
+        fn leaves(&self) {
+            self.state.lock().unwrap().leaves = true;
+        }
+    }
+
+    /// Whether nothing is left of a node that stops then.
+    async fn leaves_nothing(context: &Context, address: &str, stops_in: Step, name: &str) -> bool {
+        let (stop, stopped) = oneshot::channel();
+        let member = Stopping {
+            name: name.to_owned(),
+            stops_in,
+            state: Mutex::new(State {
+                stop: Some(stop),
+                entries: 0,
+                has_asked: false,
+                lease: None,
+                leaves: false,
+            }),
+        };
+        let config = RegistryConfig {
+            cluster: "test".to_owned(),
+            node: name.to_owned(),
+            servers: vec![format!("nats://{address}")],
+            credentials: None,
+            time_to_live: Duration::from_secs(60),
+            replicas: 1,
+        };
+        let (_forgets, to_forget) = mpsc::channel(FORGETS_MAX);
+        let run = session::run(config, Arc::new(member), to_forget, stopped);
+        let ended = timeout(Duration::from_secs(60), run).await;
+        ended.expect("it takes too long");
+        let nodes = context.get_key_value("onrush-test").await.unwrap();
+        let channels = context.get_key_value("onrush_channels-test").await;
+        let key = channel_key(name).unwrap();
+        let lease = channels.unwrap().get(key).await.unwrap();
+        nodes.get(name).await.unwrap().is_none() && lease.is_none()
+    }
+
+    /// Only the answer tells by which revision.
+    #[test]
+    fn what_is_written_at_a_stop_is_taken_out() {
+        require_programs!("nats-server");
+        let (_folder, _server, address) = start_nats();
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let client = async_nats::connect(address.clone()).await.unwrap();
+            let context = jetstream::new(client);
+            for stops_in in [Step::Entry, Step::Lease] {
+                let mut is_clean = false;
+                // On a machine that stands still nobody leaves within a second.
+                for attempt in 0..5 {
+                    let name = format!("{stops_in:?}-{attempt}");
+                    is_clean = leaves_nothing(&context, &address, stops_in, &name).await;
+                    if is_clean {
+                        break;
+                    }
+                }
+                assert!(is_clean, "{stops_in:?}");
+            }
+        });
+    }
+}

@@ -4,6 +4,7 @@
 //! makes it if it is gone, and is told all that stands there. So there is one way to come back,
 //! whatever has happened meanwhile.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,8 @@ const RETRY_TIME: Duration = Duration::from_millis(500);
 /// later than it came a change is told.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long taking the entry out may take at the end.
+/// How long taking the entry out may take at the end, and before that the answer to what is under
+/// way.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Requests about leases in a row, between which nothing else is looked at.
@@ -63,6 +65,8 @@ enum SessionError {
     Lease(String),
     #[error("entries come no more")]
     Silent,
+    #[error("the node stops")]
+    Stopped,
 }
 
 /// What a node keeps while the registry goes and comes.
@@ -126,11 +130,21 @@ pub(crate) async fn run(
         is_double: false,
     };
     let mut told = None;
+    let stopping = Notify::new();
     loop {
-        let ended = tokio::select! {
-            ended = node.session(&mut forgets) => ended,
-            // A sender that was dropped asks for the same as one that sent.
-            _ = &mut stopped => break,
+        let ended = {
+            let mut session = pin!(node.session(&mut forgets, &stopping));
+            tokio::select! {
+                ended = &mut session => ended,
+                // A sender that was dropped asks for the same as one that sent.
+                _ = &mut stopped => {
+                    // What is written just now is answered first: it is taken out by its revision,
+                    // which only the answer tells.
+                    stopping.notify_one();
+                    drop(timeout(LEAVE_TIME_MAX, session).await);
+                    break;
+                }
+            }
         };
         let reason = ended.to_string();
         if told.as_ref() != Some(&reason) {
@@ -153,9 +167,13 @@ pub(crate) async fn run(
 }
 
 impl Node {
-    /// From connecting to what goes wrong first.
-    async fn session(&mut self, forgets: &mut mpsc::Receiver<Forget>) -> SessionError {
-        match self.talk(forgets).await {
+    /// From connecting to what goes wrong first, or to what is under way at `stopping`.
+    async fn session(
+        &mut self,
+        forgets: &mut mpsc::Receiver<Forget>,
+        stopping: &Notify,
+    ) -> SessionError {
+        match self.talk(forgets, stopping).await {
             Ok(never) => match never {},
             Err(error) => error,
         }
@@ -164,13 +182,13 @@ impl Node {
     async fn talk(
         &mut self,
         forgets: &mut mpsc::Receiver<Forget>,
+        stopping: &Notify,
     ) -> Result<std::convert::Infallible, SessionError> {
-        let client = self.connect().await?;
-        let context = context(client);
-        let store = self.open(&context).await?;
-        let mut watch = watch(&store).await?;
-        let channels = self.open_channels(&context).await?;
-        let mut channel_watch = self::watch(&channels).await?;
+        let opened = tokio::select! {
+            opened = self.open_both() => opened?,
+            () = stopping.notified() => return Err(SessionError::Stopped),
+        };
+        let [(store, mut watch), (channels, mut channel_watch)] = opened;
         self.write(&store).await?;
         let (cluster, life) = (&self.config.cluster, self.time_to_live);
         info!("cluster {cluster}: registered; an entry lives for {life:?}");
@@ -223,8 +241,19 @@ impl Node {
                     let removed = store.purge(&key).await.map(|()| had);
                     drop(answer.send(removed.map_err(|error| chain(&error))));
                 }
+                () = stopping.notified() => return Err(SessionError::Stopped),
             }
         }
+    }
+
+    /// Connects, and opens the bucket of nodes and that of channels, each with what comes of it.
+    async fn open_both(&mut self) -> Result<[(Store, kv::Watch); 2], SessionError> {
+        let context = context(self.connect().await?);
+        let nodes = self.open(&context).await?;
+        let of_nodes = watch(&nodes).await?;
+        let channels = self.open_channels(&context).await?;
+        let of_channels = watch(&channels).await?;
+        Ok([(nodes, of_nodes), (channels, of_channels)])
     }
 
     async fn connect(&self) -> Result<Client, SessionError> {
