@@ -43,6 +43,8 @@ struct ServeGroups {
     cgroup: PathBuf,
 
     /// Sockets with members, of each control group
+    ///
+    /// Twice as many may keep lists of members in the kernel, 128 KiB each.
     #[arg(long, value_name = "N", default_value = "1000")]
     groups_max: u64,
 

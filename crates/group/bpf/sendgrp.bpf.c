@@ -68,6 +68,7 @@ struct list {
 struct group {
 	__u64 number; /* of the socket; 0 for none yet */
 	__u64 cgroup;
+	__u64 lists_ns; /* since when it has lists, and is counted for them; 0: it has none */
 	__u32 half; /* which list is in force */
 	__u32 count; /* of members in it */
 	__u32 staged; /* in the other one */
@@ -102,6 +103,7 @@ struct {
 // What a control group has and may send. If there are more control groups than the map has room for, that of which
 // nothing was heard for longest is forgotten, and begins anew: what its sockets give back then was not counted.
 struct usage {
+	__s64 lists; /* sockets that have lists, with members or without */
 	__s64 groups;
 	__s64 members;
 	__u64 tokens; /* packets that may be sent at once */
@@ -303,6 +305,14 @@ static long append_one(__u32 i, struct reading *reading)
 	peer->found = 0;
 	peer->asked = 0;
 	reading->at++;
+	return 0;
+}
+
+// Asks for the next hops of new members, the last one first. Only once all are accepted: members that are staged or
+// refused have the agent do nothing.
+static long want_one(__u32 i, struct reading *reading)
+{
+	struct peer *peer = &reading->list->peers[(reading->at - 1 - i) & (MEMBERS_MAX - 1)];
 	want(&peer->member, reading->is_ipv6 ? AF_INET6 : AF_INET);
 	return 0;
 }
@@ -352,6 +362,37 @@ static __always_inline void take_off(__s64 *count, __s64 less)
 		__sync_fetch_and_add(count, before > 0 ? less - before : less);
 }
 
+// Counts a socket that is about to have lists, if its control group may have one more: they are kernel memory that no
+// limit of the program counts. Twice as many sockets may have lists as may have members, because some have members
+// staged only, or lost theirs.
+static __always_inline int charge_lists(struct group *group)
+{
+	struct usage *usage = usage_of(group->cgroup);
+	if (!usage)
+		return ENOMEM_;
+	if ((usage->lists >> 1) >= (__s64)groups_max)
+		return EDQUOT_;
+	__sync_fetch_and_add(&usage->lists, 1);
+	group->lists_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+// Deletes the lists of a socket that has no members and none staged, but not within a second of their making: memory of
+// deleted lists is free after a grace period only (RCU Tasks Trace), which may take a tenth of a second, and a program
+// that makes and deletes lists in a loop would have gigabytes wait for it. Until a later change, or its end, such a
+// socket keeps its lists.
+static __always_inline void delete_lists(struct group *group, struct bpf_sock *sk)
+{
+	if (!group->lists_ns || group->count || group->staged || bpf_ktime_get_ns() - group->lists_ns < SECOND_NS)
+		return;
+	bpf_sk_storage_delete(&lists_0, sk);
+	bpf_sk_storage_delete(&lists_1, sk);
+	group->lists_ns = 0;
+	struct usage *usage = bpf_map_lookup_elem(&usages, &group->cgroup);
+	if (usage)
+		take_off(&usage->lists, 1);
+}
+
 // Lets a group have so many members, if its control group may. Without any it is none.
 static __always_inline int count(struct group *group, __u32 members)
 {
@@ -386,13 +427,27 @@ static __always_inline void give_number(struct group *group)
 static __always_inline int change(struct reading *reading, struct bpf_sock *sk, __u32 n)
 {
 	struct group *group = reading->group;
+	int error = 0;
+	if (!group->lists_ns) {
+		// Nor has it members: there is nothing to take away, and no list is needed to have none.
+		if (reading->option == SO_DELSENDGRP)
+			return ENOENT_;
+		if (!n)
+			return 0;
+		error = charge_lists(group);
+		if (error)
+			return error;
+	}
 	if (reading->option == SO_ADDSENDGRP) {
 		reading->list = list_of(sk, group->half, BPF_SK_STORAGE_GET_F_CREATE);
 		if (!reading->list)
 			return ENOMEM_;
 		reading->at = group->count;
 		bpf_loop(n, append_one, reading, 0);
-		return reading->error ? reading->error : count(group, reading->at);
+		error = reading->error ? reading->error : count(group, reading->at);
+		if (!error)
+			bpf_loop(n, want_one, reading, 0);
+		return error;
 	}
 	reading->list = list_of(sk, !group->half, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!reading->list)
@@ -418,10 +473,13 @@ static __always_inline int change(struct reading *reading, struct bpf_sock *sk, 
 		group->staged = reading->at;
 		return 0;
 	}
-	int error = count(group, reading->at);
-	if (!error)
-		group->half = !group->half;
-	return error;
+	error = count(group, reading->at);
+	if (error)
+		return error;
+	group->half = !group->half;
+	if (reading->option == SO_SETSENDGRP)
+		bpf_loop(reading->at, want_one, reading, 0);
+	return 0;
 }
 
 SEC("cgroup/setsockopt")
@@ -448,6 +506,7 @@ int sendgrp_set(struct bpf_sockopt *ctx)
 		group->cgroup = bpf_get_current_cgroup_id();
 	struct reading reading = { .ctx = ctx, .group = group, .is_ipv6 = is_ipv6, .option = ctx->optname };
 	int error = change(&reading, sk, bytes / each);
+	delete_lists(group, sk);
 	if (error)
 		return refuse(error);
 	// The kernel's own setsockopt is not called.
@@ -493,11 +552,12 @@ SEC("cgroup/sock_release")
 int sendgrp_release(struct bpf_sock *sk)
 {
 	struct group *group = bpf_sk_storage_get(&groups, sk, 0, 0);
-	if (!group || !group->counted)
+	if (!group || !group->lists_ns)
 		return 1;
 	struct usage *usage = bpf_map_lookup_elem(&usages, &group->cgroup);
 	if (usage) {
-		take_off(&usage->groups, 1);
+		take_off(&usage->lists, 1);
+		take_off(&usage->groups, group->counted);
 		take_off(&usage->members, group->count);
 	}
 	return 1;

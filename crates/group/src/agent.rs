@@ -16,12 +16,9 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::maps::{HashMap as BpfHashMap, MapData, ProgramArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
@@ -36,17 +33,20 @@ use super::arrival::{devices, hardware_of};
 use super::error::{AgentError, OPTMEM_BYTES, chain};
 use super::netns::in_netns_of;
 use super::network::{Hop, Network};
+use super::serving::lock_cgroup;
+use super::targets::Targets;
 
 /// Members of a socket's group.
 pub const SOCKET_MEMBERS_MAX: u32 = 1024;
-/// Addresses whose next hops are known at once; when there are more, all are asked for anew.
+/// Addresses whose next hops are known at once. For one more, the oldest is forgotten.
 pub const TARGETS_MAX: usize = 65_536;
 
 /// What programs may do. Each limit is for one control group, the agent's own and those below it
 /// apart.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// Sockets that have members.
+    /// Sockets that have members. Twice as many may have lists of members in the kernel, 128 KiB
+    /// each: some have members staged only, or lost theirs a moment ago.
     pub groups_max: u64,
     /// Members of all of them.
     pub members_max: u64,
@@ -78,7 +78,7 @@ pub struct Agent {
     socket: UdpSocket,
     hops: BpfHashMap<MapData, Target, NextHop>,
     /// What `hops` has of whom was asked for.
-    targets: HashMap<IpAddr, NextHop>,
+    targets: Targets<NextHop>,
     devices: BpfHashMap<MapData, u32, Device>,
     /// What `devices` has.
     told: HashMap<u32, Device>,
@@ -89,8 +89,8 @@ pub struct Agent {
         reason = "the kernel empties the array when nobody holds it"
     )]
     next: ProgramArray<MapData>,
-    #[expect(dead_code, reason = "its name keeps a second agent away")]
-    name: UnixDatagram,
+    #[expect(dead_code, reason = "it keeps a second agent away")]
+    lock: File,
 }
 
 /// Devices by name, with their indexes.
@@ -111,10 +111,7 @@ impl Agent {
     pub fn start(cgroup: &Path, options: &AgentOptions) -> Result<Self, AgentError> {
         let (folder, cgroup_id) = open_cgroup(cgroup)?;
         check_optmem()?;
-        let name = take_name(cgroup_id).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => AgentError::Served(cgroup.to_owned()),
-            _ => AgentError::Network(source),
-        })?;
+        let lock = lock_cgroup(cgroup)?;
         let (consent, per_second) = (
             u32::from(options.needs_consent),
             options.packets_per_second_max,
@@ -140,13 +137,13 @@ impl Agent {
             network: Network::open(&socket).map_err(AgentError::Network)?,
             socket,
             hops: hops.try_into()?,
-            targets: HashMap::new(),
+            targets: Targets::new(TARGETS_MAX),
             devices: devices.try_into()?,
             told: HashMap::new(),
             looked_ns: 0,
             ebpf,
             next,
-            name,
+            lock,
         };
         match agent.look_for_devices()? {
             Some((device, source)) if agent.attached.devices.is_empty() => {
@@ -170,7 +167,11 @@ impl Agent {
         if self.network.poll() {
             self.tell_all();
         }
-        while let Some(ip) = self.wanted.next().and_then(|event| Target::read(&event)) {
+        // Not all: a program can ask faster than it is told.
+        for _ in 0..ASKED_AT_A_POLL_MAX {
+            let Some(ip) = self.wanted.next().and_then(|event| Target::read(&event)) else {
+                break;
+            };
             self.tell(ip);
         }
         let now_ns = monotonic_ns();
@@ -200,7 +201,7 @@ impl Agent {
     /// Tells the program all anew that may be another by now.
     fn tell_all(&mut self) {
         self.tell_devices();
-        let known: Vec<_> = self.targets.keys().copied().collect();
+        let known: Vec<_> = self.targets.addresses().collect();
         for ip in known {
             self.tell(ip);
         }
@@ -208,10 +209,8 @@ impl Agent {
 
     /// Tells the program an address's next hop as it is now.
     fn tell(&mut self, ip: IpAddr) {
-        if self.targets.len() >= TARGETS_MAX && !self.targets.contains_key(&ip) {
-            for ip in std::mem::take(&mut self.targets).into_keys() {
-                self.hops.remove(&Target::of(ip)).ok();
-            }
+        if let Some(oldest) = self.targets.make_room_for(ip) {
+            self.hops.remove(&Target::of(oldest)).ok();
         }
         self.network.lift_budget();
         let member = SocketAddr::new(ip, 0);
@@ -353,23 +352,6 @@ impl fmt::Debug for Agent {
             .field("path", &self.path)
             .field("attached", &self.attached)
             .finish_non_exhaustive()
-    }
-}
-
-/// The name that only one agent of a control group has, in each network namespace.
-///
-/// One that has just ended may hold it for a moment yet: a child that another of its threads is
-/// making has all its descriptors until it executes its program.
-fn take_name(cgroup_id: u64) -> io::Result<UnixDatagram> {
-    let name = UnixAddr::from_abstract_name(format!("onrush-sendgrp/{cgroup_id}"))?;
-    let until = Instant::now() + NAME_WAIT_MAX;
-    loop {
-        match UnixDatagram::bind_addr(&name) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            result => return result,
-        }
     }
 }
 
@@ -539,9 +521,10 @@ const AF_INET6: u32 = 10;
 const ENTRY: &str = "onrush_sendgrp";
 /// As long a change of the network may go unnoticed.
 const WAIT_MAX: Duration = Duration::from_millis(20);
+/// Next hops that are told at a poll, at most: about as many as `wanted` holds, a few microseconds
+/// each.
+const ASKED_AT_A_POLL_MAX: usize = 2048;
 /// How often devices are looked for.
 const LOOK_NS: u64 = 1_000_000_000;
-/// How long an agent that has just ended may seem to be there.
-const NAME_WAIT_MAX: Duration = Duration::from_secs(1);
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sendgrp.o"));

@@ -16,6 +16,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashOfMaps, IterableMap, Map, MapData, MapInfo, ProgramArray};
 use aya::programs::tc::TcAttachOptions;
@@ -30,6 +32,9 @@ use super::table::{LaneName, Mapped, Pass, Slot};
 pub const GROUPS_MAX: u32 = 65_536;
 /// Lanes of all of them.
 const LANES_OF_GROUPS_MAX: u32 = 2 * GROUPS_MAX;
+
+/// How long the name of a group that is gone may seem to be taken.
+const NAME_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What a group shares with the programs of all devices that it sends by.
 pub(super) struct GroupPass {
@@ -100,7 +105,7 @@ struct LifeSign {
 impl GroupPass {
     /// For the group of that socket. The calling thread is in its network namespace.
     pub(super) fn new(cookie: u64) -> Result<Self, KernelError> {
-        let life_sign = LifeSign::give(cookie).map_err(KernelError::LifeSign)?;
+        let life_sign = LifeSign::give_soon(cookie).map_err(KernelError::LifeSign)?;
         let array = Array::create(1, ARRAY_FLAGS)?;
         Ok(Self {
             pass: mapped(&array)?,
@@ -321,6 +326,21 @@ impl Tables {
 }
 
 impl LifeSign {
+    /// The name may be taken for a moment though its group is gone: by another's [`Tables::sweep`],
+    /// or by a child that a thread is making, which has all descriptors until it executes its
+    /// program.
+    fn give_soon(cookie: u64) -> io::Result<Self> {
+        let give_up = Instant::now() + NAME_TIME_MAX;
+        loop {
+            match Self::give(cookie) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {}
+                given => return given,
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn give(cookie: u64) -> io::Result<Self> {
         let name = SocketAddr::from_abstract_name(format!("onrush-group/{cookie}"))?;
         let socket = UnixDatagram::bind_addr(&name)?;

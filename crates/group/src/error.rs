@@ -136,10 +136,26 @@ pub enum AgentError {
     },
     /// Another agent serves it.
     #[error(
-        "another agent serves {path} in this network namespace; end that one first",
-        path = .0.display()
+        "{path} is served by another agent: {holder} has the lock of it; end that process first",
+        path = path.display()
     )]
-    Served(PathBuf),
+    Served {
+        /// What was named.
+        path: PathBuf,
+        /// Which process has the lock, in words.
+        holder: String,
+    },
+    /// It cannot be locked.
+    #[error(
+        "lock {path}, so that one agent alone serves it: {source}",
+        path = path.display()
+    )]
+    Lock {
+        /// What was named.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The control group was removed.
     #[error("{path} was removed", path = .0.display())]
     Gone(PathBuf),

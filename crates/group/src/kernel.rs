@@ -470,6 +470,16 @@ impl Kernel {
     }
 }
 
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // Its entries have the socket's cookie: those of the next group on the same socket would go
+        // with them.
+        if let Some(making) = self.making.take() {
+            drop(making.wait());
+        }
+    }
+}
+
 /// Who makes a lane that a member needs.
 #[derive(Clone, Copy)]
 enum Making {

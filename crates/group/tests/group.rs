@@ -121,6 +121,10 @@ impl Rig {
 
 fn open(testbed: &Testbed, way: Way, from: IpAddr) -> Group {
     let socket = testbed.snd.run(|| UdpSocket::bind((from, 0))).unwrap();
+    open_on(socket, way)
+}
+
+fn open_on(socket: UdpSocket, way: Way) -> Group {
     let options = Options {
         way: Some(way),
         members_max: 20_000,
@@ -572,6 +576,30 @@ fn who_joins_does_not_wait_for_the_device() {
     }
     drop(group);
     assert!(comes(|| entries(&rig.testbed) == 1), "nobody waits for it");
+}
+
+/// It may be closed while it is being entered at the device.
+#[test]
+fn a_closed_group_takes_nothing_of_the_next_on_its_socket() {
+    onrush_testkit::require_root!();
+    let rig = rig(&[RCV_IPV4.into()], 2);
+    let bind = || UdpSocket::bind((SND_IPV4, 0));
+    let socket = rig.testbed.snd.run(bind).unwrap();
+    for round in 0..10 {
+        let open = || open_on(socket.try_clone().unwrap(), Way::Kernel);
+        let mut closed = open();
+        for &address in &rig.addresses {
+            closed.add(address).unwrap();
+        }
+        drop(closed);
+        let mut group = open();
+        group.set_members(&rig.addresses).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        rig.exchange(&mut group, &[0, 1], "again");
+        let counters = group.counters();
+        let passes = (counters.passes, counters.passes_missed);
+        assert_eq!(passes, (2, 0), "{round}");
+    }
 }
 
 /// Datagrams that have to be fragmented go another way, and arrive all the same.

@@ -120,8 +120,16 @@ impl Drop for Rig {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        tool("umount", &[], self.mounted.path());
+        // A child that another test is making may have a file of it open for a moment, too.
+        while !umount(self.mounted.path()) && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
+}
+
+fn umount(path: &Path) -> bool {
+    let mut command = Command::new("umount");
+    command.arg(path).status().unwrap().success()
 }
 
 fn tool(name: &str, arguments: &[&str], path: &Path) {
@@ -456,6 +464,44 @@ print(refused(v, SET, members(ports)))
     assert_eq!(said, expected);
 }
 
+/// Lists are 48 KiB of the kernel's memory each, also those without members.
+#[test]
+fn sockets_without_members_have_lists_within_a_quota() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let options = AgentOptions {
+        groups_max: 1,
+        ..AgentOptions::default()
+    };
+    let _agent = Working::new(rig.agent(&options));
+    let (_receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    let script = r#"
+# SK_MEMINFO_OPTMEM of SO_MEMINFO.
+kept = lambda s: struct.unpack("=9I", s.getsockopt(socket.SOL_SOCKET, 55, 36))[6]
+t, u, v = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3)]
+print(refused(s, SET, b""), refused(s, STAGE, b""), refused(s, DEL, members(ports)), end=" ")
+print(kept(s) < 4096)
+# Two may have lists, as one may have members.
+print(*[refused(it, STAGE, members(ports)) for it in (t, u, v, s)])
+# A closed socket makes room.
+u.close()
+print(refused(v, ADD, members(ports)), kept(v) > 48 << 10, refused(s, ADD, members(ports)))
+# So does one that has lost its members, or what it had staged.
+time.sleep(1.1)
+print(refused(t, SET, members([0])), kept(t) < 4096, refused(s, ADD, members(ports)))
+print(refused(v, SET, b""), kept(v) < 4096, refused(s, ADD, members(ports)))
+print(refused(t, STAGE, members(ports)), refused(v, STAGE, members(ports)))
+"#;
+    let said = told(&rig.python(script, &addresses));
+    let expected = "taken taken ENOENT True\n\
+                    taken taken EDQUOT EDQUOT\n\
+                    taken True EDQUOT\n\
+                    EINVAL True EDQUOT\n\
+                    taken True taken\n\
+                    taken EDQUOT\n";
+    assert_eq!(said, expected);
+}
+
 /// There may be more control groups than are remembered. What the sockets of one that was forgotten
 /// give back was not counted, and makes no room.
 #[test]
@@ -494,7 +540,7 @@ fn forget(cgroup_id: u64) {
         let Ok(data) = MapData::from_id(map.id()) else {
             continue;
         };
-        let usages: Result<HashMap<_, u64, [u8; 40]>, _> =
+        let usages: Result<HashMap<_, u64, [u8; 48]>, _> =
             Map::from_map_data(data).unwrap().try_into();
         drop(usages.unwrap().remove(&cgroup_id));
     }
@@ -607,6 +653,45 @@ fn next_hops_are_followed() {
         assert!(Instant::now() < give_up, "the next hop is not asked for");
     }
     program.end();
+}
+
+/// Other addresses with each call, faster than the agent finds their next hops.
+const ASKS: &str = r#"
+value = bytearray(pack(9, "10.0.0.0") * 256)
+def ask():
+    for at in 5, 6, 7:
+        value[at::16] = os.urandom(256)
+    s.setsockopt(socket.SOL_SOCKET, SET, value)
+ask()
+print("asks", flush=True)
+while True:
+    ask()
+"#;
+
+/// A program that asks without end is not all that the agent has to do.
+#[test]
+fn a_poll_ends_whatever_is_asked() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let mut agent = rig.agent(&AgentOptions::default());
+    let (_receivers, addresses) = rig.receivers(RCV_IPV4.into(), 1);
+    let mut program = rig.talk(ASKS, &addresses);
+    assert_eq!(program.hear(), "asks");
+    let (done, is_done) = std::sync::mpsc::channel();
+    let polling = std::thread::spawn(move || {
+        for _ in 0..10 {
+            agent.poll(Duration::from_millis(5)).unwrap();
+        }
+        done.send(()).unwrap();
+    });
+    let polled = is_done.recv_timeout(LONG);
+    program.child.kill().unwrap();
+    program.child.wait().unwrap();
+    polling.join().unwrap();
+    assert!(
+        polled.is_ok(),
+        "a poll goes on for as long as a program asks"
+    );
 }
 
 const W0_MAC: &str = "02:00:00:00:00:77";
@@ -924,7 +1009,9 @@ fn an_agent_has_its_control_group_alone_and_leaves_nothing() {
     assert_eq!(attached(&rig.testbed), 1);
     let second = || Agent::start(&rig.cgroup, &AgentOptions::default());
     let refused = rig.testbed.snd.run(second).unwrap_err();
-    assert!(matches!(refused, AgentError::Served(_)), "{refused}");
+    assert!(matches!(refused, AgentError::Served { .. }), "{refused}");
+    let process = format!("process {} (", victim.id());
+    assert!(refused.to_string().contains(&process), "{refused}");
     let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
     let says = "    print(refused(s, SET, members(ports)), flush=True)";
     let mut program = rig.talk(&[SENDS, says].concat(), &addresses);

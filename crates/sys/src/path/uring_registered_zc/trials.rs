@@ -49,8 +49,8 @@ impl UringRegisteredZc {
     /// (io_uring/rsrc.c, `io_check_coalesce_buffer`), and a machine may have run out of them by
     /// now. What cannot be tried is taken for base pages, which is right for both.
     pub(super) fn page_bytes_of(&mut self, buffer: &Range<usize>) -> usize {
-        // Nothing is linked to a trial.
-        let is_idle = self.queued == 0 && self.held.is_none() && self.room() > 0;
+        // Nothing is linked to a trial, of which there may be two.
+        let is_idle = self.queued == 0 && self.held.is_none() && self.room() > 1;
         match self.means.is_zero_copy && is_idle {
             true => vectored::try_out(buffer, |train| self.try_train(train)).page_bytes,
             false => page_bytes(),
