@@ -215,7 +215,7 @@ impl Audience {
 
     /// Makes ready to send tracks to a viewer: where each begins, if that is known.
     pub(super) fn prepare(&mut self, id: u64, tracks: Vec<ViewerTrack>, now_ns: u64) -> Vec<Start> {
-        self.leave(id);
+        self.leave(id, now_ns);
         // Sound from before the pictures that are waited for is of no use, and players that got it
         // would show these as late as it is old.
         let is_awaited = tracks.iter().any(|wanted| self.awaits_sync(wanted));
@@ -229,7 +229,7 @@ impl Audience {
             Watched::new(wanted, recent, (awaits, now_ns))
         });
         let mut viewer = Viewer::new(id, watched.collect());
-        viewer.settle(|track| self.tracks[track].clock_hz);
+        viewer.settle(now_ns, |track| self.tracks[track].clock_hz);
         let tracks = viewer.tracks.iter();
         let starts = tracks.map(|watched| watched.start(self.tracks[watched.track].at(now_ns)));
         let starts = starts.collect();
@@ -257,12 +257,12 @@ impl Audience {
     }
 
     /// Ceases to.
-    pub(super) fn leave(&mut self, id: u64) {
+    pub(super) fn leave(&mut self, id: u64, now_ns: u64) {
         let Some(at) = self.viewers.iter().position(|viewer| viewer.id == id) else {
             return;
         };
         for watched in self.viewers.swap_remove(at).tracks {
-            self.part(&watched);
+            self.part(&watched, now_ns);
         }
         self.rest_unused();
     }
@@ -285,7 +285,7 @@ impl Audience {
         }
     }
 
-    fn part(&mut self, watched: &Watched) {
+    fn part(&mut self, watched: &Watched, now_ns: u64) {
         let track = &mut self.tracks[watched.track];
         if let (true, Way::Datagrams(local, to)) = (watched.is_member, &watched.way) {
             let (lane, _) = track.lane_of(watched.ports());
@@ -304,13 +304,14 @@ impl Audience {
             }
             // A member to whom nothing came yet has what it was sent alone, if anything.
             let has_more = watched.viewing.part(&track.given);
-            watched.remember(if has_more {
+            let newest = if has_more {
                 track.newest
             } else {
                 watched.newest
-            });
+            };
+            watched.remember(newest, now_ns);
         } else {
-            watched.remember(watched.newest);
+            watched.remember(watched.newest, now_ns);
         }
     }
 
@@ -319,7 +320,7 @@ impl Audience {
         let bounds = self.settings.bounds;
         let mut stalled = Vec::new();
         for viewer in self.viewers.iter_mut().filter(|viewer| !viewer.is_held) {
-            viewer.settle(|track| self.tracks[track].clock_hz);
+            viewer.settle(now_ns, |track| self.tracks[track].clock_hz);
             for watched in viewer.tracks.iter_mut().filter(|it| !it.is_member) {
                 let sent = send_backlog(&mut self.tracks[watched.track], watched, bounds, now_ns);
                 let [encrypted, unencrypted] = std::mem::take(&mut watched.encrypted);
@@ -337,7 +338,7 @@ impl Audience {
         stalled.dedup();
         for id in stalled {
             self.stalled_out += 1;
-            self.leave(id);
+            self.leave(id, now_ns);
         }
     }
 

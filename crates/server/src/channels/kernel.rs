@@ -14,6 +14,7 @@ use onrush_group::{Heard, Ingress, KernelError, Taken};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::join_arrivals;
 use onrush_wire::live::{self, Note};
+use onrush_wire::rtp::HEADER_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -23,7 +24,6 @@ use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
-use super::played::Played;
 use super::players::Players;
 use super::viewing::{ViewerCommand, ViewerTrack, Way};
 use super::worker::ANYBODY;
@@ -45,10 +45,19 @@ pub(super) struct KernelWorker {
     /// Who is refused, as logged last.
     other: Option<SocketAddr>,
     stats: Stats,
+    arrivals: Arrivals,
     /// Who waits until the members are placed.
     settled: Vec<oneshot::Sender<()>>,
     /// Holds the port, and the membership of a group: nothing comes to it.
     _socket: UdpSocket,
+}
+
+/// Datagrams that came between two readings of the counters, and their bytes. Of packets that left
+/// it is only counted how many they were.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    datagrams: u64,
+    bytes: u64,
 }
 
 impl KernelWorker {
@@ -94,6 +103,7 @@ impl KernelWorker {
             is_silent: false,
             other: None,
             stats: Stats::default(),
+            arrivals: Arrivals::default(),
             settled: Vec::new(),
             _socket: socket,
         })
@@ -304,6 +314,8 @@ impl KernelWorker {
     }
 
     fn update_stats(&mut self, heard: &Heard) {
+        self.arrivals = self.arrivals.since(&self.stats.heard, heard);
+        self.arrivals.count_sent(heard, &mut self.stats);
         self.stats.heard = live::Heard {
             datagrams: heard.datagrams,
             bytes: heard.bytes,
@@ -325,14 +337,7 @@ impl KernelWorker {
             self.channel.playable(packet, heard.arrived_ns)
         });
         stats.trains = heard.passes;
-        stats.packets = heard.clones.saturating_sub(heard.refused);
         stats.refused = heard.refused;
-        let mean_bytes = heard.bytes.checked_div(heard.datagrams).unwrap_or(0);
-        stats.bytes = stats.packets * mean_bytes;
-        stats.played = Played {
-            packets: heard.rtp,
-            payload_bytes: heard.rtp * mean_bytes,
-        };
         self.channel.given.set(stats.played);
         let of = |outlets: &BTreeMap<IpAddr, usize>| -> usize {
             outlets
@@ -342,6 +347,39 @@ impl KernelWorker {
         };
         stats.members = of(&self.members);
         stats.players = of(&self.players);
+    }
+}
+
+impl Arrivals {
+    /// Those since `before`; if nothing has come since, what still leaves is of these.
+    fn since(self, before: &live::Heard, heard: &Heard) -> Self {
+        match heard.datagrams.saturating_sub(before.datagrams) {
+            0 => self,
+            datagrams => Self {
+                datagrams,
+                bytes: heard.bytes.saturating_sub(before.bytes),
+            },
+        }
+    }
+
+    /// Bytes of so many packets, if they have the mean length of these.
+    fn bytes_of(self, packets: u64) -> u64 {
+        let bytes = u128::from(packets) * u128::from(self.bytes);
+        u64::try_from(bytes / u128::from(self.datagrams.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Counts what has left since `stats`. Counters are not read all at once, and what is made of
+    /// them never falls.
+    fn count_sent(self, heard: &Heard, stats: &mut Stats) {
+        let sent = heard.clones.saturating_sub(heard.refused);
+        let sent = sent.saturating_sub(stats.packets);
+        stats.packets += sent;
+        stats.bytes += self.bytes_of(sent);
+        let played = &mut stats.played;
+        let given = heard.rtp.saturating_sub(played.packets);
+        played.packets += given;
+        let header_bytes = given * HEADER_BYTES as u64;
+        played.payload_bytes += self.bytes_of(given).saturating_sub(header_bytes);
     }
 }
 
@@ -355,3 +393,39 @@ fn unspecified(is_ipv4: bool) -> IpAddr {
 
 /// Between two readings of the counters.
 const WAIT_NS: i64 = 20_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_left_have_the_mean_of_their_time() {
+        let (mut stats, mut arrivals) = (Stats::default(), Arrivals::default());
+        let mut read = |(datagrams, bytes), clones| {
+            let heard = Heard {
+                datagrams,
+                bytes,
+                rtp: datagrams,
+                clones,
+                ..Heard::default()
+            };
+            arrivals = arrivals.since(&stats.heard, &heard);
+            arrivals.count_sent(&heard, &mut stats);
+            (stats.heard.datagrams, stats.heard.bytes) = (datagrams, bytes);
+            (stats.packets, stats.bytes, stats.played.payload_bytes)
+        };
+        // Ten of 1328 bytes, to a thousand members.
+        assert_eq!(
+            read((10, 13_280), 10_000),
+            (10_000, 13_280_000, 10 * (1328 - 12))
+        );
+        // A hundred of 212, when all have gone.
+        let payload_bytes = 10 * (1328 - 12) + 100 * (212 - 12);
+        let before = (10_000, 13_280_000, payload_bytes);
+        assert_eq!(read((110, 34_480), 10_000), before);
+        // Two that were on their way leave when nothing comes any more.
+        let after = (10_002, 13_280_000 + 2 * 212, payload_bytes);
+        assert_eq!(read((110, 34_480), 10_002), after);
+        assert_eq!(read((110, 34_480), 10_001), after, "no counter falls");
+    }
+}

@@ -101,10 +101,10 @@ impl Viewer {
     /// Gives tracks that have paused numbers that go on, once it is known what they begin with: the
     /// next sequence number, and timestamps of which all tracks leave out the same time, so that
     /// they stay together.
-    pub(super) fn settle(&mut self, clock_hz: impl Fn(usize) -> u32) {
+    pub(super) fn settle(&mut self, now_ns: u64, clock_hz: impl Fn(usize) -> u32) {
         let gap_ns = |watched: &Watched| {
             let (last, first) = (watched.last?, watched.first()?);
-            Some(ns_between(last.timestamp, first.timestamp, clock_hz(watched.track)) - GAP_NS)
+            Some(ns_between(&last, &first, clock_hz(watched.track), now_ns) - GAP_NS)
         };
         let Some(cut_ns) = self
             .cut_ns
@@ -114,7 +114,7 @@ impl Viewer {
         };
         self.cut_ns = Some(cut_ns);
         for watched in &mut self.tracks {
-            watched.go_on(cut_ns, clock_hz(watched.track));
+            watched.go_on(cut_ns, clock_hz(watched.track), now_ns);
         }
     }
 }
@@ -213,7 +213,7 @@ impl Watched {
     }
 
     /// Numbers its packets on from where they have ended, unless another stream has begun since.
-    fn go_on(&mut self, cut_ns: i64, clock_hz: u32) {
+    fn go_on(&mut self, cut_ns: i64, clock_hz: u32, now_ns: u64) {
         let Some((last, first)) = self.last.zip(self.first()) else {
             return;
         };
@@ -221,7 +221,7 @@ impl Watched {
         if last.ssrc != first.ssrc {
             return;
         }
-        let gap_ns = ns_between(last.timestamp, first.timestamp, clock_hz) - cut_ns;
+        let gap_ns = ns_between(&last, &first, clock_hz, now_ns) - cut_ns;
         let gap_ns = u64::try_from(gap_ns).unwrap_or(0);
         let ticks = ticks_of(gap_ns, clock_hz.into()).max(1);
         let end = Position {
@@ -237,12 +237,13 @@ impl Watched {
     }
 
     /// It leaves: what it was sent last, as the channel has it.
-    pub(super) fn remember(&self, newest: Option<(Position, u32)>) {
+    pub(super) fn remember(&self, newest: Option<(Position, u32)>, now_ns: u64) {
         if let Some((position, ssrc)) = newest {
             self.viewing.set_last(Last {
                 own: self.numbering.position(position),
                 timestamp: position.timestamp,
                 ssrc,
+                left_ns: now_ns,
             });
         }
     }
@@ -383,16 +384,22 @@ pub(super) fn newer(before: Option<Position>, header: &Header) -> Position {
     })
 }
 
-/// The time from one timestamp to another, which may be a little before it: what is recent is not
-/// older than [`BEFORE_SECONDS_MAX`].
-fn ns_between(from: u32, to: u32, clock_hz: u32) -> i64 {
+/// The time from what a viewer was sent last to what it goes on with, which may be a little before
+/// it: what is recent is not older than [`BEFORE_SECONDS_MAX`]. How often timestamps have wrapped
+/// meanwhile, those of pictures after 13 hours, the time that has passed tells.
+fn ns_between(last: &Last, first: &Header, clock_hz: u32, now_ns: u64) -> i64 {
+    const TURN: i128 = 1 << 32;
     let before_max = clock_hz.max(1).saturating_mul(BEFORE_SECONDS_MAX);
-    let ticks = to.wrapping_sub(from);
-    let ticks = match from.wrapping_sub(to) {
-        before if before <= before_max => -i64::from(before),
-        _ => i64::from(ticks),
+    let ticks = first.timestamp.wrapping_sub(last.timestamp);
+    let ticks = match last.timestamp.wrapping_sub(first.timestamp) {
+        before if before <= before_max => -i128::from(before),
+        _ => i128::from(ticks),
     };
-    ticks * 1_000_000_000 / i64::from(clock_hz.max(1))
+    let hz = i128::from(clock_hz.max(1));
+    let passed = i128::from(now_ns.saturating_sub(last.left_ns)) * hz / 1_000_000_000;
+    let turns = ((passed - ticks + TURN / 2) / TURN).max(0);
+    let ns = (ticks + turns * TURN) * 1_000_000_000 / hz;
+    i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
 /// Why a viewer ends who shares a key that has no SSRC left for it.
@@ -478,6 +485,37 @@ mod tests {
         assert!(orders(&viewer).is_empty());
         viewer.take(&packet(1, 1), None, (false, BOUNDS, late_ns));
         assert_eq!(orders(&viewer), [1]);
+    }
+
+    /// Timestamps of pictures wrap after 13 hours, those of sound after a day.
+    #[test]
+    fn tracks_stay_together_over_a_pause_of_any_length() {
+        const CLOCKS_HZ: [u32; 2] = [90_000, 48_000];
+        for minutes in [1, 60, 790, 840, 1800, 10_000] {
+            let passed_ns = minutes * 60 * 1_000_000_000;
+            let tracks = [0, 1].map(|track| {
+                let mut watched = watched(None);
+                watched.track = track;
+                let (sequence, timestamp) = (7, 1000);
+                let newest = Position {
+                    sequence,
+                    timestamp,
+                };
+                watched.remember(Some((newest, 1)), 5);
+                watched.last = watched.viewing.last();
+                let ticks = ticks_of(passed_ns, CLOCKS_HZ[track].into());
+                watched.push(&packet(90, timestamp.wrapping_add(ticks)));
+                watched
+            });
+            let mut viewer = Viewer::new(1, tracks.into());
+            viewer.settle(5 + passed_ns, |track| CLOCKS_HZ[track]);
+            let starts = viewer.tracks.iter().map(|watched| watched.start(AT));
+            let starts: Vec<_> = starts.flatten().collect();
+            let timestamps: Vec<_> = starts.iter().map(|it| it.timestamp).collect();
+            // 40 ms behind what it was sent last.
+            assert_eq!(timestamps, [1000 + 3600, 1000 + 1920], "{minutes}");
+            assert!(starts.iter().all(|it| it.sequence == 8));
+        }
     }
 
     #[test]

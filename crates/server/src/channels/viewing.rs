@@ -117,6 +117,8 @@ pub(super) struct Last {
     /// As the channel has it.
     pub(super) timestamp: u32,
     pub(super) ssrc: u32,
+    /// When it left, by the monotonic clock.
+    pub(super) left_ns: u64,
 }
 
 impl Given {

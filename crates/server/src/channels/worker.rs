@@ -300,7 +300,7 @@ impl Worker {
                 drop(answer.send(self.players.prepare(id, tracks, monotonic_ns())));
             }
             Command::Viewer(ViewerCommand::Start(id)) => self.players.start(id),
-            Command::Viewer(ViewerCommand::Leave(id)) => self.players.leave(id),
+            Command::Viewer(ViewerCommand::Leave(id)) => self.players.leave(id, monotonic_ns()),
             Command::Tap(tap) => self.taps.push(tap),
             Command::CountMembers(answer) => {
                 let outlets = self.plain.outlets.values();

@@ -57,9 +57,10 @@ pub const LOAD_UNLIMITED: u64 = u64::MAX;
 /// A burst that leaves so much too late is late.
 pub const LATE_NS: i64 = 20_000_000;
 
-/// What a stream asks of its engine, in thousandths of a train a second.
+/// What a stream asks of its engine, in thousandths of a train a second. It has as many bits as are
+/// kept of it: what is given back is what was promised, also where a stream asks for more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Demand(u64);
+pub(crate) struct Demand(u32);
 
 /// What an engine has promised and what it can keep. Control counts streams in and out; the worker
 /// tells the price.
@@ -95,8 +96,13 @@ pub(super) struct Account {
 
 impl Demand {
     /// So many thousandths of a train a second.
-    pub(super) const fn new(work: u64) -> Self {
+    pub(super) const fn new(work: u32) -> Self {
         Self(work)
+    }
+
+    /// The same number.
+    pub(super) const fn thousandths(self) -> u32 {
+        self.0
     }
 
     /// What playing `plan` asks for, in bursts of `burst_ns`.
@@ -128,7 +134,8 @@ impl Demand {
             bursts * packets_a_burst.div_ceil(u64::from(images_per_train))
         });
         let work = a_second(trains).saturating_mul(TRAIN_WORK);
-        Self(work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK)))
+        let work = work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK));
+        Self(u32::try_from(work).unwrap_or(u32::MAX))
     }
 }
 
@@ -159,16 +166,16 @@ impl Account {
 }
 
 impl Demand {
-    /// In thousandths of a train a second.
+    /// In thousandths of a train a second, to be added up.
     pub(super) fn work(self) -> u64 {
-        self.0
+        self.0.into()
     }
 
     /// What delivering the same at `speed` asks for. A slower one may be given up at any moment,
     /// and asks for as much as the usual one.
     pub(super) fn at(self, speed: Speed) -> Self {
         let work = u128::from(self.0) * u128::from(speed.max(Speed::NORMAL).thousandths()) / 1000;
-        Self(u64::try_from(work).unwrap_or(u64::MAX))
+        Self(u32::try_from(work).unwrap_or(u32::MAX))
     }
 
     /// What it asks for more than `other`.
@@ -191,19 +198,19 @@ impl Admission {
         if others > 0 && is_too_much {
             return Err(load);
         }
-        self.promised.fetch_add(demand.0, Ordering::Relaxed);
+        self.promised.fetch_add(demand.work(), Ordering::Relaxed);
         Ok(load)
     }
 
     /// A stream that was counted in asks for more or less than before.
     pub(super) fn change(&self, before: Demand, after: Demand) {
-        self.promised.fetch_add(after.0, Ordering::Relaxed);
+        self.promised.fetch_add(after.work(), Ordering::Relaxed);
         self.give_back(before);
     }
 
     /// Counts a stream out.
     pub(super) fn give_back(&self, demand: Demand) {
-        self.promised.fetch_sub(demand.0, Ordering::Relaxed);
+        self.promised.fetch_sub(demand.work(), Ordering::Relaxed);
     }
 
     /// For the worker, once a second: what it had done then and has done now.
@@ -297,7 +304,7 @@ impl Admission {
         let work = self
             .promised
             .load(Ordering::Relaxed)
-            .saturating_add(demand.0);
+            .saturating_add(demand.work());
         let price_ps = self.price_ps.load(Ordering::Relaxed);
         // Rounded up: what is a little more than may be is more.
         let load = (u128::from(work) * u128::from(price_ps)).div_ceil(1_000_000_000);
@@ -320,6 +327,7 @@ impl Default for Admission {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared::StreamShared;
     use super::*;
     use crate::testing::TestSource;
 
@@ -333,11 +341,11 @@ mod tests {
 
     #[test]
     fn a_stream_asks_for_its_trains_and_packets() {
-        let Demand(work) = demand();
+        let work = demand().work();
         let expected = 50 * TRAIN_WORK + 380 * PACKET_WORK;
         assert!(work.abs_diff(expected) < expected / 50, "{work} {expected}");
         let test = TestSource::lasting(10_000);
-        let Demand(longer) = Demand::of(&test.source.plan(), 100_000_000);
+        let longer = Demand::of(&test.source.plan(), 100_000_000).work();
         let expected = 10 * TRAIN_WORK + 380 * PACKET_WORK;
         assert!(longer.abs_diff(expected) < expected / 50, "{longer}");
     }
@@ -346,7 +354,7 @@ mod tests {
     fn a_clock_that_runs_wild_asks_for_no_more_than_it_gets() {
         // All packets are due at once.
         let wild = TestSource::of(onrush_wire::media::ts::synth::constant_rate(160_000, 0, 1));
-        let Demand(work) = Demand::of(&wild.source.plan(), 20_000_000);
+        let work = Demand::of(&wild.source.plan(), 20_000_000).work();
         let packets = STREAM_RATE_MAX / 8 / 1328;
         let most = packets * PACKET_WORK + packets / 40 * TRAIN_WORK;
         assert!(work <= most, "{work} {most}");
@@ -359,7 +367,7 @@ mod tests {
         while admission.take(demand, 100).is_ok() {
             taken += 1;
         }
-        assert_eq!(taken, 100_000_000_000 / (demand.0 * PRICE_PS_FIRST));
+        assert_eq!(taken, 100_000_000_000 / (demand.work() * PRICE_PS_FIRST));
         assert_eq!(admission.take(demand, 100), Err(101));
         admission.give_back(demand);
         assert_eq!(admission.take(demand, 100), Ok(100));
@@ -368,6 +376,22 @@ mod tests {
         let large = Demand(demand.0 * 1000);
         assert!(alone.take(large, 0).is_ok());
         assert!(alone.take(large, 0).is_err());
+    }
+
+    #[test]
+    fn who_asks_for_more_than_can_be_kept_leaves_nothing_behind() {
+        let (admission, test) = (Admission::default(), TestSource::lasting(100));
+        let shared = StreamShared::of_test(&test);
+        let large = Demand::new(u32::MAX - 7);
+        admission.take(large, LOAD_UNLIMITED).expect("no bound");
+        shared.set_demand(large);
+        // Played faster, and then as it was recorded.
+        for demand in [large.at(Speed::FASTEST), large] {
+            admission.change(shared.set_demand(demand), demand);
+        }
+        assert_eq!(admission.work(), large.work());
+        admission.give_back(shared.demand());
+        assert_eq!(admission.work(), 0);
     }
 
     #[test]
@@ -451,7 +475,8 @@ mod tests {
         assert_eq!([(0, 20_001); 7].map(idle), [true; 7]);
         assert!(admission.is_late_for(14), "as whoever has room may know");
         // Also one that does less than it has promised is late by itself.
-        let promised = Demand(OWN_LOAD_MIN * 1_000_000_000 / admission.train_ns() + 1);
+        let promised = OWN_LOAD_MIN * 1_000_000_000 / admission.train_ns() + 1;
+        let promised = Demand::new(u32::try_from(promised).expect("a part of a second"));
         admission.take(promised, LOAD_UNLIMITED).expect("no bound");
         assert_eq!([(201, 0); 3].map(idle), [true, true, false]);
     }

@@ -94,11 +94,6 @@ pub struct StreamShared {
     pub(crate) lateness_max_ns: AtomicI64,
 }
 
-/// A demand of one stream: the fastest asks for a hundredth of what fits.
-fn narrow(demand: Demand) -> u32 {
-    u32::try_from(demand.work()).unwrap_or(u32::MAX)
-}
-
 /// Buckets of the lateness histogram.
 pub const LATENESS_BUCKETS: usize = 2048;
 
@@ -216,7 +211,7 @@ impl StreamShared {
             plays_taken: AtomicU32::new(0),
             asked_packet: AtomicU64::new(0),
             numbering: SharedNumbering::new(numbering),
-            demand: AtomicU32::new(narrow(demand)),
+            demand: AtomicU32::new(demand.thousandths()),
             errno: AtomicU32::new(0),
             lines: SharedClocks::new(MediaClock::default()),
             clock: OnceLock::new(),
@@ -344,12 +339,13 @@ impl StreamShared {
 
     /// What it asks of an engine.
     pub(super) fn demand(&self) -> Demand {
-        Demand::new(self.demand.load(Ordering::Relaxed).into())
+        Demand::new(self.demand.load(Ordering::Relaxed))
     }
 
     /// It asks for something else from now on. Returns what it asked for.
     pub(super) fn set_demand(&self, demand: Demand) -> Demand {
-        Demand::new(self.demand.swap(narrow(demand), Ordering::Relaxed).into())
+        let demand = demand.thousandths();
+        Demand::new(self.demand.swap(demand, Ordering::Relaxed))
     }
 
     /// Whether it was ever told to play.

@@ -139,7 +139,8 @@ impl Range {
         if scale.is_reverse() {
             return self.resolve_reverse(start_ns, duration_ns, scale);
         }
-        if start_ns >= duration_ns {
+        // A film whose only picture lasts no time has a beginning, too.
+        if start_ns > 0 && start_ns >= duration_ns {
             return Err(RangeError::Start);
         }
         let stop_ns = self.stop_ns.filter(|&stop_ns| stop_ns < duration_ns);
@@ -322,6 +323,17 @@ mod tests {
         assert_eq!(resolve(None, Some(5)), Err(RangeError::Stop));
         assert_eq!(resolve(None, Some(6)), span(5, Some(6)));
         assert_eq!(resolve(Some(7), Some(6)), Err(RangeError::Stop));
+        // Of a film that lasts no time.
+        let resolve = |start_ns| {
+            let range = Range {
+                start_ns,
+                ..Range::default()
+            };
+            range.resolve(0, 0, Scale::NORMAL)
+        };
+        assert_eq!(resolve(None), span(0, None));
+        assert_eq!(resolve(Some(0)), span(0, None));
+        assert_eq!(resolve(Some(1)), Err(RangeError::Start));
     }
 
     #[test]

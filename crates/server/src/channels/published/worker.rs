@@ -386,7 +386,7 @@ impl Core {
                 drop(answer.send(starts));
             }
             ViewerCommand::Start(id) => self.audience.start(id),
-            ViewerCommand::Leave(id) => self.audience.leave(id),
+            ViewerCommand::Leave(id) => self.audience.leave(id, monotonic_ns()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onrush_sys::path::{Segments, To};
+use onrush_wire::media::Plan;
 use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::{Numbering, Position};
 
@@ -23,6 +24,10 @@ use super::super::{Framing, Play};
 use super::signed;
 use crate::store;
 use crate::store::layout::Images;
+
+/// So many packets of images that are encrypted once for all are skipped before one burst is sent:
+/// a quarter of what a receiver may miss, so that two such bursts in a row may be lost on the way.
+const SKIPPED_MAX: u32 = 1 << 13;
 
 /// Where a stream's packets leave.
 pub(super) enum StreamOutlet {
@@ -52,6 +57,8 @@ pub(super) struct StreamEntry {
     pub(super) playing: bool,
     /// It plays, but is not sent: see [`shedding`](super::shedding). Written by the table, too.
     pub(super) is_shed: bool,
+    /// Packets that were skipped since the last that was queued.
+    skipped: u32,
     /// Until when it waited for its chunk or for the device: what was due before is not late
     /// because of this worker.
     pub(super) waited_until_ns: i64,
@@ -89,6 +96,7 @@ impl StreamEntry {
             pausing_until_ns: None,
             order,
             is_shed: false,
+            skipped: 0,
             waited_until_ns: i64::MIN,
             trains: 0,
             closing: false,
@@ -257,6 +265,7 @@ impl StreamEntry {
     /// These images are queued: what comes after them is next.
     pub(super) fn advance(&mut self, images: &Images) {
         self.reader.advance(images.end());
+        self.skipped = 0;
         let next_packet = &self.shared.next_packet;
         next_packet.store(self.reader.next_packet(), Ordering::Relaxed);
     }
@@ -266,11 +275,14 @@ impl StreamEntry {
     ///
     /// What only its client can read is numbered on as if nothing were missing: whoever misses
     /// 32,768 packets or more takes a wrong count of how often numbers have wrapped, and can
-    /// decrypt nothing from then on (RFC 3711, section 3.3.1).
+    /// decrypt nothing from then on (RFC 3711, section 3.3.1). What is encrypted once for all has
+    /// its numbers; see [`Self::is_to_be_heard`].
     pub(super) fn skip_to(&mut self, next: u64, store: &store::Shared) -> u64 {
         let before = self.reader.next_packet();
         self.reader.skip_to(next, store);
         let next = self.reader.next_packet();
+        let skipped = u32::try_from(next - before).unwrap_or(u32::MAX);
+        self.skipped = self.skipped.saturating_add(skipped);
         if self.srtp().is_some() {
             let origin = self.shared.source.origin();
             let number = |packet| Position {
@@ -282,6 +294,23 @@ impl StreamEntry {
         }
         self.shared.next_packet.store(next, Ordering::Relaxed);
         next - before
+    }
+
+    /// Whether a burst of it is to be sent although it is left out, because its client would miss
+    /// too much of what is encrypted once for all.
+    pub(super) fn is_to_be_heard(&self) -> bool {
+        self.shared.source.film_key().is_some() && self.skipped >= SKIPPED_MAX
+    }
+
+    /// The media time from which on it [is to be heard](Self::is_to_be_heard), if it is skipped up
+    /// to there.
+    pub(super) fn heard_from_ns(&self, plan: &Plan) -> u64 {
+        let left = SKIPPED_MAX.saturating_sub(self.skipped);
+        let packet = self.reader.next_packet() + u64::from(left);
+        match self.shared.source.film_key().is_some() && packet < plan.rtp_packets() {
+            true => plan.due_ns(packet),
+            false => u64::MAX,
+        }
     }
 
     /// What its packets are encrypted with, if they leave as datagrams that only its client reads.

@@ -91,7 +91,9 @@ impl Worker {
     /// Queues what this stream owes, and puts it back on the wheel for the next.
     fn send_stream(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) {
         match self.streams.get(number) {
-            Some(stream) if stream.is_shed => return self.skip(number, now_ns),
+            Some(stream) if stream.is_shed && !stream.is_to_be_heard() => {
+                return self.skip(number, now_ns);
+            }
             Some(stream) if !stream.playing => return self.look_at_paused(number),
             _ => {}
         }

@@ -25,7 +25,7 @@ pub(crate) struct Network(Mutex<HashMap<SocketAddr, Vec<u16>>>);
 
 /// An engine whose turns are taken by hand.
 pub(crate) struct ManualEngine {
-    worker: Worker,
+    pub(super) worker: Worker,
     /// Until when it sleeps, if it does not wait for a command.
     deadline_ns: Arc<Mutex<Option<u64>>>,
 }

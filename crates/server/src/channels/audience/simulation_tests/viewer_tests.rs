@@ -243,7 +243,7 @@ impl Simulation {
         let is_heard = viewer.state != State::Vanished;
         let is_mixed = viewer.is_mixed();
         for id in viewer.forgotten.take().into_iter().chain([viewer.id]) {
-            self.audience.leave(id);
+            self.audience.leave(id, self.now_ns);
         }
         if is_mixed {
             // How many come of two sessions nobody knows.
