@@ -425,17 +425,22 @@ fn a_camera_may_choose_channels_and_change_its_nonce() {
         };
         let packet = [&header.to_bytes()[..], &[0x65, 1, 2, 3]].concat();
         let length = u16::try_from(packet.len()).unwrap().to_be_bytes();
-        let frame = [&[b'$', channel, length[0], length[1]], &packet[..]].concat();
+        let prefix = [b'$', channel, length[0], length[1]];
+        // Some cameras send bytes between frames that are none.
+        let between: &[u8] = if channel == 4 { b"\0\xff" } else { b"" };
+        let frame = [between, &prefix[..], &packet[..]].concat();
         socket.write_all(&frame).unwrap();
     }
     let told = channel(&site, "packets", |it| it["received"]["rtp"] == 3);
     let received = &told["received"];
     assert_eq!(
         (&received["strays"], &received["foreign"]),
-        (&1.into(), &0.into())
+        (&2.into(), &0.into())
     );
+    // OPTIONS comes when nothing has answered for two seconds, as on a machine that stands still.
+    let is_sign = |asked: &str| asked.starts_with("GET_PARAMETER") || asked.starts_with("OPTIONS");
     let asked = request(&mut socket, &mut reports);
-    assert!(asked.starts_with("GET_PARAMETER"), "{asked}");
+    assert!(is_sign(&asked), "{asked}");
     let stale = challenge("two", ", stale=true");
     reply(&mut socket, &asked, "401 Unauthorized", &stale);
     // Its reports are on the channels that it has chosen.
@@ -443,7 +448,7 @@ fn a_camera_may_choose_channels_and_change_its_nonce() {
     while ![11, 7].iter().all(|channel| reports.contains(channel)) {
         assert!(Instant::now() < give_up, "{reports:?}");
         let asked = request(&mut socket, &mut reports);
-        assert!(asked.starts_with("GET_PARAMETER"), "{asked}");
+        assert!(is_sign(&asked), "{asked}");
         assert!(asked.contains("nonce=\"two\""), "{asked}");
         reply(&mut socket, &asked, "200 OK", session);
     }

@@ -88,11 +88,36 @@ pub fn payload(packet: &[u8]) -> Option<&[u8]> {
     packet.get(start..packet.len().checked_sub(padding_bytes)?)
 }
 
-/// Whether a packet of that number is behind another one's. If it is so by more than a packet can
-/// be late, the numbers have begun anew, and it is not.
-#[must_use]
-pub fn is_behind(sequence: u16, other: u16) -> bool {
-    (1..=BEHIND_MAX).contains(&other.wrapping_sub(sequence))
+/// Tells packets that come late, or twice, from numbers that begin anew.
+///
+/// What is behind by more than 100 is late as well, unless one follows on it: a single packet may
+/// come by any detour (`bad_seq` of RFC 3550, appendix A.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stragglers {
+    /// The number behind that of one that was too late, if that came last.
+    restart: Option<u16>,
+}
+
+impl Stragglers {
+    /// Whether a packet of that number comes late, where the newest, or the one that is next, is
+    /// the other.
+    #[must_use]
+    pub fn is_late(&mut self, sequence: u16, other: u16) -> bool {
+        let behind = other.wrapping_sub(sequence);
+        if behind == 0 || behind > u16::MAX / 2 {
+            self.restart = None;
+            return false;
+        }
+        if behind <= BEHIND_MAX {
+            return true;
+        }
+        let has_restarted = self.restart == Some(sequence);
+        self.restart = match has_restarted {
+            true => None,
+            false => Some(sequence.wrapping_add(1)),
+        };
+        !has_restarted
+    }
 }
 
 /// Bytes of padding at the end of a packet (RFC 3550, section 5.1), with the one that says how many
@@ -351,6 +376,31 @@ mod tests {
             (0x40, b"abc"),
         ] {
             assert_eq!(packet(first, behind), None, "{first:x} {behind:?}");
+        }
+    }
+
+    #[test]
+    fn two_in_a_row_tell_that_numbers_begin_anew() {
+        let mut stragglers = Stragglers::default();
+        // What is next, what comes, and whether it is late.
+        for (other, sequence, is_late) in [
+            (20_000, 20_000, false),
+            (20_001, 19_901, true),
+            (20_001, 19_900, true),
+            (20_001, 20_001, false),
+            // Not in a row.
+            (20_002, 19_901, true),
+            (20_002, 52_769, false),
+            (52_770, 30_000, true),
+            // One in between that is late as usual.
+            (52_770, 52_700, true),
+            (52_770, 30_001, false),
+            (30_002, 65_000, true),
+            (30_002, 65_001, false),
+            (65_002, 10, false),
+        ] {
+            let found = stragglers.is_late(sequence, other);
+            assert_eq!(found, is_late, "{sequence} where {other} is next");
         }
     }
 

@@ -1,7 +1,8 @@
 //! What a camera, or another server, sends a client of ours: responses and packets, cut anyhow.
 
 use onrush_wire::rtsp::{
-    Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response, take_incoming,
+    Channels, Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response,
+    take_incoming,
 };
 
 use crate::memory::bounded;
@@ -10,15 +11,23 @@ use crate::random::Random;
 /// What may be held beside some times a message.
 const MEMORY_BYTES: usize = 64 << 10;
 
-/// Takes what comes apart.
+/// Of a track that is set up.
+const CHANNELS: &[Channels] = &[Channels { rtp: 0, rtcp: 1 }];
+
+/// Takes what comes apart, before a track is set up and behind that.
 ///
 /// # Panics
 ///
 /// If a promise is broken.
 pub(crate) fn check(input: &[u8]) {
+    check_with(input, &[]);
+    check_with(input, CHANNELS);
+}
+
+fn check_with(input: &[u8], channels: &[Channels]) {
     let mut random = Random::of(input);
-    let pieces = taken(input, |left| random.piece(left));
-    let bytes = taken(input, |_| 1);
+    let pieces = taken(input, channels, |left| random.piece(left));
+    let bytes = taken(input, channels, |_| 1);
     assert_eq!(pieces, bytes, "how bytes come together makes a difference");
     let (found, _) = bytes;
     for incoming in &found {
@@ -26,6 +35,7 @@ pub(crate) fn check(input: &[u8]) {
             Incoming::Response(response) => check_response(response),
             Incoming::Frame(frame) => assert!(frame.packet.len() <= usize::from(u16::MAX)),
             Incoming::Request(_) => {}
+            Incoming::Stray(bytes) => assert!((1..RESPONSE_BYTES_MAX).contains(bytes)),
         }
     }
 }
@@ -42,7 +52,7 @@ fn check_response(response: &Response) {
 /// What came, and why nothing follows it, if so.
 type Taken = (Vec<Incoming>, Option<NoResponse>);
 
-fn taken(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> Taken {
+fn taken(input: &[u8], channels: &[Channels], mut piece: impl FnMut(usize) -> usize) -> Taken {
     let (mut received, mut found, mut left) = (Vec::new(), Vec::new(), input);
     while !left.is_empty() {
         let some;
@@ -50,7 +60,7 @@ fn taken(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> Taken {
         received.extend_from_slice(some);
         let memory_max = MEMORY_BYTES + 8 * received.len();
         loop {
-            match bounded(memory_max, || take_incoming(&mut received)) {
+            match bounded(memory_max, || take_incoming(&mut received, channels)) {
                 Ok(Some(incoming)) => found.push(incoming),
                 Ok(None) => break,
                 Err(error) => return (found, Some(error)),

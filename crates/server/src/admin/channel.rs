@@ -98,7 +98,8 @@ table! {
         unannounced: u64 = stats.unannounced, Counter "onrush_channel_unannounced_total";
         /// Packets and reports of a publisher with another SSRC than the one that is taken.
         foreign: u64 = stats.foreign, Counter "onrush_channel_foreign_total";
-        /// Frames of a publisher on channels that it has not set up.
+        /// Frames of a publisher on channels that it has not set up, and bytes between frames that
+        /// are none.
         strays: u64 = stats.strays, Counter "onrush_channel_strays_total";
         /// How unevenly packets of a publisher arrive (RFC 3550, section 6.4.1): its worst track.
         jitter_ns: u64 = stats.jitter_ns, Gauge "onrush_channel_jitter_seconds";

@@ -144,7 +144,8 @@ pub struct Stats {
     pub unannounced: u64,
     /// Packets and reports of a publisher that have another SSRC than the one that is taken.
     pub foreign: u64,
-    /// Frames of a publisher on channels that it has not set up.
+    /// Frames of a publisher on channels that it has not set up, and bytes between frames that are
+    /// none.
     pub strays: u64,
     /// Packets that were dropped for players who were slow.
     pub dropped: u64,

@@ -163,7 +163,7 @@ impl Control {
     pub(crate) async fn run(
         self: Rc<Self>,
         listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
-        (stop, wishes, draining): (oneshot::Receiver<()>, WishQueue, Draining),
+        (mut stop, wishes, draining): (oneshot::Receiver<()>, WishQueue, Draining),
     ) {
         let mut accepting = JoinSet::new();
         accepting.spawn_local(roster::answer(Rc::clone(&self), wishes));
@@ -185,8 +185,15 @@ impl Control {
             accepting.spawn_local(Rc::clone(&self).housekeeping(Arc::clone(library)));
             accepting.spawn_local(Rc::clone(&self).keep_ends());
         }
-        // A sender that was dropped asks for the same as one that sent.
-        stop.await.unwrap_or_default();
+        loop {
+            tokio::select! {
+                // A sender that was dropped asks for the same as one that sent.
+                _ = &mut stop => break,
+                Some(ended) = accepting.join_next() => {
+                    log_panic("a task of RTSP's control", ended);
+                }
+            }
+        }
         self.stopping.set(true);
         if let Some(library) = &self.content.library {
             library.stop();
@@ -512,15 +519,6 @@ fn catch_panic(session: &Rc<Session>, what: impl FnOnce(&Rc<Session>)) {
     if catch_unwind(AssertUnwindSafe(|| what(session))).is_err() {
         error!("session {}: a bug of the server", session.id().short());
         session.end(End::Bug);
-    }
-}
-
-/// A name that a peer chose, as a log shows it: on one line, with nothing that steers a terminal.
-struct Escaped<'a>(&'a str);
-
-impl std::fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0)
     }
 }
 

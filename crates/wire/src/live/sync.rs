@@ -9,7 +9,8 @@ use crate::media::{Medium, SYNC_BYTE, TS_PACKET_BYTES, Track};
 pub enum SyncRule {
     /// H.264 (RFC 6184): a NAL unit of an IDR picture, alone, in an aggregate or as a fragment; or
     /// one that tells of a recovery point, alone or in an aggregate: some streams have no IDR
-    /// pictures.
+    /// pictures. Some cameras put parameter sets and the picture behind them into one unit, as a
+    /// byte stream (annex B): then that of a parameter set, which else is never fragmented.
     H264,
     /// H.265 (RFC 7798): one of an intra random access point, likewise.
     H265,
@@ -109,12 +110,14 @@ fn pid(ts: &[u8]) -> u16 {
 fn h264(payload: &[u8]) -> bool {
     const IDR: u8 = 5;
     const SEI: u8 = 6;
+    const SPS: u8 = 7;
     let Some((&first, rest)) = payload.split_first() else {
         return false;
     };
     let begins = |unit: &[u8]| match unit[0] & 0x1f {
         IDR => true,
         SEI => is_recovery_point(unit),
+        SPS => behind_start_codes(unit).any(|first| first & 0x1f == IDR),
         _ => false,
     };
     match first & 0x1f {
@@ -124,24 +127,40 @@ fn h264(payload: &[u8]) -> bool {
         // FU-A, FU-B: the start of one.
         28 | 29 => rest
             .first()
-            .is_some_and(|header| header & 0x9f == 0x80 | IDR),
+            .is_some_and(|header| [0x80 | IDR, 0x80 | SPS].contains(&(header & 0x9f))),
         _ => begins(payload),
     }
 }
 
 fn h265(payload: &[u8]) -> bool {
+    const VPS: u8 = 32;
+    const SPS: u8 = 33;
     // BLA, IDR and CRA (ITU-T H.265, table 7-1).
     let is_random_access = |kind: u8| (16..=21).contains(&kind);
+    let begins = |unit: &[u8]| match unit[0] >> 1 & 0x3f {
+        VPS | SPS => behind_start_codes(unit).any(|first| is_random_access(first >> 1 & 0x3f)),
+        kind => is_random_access(kind),
+    };
     let (Some(&first), Some(rest)) = (payload.first(), payload.get(2..)) else {
         return false;
     };
     match first >> 1 & 0x3f {
-        48 => units(rest).any(|unit| is_random_access(unit[0] >> 1 & 0x3f)),
-        49 => rest
-            .first()
-            .is_some_and(|header| header & 0x80 != 0 && is_random_access(header & 0x3f)),
-        kind => is_random_access(kind),
+        48 => units(rest).any(begins),
+        49 => rest.first().is_some_and(|header| {
+            let kind = header & 0x3f;
+            header & 0x80 != 0 && (is_random_access(kind) || matches!(kind, VPS | SPS))
+        }),
+        _ => begins(payload),
     }
+}
+
+/// The first bytes of the NAL units that a byte stream in place of one has behind the first. No
+/// unit has a start code in it.
+fn behind_start_codes(unit: &[u8]) -> impl Iterator<Item = u8> {
+    unit.windows(4).filter_map(|four| match four {
+        [0, 0, 1, first] => Some(*first),
+        _ => None,
+    })
 }
 
 /// The NAL units of an aggregate, none of them empty.
@@ -217,6 +236,19 @@ mod tests {
             (H264, &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 1], false),
             (H264, &[0x78, 0, 9, 0x65], false),
             (H264, &[0x79, 0, 0, 0, 2, 0x65, 1], true),
+            // A parameter set with others and a picture behind it, as a byte stream.
+            (H264, &[0x67, 1, 0, 0, 0, 1, 0x68, 0, 0, 1, 0x65, 1], true),
+            (H264, &[0x67, 1, 0, 0, 0, 1, 0x68, 0, 0, 1, 0x41, 1], false),
+            (H264, &[0x78, 0, 6, 0x67, 1, 0, 0, 1, 0x65], true),
+            (H264, &[0x7c, 0x87, 1], true),
+            (H264, &[0x7c, 0x07, 1], false),
+            (H264, &[0x7c, 0x88, 1], false),
+            (H265, &[64, 1, 0, 0, 1, 66, 1, 0, 0, 1, 38, 1], true),
+            (H265, &[64, 1, 0, 0, 1, 66, 1, 0, 0, 1, 2, 1], false),
+            (H265, &[49 << 1, 1, 0x80 | 32], true),
+            (H265, &[49 << 1, 1, 0x80 | 33], true),
+            (H265, &[49 << 1, 1, 0x80 | 34], false),
+            (H265, &[49 << 1, 1, 32], false),
             // A recovery point, and what users add.
             (H264, &[0x06, 6, 1, 0xc4, 0x80], true),
             (H264, &[0x06, 5, 1, 0xc4, 0x80], false),

@@ -2,13 +2,28 @@
 
 use thiserror::Error;
 
-use super::interleaved::{FRAME_MARK, FRAME_PREFIX_BYTES, Frame};
+use super::interleaved::{Channels, FRAME_MARK, FRAME_PREFIX_BYTES, Frame};
 
 /// Bytes of a response's head, and of its body, at most; of a description, too.
 pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
 
 /// Header lines of a response, at most.
 pub const RESPONSE_HEADERS_MAX: usize = 128;
+
+/// Letters of a method, at most.
+const METHOD_BYTES_MAX: usize = 24;
+
+/// What messages begin with that are looked for behind bytes that begin none: responses, and the
+/// requests that servers have.
+const BEGINNINGS: [&[u8]; 7] = [
+    b"RTSP/1.0 ",
+    b"ANNOUNCE ",
+    b"GET_PARAMETER ",
+    b"OPTIONS ",
+    b"REDIRECT ",
+    b"SET_PARAMETER ",
+    b"TEARDOWN ",
+];
 
 /// A response.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -32,6 +47,8 @@ pub enum Incoming {
     Frame(Frame),
     /// A request of the server's, as REDIRECT; what is no RTSP at all looks like one, too.
     Request(ServerRequest),
+    /// So many bytes that begin nothing: some cameras have them between frames.
+    Stray(usize),
 }
 
 /// A request of the server's.
@@ -79,13 +96,22 @@ fn first_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a s
 /// Takes what is whole from the front of `input`, or nothing. Called until it has no more before
 /// more is read, `input` is never longer than one message and what was read last.
 ///
+/// Once a track has `channels`, bytes that begin nothing are passed over up to the next message.
+/// Before that they say that this is another protocol.
+///
 /// # Errors
 ///
-/// If what has come is no RTSP, or exceeds a bound.
-pub fn take_incoming(input: &mut Vec<u8>) -> Result<Option<Incoming>, NoResponse> {
+/// If what has come is no RTSP, or exceeds a bound; if [`RESPONSE_BYTES_MAX`] bytes begin nothing.
+pub fn take_incoming(
+    input: &mut Vec<u8>,
+    channels: &[Channels],
+) -> Result<Option<Incoming>, NoResponse> {
     let blank = input.iter().take_while(|b| matches!(b, b'\r' | b'\n'));
     let blank = blank.count();
     input.drain(..blank);
+    if !channels.is_empty() && !can_begin(input) {
+        return take_strays(input, channels);
+    }
     if input.first() == Some(&FRAME_MARK) {
         let Some(&[_, channel, high, low]) = input.first_chunk::<FRAME_PREFIX_BYTES>() else {
             return Ok(None);
@@ -144,6 +170,47 @@ pub fn take_incoming(input: &mut Vec<u8>) -> Result<Option<Incoming>, NoResponse
     })))
 }
 
+/// Whether these can be the first bytes of a message, as far as they have come.
+fn can_begin(input: &[u8]) -> bool {
+    match input.first() {
+        None | Some(&FRAME_MARK) => return true,
+        Some(first) if !first.is_ascii_uppercase() => return false,
+        Some(_) => {}
+    }
+    let is_of_method = |b: &&u8| b.is_ascii_uppercase() || **b == b'_';
+    let letters = input.iter().take_while(is_of_method).count();
+    match input.get(letters) {
+        None | Some(b' ') => letters <= METHOD_BYTES_MAX,
+        Some(_) => input.starts_with(b"RTSP/"),
+    }
+}
+
+/// Takes the bytes in front of what surely begins a message, once that has come.
+fn take_strays(input: &mut Vec<u8>, channels: &[Channels]) -> Result<Option<Incoming>, NoResponse> {
+    let window = &input[..input.len().min(RESPONSE_BYTES_MAX)];
+    let next = (1..window.len()).find(|&at| begins(&window[at..], channels));
+    let Some(strays) = next else {
+        return match input.len() >= RESPONSE_BYTES_MAX {
+            true => Err(NoResponse("64 KiB that begin nothing")),
+            false => Ok(None),
+        };
+    };
+    input.drain(..strays);
+    Ok(Some(Incoming::Stray(strays)))
+}
+
+/// Whether a message begins here that nothing within a packet is taken for by chance: a frame is of
+/// a track's channel, and has RTP or RTCP of version 2.
+fn begins(bytes: &[u8], channels: &[Channels]) -> bool {
+    match bytes {
+        [FRAME_MARK, channel, _, _, first, ..] => {
+            let is_of = |it: &Channels| [it.rtp, it.rtcp].contains(channel);
+            first >> 6 == 2 && channels.iter().any(is_of)
+        }
+        _ => BEGINNINGS.iter().any(|it| bytes.starts_with(it)),
+    }
+}
+
 /// A head that has come whole, without the empty line at its end, and its bytes with that.
 fn head(input: &[u8]) -> Result<Option<(usize, String)>, NoResponse> {
     let window = &input[..input.len().min(RESPONSE_BYTES_MAX)];
@@ -169,12 +236,18 @@ mod tests {
 
     use super::*;
 
-    fn all(bytes: &[u8]) -> Result<Vec<Incoming>, NoResponse> {
+    const CHANNELS: &[Channels] = &[Channels { rtp: 0, rtcp: 1 }];
+
+    fn all_of(bytes: &[u8], channels: &[Channels]) -> Result<Vec<Incoming>, NoResponse> {
         let (mut input, mut all) = (bytes.to_vec(), Vec::new());
-        while let Some(incoming) = take_incoming(&mut input)? {
+        while let Some(incoming) = take_incoming(&mut input, channels)? {
             all.push(incoming);
         }
         Ok(all)
+    }
+
+    fn all(bytes: &[u8]) -> Result<Vec<Incoming>, NoResponse> {
+        all_of(bytes, &[])
     }
 
     #[test]
@@ -226,12 +299,59 @@ mod tests {
         );
     }
 
+    /// As a Canon VB-H47 sends them.
+    #[test]
+    fn bytes_between_frames_are_passed_over() {
+        const FRAME: &[u8] = b"$\x01\0\x02\x80\xc9";
+        const REQUEST: &[u8] = b"OPTIONS * RTSP/1.0\r\n\r\n";
+        for strays in [
+            &b"\0"[..],
+            b"A",
+            b"RTS",
+            b"_A ",
+            b"HTTP/1.1 200 OK\r\n",
+            // Of a channel that is not set up, of a packet that is none, and cut short.
+            b"\x01$\x02\0\x02\x80\xc9",
+            b"\x01$\x01\0\x02\x40\xc9",
+            b"\x01$\x01\0",
+        ] {
+            let bytes = [FRAME, strays, FRAME, REQUEST].concat();
+            let found = all_of(&bytes, CHANNELS).unwrap();
+            let [
+                Incoming::Frame(first),
+                Incoming::Stray(bytes),
+                Incoming::Frame(second),
+                Incoming::Request(_),
+            ] = &found[..]
+            else {
+                panic!("{:?}: {found:?}", String::from_utf8_lossy(strays));
+            };
+            assert_eq!((first, &first.packet[..]), (second, &FRAME[4..]));
+            assert_eq!(*bytes, strays.len());
+        }
+        let found = all_of(b"\xff\xfeRTSP/1.0 200 OK\r\n\r\n", CHANNELS).unwrap();
+        let is_found = matches!(&found[..], [Incoming::Stray(2), Incoming::Response(_)]);
+        assert!(is_found, "{found:?}");
+        // Until a track is set up it is another protocol.
+        assert!(all(&[&b"\0"[..], FRAME].concat()).is_err());
+    }
+
+    #[test]
+    fn strays_have_a_bound() {
+        let mut input = vec![0; RESPONSE_BYTES_MAX - 1];
+        assert_eq!(take_incoming(&mut input, CHANNELS), Ok(None));
+        input.push(0);
+        assert!(take_incoming(&mut input, CHANNELS).is_err());
+    }
+
     proptest! {
         #[test]
         fn no_server_is_too_odd(
             bytes in "(RTSP/1.0 |200|\r\n|\\$|Content-Length: |[0-9]|\\PC){0,40}",
         ) {
-            let _any = all(bytes.as_bytes());
+            for channels in [&[][..], CHANNELS] {
+                let _any = all_of(bytes.as_bytes(), channels);
+            }
         }
     }
 }

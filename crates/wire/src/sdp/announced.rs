@@ -67,28 +67,41 @@ pub enum AnnouncedError {
 ///
 /// See [`AnnouncedError`]; tracks are counted from 1.
 pub fn announced(description: &[u8]) -> Result<Vec<AnnouncedTrack>, AnnouncedError> {
-    match read(description)? {
+    match read(description, |_, _| false)? {
         (_, Some(error)) => Err(error),
         (tracks, None) => Ok(tracks),
     }
 }
 
 /// The tracks that can be carried of what a source has described, one at least: cameras have some
-/// beside them that only programs of their makers understand.
+/// beside them that only programs of their makers understand, or that sound is sent to.
 ///
 /// # Errors
 ///
 /// See [`AnnouncedError`]; tracks are counted from 1. If none can be carried it is about the first.
 pub fn described(description: &[u8]) -> Result<Vec<AnnouncedTrack>, AnnouncedError> {
-    match read(description)? {
+    match read(description, is_back_channel)? {
         (tracks, Some(error)) if tracks.is_empty() => Err(error),
         (tracks, _) => Ok(tracks),
     }
 }
 
+/// Whether a medium, which is its line and those of its attributes, is for sound to a camera (ONVIF
+/// Streaming Specification, section 5.3). Where all pictures and sound are to be sent the camera
+/// speaks of itself.
+fn is_back_channel(medium: &[&str], all: &[&[&str]]) -> bool {
+    let is_sent = |it: &[&str]| it.iter().any(|line| line.trim_end() == "a=sendonly");
+    let is_sound = |it: &[&str]| it[0].starts_with("m=audio");
+    let is_played = |it: &[&str]| is_sound(it) || it[0].starts_with("m=video");
+    let is_of_client = all.iter().any(|it| is_played(it) && !is_sent(it));
+    is_of_client && is_sound(medium) && is_sent(medium)
+}
+
 /// The tracks that can be carried, and why the first of the others cannot, if there are others.
+/// Media that are `left_out` of all are none of them.
 fn read(
     description: &[u8],
+    left_out: fn(&[&str], &[&[&str]]) -> bool,
 ) -> Result<(Vec<AnnouncedTrack>, Option<AnnouncedError>), AnnouncedError> {
     let text = String::from_utf8_lossy(description);
     // Some end with a zero byte, as texts do in C.
@@ -107,8 +120,9 @@ fn read(
         return Err(AnnouncedError::TooMany(media.len()));
     }
     let (mut tracks, mut refused) = (Vec::<AnnouncedTrack>::new(), None);
-    for (media, number) in media.into_iter().zip(1..) {
-        let next = track(media, number).and_then(|next| {
+    let taken = media.iter().zip(1..);
+    for (medium, number) in taken.filter(|(medium, _)| !left_out(medium, &media)) {
+        let next = track(medium, number).and_then(|next| {
             // Without a name of its own a track can only be told apart if it is alone.
             match tracks.iter().any(|track| track.control == next.control) {
                 true => Err(AnnouncedError::Control(number)),
@@ -361,6 +375,42 @@ mod tests {
         let encrypted = b"v=0\r\nm=video 0 RTP/SAVP 96\r\nm=audio 0 UDP 0\r\n";
         assert_eq!(described(encrypted), Err(AnnouncedError::Encrypted(1)));
         assert_eq!(described(b"v=0\r\n"), Err(AnnouncedError::Empty));
+    }
+
+    #[test]
+    fn a_back_channel_is_no_track_of_a_camera() {
+        let medium = |kind: &str, control: &str, way: &str| {
+            format!("m={kind} 0 RTP/AVP 0\r\na=control:{control}\r\n{way}")
+        };
+        let found = |media: [String; 3]| -> String {
+            let tracks = described(format!("v=0\r\n{}", media.concat()).as_bytes()).unwrap();
+            let controls = tracks.iter().filter_map(|it| it.control.as_deref());
+            controls.collect()
+        };
+        let (to, from) = ("a=sendonly\r\n", "a=recvonly\r\n");
+        for (ways, expected) in [
+            ([to, "", ""], "bc"),
+            (["", from, "a=sendonly \r\n"], "ab"),
+            // The camera speaks of itself.
+            ([to, to, to], "abc"),
+        ] {
+            let [first, second, third] = ways;
+            let media = [
+                medium("audio", "a", first),
+                medium("video", "b", second),
+                medium("audio", "c", third),
+            ];
+            assert_eq!(found(media), expected, "{ways:?}");
+        }
+        // So it does here, and says nothing of metadata.
+        let media = [
+            medium("audio", "a", to),
+            medium("video", "b", to),
+            medium("application", "c", ""),
+        ];
+        assert_eq!(found(media.clone()), "abc");
+        let announced = announced(format!("v=0\r\n{}", media.concat()).as_bytes());
+        assert_eq!(announced.unwrap().len(), 3);
     }
 
     #[test]

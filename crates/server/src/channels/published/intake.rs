@@ -10,7 +10,7 @@ use std::sync::Arc;
 use onrush_wire::live::{Follower, Heard, Jitter, Lag, Note};
 use onrush_wire::media::Track;
 use onrush_wire::rtcp::SenderLine;
-use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, is_behind, ticks_of};
+use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, Stragglers, ticks_of};
 
 use super::refused::Refused;
 use crate::channels::config::SENDER_KEPT;
@@ -28,6 +28,7 @@ pub(super) struct Intake {
     source: Option<(u32, u64)>,
     /// The newest packet as its source has it, and when it came; also of the publisher before.
     newest: Option<(Position, u64)>,
+    stragglers: Stragglers,
     /// A report that came before the first packet.
     early: Option<SenderLine>,
     /// The middle of the last report's NTP time, and when it came.
@@ -38,6 +39,8 @@ pub(super) struct Intake {
     is_odd_told: bool,
     /// How often sequence numbers have begun anew at 0.
     cycles: u32,
+    /// What was lost up to the first packet of the source that is taken; nothing before that.
+    lost_before: Option<i64>,
     /// What passes beside the time that has passed until the next source's first packet, in ns.
     gain_ns: i64,
     /// What was not taken.
@@ -78,11 +81,13 @@ impl Intake {
             lag: Lag::default(),
             source: None,
             newest: None,
+            stragglers: Stragglers::default(),
             early: None,
             reported: (0, 0),
             odd_reports: 0,
             is_odd_told: false,
             cycles: 0,
+            lost_before: None,
             gain_ns: 0,
             counts: Refused::default(),
         }
@@ -128,11 +133,17 @@ impl Intake {
             }
         };
         self.follower.follow(from, packet, now_ns, note);
+        let lost = self.lost_in_all();
+        self.lost_before.get_or_insert(lost);
         self.jitter.note(header.timestamp, now_ns, self.clock_hz);
         self.lag.note(header.timestamp, now_ns, self.clock_hz);
-        let is_newer = self
-            .newest
-            .is_none_or(|(newest, _)| !is_behind(position.sequence, newest.sequence));
+        let is_newer = match self.newest {
+            Some((newest, _)) => {
+                let stragglers = &mut self.stragglers;
+                !stragglers.is_late(position.sequence, newest.sequence)
+            }
+            None => true,
+        };
         let has_jumped = is_newer && self.jumps(position.timestamp, now_ns);
         if is_newer {
             let is_wrapped = self
@@ -189,7 +200,7 @@ impl Intake {
             };
             self.numbering = self.numbering.continued(end, first);
         }
-        (self.newest, self.lag) = (None, Lag::default());
+        (self.newest, self.lag, self.lost_before) = (None, Lag::default(), None);
         (self.odd_reports, self.is_odd_told) = (0, false);
         self.source = Some((ssrc, now_ns));
     }
@@ -239,13 +250,21 @@ impl Intake {
     /// What the publisher is told of how its packets arrive, once they do.
     pub(super) fn reception(&self) -> Option<Reception> {
         let (newest, _) = self.newest?;
+        let lost = (self.lost_in_all() - self.lost_before?).max(0);
         Some(Reception {
             sender: self.source?.0,
-            lost: u32::try_from(self.follower.heard().missing).unwrap_or(u32::MAX),
+            lost: u32::try_from(lost).unwrap_or(u32::MAX),
             sequence_max: self.cycles << 16 | u32::from(newest.sequence),
             jitter: self.jitter.ticks(),
             reported: self.reported,
         })
+    }
+
+    /// What did not come of all sources: less of it when something comes late (RFC 3550, section
+    /// 6.4.1), or twice.
+    fn lost_in_all(&self) -> i64 {
+        let heard = self.follower.heard();
+        heard.missing.cast_signed() - heard.behind.cast_signed()
     }
 
     /// When the newest packet came that viewers have got, of whichever publisher.
@@ -381,6 +400,44 @@ mod tests {
     }
 
     #[test]
+    fn lost_is_what_did_not_come_of_one_source() {
+        let mut intake = intake();
+        let lost = |intake: &mut Intake, ssrc, sequences: &[u16], now_ns| {
+            for &sequence in sequences {
+                take(intake, &packet(ssrc, sequence, 0, 33), now_ns).unwrap();
+            }
+            let reception = intake.reception().unwrap();
+            (reception.sender, reception.lost)
+        };
+        assert_eq!(lost(&mut intake, 1, &[10, 12], 0), (1, 1));
+        assert_eq!(lost(&mut intake, 1, &[11], 0), (1, 0), "it is only late");
+        assert_eq!(lost(&mut intake, 1, &[13, 13], 0), (1, 0), "it came twice");
+        assert_eq!(lost(&mut intake, 1, &[20], 0), (1, 5));
+        // Another source once that one is silent; and when the publisher comes back.
+        assert_eq!(lost(&mut intake, 2, &[500], 3 * SECOND), (2, 0));
+        assert_eq!(lost(&mut intake, 2, &[503], 3 * SECOND), (2, 2));
+        intake.begin(0);
+        assert_eq!(lost(&mut intake, 2, &[600], 4 * SECOND), (2, 0));
+        assert_eq!(lost(&mut intake, 2, &[602], 4 * SECOND), (2, 1));
+    }
+
+    /// By its number the publisher is told how many have come.
+    #[test]
+    fn a_packet_that_is_very_late_is_not_the_newest() {
+        let mut intake = intake();
+        let mut newest = |sequence| {
+            take(&mut intake, &packet(1, sequence, 0, 33), 0).unwrap();
+            intake.reception().unwrap().sequence_max
+        };
+        assert_eq!(newest(20_000), 20_000);
+        assert_eq!(newest(19_800), 20_000);
+        assert_eq!(newest(20_001), 20_001);
+        // Numbers that begin anew.
+        assert_eq!(newest(3), 20_001);
+        assert_eq!(newest(4), 1 << 16 | 4);
+    }
+
+    #[test]
     fn a_clock_that_jumps_is_told_of_and_a_pause_is_not() {
         let from = ([10, 0, 0, 1], 5000).into();
         let mut intake = intake();
@@ -397,7 +454,8 @@ mod tests {
         assert!(jumps(7, 90, 63) && !jumps(8, 91, 64));
         // One that comes late; numbers that begin anew.
         assert!(!jumps(6, 141, 64) && !jumps(30_000, 92, 65));
-        assert!(jumps(3, 7, 66) && !jumps(4, 8, 67));
+        assert!(!jumps(3, 7, 66), "it may be a packet that is late");
+        assert!(jumps(4, 8, 67) && !jumps(5, 9, 68));
     }
 
     #[test]

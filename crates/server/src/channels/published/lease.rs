@@ -11,7 +11,7 @@ use onrush_wire::auth::Pattern;
 use onrush_wire::live::INGESTS_MAX;
 use onrush_wire::media::Track;
 use thiserror::Error;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::channel::{Command, Frame, PublishedChannel};
 use super::pull_state::PullState;
@@ -41,8 +41,8 @@ pub(crate) struct PublishedChannels {
 #[derive(Debug, Default)]
 struct Names {
     taken: BTreeMap<String, Entry>,
-    /// Threads of channels that have ended.
-    ended: Vec<JoinHandle<()>>,
+    /// Threads of channels that have ended, with their names.
+    ended: Vec<(String, JoinHandle<()>)>,
     /// There are to be no more.
     is_stopped: bool,
 }
@@ -272,10 +272,15 @@ impl PublishedChannels {
         }
         let (finished, running) = std::mem::take(&mut names.ended)
             .into_iter()
-            .partition(|thread: &JoinHandle<()>| thread.is_finished());
+            .partition(|(_, thread): &(String, JoinHandle<()>)| thread.is_finished());
         names.ended = running;
         drop(names);
-        join(finished);
+        for (path, thread) in finished {
+            // What it died of was said then, and who sweeps has more to look after.
+            if thread.join().is_err() {
+                error!("channel {path}: a bug of the server");
+            }
+        }
     }
 
     /// Ends all of them, lets their publishers go, and waits. Nobody takes a name from then on.
@@ -288,7 +293,11 @@ impl PublishedChannels {
         }
         let ended = std::mem::take(&mut names.ended);
         drop(names);
-        join(ended);
+        for (_, thread) in ended {
+            if let (Err(panic), false) = (thread.join(), thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
     }
 
     fn lease(self: &Arc<Self>, channel: &Arc<PublishedChannel>, ingest: usize) -> Lease {
@@ -326,7 +335,7 @@ impl Names {
         {
             info!("channel {path} ends: {why}");
             channel.retire(why);
-            self.ended.push(thread);
+            self.ended.push((path.to_owned(), thread));
         }
     }
 }
@@ -435,14 +444,6 @@ fn difference(own: &[Track], other: &[Track]) -> Option<String> {
             format(own)
         ),
     })
-}
-
-fn join(threads: Vec<JoinHandle<()>>) {
-    for thread in threads {
-        if let (Err(panic), false) = (thread.join(), thread::panicking()) {
-            std::panic::resume_unwind(panic);
-        }
-    }
 }
 
 /// Parts of a path.

@@ -173,7 +173,8 @@ impl Pulls {
 
     /// Whether it could be started.
     fn add(&self, pulls: &mut Vec<Pull>, config: Option<&PullConfig>, path: &str) -> bool {
-        match Pull::start(config, path, (&self.channels, self.cluster.as_ref())) {
+        let of = (&self.channels, self.cluster.as_ref());
+        match Pull::start(config, path, of, Pulling::spawn) {
             Ok(pull) => {
                 pulls.push(pull);
                 true
@@ -195,6 +196,7 @@ impl Pull {
         config: Option<&PullConfig>,
         path: &str,
         (channels, cluster): (&Arc<PublishedChannels>, Option<&Arc<ClusterMember>>),
+        spawn: impl FnOnce(Pulling) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let source = config.map_or_else(|| "another node".to_owned(), |it| it.url.to_string());
@@ -207,7 +209,7 @@ impl Pull {
             channels: Arc::clone(channels),
             cluster: cluster.map(Arc::clone),
             shared: Arc::clone(&shared),
-            state,
+            state: Arc::clone(&state),
         };
         let pull = Self {
             config: config.cloned(),
@@ -217,9 +219,12 @@ impl Pull {
         };
         // Before the thread looks.
         pull.want_if(config.is_none());
-        let thread = thread::Builder::new().name("onrush-pull".to_owned());
-        let thread = Some(thread.spawn(move || pulling.run())?);
-        Ok(Self { thread, ..pull })
+        let spawned = spawn(pulling);
+        let thread = spawned.inspect_err(|_| channels.forget_pulled(&state))?;
+        Ok(Self {
+            thread: Some(thread),
+            ..pull
+        })
     }
 
     fn want_if(&self, is_wanted: bool) {
@@ -302,6 +307,11 @@ fn ask(url: PullUrl) -> Result<Asked, PullError> {
 }
 
 impl Pulling {
+    fn spawn(self) -> io::Result<JoinHandle<()>> {
+        let thread = thread::Builder::new().name("onrush-pull".to_owned());
+        thread.spawn(move || self.run())
+    }
+
     fn run(self) {
         let (mut pause, mut told, mut way) = (PAUSE_MIN, None, NodeWay::default());
         while self.wait_until_wanted() {

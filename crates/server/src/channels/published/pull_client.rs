@@ -40,6 +40,8 @@ pub(super) struct PullClient {
     channels: Vec<Channels>,
     /// GET_PARAMETER keeps it alive; else OPTIONS does.
     knows_parameters: bool,
+    /// Nothing has answered the last request that kept it alive.
+    is_unanswered: bool,
 }
 
 /// A track of the source.
@@ -122,6 +124,7 @@ impl PullClient {
             is_interleaved: false,
             channels: Vec::new(),
             knows_parameters: true,
+            is_unanswered: false,
         })
     }
 
@@ -230,8 +233,9 @@ impl PullClient {
     }
 
     /// Gives the frames that come within `time` to `take`, with their track and whether they are
-    /// reports, if they are of a track; returns once some have come, and where the source sends its
-    /// clients on to, when it says so (REDIRECT, RFC 2326, section 10.10).
+    /// reports, if they are of a track; bytes between that are none are an empty one of no track.
+    /// Returns once some have come, and where the source sends its clients on to, when it says so
+    /// (REDIRECT, RFC 2326, section 10.10).
     pub(super) fn receive(
         &mut self,
         time: Duration,
@@ -242,11 +246,13 @@ impl PullClient {
             take(place_of(&self.channels, channel), packet);
         }
         self.read(time)?;
-        while let Some(incoming) = take_incoming(&mut self.input)? {
+        while let Some(incoming) = take_incoming(&mut self.input, &self.channels)? {
+            self.is_unanswered &= !matches!(incoming, Incoming::Response(_));
             match incoming {
                 Incoming::Frame(frame) => {
                     take(place_of(&self.channels, frame.channel), frame.packet);
                 }
+                Incoming::Stray(_) => take(None, Vec::new()),
                 // To a request that kept it alive.
                 Incoming::Response(answer) if answer.status == 401 => self.renew(&answer),
                 Incoming::Response(answer) if answer.status >= 400 => {
@@ -276,6 +282,9 @@ impl PullClient {
             return Ok(());
         }
         let base = self.base.clone();
+        // Some cameras do not answer at all what they do not know.
+        self.knows_parameters &= !self.is_unanswered;
+        self.is_unanswered = true;
         let method = match self.knows_parameters {
             true => "GET_PARAMETER",
             false => "OPTIONS",
@@ -314,16 +323,18 @@ impl PullClient {
         url: &str,
         headers: &[(&str, String)],
     ) -> Result<Response, PullError> {
+        let mut challenges_left = CHALLENGES_MAX;
         loop {
             self.send(method, url, headers)?;
             let answer = self.answer()?;
             if answer.status == 401 {
                 let challenges = answer.headers_named("WWW-Authenticate");
-                let answering = self.answering.as_mut();
+                let answering = self.answering.as_mut().filter(|_| challenges_left > 0);
                 match answering.is_some_and(|answering| answering.challenged(challenges)) {
-                    true => continue,
+                    true => challenges_left -= 1,
                     false => return Err(PullError::LogIn),
                 }
+                continue;
             }
             let is_moved = matches!(answer.status, 301 | 302 | 303 | 305);
             if let Some(location) = answer.header("Location").filter(|_| is_moved) {
@@ -369,7 +380,7 @@ impl PullClient {
     fn answer(&mut self) -> Result<Response, PullError> {
         let give_up = Instant::now() + ANSWER_TIME_MAX;
         loop {
-            while let Some(incoming) = take_incoming(&mut self.input)? {
+            while let Some(incoming) = take_incoming(&mut self.input, &self.channels)? {
                 match incoming {
                     Incoming::Response(answer) => {
                         let is_ours = answer.header("CSeq") == Some(&self.cseq.to_string());
@@ -381,7 +392,7 @@ impl PullClient {
                     Incoming::Frame(frame) if self.early.len() < EARLY_FRAMES_MAX => {
                         self.early.push_back((frame.channel, frame.packet));
                     }
-                    Incoming::Frame(_) | Incoming::Request(_) => {}
+                    Incoming::Frame(_) | Incoming::Request(_) | Incoming::Stray(_) => {}
                 }
             }
             if Instant::now() >= give_up {
@@ -449,8 +460,114 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 4;
 
+/// Challenges that a request answers: the first, and two that say that the nonce was too old. A
+/// source that says so for ever would keep the thread from ending.
+const CHALLENGES_MAX: u32 = 3;
+
 /// Frames that are kept while an answer is waited for.
 const EARLY_FRAMES_MAX: usize = 256;
 
 /// Attempts to find two neighbouring ports: half of all are odd.
 const PAIR_ATTEMPTS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// A source that says of so many nonces that they were too old, and has nothing then; how many
+    /// requests it had once its client has left.
+    fn source(stale: usize) -> (PullUrl, thread::JoinHandle<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let url = format!("rtsp://anna:secret@127.0.0.1:{port}/door");
+        let serve = move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let lines = BufReader::new(socket.try_clone().unwrap()).lines();
+            let mut lines = lines.map_while(Result::ok);
+            let mut requests = 0;
+            while let Some(cseq) = lines.find(|line| line.starts_with("CSeq:")) {
+                assert_eq!(lines.find(String::is_empty).as_deref(), Some(""));
+                let is_stale = if requests > 0 { ", stale=true" } else { "" };
+                let digest = format!("Digest realm=\"door\", nonce=\"{requests}\"{is_stale}");
+                let status = match requests <= stale {
+                    true => format!("401 Unauthorized\r\nWWW-Authenticate: {digest}"),
+                    false => "404 Not Found".to_owned(),
+                };
+                let answer = format!("RTSP/1.0 {status}\r\n{cseq}\r\n\r\n");
+                socket.write_all(answer.as_bytes()).unwrap();
+                requests += 1;
+            }
+            requests
+        };
+        (url.parse().unwrap(), thread::spawn(serve))
+    }
+
+    #[test]
+    fn a_nonce_may_be_too_old_twice() {
+        for stale in [2, 3] {
+            let (url, requests) = source(stale);
+            let mut client = PullClient::connect(&url).unwrap();
+            let error = client.describe().unwrap_err();
+            match stale {
+                2 => assert!(matches!(error, PullError::Refused { status: 404, .. })),
+                _ => assert!(matches!(error, PullError::LogIn), "{error}"),
+            }
+            drop(client);
+            assert_eq!(requests.join().unwrap(), 4, "{stale}");
+        }
+    }
+
+    /// Bounds what takes a moment.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A client that shows itself whenever it is asked to, and its camera.
+    fn pulled() -> (PullClient, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("rtsp://{}/x", listener.local_addr().unwrap());
+        let mut client = PullClient::connect(&url.parse().unwrap()).unwrap();
+        client.timeout = Duration::ZERO;
+        let (camera, _) = listener.accept().unwrap();
+        camera.set_read_timeout(Some(LONG)).unwrap();
+        (client, camera)
+    }
+
+    /// As a Hipcam does, which knows no GET_PARAMETER.
+    #[test]
+    fn a_camera_that_does_not_answer_is_asked_by_options() {
+        let (mut client, mut camera) = pulled();
+        let mut asked = BufReader::new(camera.try_clone().unwrap()).lines();
+        for (method, is_answered) in [
+            ("GET_PARAMETER", true),
+            ("GET_PARAMETER", false),
+            ("OPTIONS", true),
+            ("OPTIONS", false),
+        ] {
+            client.keep_alive().unwrap();
+            let mut head = asked.by_ref().map(Result::unwrap);
+            let first = head.next().unwrap();
+            assert_eq!(first.split(' ').next(), Some(method));
+            assert!(head.any(|line| line.is_empty()));
+            if is_answered {
+                camera.write_all(b"RTSP/1.0 200 OK\r\n\r\n").unwrap();
+                client.receive(LONG, |_, _| {}).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_between_frames_end_nothing() {
+        let (mut client, mut camera) = pulled();
+        client.channels = vec![Channels { rtp: 0, rtcp: 1 }];
+        let sent = b"$\x00\x00\x02\x80\x60\xff$\x01\x00\x02\x80\xc9";
+        camera.write_all(sent).unwrap();
+        let mut taken = Vec::new();
+        let take = |place, packet: Vec<u8>| taken.push((place, packet.len()));
+        client.receive(LONG, take).unwrap();
+        let expected = [(Some((0, false)), 2), (None, 0), (Some((0, true)), 2)];
+        assert_eq!(taken, expected);
+    }
+}

@@ -274,6 +274,42 @@ fn another_codec_or_publisher_begins_behind_a_break() {
     assert_eq!((breaks(&sender, 0), breaks(&sender, 1)), (2, 2));
 }
 
+/// NAL units with their lengths.
+fn with_lengths(units: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for unit in units {
+        out.extend(u32::try_from(unit.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(unit);
+    }
+    out
+}
+
+/// Players that keep the first initialization segment decode by these.
+#[test]
+fn sync_samples_have_their_parameter_sets_in_front() {
+    let mut sender = Sender::new(&[pictures()]);
+    (0..4).for_each(|second| sender.second(second % 2 == 0, false));
+    sender.pps = PPS_OF_ANOTHER;
+    (0..4).for_each(|second| sender.second(second % 2 == 0, false));
+    let has = |part: &&PartOf, sample: &[u8]| {
+        let mut places = part.bytes.windows(sample.len());
+        places.any(|it| it == sample)
+    };
+    for pps in [PPS, PPS_OF_ANOTHER] {
+        let sample = with_lengths(&[SPS, pps, &[0x65, 0x88, 0x84]]);
+        let parts = sender.parts(0).filter(|part| has(part, &sample));
+        assert_eq!(parts.count(), 2, "{pps:?}");
+    }
+    // In the order in which decoders want them.
+    let mut units = Units::new(&pictures()).unwrap();
+    let mut found = Vec::new();
+    let packet = packet(0, 0, true, &stap(&[PPS, SPS, &[0x65, 1]]));
+    units.push(&packet, |units, unit| {
+        found.push(units.with_sets(unit).data);
+    });
+    assert_eq!(found, [with_lengths(&[SPS, PPS, &[0x65, 1]])]);
+}
+
 /// Breaks of pictures and of sound, of those that were told.
 fn breaks_of(sender: &Sender) -> [u64; 2] {
     [0, 1].map(|of| {
@@ -545,17 +581,66 @@ fn units_are_put_together_or_left_out() {
     assert_eq!((units.sets().len(), units.changes()), (2, 1));
 }
 
+/// All of a sync sample in one unit, as a V380 sends it: fragmented, and alone.
+#[test]
+fn units_that_are_byte_streams_are_split() {
+    let picture: &[u8] = &[0x65, 0x88, 0x84];
+    let stream = [SPS, &[0, 0, 0, 1], PPS, &[0, 0, 1], picture].concat();
+    let mut units = Units::new(&pictures()).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, payload: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, payload);
+        units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+    };
+    push(0, 0, false, &[&[0x7c, 0x87], &stream[1..27]].concat());
+    push(1, 0, true, &[&[0x7c, 0x47], &stream[27..]].concat());
+    push(2, 10, true, &stream);
+    let expected = ([&[0, 0, 0, 3], picture].concat(), true);
+    assert_eq!(found, [expected.clone(), expected]);
+    assert!(units.sets().iter().map(|it| &**it).eq([SPS, PPS]));
+    assert_eq!(units.changes(), 1);
+
+    let mut units = Units::new(&pictures_of("H265")).unwrap();
+    let mut found = Vec::new();
+    let stream: &[u8] = &[
+        64, 1, 7, 0, 0, 1, 66, 1, 7, 0, 0, 1, 68, 1, 7, 0, 0, 1, 38, 1, 7,
+    ];
+    let packet = packet(0, 0, true, stream);
+    units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+    assert_eq!(found, [(vec![0, 0, 0, 3, 38, 1, 7], true)]);
+    assert_eq!((units.sets().len(), units.changes()), (3, 1));
+}
+
 /// A camera that begins again has the SSRC that it had.
 #[test]
 fn numbers_that_begin_anew_are_a_gap() {
     let mut units = Units::new(&pictures()).unwrap();
     let mut found = Vec::new();
-    // One is late by as much as one may be.
-    for sequence in [20_000_u16, 20_001, 19_902, 20_002, 3, 4, 5] {
+    // One is late by as much as one may be, another by more.
+    for sequence in [
+        20_000_u16, 20_001, 19_902, 20_002, 19_800, 20_003, 3, 4, 5, 6,
+    ] {
         let packet = packet(sequence, sequence.into(), true, &[0x41, 1]);
         units.push(&packet, |_, unit| found.push(unit.timestamp));
     }
-    assert_eq!(found, [20_000, 20_001, 20_002, 4, 5]);
+    assert_eq!(found, [20_000, 20_001, 20_002, 20_003, 5, 6]);
+}
+
+/// Two of another picture come again while one is put together, and behind it.
+#[test]
+fn packets_that_are_very_late_cost_no_picture() {
+    let mut units = Units::new(&pictures()).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, payload: &[u8]| {
+        let packet = packet(sequence, timestamp, marker, payload);
+        units.push(&packet, |_, unit| found.push(unit.timestamp));
+    };
+    push(30_000, 10, false, &[0x7c, 0x81, 1]);
+    push(29_700, 0, false, &[0x7c, 0x01, 1]);
+    push(30_001, 10, true, &[0x7c, 0x41, 3]);
+    push(29_701, 0, true, &[0x7c, 0x41, 3]);
+    push(30_002, 20, true, &[0x41, 1]);
+    assert_eq!(found, [10, 20]);
 }
 
 /// AAC as GStreamer publishes it.
@@ -635,6 +720,29 @@ fn frames_of_aac_last_as_long_as_their_configuration_says() {
         units.push(&packet, |_, unit| found.push(unit.timestamp));
         assert_eq!(found, [7, 7 + ticks], "{parameters}");
     }
+}
+
+/// Of 48 kHz and two channels, in front of two bytes.
+const ADTS: &[u8] = &[0xff, 0xf1, 0x4c, 0x80, 0x01, 0x3f, 0xfc];
+
+/// Some leave the length of indexes out, which is 0 then, or headers of ADTS in.
+#[test]
+fn aac_is_taken_as_cameras_send_it() {
+    let track = Track {
+        format_parameters: Some("mode=AAC-hbr; sizelength=13; config=1190".to_owned()),
+        ..sound()
+    };
+    let mut units = Units::new(&track).unwrap();
+    let mut found = Vec::new();
+    // Lengths of 9 and 2, of 13 bits each; of 10, which is not what the header says.
+    let two = [&[0, 26, 0x00, 0x48, 0x00, 0x80], ADTS, &[7, 8, 1, 2]].concat();
+    let other = [&[0, 13, 0x00, 0x50], ADTS, &[7, 8, 9]].concat();
+    for (sequence, payload) in [(0, two), (1, other)] {
+        let packet = packet(sequence, 0, true, &payload);
+        units.push(&packet, |_, unit| found.push(unit.data));
+    }
+    let other = [ADTS, &[7, 8, 9]].concat();
+    assert_eq!(found, [vec![7, 8], vec![1, 2], other]);
 }
 
 /// Pictures by another payload format.
@@ -989,6 +1097,52 @@ fn transport_streams_of_other_pictures_are_cut() {
             is_right && segments.len() >= 5,
             "{stream_type:#x}: {segments:?}"
         );
+    }
+}
+
+/// The table names the network, a program without a map, and one of sound in front of that with
+/// pictures. Segments name the one that is cut.
+#[test]
+fn one_program_of_several_is_cut() {
+    use crate::media::ts::synth::{MapEntry, Packet, Writer, pes};
+    let entry = |pid, stream_type| MapEntry {
+        pid,
+        stream_type,
+        descriptors: &[],
+    };
+    for (own, has_pictures) in [((2, 0x1001), true), ((1, 0x1000), false)] {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in 0..400_u64 {
+            let mut writer = Writer::new();
+            writer.pat(&[(0, 0x10), (7, 0x700), (1, 0x1000), (2, 0x1001)]);
+            writer.pmt(0x1000, 1, 0x101, &[entry(0x101, 0x0f)]);
+            if has_pictures {
+                writer.pmt(0x1001, 2, 0x102, &[entry(0x102, 0x1b)]);
+            }
+            for pid in [0x101, 0x102] {
+                writer.packet(Packet {
+                    pid,
+                    unit_start: true,
+                    random_access: at.is_multiple_of(75),
+                    payload: &pes(at * 3600, &[0, 0, 1, 0x65]),
+                    ..Packet::default()
+                });
+            }
+            let Sender { cutter, out, .. } = &mut sender;
+            cutter.push_transport(&writer.finish(), at * 40_000_000, out);
+        }
+        let segments = sender.segments(0);
+        let lasts_ms = if has_pictures { 3000 } else { 1920 };
+        assert!(segments.iter().all(|it| *it == (lasts_ms, true)));
+        assert!(segments.len() >= 4, "{segments:?}");
+        let mut table = Writer::new();
+        table.pat(&[own]);
+        let table = table.finish();
+        let parts = sender.parts(0).map(|it| &it.bytes[..]);
+        let packets = parts.flat_map(|it| it.chunks(188));
+        let tables: Vec<_> = packets.filter(|it| it[1..3] == [0x40, 0]).collect();
+        assert!(tables.len() >= segments.len());
+        assert!(tables.iter().all(|it| *it == table));
     }
 }
 

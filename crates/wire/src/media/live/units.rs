@@ -3,9 +3,9 @@
 //! 6416 with the configuration outside) and Opus (RFC 7587).
 //!
 //! Of pictures, NAL units get a length of four bytes in front, as CMAF wants them; parameter sets
-//! are taken out and kept, delimiters and fillers left out. OBUs get their sizes, and sequence
-//! headers stay where they are; of VP9 with several spatial layers the lowest is taken, which needs
-//! no other. A unit that lacks a packet is left out.
+//! are taken out and kept, for the sample entry and each sync sample, delimiters and fillers left
+//! out. OBUs get their sizes, and sequence headers stay where they are; of VP9 with several spatial
+//! layers the lowest is taken, which needs no other. A unit that lacks a packet is left out.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
@@ -16,7 +16,8 @@ use crate::media::codec::nal::NalRole;
 use crate::media::codec::{aac, h264, h265, latm, vp9};
 use crate::media::packetizer::SAMPLE_BYTES_MAX;
 use crate::media::track::Track;
-use crate::rtp::{Header, is_behind, payload};
+use crate::media::ts::elementary::start_codes::nals;
+use crate::rtp::{Header, Stragglers, payload};
 
 /// Bytes of all parameter sets that are kept at the most.
 const SETS_BYTES_MAX: usize = 8192;
@@ -54,6 +55,7 @@ enum Form {
 pub(super) struct Units {
     form: Form,
     sequence: Option<u16>,
+    stragglers: Stragglers,
     open: Open,
     /// Of pictures: what decoders are told beforehand, and how often that has changed. Parameter
     /// sets; the sequence header of AV1; the beginning of the last key frame of VP9.
@@ -81,20 +83,25 @@ impl Units {
     pub(super) fn new(track: &Track) -> Option<Self> {
         let parameters = track.format_parameters.as_deref().unwrap_or_default();
         let encoding = track.encoding.to_ascii_lowercase();
-        let bits = |name: &str, otherwise| {
+        let bits = |name: &str| {
             let told = parameter(parameters, name).and_then(|it| it.parse().ok());
-            told.filter(|it| (0..=16).contains(it)).unwrap_or(otherwise)
+            told.filter(|it: &usize| (0..=16).contains(it))
         };
         let form = match &*encoding {
             "h264" => Form::H264,
             "h265" => Form::H265,
             "av1" => Form::Av1,
             "vp9" => Form::Vp9,
-            "mpeg4-generic" => Form::Aac {
-                size_bits: bits("sizelength", 13),
-                index_bits: bits("indexlength", 3),
-                frame_ticks: frame_ticks(parameters, track.clock_hz),
-            },
+            "mpeg4-generic" => {
+                let size_bits = bits("sizelength");
+                // What is absent is 0 (RFC 3640, section 4.1); without both it is AAC-hbr.
+                let index_bits_otherwise = if size_bits.is_some() { 0 } else { 3 };
+                Form::Aac {
+                    size_bits: size_bits.unwrap_or(13),
+                    index_bits: bits("indexlength").unwrap_or(index_bits_otherwise),
+                    frame_ticks: frame_ticks(parameters, track.clock_hz),
+                }
+            }
             "mp4a-latm" => Form::Latm,
             "opus" => Form::Opus,
             _ => return None,
@@ -110,6 +117,7 @@ impl Units {
         let mut units = Self {
             form,
             sequence: None,
+            stragglers: Stragglers::default(),
             open: Open::default(),
             sets: Vec::new(),
             changes: 0,
@@ -129,9 +137,37 @@ impl Units {
         self.changes
     }
 
+    /// The unit that was told last as it goes into a segment: of H.264 and H.265 with the parameter
+    /// sets in front, if a decoder can start with it. FFmpeg and VLC keep the first initialization
+    /// segment that they get, and know of other sets by these alone.
+    pub(super) fn with_sets(&self, unit: AccessUnit) -> AccessUnit {
+        let nal_type: fn(u8) -> u8 = match self.form {
+            Form::H264 if unit.is_sync => |first: u8| first & 0x1f,
+            Form::H265 if unit.is_sync => |first: u8| first >> 1 & 0x3f,
+            _ => return unit,
+        };
+        let mut sets: Vec<&[u8]> = self.sets.iter().map(|set| &**set).collect();
+        // A decoder forgets picture parameter sets when a sequence parameter set comes behind them.
+        sets.sort_by_key(|set| set.first().copied().map(nal_type));
+        let sets_bytes: usize = sets.iter().map(|set| 4 + set.len()).sum();
+        let bytes = sets_bytes + unit.data.len();
+        if bytes > SAMPLE_BYTES_MAX as usize {
+            return unit;
+        }
+        let mut data = Vec::with_capacity(bytes);
+        for set in sets {
+            let length = u32::try_from(set.len()).unwrap_or(u32::MAX);
+            data.extend_from_slice(&length.to_be_bytes());
+            data.extend_from_slice(set);
+        }
+        data.extend_from_slice(&unit.data);
+        AccessUnit { data, ..unit }
+    }
+
     /// What comes does not follow on what came.
     pub(super) fn begin(&mut self) {
         (self.sequence, self.open) = (None, Open::default());
+        self.stragglers = Stragglers::default();
     }
 
     /// Takes a packet, and tells the units that are complete with it.
@@ -140,7 +176,7 @@ impl Units {
             return;
         };
         let expected = self.sequence.unwrap_or(header.sequence);
-        if is_behind(header.sequence, expected) {
+        if self.stragglers.is_late(header.sequence, expected) {
             // What it belongs to is left out already.
             return;
         }
@@ -161,6 +197,7 @@ impl Units {
                 let frames = aac_frames(payload, size_bits, index_bits);
                 for (number, bytes) in (0_u32..).zip(frames) {
                     let later = number.wrapping_mul(frame_ticks);
+                    let bytes = without_adts(bytes);
                     each(self, frame(timestamp.wrapping_add(later), bytes));
                 }
             }
@@ -393,15 +430,35 @@ impl Open {
 
     /// What begins there, behind room for its length, is a whole NAL unit of H.264.
     fn h264_unit(&mut self, start: usize) {
-        let unit = &self.data[start + 4..];
-        let is_left_out = matches!(unit[0] & 0x1f, 9..=12);
-        self.take(start, h264::role(unit), is_left_out);
+        self.unit(start, |nal| {
+            (h264::role(nal), matches!(nal[0] & 0x1f, 9..=12))
+        });
     }
 
     fn h265_unit(&mut self, start: usize) {
-        let unit = &self.data[start + 4..];
-        let is_left_out = unit.len() < 2 || matches!(unit[0] >> 1 & 0x3f, 35..=38);
-        self.take(start, h265::role(unit), is_left_out);
+        self.unit(start, |nal| {
+            let is_left_out = nal.len() < 2 || matches!(nal[0] >> 1 & 0x3f, 35..=38);
+            (h265::role(nal), is_left_out)
+        });
+    }
+
+    /// Takes a unit for what it is, and whether it is left out. Some cameras put all of a sync
+    /// sample into its first parameter set, as a byte stream: no unit has start codes in it.
+    fn unit(&mut self, start: usize, judge: fn(&[u8]) -> (NalRole, bool)) {
+        let (role, is_left_out) = judge(&self.data[start + 4..]);
+        if !matches!(role, NalRole::ParameterSet { .. }) {
+            self.take(start, role, is_left_out);
+            return;
+        }
+        let mut stream = self.data.split_off(start);
+        stream[..4].copy_from_slice(&[0, 0, 0, 1]);
+        for nal in nals(&stream) {
+            let start = self.data.len();
+            self.data.extend_from_slice(&[0; 4]);
+            self.data.extend_from_slice(&stream[nal]);
+            let (role, is_left_out) = judge(&self.data[start + 4..]);
+            self.take(start, role, is_left_out);
+        }
     }
 
     fn take(&mut self, start: usize, role: NalRole, is_left_out: bool) {
@@ -449,6 +506,18 @@ fn frame_ticks(parameters: &str, clock_hz: u32) -> u32 {
     let config = || parameter(parameters, "config").and_then(from_hex);
     told.or_else(|| aac::unit_ticks(&config()?, clock_hz))
         .unwrap_or(1024)
+}
+
+/// An access unit of AAC without a header of ADTS, which some cameras leave in front of it. None
+/// begins like that by itself: it would end with its first element.
+fn without_adts(unit: &[u8]) -> &[u8] {
+    if unit.first() != Some(&0xff) {
+        return unit;
+    }
+    match aac::AdtsHeader::parse(unit) {
+        Ok(header) if header.frame_bytes == unit.len() => &unit[header.header_bytes..],
+        _ => unit,
+    }
 }
 
 /// The frames of an AAC-hbr payload that are whole (RFC 3640, section 3.2).

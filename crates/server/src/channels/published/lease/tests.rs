@@ -63,6 +63,21 @@ fn a_channel_that_ends_lets_its_publishers_go_at_once() {
     assert!(matches!(late, Err(PublishError::Stopped)));
 }
 
+/// Who sweeps looks after all sessions.
+#[test]
+fn a_channel_that_met_a_bug_ends_nothing_else() {
+    let channels = channels();
+    let thread: JoinHandle<()> = thread::spawn(|| std::panic::resume_unwind(Box::new("a bug")));
+    while !thread.is_finished() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let ended = ("live/a".to_owned(), thread);
+    channels.names().ended.push(ended);
+    channels.sweep();
+    assert!(channels.names().ended.is_empty());
+    channels.stop();
+}
+
 /// Counts how often a task was woken.
 #[derive(Default)]
 struct Woken(AtomicUsize);

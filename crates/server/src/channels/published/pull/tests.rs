@@ -50,3 +50,13 @@ fn all_are_told_to_stop_before_one_is_waited_for() {
     assert_eq!(told.load(Ordering::Relaxed), 2);
     replaced.stop();
 }
+
+/// Another node's is asked for again with each viewer.
+#[test]
+fn a_pull_without_a_thread_leaves_nothing_behind() {
+    let channels = PublishedChannels::new(&ChannelsConfig::default(), &Limits::default());
+    let spawn = |_: Pulling| Err(io::ErrorKind::WouldBlock.into());
+    let started = Pull::start(None, "live/door", (&channels, None), spawn);
+    assert_eq!(started.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(channels.pulled().is_empty());
+}
