@@ -11,6 +11,7 @@ mod bit_reader;
 mod bits;
 pub(in crate::media) mod config;
 mod descriptor;
+pub(in crate::media) mod dolby_vision;
 pub(in crate::media) mod eac3;
 pub(in crate::media) mod first_frame;
 mod frames;

@@ -5,9 +5,10 @@
 //! and tells a list of [`Output`]; what is kept of that, and for how long, is decided elsewhere
 //! ([`crate::hls::live`]).
 //!
-//! The files stand on each other in this order: `output`, `obus` and `order` on nothing here,
-//! `units` on `obus`, `description` on `units`, `lane` on `output`, `track_cut` on `lane`, `order`
-//! and `units`, `tracks` on all of these; `transport` on `output`; this one on both.
+//! The files stand on each other in this order: `output`, `obus`, `order` and `programs` on
+//! nothing here, `units` on `obus`, `description` on `units`, `lane` on `output`, `track_cut` on
+//! `lane`, `order` and `units`, `tracks` on all of these; `transport` on `output` and `programs`;
+//! this one on both.
 //!
 //! Not here: repair. An access unit of which a packet is missing is left out.
 
@@ -17,6 +18,7 @@ mod lane;
 mod obus;
 mod order;
 mod output;
+mod programs;
 #[cfg(test)]
 mod tests;
 mod track_cut;

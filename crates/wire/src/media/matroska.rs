@@ -4,7 +4,8 @@
 //! reads no more than tells where packets may be cut in them. `tracks` and `codecs` say what
 //! the file has, `block` where the frames of a block lie, `times` when they are decoded, which
 //! the file does not say, and `playing` makes tables of samples of all this. Cues are not needed:
-//! which frames one can start at, blocks say themselves.
+//! which frames one can start at, blocks say themselves. `group` reads what stands behind a block
+//! of subtitles, once somebody asks for these.
 //!
 //! The parser is our own. `matroska-demuxer` (0.8) reads by `Read + Seek` from the start to the end
 //! of a file that is complete, gives frames as copies without saying where they lie, and says of
@@ -19,6 +20,7 @@
 mod block;
 mod codecs;
 mod ebml;
+mod group;
 mod notes;
 mod playing;
 mod segment;
@@ -35,6 +37,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::sampled::SampledIndex;
+pub(in crate::media) use group::GroupRest;
 use playing::Playing;
 use walk::Walk;
 

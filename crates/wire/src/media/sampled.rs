@@ -24,6 +24,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use super::codec::config::CodecConfig;
+use super::codec::dolby_vision::DolbyVision;
 use super::colour::Colour;
 use super::container::{self, Container, Continued, Probe};
 use super::frame_rate::FrameRate;
@@ -86,12 +87,24 @@ pub struct TrackFacts {
     pub(in crate::media) coded: Option<(u32, u32)>,
     /// Their colours, as the container tells.
     pub(in crate::media) colour: Option<Colour>,
+    /// What a decoder of Dolby Vision is told, if no other can show them.
+    pub(in crate::media) dolby_vision: Option<DolbyVision>,
     /// By how many degrees it is turned clockwise to be shown: 0, 90, 180 or 270.
     pub rotation_degrees: u16,
     /// Moments of sound a second, and channels, as the container tells.
     pub sound: Option<(u32, u32)>,
     /// What is not as it should be, and what was made of it.
     pub problems: Vec<String>,
+}
+
+impl TrackFacts {
+    /// Its name, if that is one for people: that of most files is of the program that wrote them.
+    pub(in crate::media) fn label(&self) -> Option<&str> {
+        const PROGRAMS: [&str; 5] = ["Handle", "handle", "Core Media", "Bento4", "ISO Media"];
+        let is_of_program = |name: &&str| PROGRAMS.iter().any(|it| name.contains(it));
+        let name = self.name.as_deref().filter(|it| !it.is_empty());
+        name.filter(|name| !is_of_program(name))
+    }
 }
 
 /// A track of the file that is not played, and why.

@@ -306,6 +306,10 @@ impl Scanner {
         };
         let (clock, seek_points) = (learned.clock, learned.seek_points);
         let pictures = learned.pictures;
+        let mut associations = learned.associations;
+        let within = associations.partition_point(|it| u64::from(*it) < ts_packets);
+        associations.truncate(within);
+        associations.shrink_to_fit();
         Ok(Index {
             ts_packets,
             runs: self.runs,
@@ -313,6 +317,7 @@ impl Scanner {
             clock,
             seek_points,
             pictures,
+            associations,
             facts,
         })
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::boxes::Writer;
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::dolby_vision::DolbyVision;
 use crate::media::codec::first_frame::{self, FIRST_BYTES};
 use crate::media::codec::vp9;
 use crate::media::colour::{Colour, VideoRange};
@@ -51,6 +52,8 @@ pub(in crate::media) struct Description {
     pub(in crate::media) video_range: Option<VideoRange>,
     /// What the container tells of colours where the codec does not.
     colour: Option<Colour>,
+    /// Of pictures that no other decoder can show.
+    dolby_vision: Option<DolbyVision>,
 }
 
 impl Description {
@@ -91,6 +94,11 @@ impl Description {
             }
             configurations = vec![made.into()];
         }
+        let dolby_vision = track.facts.dolby_vision.filter(|_| coding == Coding::H265);
+        if let Some(dolby_vision) = dolby_vision {
+            codec_string = dolby_vision.codec_string(codec_string.starts_with("hev1"));
+            told = Some(VideoRange::Pq);
+        }
         let untold = track.facts.colour.filter(|_| told.is_none());
         let colour = untold.filter(|it| it.video_range().is_some());
         let range = told.or_else(|| colour?.video_range());
@@ -101,6 +109,7 @@ impl Description {
             codec_string,
             video_range: is_video.then(|| range.unwrap_or_default()),
             colour,
+            dolby_vision,
         })
     }
 }
@@ -147,7 +156,7 @@ pub(super) fn write(
 ) {
     let configuration = description.configurations.get(number);
     let configuration = configuration.map_or(&[][..], |it| it);
-    let (codec_string, colour) = (&description.codec_string, description.colour);
+    let codec_string = &description.codec_string;
     match description.coding {
         Coding::H264 => {
             let name = if codec_string.starts_with("avc3") {
@@ -155,18 +164,19 @@ pub(super) fn write(
             } else {
                 b"avc1"
             };
-            visual(track, name, (b"avcC", configuration), colour, out);
+            visual(track, name, (b"avcC", configuration), description, out);
         }
         Coding::H265 => {
-            let name = if codec_string.starts_with("hev1") {
-                b"hev1"
-            } else {
-                b"hvc1"
+            let name = match codec_string.get(..4) {
+                Some("hev1") => b"hev1",
+                Some("dvh1") => b"dvh1",
+                Some("dvhe") => b"dvhe",
+                _ => b"hvc1",
             };
-            visual(track, name, (b"hvcC", configuration), colour, out);
+            visual(track, name, (b"hvcC", configuration), description, out);
         }
-        Coding::Av1 => visual(track, b"av01", (b"av1C", configuration), colour, out),
-        Coding::Vp9 => visual(track, b"vp09", (b"vpcC", configuration), colour, out),
+        Coding::Av1 => visual(track, b"av01", (b"av1C", configuration), description, out),
+        Coding::Vp9 => visual(track, b"vp09", (b"vpcC", configuration), description, out),
         Coding::Aac => sound(track, b"mp4a", out, |out| {
             esds(OBJECT_AAC, Some(configuration), out);
         }),
@@ -194,7 +204,7 @@ fn visual(
     track: &SampledTrack,
     name: &[u8; 4],
     (configuration_name, configuration): (&[u8; 4], &[u8]),
-    colour: Option<Colour>,
+    description: &Description,
     out: &mut Writer,
 ) {
     let shown = track.facts.dimensions;
@@ -215,7 +225,10 @@ fn visual(
         out.u16(24);
         out.u16(0xffff);
         out.nest(configuration_name, |out| out.bytes(configuration));
-        if let Some(colour) = colour {
+        if let Some(dolby_vision) = &description.dolby_vision {
+            out.nest(b"dvcC", |out| out.bytes(dolby_vision.record()));
+        }
+        if let Some(colour) = description.colour {
             out.nest(b"colr", |out| {
                 out.bytes(b"nclx");
                 for code in [colour.primaries, colour.transfer, colour.matrix] {

@@ -5,14 +5,15 @@
 //! no packet ever says `random_access_indicator`, the first bytes of pictures tell.
 
 use super::output::{LiveRendition, Output, PartOf};
+use super::programs::Programs;
 use super::{
     PART_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN, part_target_us,
 };
 use crate::media::segments::Format;
 use crate::media::track::Medium;
 use crate::media::ts::header::Header;
-use crate::media::ts::psi::{Kind, PAT_PID, Sections, Tables, in_packets};
-use crate::media::ts::seek::{coded_type, starts_picture};
+use crate::media::ts::psi::Kind;
+use crate::media::ts::seek::starts_picture;
 use crate::media::ts::{SYNC_BYTE, TS_PACKET_BYTES};
 
 /// A step of so many us is a break.
@@ -27,9 +28,7 @@ const DATE_STEP_NS_MAX: i64 = 4_000_000;
 #[derive(Debug)]
 pub(super) struct TransportCutter {
     unix_offset_ns: i64,
-    association: (Sections, Box<[u8]>),
-    map: Sections,
-    program: Option<Program>,
+    programs: Programs,
     says_random_access: bool,
     clock: Clock,
     /// Of the segment that is written, if one is.
@@ -39,14 +38,6 @@ pub(super) struct TransportCutter {
     /// How long parts are, once the first one has ended.
     part_us: Option<u64>,
     target_s: Option<u64>,
-}
-
-/// The program that is cut: its tables in packets, and whose times count.
-#[derive(Debug)]
-struct Program {
-    map_pid: u16,
-    tables: Vec<u8>,
-    leading: Option<(u16, u8, Kind)>,
 }
 
 #[derive(Debug)]
@@ -63,6 +54,9 @@ struct Open {
 #[derive(Debug, Default)]
 struct Clock {
     last: Option<u64>,
+    /// What has passed, in ticks of 90 kHz and in us. Steps are added up as they are: cut to us,
+    /// those of 29.97 pictures a second would lose 20 ppm.
+    ticks: i64,
     us: i64,
     /// How long the last unit took, and the longest of all.
     step_us: i64,
@@ -75,9 +69,7 @@ impl TransportCutter {
     pub(super) fn new(unix_offset_ns: i64) -> Self {
         Self {
             unix_offset_ns,
-            association: (Sections::default(), Box::default()),
-            map: Sections::default(),
-            program: None,
+            programs: Programs::default(),
             says_random_access: false,
             clock: Clock::default(),
             segment: None,
@@ -113,17 +105,8 @@ impl TransportCutter {
     fn packet(&mut self, packet: &[u8; TS_PACKET_BYTES], now_ns: u64, out: &mut Vec<Output>) {
         let header = Header::read(packet);
         let payload = packet.get(header.payload..).unwrap_or_default();
-        if header.pid == PAT_PID {
-            self.association(payload, header.unit_start);
-        } else if self
-            .program
-            .as_ref()
-            .is_some_and(|it| it.map_pid == header.pid)
-        {
-            self.map(payload, header.unit_start);
-        }
-        let leading = self.program.as_ref().and_then(|it| it.leading);
-        if let Some((pid, stream_type, kind)) = leading
+        let is_kept = self.programs.packet(&header, payload, now_ns);
+        if let Some((pid, stream_type, kind)) = self.programs.leading()
             && pid == header.pid
             && header.unit_start
         {
@@ -137,7 +120,7 @@ impl TransportCutter {
                 self.unit(time, is_start, now_ns, out);
             }
         }
-        if let Some(segment) = &mut self.segment {
+        if is_kept && let Some(segment) = &mut self.segment {
             segment.part.extend_from_slice(packet);
             if segment.part.len() >= PART_BYTES_MAX {
                 let bytes = segment.segment_bytes;
@@ -149,49 +132,6 @@ impl TransportCutter {
                 }
             }
         }
-    }
-
-    fn association(&mut self, payload: &[u8], is_start: bool) {
-        let (sections, known) = &mut self.association;
-        let mut new = None;
-        sections.push(payload, is_start, |section| new = Some(section.into()));
-        let Some(section): Option<Box<[u8]>> = new else {
-            return;
-        };
-        let mut tables = Tables::default();
-        tables.read(PAT_PID, &section);
-        *known = section;
-        let map_pid = tables.programs.first().map(|it| it.pmt_pid);
-        self.map = Sections::default();
-        self.program = map_pid.map(|map_pid| Program {
-            map_pid,
-            tables: Vec::new(),
-            leading: None,
-        });
-    }
-
-    fn map(&mut self, payload: &[u8], is_start: bool) {
-        let mut new = None;
-        let push = |section: &[u8]| new = Some(Box::<[u8]>::from(section));
-        self.map.push(payload, is_start, push);
-        let (Some(section), Some(program)) = (new, &mut self.program) else {
-            return;
-        };
-        let mut tables = Tables::default();
-        tables.read(PAT_PID, &self.association.1);
-        tables.read(program.map_pid, &section);
-        let found = tables.programs.iter();
-        let found = found.filter(|it| it.pmt_pid == program.map_pid);
-        let mut streams = found.flat_map(|it| &it.streams).peekable();
-        if streams.peek().is_none() {
-            return;
-        }
-        let all: Vec<_> = streams.collect();
-        let of = |kind| all.iter().find(|it| it.kind == kind);
-        let leading = of(Kind::Video).or_else(|| of(Kind::Audio));
-        program.leading = leading.map(|it| (it.pid, coded_type(it), it.kind));
-        program.tables = in_packets(PAT_PID, &self.association.1);
-        program.tables.extend(in_packets(program.map_pid, &section));
     }
 
     /// A unit of the stream whose times count begins.
@@ -222,13 +162,9 @@ impl TransportCutter {
                 self.end_part(at_us, out);
             }
         }
-        let is_ready = self
-            .program
-            .as_ref()
-            .is_some_and(|it| !it.tables.is_empty());
         // The first begins where a decoder can; later ones may have to begin elsewhere.
         let may_begin = is_start || self.is_told && !self.is_broken_off;
-        if self.segment.is_none() && is_ready && may_begin {
+        if self.segment.is_none() && may_begin {
             self.clock.follow(seen_ns);
             self.begin_segment(at_us, out);
         }
@@ -246,9 +182,8 @@ impl TransportCutter {
                 breaks: 1,
             });
         }
-        let tables = self.program.as_ref().map(|it| it.tables.clone());
         self.segment = Some(Open {
-            part: tables.unwrap_or_default(),
+            part: self.programs.tables().unwrap_or_default(),
             part_starts_us: at_us,
             starts_us: at_us,
             segment_bytes: 0,
@@ -331,17 +266,22 @@ impl Clock {
         } else {
             i64::try_from(ahead).unwrap_or(0)
         };
-        let step_us = signed * 100 / 9;
+        let step_us = us_of_ticks(signed);
         if !(0..=JUMP_US).contains(&step_us) {
             return false;
         }
-        self.us = self.us.saturating_add(step_us);
+        self.ticks = self.ticks.saturating_add(signed);
+        self.us = us_of_ticks(self.ticks);
         if step_us > 0 {
             self.step_us = step_us;
             self.longest_us = self.longest_us.max(step_us);
         }
         true
     }
+}
+
+fn us_of_ticks(ticks: i64) -> i64 {
+    ticks.saturating_mul(100) / 9
 }
 
 fn us(time: u64) -> i64 {
@@ -370,4 +310,24 @@ fn pes_time(payload: &[u8]) -> Option<u64> {
 /// nobody here knows, any may be.
 fn begins_with_sync(stream_type: u8, payload: &[u8]) -> bool {
     starts_picture(stream_type, payload).unwrap_or(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_loses_nothing_to_rounding() {
+        let mut clock = Clock::default();
+        // 29.97 pictures a second for an hour, over the wrapping of their times.
+        let time = |picture: u64| ((1 << 33) - 7 * 3003 + picture * 3003) % (1 << 33);
+        assert!(!clock.take(time(0)), "nothing is before it");
+        assert!((1..=108_000).all(|picture| clock.take(time(picture))));
+        let after = |clock: &Clock| (clock.us, clock.step_us, clock.longest_us);
+        assert_eq!(after(&clock), (3_603_600_000, 33_366, 33_366));
+        // A jump is none of it.
+        assert!(!clock.take(time(108_100)));
+        assert!(clock.take(time(108_101)));
+        assert_eq!(clock.us, 3_603_633_366);
+    }
 }

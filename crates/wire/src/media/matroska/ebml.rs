@@ -36,6 +36,12 @@ pub(super) mod id {
     pub(in super::super) const BLOCK: u32 = 0xa1;
     pub(in super::super) const BLOCK_DURATION: u32 = 0x9b;
     pub(in super::super) const REFERENCE_BLOCK: u32 = 0xfb;
+    pub(in super::super) const REFERENCE_PRIORITY: u32 = 0xfa;
+    pub(in super::super) const BLOCK_ADDITIONS: u32 = 0x75a1;
+    pub(in super::super) const BLOCK_MORE: u32 = 0xa6;
+    pub(in super::super) const BLOCK_ADDITIONAL: u32 = 0xa5;
+    pub(in super::super) const CODEC_STATE: u32 = 0xa4;
+    pub(in super::super) const DISCARD_PADDING: u32 = 0x75a2;
 }
 
 /// Whether such elements are children of the segment, or beside it.

@@ -299,6 +299,7 @@ impl PlayingTrack {
             dimensions: entry.dimensions.filter(|_| is_video),
             coded: entry.coded.filter(|_| is_video),
             colour: entry.colour.filter(|_| is_video),
+            dolby_vision: entry.dolby_vision.filter(|_| is_video),
             rotation_degrees: entry.rotation_degrees,
             sound,
             ..TrackFacts::default()

@@ -6,6 +6,7 @@ use super::ebml::id;
 use super::testing::*;
 use super::*;
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::dolby_vision::DolbyVision;
 use crate::media::codec::text::TextKind;
 use crate::media::colour::Colour;
 use crate::media::container::{Container, Continued, Index};
@@ -613,6 +614,22 @@ fn colours_are_those_of_the_track() {
     assert_eq!(of(&told), expected);
     assert_eq!(of(&[]), Colour::default());
     assert_eq!(of(&[integer(0x55ba, 300)]), Colour::default());
+}
+
+/// By a mapping whose type is the name of its box in MP4.
+#[test]
+fn dolby_vision_is_told_of_the_track() {
+    let of = |kind: u64, record: &[u8]| {
+        let mapping = [integer(0x41e7, kind), element(0x41ed, record)].concat();
+        let entry = track(1, VP8, &element(0x41e4, &mapping));
+        let blocks = [simple(1, 0, KEYFRAME, b"one")];
+        let index = read(&file(&[tracks(&[entry]), cluster(0, &blocks)])).unwrap();
+        index.sampled[0].facts.dolby_vision
+    };
+    let record = [1, 0, 5 << 1, 6 << 3 | 5, 0];
+    let told = of(0x6476_6343, &record);
+    assert!(told.is_some() && told == DolbyVision::read(&record));
+    assert_eq!(of(4, &record), None);
 }
 
 #[test]

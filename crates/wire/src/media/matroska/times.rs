@@ -151,6 +151,8 @@ pub(super) struct Times {
     start: (i64, i64),
     /// The last frame, with its time of decoding, and how long it lasts if no other follows.
     last: Option<(Frame, i64, i64)>,
+    /// The same as the file says of the frames of the last block, if it does.
+    told: Option<i64>,
     /// How many frames were left out because they are too late.
     pub(super) left_out: u64,
 }
@@ -174,6 +176,7 @@ impl Times {
             frames: 0,
             start: (0, 0),
             last: None,
+            told: None,
             left_out: 0,
         }
     }
@@ -212,7 +215,9 @@ impl Times {
             let shared = lasts_ns.map(|ns| grid.ticks_of_ns(at * ns / count));
             period.or(default).or(shared)
         };
-        let is_certain = frames.len() < 2 || step(1).is_some();
+        let each = step(1);
+        let is_certain = frames.len() < 2 || each.is_some();
+        self.told = each.filter(|&ticks| ticks > 0);
         for (at, frame) in frames.iter_mut().enumerate() {
             frame.shown = shown.saturating_add(step(at).unwrap_or(0));
         }
@@ -315,7 +320,7 @@ impl Times {
             out.push(Timed {
                 frame,
                 decoded,
-                lasts,
+                lasts: self.told.unwrap_or(lasts),
             });
         }
     }

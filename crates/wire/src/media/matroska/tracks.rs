@@ -1,6 +1,7 @@
 //! What the file says of its tracks (RFC 9559, section 5.1.4).
 
 use super::ebml::{children, float, text, unsigned};
+use crate::media::codec::dolby_vision::DolbyVision;
 use crate::media::colour::{Colour, UNSPECIFIED};
 
 /// Tracks that are looked at; what a file has beyond is ignored.
@@ -45,6 +46,9 @@ const AUDIO: u32 = 0xe1;
 const SAMPLING_FREQUENCY: u32 = 0xb5;
 const CHANNELS: u32 = 0x9f;
 const BIT_DEPTH: u32 = 0x6264;
+const BLOCK_ADDITION_MAPPING: u32 = 0x41e4;
+const BLOCK_ADD_ID_TYPE: u32 = 0x41e7;
+const BLOCK_ADD_ID_EXTRA_DATA: u32 = 0x41ed;
 const CONTENT_ENCODINGS: u32 = 0x6d80;
 const CONTENT_ENCODING: u32 = 0x6240;
 const CONTENT_ENCODING_ORDER: u32 = 0x5031;
@@ -53,6 +57,9 @@ const CONTENT_ENCODING_TYPE: u32 = 0x5033;
 const CONTENT_COMPRESSION: u32 = 0x5034;
 const CONTENT_COMP_ALGO: u32 = 0x4254;
 const CONTENT_COMP_SETTINGS: u32 = 0x4255;
+/// The types of what tells of Dolby Vision: the names of its boxes in MP4.
+const DVCC: u64 = 0x6476_6343;
+const DVVC: u64 = 0x6476_7643;
 /// What an encoding is of: all frames, and `CodecPrivate`.
 const SCOPE_FRAMES: u64 = 1;
 const SCOPE_PRIVATE: u64 = 2;
@@ -80,6 +87,7 @@ pub(super) struct Entry {
     pub(super) dimensions: Option<(u32, u32)>,
     pub(super) coded: Option<(u32, u32)>,
     pub(super) colour: Option<Colour>,
+    pub(super) dolby_vision: Option<DolbyVision>,
     /// Clockwise.
     pub(super) rotation_degrees: u16,
     pub(super) sampling_hz: f64,
@@ -139,6 +147,7 @@ impl Entry {
                 VIDEO => entry.read_video(body),
                 AUDIO => entry.read_audio(body),
                 CONTENT_ENCODINGS => entry.read_encodings(body),
+                BLOCK_ADDITION_MAPPING => entry.read_mapping(body),
                 _ => {}
             }
         }
@@ -181,6 +190,16 @@ impl Entry {
             Some(roll) if roll == -90.0 || roll == 270.0 => 90,
             _ => 0,
         };
+    }
+
+    /// What is told of additions to blocks; some of it is of the codec (section 5.1.4.1.17).
+    fn read_mapping(&mut self, body: &[u8]) {
+        let child = |wanted| children(body).find(|&(id, _)| id == wanted);
+        let kind = child(BLOCK_ADD_ID_TYPE).and_then(|(_, body)| unsigned(body));
+        let is_dolby = matches!(kind, Some(DVCC | DVVC));
+        if let Some((_, record)) = child(BLOCK_ADD_ID_EXTRA_DATA).filter(|_| is_dolby) {
+            self.dolby_vision = DolbyVision::read(record);
+        }
     }
 
     fn read_audio(&mut self, body: &[u8]) {

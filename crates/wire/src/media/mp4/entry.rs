@@ -7,6 +7,7 @@
 use super::boxes::{Boxes, Fields, Name, spelled};
 use super::coding::{Coded, Sound};
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::dolby_vision::DolbyVision;
 use crate::media::codec::text::TextKind;
 use crate::media::colour::{Colour, UNSPECIFIED};
 use crate::media::packetizer::Codec;
@@ -35,6 +36,7 @@ struct Pictures {
     /// Pixels as they are coded.
     coded: Option<(u32, u32)>,
     colour: Option<Colour>,
+    dolby_vision: Option<DolbyVision>,
 }
 
 /// Entries of a track at the most; samples of those beyond are not played.
@@ -161,6 +163,7 @@ impl Entries {
             sound: self.sound,
             coded: self.pictures.coded,
             colour: self.pictures.colour,
+            dolby_vision: self.pictures.dolby_vision,
             ..of.clone()
         }
     }
@@ -225,9 +228,11 @@ impl Pictures {
         let size = size.map(|(width, height)| (u32::from(width), u32::from(height)));
         // Others have an ICC profile.
         let mut colours = Boxes(inside).filter(|(name, _)| name == b"colr");
+        let mut dolby = Boxes(inside).filter(|(name, _)| matches!(name, b"dvcC" | b"dvvC"));
         Self {
             coded: size.filter(|&(width, height)| width > 0 && height > 0),
             colour: colours.find_map(|(_, bytes)| colour(bytes)),
+            dolby_vision: dolby.find_map(|(_, bytes)| DolbyVision::read(bytes)),
         }
     }
 }

@@ -337,11 +337,9 @@ impl<'a> Head<'a> {
         let hdlr = mdia.first(b"hdlr").unwrap_or_default();
         let handler = hdlr.get(8..12).and_then(|it| it.try_into().ok());
         let handler = handler.ok_or((id, "nothing tells of which kind it is (hdlr)"))?;
-        facts.name = hdlr.get(24..).and_then(|name| match (&hdlr[4..8], name) {
-            // QuickTime has the length of the name in front of it.
-            (b"mhlr", [bytes, name @ ..]) => text(name.get(..(*bytes).into())?),
-            _ => text(name),
-        });
+        // Many programs write their own name where its name has its place, and the track's here.
+        let title = trak.at(&[b"udta", b"name"]).and_then(title);
+        facts.name = title.or_else(|| handler_name(hdlr));
         let stbl = mdia.at(&[b"minf", b"stbl"]);
         Ok(Self {
             facts,
@@ -351,6 +349,24 @@ impl<'a> Head<'a> {
             stbl: stbl.ok_or((id, "it has no tables of samples (stbl)"))?,
         })
     }
+}
+
+/// The name in a handler box (`hdlr`).
+fn handler_name(hdlr: &[u8]) -> Option<String> {
+    match (hdlr.get(4..8)?, hdlr.get(24..)?) {
+        // QuickTime has the length of the name in front of it.
+        (b"mhlr", [bytes, name @ ..]) => text(name.get(..(*bytes).into())?),
+        (_, name) => text(name),
+    }
+}
+
+/// The title in a box of the user's data (`name`): text, or a string of QuickTime with its length
+/// and its language in front.
+fn title(name: &[u8]) -> Option<String> {
+    let mut fields = Fields(name);
+    let told = fields.u16().zip(fields.u16());
+    let is_string = told.is_some_and(|(bytes, _)| usize::from(bytes) == fields.0.len());
+    text(if is_string { fields.0 } else { name })
 }
 
 /// Ticks a second, and how many there are, by a header of the movie or of media (`mvhd`, `mdhd`).

@@ -729,3 +729,24 @@ proptest! {
         prop_assert!(times.windows(2).all(|two| two[1] - two[0] >= 40_000_000), "{:?}", times);
     }
 }
+
+#[test]
+fn names_of_programs_are_no_labels() {
+    let has_label = |name: &str| {
+        let facts = TrackFacts {
+            name: Some(name.to_owned()),
+            ..TrackFacts::default()
+        };
+        facts.label().is_some()
+    };
+    for name in [
+        "",
+        "SoundHandler",
+        "SoundHandle",
+        "Core Media Video",
+        "ISO Media file produced by Google Inc.",
+    ] {
+        assert!(!has_label(name), "{name}");
+    }
+    assert!(has_label("Director's cut"));
+}

@@ -228,7 +228,7 @@ fn rendition(source: Samples, name: String, firsts: &[usize], is_complete: bool)
         })
         .filter(|_| !is_video),
         language: facts.language.clone(),
-        label: facts.name.clone().filter(|name| is_told(name)),
+        label: facts.label().map(str::to_owned),
         is_default: facts.is_default,
         timescale: track.timescale.max(1),
         is_independent: !is_video || firsts.iter().all(|&first| samples.is_sync(first)),
@@ -240,13 +240,6 @@ fn rendition(source: Samples, name: String, firsts: &[usize], is_complete: bool)
     };
     rendition.rates = Rates::of(&sizes(track, &rendition));
     rendition
-}
-
-/// Whether a track's name is one for people: of most files it is that of the program that wrote
-/// them.
-fn is_told(name: &str) -> bool {
-    const PROGRAMS: [&str; 4] = ["Handler", "handler", "Core Media", "Bento4"];
-    !PROGRAMS.iter().any(|it| name.contains(it))
 }
 
 /// When the last of the samples from `first` on is over, in ticks from the beginning of the file.

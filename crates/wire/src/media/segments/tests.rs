@@ -8,6 +8,7 @@ use super::testing::{Told, film, index, pictures, sent, sound};
 use super::*;
 use crate::media::Scanner;
 use crate::media::codec::config::CodecConfig;
+use crate::media::codec::dolby_vision::DolbyVision;
 use crate::media::codec::testing::hex;
 use crate::media::colour::Colour;
 use crate::media::sampled::{SampledIndex, SampledTrack};
@@ -440,6 +441,31 @@ fn sample_entries_tell_the_coded_size_and_colours() {
     }
 }
 
+/// Profile 5: no other decoder knows its colours.
+#[test]
+fn dolby_vision_that_stands_alone_is_told_as_such() {
+    let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
+    let mut track = pictures(&told, |at| at as u64 * 1000);
+    let hvcc = hex("0101600000009000000000005df000fcfdf8f800000f00");
+    let config = CodecConfig::H265(vec![hvcc.into()]);
+    track.codec = config.codec().unwrap();
+    track.config = Some(Arc::new(config));
+    let dolby_vision = DolbyVision::read(&[1, 0, 5 << 1, 6 << 3 | 5, 0]);
+    track.facts.dolby_vision = dolby_vision;
+    let film = Segmented::new(&index(vec![track]), true, |_| None).unwrap();
+    let rendition = &film.renditions[0];
+    assert_eq!(rendition.codec.as_deref(), Some("dvhe.05.06"));
+    assert_eq!(rendition.video_range, Some(VideoRange::Pq));
+    let sample = [&996_u32.to_be_bytes()[..], &[0x26; 996]].concat();
+    let all = joined(rendition, &sample.repeat(10));
+    assert!(all.windows(4).any(|it| it == b"dvhe"));
+    let mut scanner = Scanner::default();
+    scanner.read(&all).unwrap();
+    let read = scanner.finish().unwrap();
+    let facts = &read.as_sampled().unwrap().sampled[0].facts;
+    assert_eq!(facts.dolby_vision, dolby_vision);
+}
+
 fn ts(stream: &[u8], is_whole: bool) -> Result<(Segmented, Index), SegmentsError> {
     let mut scanner = Scanner::default();
     scanner.read(stream).unwrap();
@@ -493,6 +519,71 @@ fn segments_of_a_stream_are_its_packets_behind_its_tables() {
     assert_eq!(joined, stream);
     assert_eq!(rendition.segment(count + 1), None);
     assert_eq!(rendition.init_segment(), None);
+}
+
+/// As receivers record one program of several: their table names the network and all programs, of
+/// which one has a map here.
+fn one_of_several() -> Vec<u8> {
+    let video = synth::MapEntry {
+        pid: 0x100,
+        stream_type: 0x1b,
+        descriptors: &[],
+    };
+    let named = [(0, 0x10), (7, 0x700), (1, 0x1000)];
+    let mut writer = synth::Writer::new();
+    for seconds in (0..40).step_by(2) {
+        let start = synth::pes((seconds * 1000 + 700) * 90, &[0, 0, 1, 0x65]);
+        writer.pat(&named);
+        writer.pmt(0x1000, 1, video.pid, &[video]);
+        for number in 0..10 {
+            if number == 5 {
+                writer.pat(&named);
+            }
+            let is_first = number == 0;
+            writer.packet(synth::Packet {
+                pid: video.pid,
+                unit_start: is_first,
+                random_access: is_first,
+                pcr: is_first.then_some(seconds * PCR_HZ),
+                payload: if is_first { &start } else { &[0x55; 184] },
+                ..synth::Packet::default()
+            });
+        }
+    }
+    writer.finish()
+}
+
+/// hls.js, Shaka and mux.js take the first program of each table that comes, Chromium refuses a
+/// table of several.
+#[test]
+fn segments_name_their_own_program_alone() {
+    let stream = one_of_several();
+    let mut own = synth::Writer::new();
+    own.pat(&[(1, 0x1000)]);
+    let own = own.finish();
+    let is_table = |packet: &&[u8]| packet[1..3] == [0x40, 0];
+    let others = stream.chunks(TS_BYTES).filter(|it| !is_table(it));
+    let expected: Vec<u8> = others.flatten().copied().collect();
+    let at = |place: u64| usize::try_from(place).unwrap();
+    for file in [synth::to_m2ts(&stream, 1000), stream] {
+        let (film, _) = ts(&file, true).unwrap();
+        let rendition = &film.renditions[0];
+        let mut joined = Vec::new();
+        for number in 1..=rendition.segments() as u64 {
+            let segment = rendition.segment(number).unwrap();
+            assert_eq!(segment.head[..TS_BYTES], own);
+            joined.extend_from_slice(&sent(&segment, &file)[segment.head.len()..]);
+        }
+        assert!(joined == expected, "all but its tables");
+        let pictures = rendition.pictures();
+        assert_eq!(pictures.len(), 20);
+        for part in pictures.iter().filter_map(|it| it.part) {
+            let bytes = sent(&rendition.segment(part.segment).unwrap(), &file);
+            let found = &bytes[at(part.offset)..at(part.offset + part.bytes)];
+            assert_eq!(found.len(), 10 * TS_BYTES);
+            assert!(found.chunks(TS_BYTES).all(|it| it[1] & 0x1f == 1));
+        }
+    }
 }
 
 /// Pictures every two seconds, in front of each of which there are these NAL units.

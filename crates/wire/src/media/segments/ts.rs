@@ -1,6 +1,10 @@
 //! The segments of transport streams: ranges of packets as they lie in the file. Where other bytes
 //! lie between them (M2TS has four in front of each, a Reed-Solomon code 16 behind), each packet is
 //! a range of its own.
+//!
+//! Receivers record one program with the table of all that are sent beside it. Segments have one
+//! that names this program alone, and the file's own are left out: players would take another
+//! program from them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +17,7 @@ use super::{
 use crate::media::container::Index;
 use crate::media::track::Medium;
 use crate::media::ts::picture;
-use crate::media::ts::psi::{Kind, PAT_PID, Program, in_packets};
+use crate::media::ts::psi::{Kind, PAT_PID, Program, association_of_one, in_packets};
 use crate::media::ts::report::SeekKind;
 use crate::media::ts::{self, SeekPoint, TS_PACKET_BYTES, elementary};
 
@@ -49,13 +53,15 @@ pub(super) fn segmented(
     let has_pictures = |it: &&Program| it.streams.iter().any(|it| it.kind == Kind::Video);
     let program = mapped().find(has_pictures).or_else(|| mapped().next());
     let program = program.ok_or(SegmentsError::NoProgram)?;
+    let association = association_of_one(&streams.association, program.number, program.pmt_pid);
     let tables = [
-        in_packets(PAT_PID, &streams.association),
+        in_packets(PAT_PID, &association),
         in_packets(program.pmt_pid, &program.map),
     ];
     let tables: Arc<[u8]> = tables.concat().into();
     let (starts, breaks) = starts(of, is_whole);
-    if !is_plain && packets(&starts, of).any(|it| it > SEGMENT_SAMPLES_MAX as u64) {
+    let is_long = |it: Range<u64>| it.end - it.start > SEGMENT_SAMPLES_MAX as u64;
+    if !is_plain && packets(&starts, of).any(is_long) {
         return Err(SegmentsError::Stride);
     }
     let listed = starts.len() - usize::from(!is_whole);
@@ -157,16 +163,40 @@ fn are_seek_points(starts: &[Start], index: &ts::Index) -> bool {
 /// Of each segment the bytes, and how long it lasts in ns.
 fn sizes(rendition: &Rendition, index: &ts::Index, tables: &[u8]) -> Vec<(u64, u64)> {
     let packets = packets(&rendition.starts, index);
-    let bytes = packets.map(|it| it * TS_PACKET_BYTES as u64 + tables.len() as u64);
+    let bytes = packets.map(|it| bytes_of(index, it) + tables.len() as u64);
     let lasts = rendition.times().map(|it| it.1.unsigned_abs());
     bytes.zip(lasts).collect()
 }
 
-/// How many packets each segment has.
-fn packets(starts: &[Start], index: &ts::Index) -> impl Iterator<Item = u64> {
+/// The packets of the file that each segment reaches over.
+fn packets(starts: &[Start], index: &ts::Index) -> impl Iterator<Item = Range<u64>> {
     let starts = starts.iter().map(|it| it.first);
     let ends = starts.clone().skip(1).chain([index.ts_packets()]);
-    starts.zip(ends).map(|(start, end)| end - start)
+    starts.zip(ends).map(|(start, end)| start..end)
+}
+
+/// Which of these packets segments do not have: association tables of several programs.
+fn left_out(index: &ts::Index, packets: Range<u64>) -> &[u32] {
+    let all = &index.associations;
+    let before = |packet: u64| all.partition_point(|it| u64::from(*it) < packet);
+    let start = before(packets.start);
+    &all[start..before(packets.end).max(start)]
+}
+
+/// What segments have of these packets: those between the ones that are left out.
+fn kept(index: &ts::Index, packets: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let gaps = left_out(index, packets.clone()).iter();
+    let gaps = gaps.map(|it| u64::from(*it));
+    let behind = gaps.clone().map(|it| it + 1);
+    let starts = [packets.start].into_iter().chain(behind);
+    let ends = gaps.chain([packets.end]);
+    starts.zip(ends).map(|(start, end)| start..end)
+}
+
+/// Bytes that these packets have in segments.
+fn bytes_of(index: &ts::Index, packets: Range<u64>) -> u64 {
+    let left_out = left_out(index, packets.clone()).len() as u64;
+    (packets.end - packets.start - left_out) * TS_PACKET_BYTES as u64
 }
 
 impl Packets {
@@ -236,6 +266,7 @@ impl Packets {
         point: u64,
         picture: &picture::Picture,
     ) -> Option<PicturePart> {
+        let index = self.index.as_ts()?;
         let (first, end) = (point + u64::from(picture.ahead), picture.end(point));
         let starts = &rendition.starts;
         let segment = starts.partition_point(|start| start.first <= point);
@@ -243,8 +274,8 @@ impl Packets {
         let is_within = starts.get(segment).is_none_or(|next| end <= next.first);
         (picture.is_there() && is_within).then(|| PicturePart {
             segment: segment as u64,
-            offset: self.init_bytes() + (first - start.first) * TS_PACKET_BYTES as u64,
-            bytes: (end - first) * TS_PACKET_BYTES as u64,
+            offset: self.init_bytes() + bytes_of(index, start.first..first),
+            bytes: bytes_of(index, first..end),
         })
     }
 
@@ -259,15 +290,17 @@ impl Packets {
                 let packets = first.max(run.first)..end.min(run.first + run.packets);
                 let (stride, bytes) = (u64::from(run.packet_stride), TS_PACKET_BYTES as u64);
                 let place = |packet: u64| run.file_offset + (packet - run.first) * stride;
-                if stride != bytes {
-                    pieces.extend(packets.map(|it| place(it)..place(it) + bytes));
-                    continue;
-                }
-                let piece = place(packets.start)..place(packets.end);
-                match pieces.last_mut() {
-                    Some(last) if last.end == piece.start => last.end = piece.end,
-                    _ if piece.is_empty() => {}
-                    _ => pieces.push(piece),
+                for packets in kept(index, packets) {
+                    if stride != bytes {
+                        pieces.extend(packets.map(|it| place(it)..place(it) + bytes));
+                        continue;
+                    }
+                    let piece = place(packets.start)..place(packets.end);
+                    match pieces.last_mut() {
+                        Some(last) if last.end == piece.start => last.end = piece.end,
+                        _ if piece.is_empty() => {}
+                        _ => pieces.push(piece),
+                    }
                 }
             }
         }

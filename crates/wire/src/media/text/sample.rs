@@ -5,14 +5,19 @@ use std::ops::Range;
 use super::{Cue, escaped};
 use crate::media::codec::text::TextKind;
 
-/// The cues of a sample.
-pub(super) fn cues(kind: TextKind, sample: &[u8], times_ms: &Range<u64>) -> Vec<Cue> {
+/// The cues of a sample. Matroska has the `settings` of WebVTT beside it.
+pub(super) fn cues(
+    kind: TextKind,
+    sample: &[u8],
+    settings: &str,
+    times_ms: &Range<u64>,
+) -> Vec<Cue> {
     let plain = |text: &str| Cue::new(times_ms.clone(), "", &escaped(text));
     let text = || String::from_utf8_lossy(sample);
     let one = match kind {
         TextKind::Timed => timed(sample).and_then(|it| plain(&it)),
         TextKind::BoxedWebVtt => return boxed(sample, times_ms),
-        TextKind::WebVtt => Cue::new(times_ms.clone(), "", &text()),
+        TextKind::WebVtt => Cue::new(times_ms.clone(), settings, &text()),
         TextKind::SubRip => Cue::new(times_ms.clone(), "", &subrip(&text())),
         TextKind::Ass => ass(&text()).and_then(|it| plain(&it)),
         TextKind::WebMVtt => of_webm(&text(), times_ms),
@@ -75,8 +80,9 @@ fn ass(event: &str) -> Option<String> {
 
 /// The text of an event, without its overrides; `None` of a drawing.
 pub(super) fn plain_event(text: &str) -> Option<String> {
-    // Shapes are drawn by words of a language of their own.
-    if text.contains("\\p1") || text.contains("\\p2") {
+    // Shapes are drawn by words of a language of their own, at a scale from 1 on.
+    let is_scale = |it: &str| it.starts_with(|first: char| matches!(first, '1'..='9'));
+    if text.split("\\p").skip(1).any(is_scale) {
         return None;
     }
     let text = without_overrides(text);
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
 
     fn texts(kind: TextKind, sample: &[u8]) -> Vec<String> {
-        let cues = cues(kind, sample, &(0..1000));
+        let cues = cues(kind, sample, "", &(0..1000));
         cues.into_iter().map(|it| it.text).collect()
     }
 
@@ -163,13 +169,17 @@ mod tests {
             texts(TextKind::Ass, b"3,0,Default,,0,0,0,,{\\p1}m 0 0"),
             none
         );
+        let drawn = b"3,0,Default,,0,0,0,,{\\an7\\p4}m 0 0 l 8 8";
+        assert_eq!(texts(TextKind::Ass, drawn), none);
+        let text = b"3,0,Default,,0,0,0,,{\\pos(8,8)\\p0\\pbo9}a";
+        assert_eq!(texts(TextKind::Ass, text), ["a"]);
         assert_eq!(texts(TextKind::Ass, b"a,b"), none);
     }
 
     #[test]
     fn a_block_of_webm_has_an_identifier_and_settings() {
         let of = |block: &[u8]| {
-            let cues = cues(TextKind::WebMVtt, block, &(0..1000));
+            let cues = cues(TextKind::WebMVtt, block, "", &(0..1000));
             let told = cues.into_iter().map(|it| (it.settings, it.text));
             told.collect::<Vec<_>>()
         };
@@ -188,7 +198,7 @@ mod tests {
         fn no_sample_does_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             use TextKind::{Ass, BoxedWebVtt, SubRip, Timed, WebMVtt, WebVtt};
             for kind in [Timed, BoxedWebVtt, SubRip, WebVtt, Ass, WebMVtt] {
-                let cues = cues(kind, &bytes, &(0..1000));
+                let cues = cues(kind, &bytes, "", &(0..1000));
                 let text = webvtt(&cues, &(0..u64::MAX), false);
                 prop_assert_eq!(text.matches(" --> ").count(), cues.len());
             }

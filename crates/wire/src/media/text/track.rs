@@ -1,5 +1,6 @@
 //! A text track of a film, and its cues.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use super::{CUE_BYTES_MAX, CUES_MAX, Cue, TEXT_BYTES_MAX, ordered};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::text::TextKind;
 use crate::media::container::Index;
+use crate::media::matroska::GroupRest;
 use crate::media::sampled::SampledTrack;
 
 /// How long a cue of Matroska is shown at the most: which ones reach into a stretch of the film is
@@ -17,8 +19,9 @@ const SHOWN_MS_MAX: u64 = 60_000;
 /// How long a cue is shown whose end is not told.
 const SHOWN_MS: u64 = 5000;
 
-/// What may lie behind a block: `BlockDuration`, with a name of one byte, a length and a number.
-const DURATION_BYTES: u64 = 10;
+/// Bytes that are read behind a block of Matroska, where `BlockDuration` is, and additions may be:
+/// as many of these as the file has.
+const BEHIND_BYTES: [u64; 4] = [512, 64, 10, 0];
 
 /// A text track.
 #[derive(Clone, Debug)]
@@ -57,9 +60,7 @@ impl TextTrack {
     /// Its name for people, if it has one.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
-        let name = self.of.facts.name.as_deref();
-        // Which programs write of themselves.
-        name.filter(|it| !it.is_empty() && !it.ends_with("Handler"))
+        self.of.facts.label()
     }
 
     /// Whether it is shown though nobody asks for subtitles.
@@ -95,15 +96,14 @@ impl TextTrack {
                 continue;
             }
             let end = at.offset + u64::from(at.bytes);
-            let behind = if is_of_matroska { DURATION_BYTES } else { 0 };
-            let bytes = read(at.offset..end + behind);
-            let Some(bytes) = bytes.or_else(|| read(at.offset..end)) else {
-                continue;
-            };
+            let behind: &[u64] = if is_of_matroska { &BEHIND_BYTES } else { &[0] };
+            let bytes = behind.iter().find_map(|it| read(at.offset..end + it));
+            let Some(bytes) = bytes else { continue };
             let (inside, behind) = bytes.split_at(bytes.len().min(at.bytes as usize));
+            let told = GroupRest::read(behind);
             let end_ms = match is_of_matroska {
                 false => next_ms,
-                true => match duration(behind) {
+                true => match told.lasts {
                     Some(units) => {
                         let ms = units.saturating_mul(self.unit_ns) / 1_000_000;
                         start_ms.saturating_add(ms.min(SHOWN_MS_MAX))
@@ -113,7 +113,8 @@ impl TextTrack {
                 },
             };
             let whole = [&self.of.prefix, inside].concat();
-            let more = sample::cues(self.kind, &whole, &(start_ms..end_ms));
+            let settings = first_line(told.added.unwrap_or_default());
+            let more = sample::cues(self.kind, &whole, &settings, &(start_ms..end_ms));
             text_bytes += more.iter().map(|it| it.text.len() as u64).sum::<u64>();
             cues.extend(more);
             if cues.len() >= CUES_MAX || text_bytes > TEXT_BYTES_MAX {
@@ -128,14 +129,11 @@ impl TextTrack {
     }
 }
 
-/// A `BlockDuration` (RFC 9559, section 5.1.3.5.3), if the bytes begin with one.
-fn duration(bytes: &[u8]) -> Option<u64> {
-    const BLOCK_DURATION: u8 = 0x9b;
-    let [BLOCK_DURATION, length @ 0x81..=0x88, rest @ ..] = bytes else {
-        return None;
-    };
-    let number = rest.get(..usize::from(length & 0xf))?;
-    Some(number.iter().fold(0, |all, &it| all << 8 | u64::from(it)))
+/// The settings of a cue of WebVTT, of what is added to its block: lines with these, with its
+/// identifier, and with comments in front of it (Matroska's mapping of `S_TEXT/WEBVTT`).
+fn first_line(added: &[u8]) -> Cow<'_, str> {
+    let mut lines = added.split(|it| matches!(it, b'\n' | b'\r'));
+    String::from_utf8_lossy(lines.next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -192,12 +190,28 @@ mod tests {
         assert_eq!((cues.len(), reads), (CUES_MAX, CUES_MAX / 100));
     }
 
+    /// As mkvmerge writes it: with additions in front of the duration.
     #[test]
-    fn a_duration_is_read_behind_a_block() {
-        assert_eq!(duration(&[0x9b, 0x82, 1, 2, 9]), Some(258));
-        assert_eq!(duration(&[0x9b, 0x88, 0, 0, 0, 0, 0, 0, 0, 7]), Some(7));
-        for other in [&[0x9b, 0x82, 1][..], &[0xfb, 0x81, 1], &[0x9b, 0x89], &[]] {
-            assert_eq!(duration(other), None);
+    fn the_end_of_a_cue_and_its_settings_are_behind_its_block() {
+        let additions = b"\x75\xa1\x96\xa6\x94\xa5\x8fline:0\nfirst\nNO\xee\x81\x01";
+        let mut file = [&b"Hi"[..], additions, b"\x9b\x82\x05\xdc"].concat();
+        let track = TextTrack {
+            of: Arc::new(pictures(&[(40, 0, 2, true)], |_| 0)),
+            kind: TextKind::WebVtt,
+            unit_ns: 1_000_000,
+        };
+        // Where the file ends soon, too.
+        for file_bytes in [2 + 64, 1000] {
+            file.resize(file_bytes, 0);
+            let cues = track.cues(&(0..u64::MAX), |part| {
+                let at = |place: u64| usize::try_from(place).unwrap();
+                file.get(at(part.start)..at(part.end)).map(<[u8]>::to_vec)
+            });
+            let [cue] = &cues[..] else {
+                panic!("{cues:?}");
+            };
+            assert_eq!((&*cue.text, &*cue.settings), ("Hi", "line:0"));
+            assert_eq!(cue.times_ms, 0..1500);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::facts::{ClockDoubt, StreamFacts};
 use super::header::Header;
 use super::index::TS_PACKET_BYTES;
 use super::picture::Picture;
-use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Tables};
+use super::psi::{ASSOCIATIONS_MAX, Change, Kind, PAT_PID, Program, SDT_PID, Sections, Tables};
 use super::seek::{self, REPLACEMENTS_MAX, Replacement, SeekPoint, Seeker, Start};
 
 /// Pids whose clocks are followed; PCRs on further ones are ignored.
@@ -53,6 +53,10 @@ pub(crate) struct Demux {
     pat: Option<u64>,
     /// The newest one after which a map has come, too: a decoder can start there.
     tables_start: Option<u64>,
+    /// The packets of the first association table, if that names more than one program.
+    associations: Vec<u32>,
+    /// How many of them came before the newest packet that starts one.
+    associations_before: usize,
 }
 
 /// All that the packets told.
@@ -63,6 +67,9 @@ pub(crate) struct Learned {
     /// Of each of them the picture that begins there.
     pub(crate) pictures: Vec<Picture>,
     pub(crate) streams: StreamFacts,
+    /// The packets of the first association table, each time it comes, if that names more than one
+    /// program.
+    pub(crate) associations: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +115,8 @@ impl Demux {
             times: Vec::new(),
             pat: None,
             tables_start: None,
+            associations: Vec::new(),
+            associations_before: 0,
         };
         demux.watch_tables(PAT_PID);
         demux.watch_tables(SDT_PID);
@@ -240,6 +249,7 @@ impl Demux {
             seek_points: found.points,
             pictures: found.pictures,
             streams,
+            associations: self.associations,
         }
     }
 
@@ -283,11 +293,32 @@ impl Demux {
                         self.watch_tables(self.tables.programs[i].pmt_pid);
                     }
                 }
-                Change::Map(program, pids) => self.watch_streams(number, program, &pids),
+                Change::Map(program, pids, clock_before) => {
+                    self.watch_streams(number, program, &pids);
+                    self.follow_clock(program, clock_before);
+                }
             }
         }
         if is_new {
             self.lead(number);
+        }
+        if header.pid == PAT_PID {
+            self.keep_association(number, header.unit_start);
+        }
+    }
+
+    /// Remembers a packet of an association table, if that is the first table again.
+    fn keep_association(&mut self, number: u64, unit_start: bool) {
+        if unit_start {
+            self.associations_before = self.associations.len();
+        }
+        if !self.tables.is_shared_again() {
+            // Only its last packet has told that it is another.
+            self.associations.truncate(self.associations_before);
+        } else if let Ok(number) = u32::try_from(number)
+            && self.associations.len() < ASSOCIATIONS_MAX
+        {
+            self.associations.push(number);
         }
     }
 
@@ -350,6 +381,26 @@ impl Demux {
             }
         }
         self.move_clock(old, pid);
+    }
+
+    /// Has the clock of a program go on with the pid that its newest map names; of one that does
+    /// not lead only if no other has the old pid, too.
+    fn follow_clock(&mut self, program: usize, before: Option<u16>) {
+        let tables = &self.tables;
+        let clock_of = |i: usize| tables.programs[i].pcr_pid.filter(|_| tables.is_listed(i));
+        let (Some(old), Some(new)) = (before, clock_of(program)) else {
+            return;
+        };
+        let leads = self.leading.is_some_and(|(leading, _)| leading == program);
+        let others = (0..tables.programs.len()).filter(|&i| i != program);
+        let is_shared = !leads && others.map(clock_of).any(|pid| pid == Some(old));
+        if new == NULL_PID || is_shared {
+            return;
+        }
+        if leads {
+            self.leading = Some((program, new));
+        }
+        self.move_clock(old, new);
     }
 
     fn replace(&mut self, packet: u64, old: u16, new: u16) {

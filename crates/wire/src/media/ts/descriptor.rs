@@ -23,6 +23,9 @@ pub enum Kind {
     Data,
 }
 
+/// The tag of a registration descriptor (ISO/IEC 13818-1, section 2.6.8).
+const REGISTRATION: u8 = 0x05;
+
 /// A descriptor as it is in the stream: the reader's own enum knows MPEG's tags, not DVB's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Raw<'a> {
@@ -62,8 +65,9 @@ pub(super) fn codec(
     own: &[Raw<'_>],
     of_program: &[Raw<'_>],
 ) -> (Kind, Cow<'static, str>) {
-    let registered = registration(own).or_else(|| registration(of_program));
-    let blu_ray = registered == Some(*b"HDMV");
+    // A stream may have a registration of its own besides: that of its codec.
+    let is_hdmv = |it: &Raw<'_>| it.tag == REGISTRATION && it.bytes.starts_with(b"HDMV");
+    let blu_ray = own.iter().chain(of_program).any(is_hdmv);
     let (kind, name) = match stream_type {
         0x01 => (Kind::Video, "MPEG-1 video"),
         0x02 => (Kind::Video, "MPEG-2 video"),
@@ -155,7 +159,7 @@ fn private(
 fn registration(descriptors: &[Raw<'_>]) -> Option<[u8; 4]> {
     descriptors
         .iter()
-        .find(|d| d.tag == 0x05)?
+        .find(|d| d.tag == REGISTRATION)?
         .bytes
         .first_chunk()
         .copied()
@@ -180,4 +184,20 @@ pub(super) fn text(bytes: &[u8]) -> Option<String> {
     let clean: String = decoded.chars().filter(|c| !c.is_control()).collect();
     let clean = clean.trim();
     (!clean.is_empty()).then(|| clean.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of which streams have registrations of their codecs.
+    #[test]
+    fn streams_of_a_blu_ray_are_named_as_its_own() {
+        let [hdmv, ac3] = [&b"HDMV"[..], b"AC-3"].map(|bytes| [Raw { tag: 5, bytes }]);
+        let name = |own: &[Raw<'_>], of_program: &[Raw<'_>]| codec(0x83, own, of_program).1;
+        assert_eq!(name(&ac3, &hdmv), "TrueHD");
+        assert_eq!(name(&hdmv, &ac3), "TrueHD");
+        assert_eq!(name(&ac3, &[]), "AC-3");
+        assert_eq!(codec(0x86, &[], &[]).1, "SCTE-35");
+    }
 }

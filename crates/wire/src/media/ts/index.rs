@@ -43,6 +43,9 @@ pub struct Index {
     pub(in crate::media) seek_points: Vec<SeekPoint>,
     /// Of each of them the picture that begins there.
     pub(in crate::media) pictures: Vec<Picture>,
+    /// The packets of the first association table, each time it comes, if that names more than one
+    /// program. Ascending.
+    pub(in crate::media) associations: Vec<u32>,
     pub(in crate::media) facts: Facts,
 }
 

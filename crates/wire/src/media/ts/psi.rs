@@ -21,6 +21,10 @@ pub const PROGRAMS_MAX: usize = 256;
 /// Elementary streams of one file at the most, over all programs.
 pub const STREAMS_MAX: usize = 1024;
 
+/// Packets of one file's association table that are known to be those, at the most: half a day of
+/// ten a second.
+pub const ASSOCIATIONS_MAX: usize = 1 << 19;
+
 /// Bytes of a section at the most (ISO/IEC 13818-1, section 2.4.4.11: 12 bits of length, at most
 /// 4093).
 const SECTION_BYTES_MAX: usize = 4096;
@@ -72,8 +76,9 @@ pub(crate) enum Change {
     None,
     /// There are programs with new map pids.
     Programs,
-    /// The program of this index has another map: the pids of its streams, in the map's order.
-    Map(usize, Vec<u16>),
+    /// The program of this index has another map: the pids of its streams, in the map's order, and
+    /// the pid that its clock had until then.
+    Map(usize, Vec<u16>, Option<u16>),
 }
 
 /// All programs seen so far.
@@ -84,6 +89,8 @@ pub(crate) struct Tables {
     pub(crate) maps: u64,
     /// The first program association table, as the section is in the stream.
     pub(crate) association: Box<[u8]>,
+    /// Whether the newest one is that again.
+    is_first_association: bool,
     /// Of each program whether the newest of these tables names it.
     listed: Vec<bool>,
     streams: usize,
@@ -116,6 +123,7 @@ impl Tables {
                 if self.association.is_empty() {
                     self.association = section.into();
                 }
+                self.is_first_association = *self.association == *section;
                 // The table may go on in sections behind its first.
                 if section[6] == 0 {
                     self.listed.fill(false);
@@ -135,6 +143,13 @@ impl Tables {
     /// Whether the newest program association table names the program of this index.
     pub(crate) fn is_listed(&self, program: usize) -> bool {
         self.listed.get(program) == Some(&true)
+    }
+
+    /// Whether a packet of the association table that comes now is one of the first table again, as
+    /// far as that can be told, and that names more than one program.
+    pub(crate) fn is_shared_again(&self) -> bool {
+        let is_first = self.association.is_empty() || self.is_first_association;
+        is_first && !names_one(&self.association)
     }
 
     /// Keeps the first map of a program.
@@ -211,7 +226,7 @@ impl Tables {
         let Some(i) = found else { return Change::None };
         self.maps += 1;
         let program = &mut self.programs[i];
-        program.pcr_pid = Some(u16::from(map.pcr_pid()));
+        let clock_before = program.pcr_pid.replace(u16::from(map.pcr_pid()));
         let of_program: Vec<Raw<'_>> = map.descriptors().flatten().collect();
         let mut pids = Vec::new();
         for info in map.streams() {
@@ -240,7 +255,7 @@ impl Tables {
                 continuity_errors,
             });
         }
-        Change::Map(i, pids)
+        Change::Map(i, pids, clock_before)
     }
 
     /// Service descriptions (EN 300 468, section 5.2.3).
@@ -342,6 +357,28 @@ pub(crate) const PAT_PID: u16 = 0;
 
 /// The pid of the service description table.
 pub(crate) const SDT_PID: u16 = 0x11;
+
+/// Whether an association table that is whole names one program, and nothing beside it.
+pub(in crate::media) fn names_one(association: &[u8]) -> bool {
+    // A head of 8 bytes, one entry, and the CRC.
+    association.len() == 8 + 4 + 4
+}
+
+/// The same association table with one program alone: segments have to have one (RFC 8216, section
+/// 3.2), and many of their players read no further than the first entry, or refuse a table of more.
+pub(in crate::media) fn association_of_one(
+    association: &[u8],
+    number: u16,
+    pmt_pid: u16,
+) -> Vec<u8> {
+    let told = association.get(3..).and_then(|it| it.first_chunk());
+    let [high, low, version] = told.copied().unwrap_or([0, 0, 0xc1]);
+    let mut section = vec![0x00, 0xb0, 0x0d, high, low, version, 0, 0];
+    section.extend(number.to_be_bytes());
+    section.extend((0xe000 | pmt_pid).to_be_bytes());
+    section.extend(mpegts_crc::sum32(&section).to_be_bytes());
+    section
+}
 
 /// A section in packets of its own (ISO/IEC 13818-1, section 2.4.4).
 pub(in crate::media) fn in_packets(pid: u16, section: &[u8]) -> Vec<u8> {

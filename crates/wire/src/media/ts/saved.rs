@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::facts::Facts;
 use super::index::{Index, SAMPLE_EVERY, SyncRun, TS_PACKET_BYTES};
 use super::picture::Picture;
-use super::psi::{PROGRAMS_MAX, STREAMS_MAX};
+use super::psi::{ASSOCIATIONS_MAX, PROGRAMS_MAX, STREAMS_MAX};
 use super::seek::{SEEK_POINTS_MAX, SeekPoint};
 use super::{SYNC_RUNS_MAX, UNITS};
 
@@ -19,6 +19,7 @@ pub(in crate::media) struct SavedIndex {
     clock: Clock,
     seek_points: Vec<SeekPoint>,
     pictures: Vec<Picture>,
+    associations: Vec<u32>,
     facts: Facts,
     /// Of each program its map: reports, which programs are written in as well, have none.
     maps: Vec<Box<[u8]>>,
@@ -37,6 +38,7 @@ impl SavedIndex {
             clock: index.clock.clone(),
             seek_points: index.seek_points.clone(),
             pictures: index.pictures.clone(),
+            associations: index.associations.clone(),
             facts: index.facts.clone(),
             maps: maps.collect(),
         }
@@ -63,6 +65,9 @@ impl SavedIndex {
         if !self.has_pictures(ts_packets) {
             return Err("pictures that are none");
         }
+        if !self.has_associations(ts_packets) {
+            return Err("packets of tables that are none");
+        }
         let programs = &self.facts.streams.programs;
         let streams = programs.iter().map(|program| program.streams.len());
         if programs.len() > PROGRAMS_MAX || streams.sum::<usize>() > STREAMS_MAX {
@@ -82,6 +87,7 @@ impl SavedIndex {
             clock: self.clock,
             seek_points: self.seek_points,
             pictures: self.pictures,
+            associations: self.associations,
             facts: self.facts,
         })
     }
@@ -112,6 +118,13 @@ impl SavedIndex {
                 end = end.max(picture.end(point.ts_packet));
                 picture.is_sound() && is_behind && end <= ts_packets
             })
+    }
+
+    fn has_associations(&self, ts_packets: u64) -> bool {
+        let packets = &self.associations;
+        packets.is_sorted_by(|one, next| one < next)
+            && packets.last().is_none_or(|it| u64::from(*it) < ts_packets)
+            && packets.len() <= ASSOCIATIONS_MAX
     }
 }
 
@@ -167,6 +180,29 @@ mod tests {
             change(&mut saved);
             let error = saved.index().unwrap_err();
             assert!(error.contains("pictures"), "{number}: {error}");
+        }
+    }
+
+    #[test]
+    fn tables_beyond_a_stream_are_refused() {
+        let mut scanner = Scanner::new(ScanOptions::default());
+        let mut writer = synth::Writer::new();
+        for _ in 0..5 {
+            writer.pat(&[(0, 16), (1, 100)]);
+            writer.null();
+        }
+        scanner.push(&writer.finish()).unwrap();
+        let index = scanner.finish().unwrap();
+        assert_eq!(index.associations, [0, 2, 4, 6, 8]);
+        let saved = SavedIndex::of(&index).index().unwrap();
+        assert_eq!(saved.associations, index.associations);
+        let changes: [fn(&mut SavedIndex); 2] =
+            [|it| it.associations[0] = 2, |it| it.associations[4] = 10];
+        for change in changes {
+            let mut saved = SavedIndex::of(&index);
+            change(&mut saved);
+            let error = saved.index().unwrap_err();
+            assert!(error.contains("tables"), "{error}");
         }
     }
 

@@ -107,6 +107,28 @@ fn rounded_times_go_back_to_where_they_were() {
 }
 
 #[test]
+fn the_last_frame_lasts_as_long_as_the_file_says() {
+    let last = |default, blocks: &[(i64, Option<u64>)]| {
+        let mut times = Times::new(1_000_000, default, None, 90_000, true);
+        let mut out = Vec::new();
+        for (number, &(units, lasts)) in blocks.iter().enumerate() {
+            times.block(units, lasts, &mut vec![frame(number)], &mut out);
+        }
+        times.finish(&mut out);
+        out.last().map(|it| it.lasts)
+    };
+    // A picture alone, and one behind another.
+    assert_eq!(last(None, &[(0, Some(5000))]), Some(5000));
+    assert_eq!(last(None, &[(0, Some(40)), (40, Some(700))]), Some(700));
+    assert_eq!(last(Some(40_000_000), &[(0, Some(33))]), Some(3600));
+    // Nothing is said of it, or that it lasts no time.
+    for lasts in [None, Some(0)] {
+        assert_eq!(last(None, &[(0, Some(30)), (40, lasts)]), Some(40));
+        assert_eq!(last(None, &[(0, lasts)]), Some(0));
+    }
+}
+
+#[test]
 fn times_that_are_no_multiples_stay_as_they_are() {
     let units = [0, 40, 95, 120, 171, 200];
     let times = Times::new(1_000_000, Some(40_000_000), None, 90_000, false);

@@ -67,6 +67,8 @@ pub(super) struct Track {
     pub(super) flags: u32,
     /// The tracks that it names as those of its chapters.
     pub(super) chapters: Vec<u32>,
+    /// What is behind its media.
+    pub(super) more: Vec<u8>,
 }
 
 impl Track {
@@ -83,6 +85,7 @@ impl Track {
             name: b"",
             flags: 7,
             chapters: Vec::new(),
+            more: Vec::new(),
         }
     }
 
@@ -132,7 +135,7 @@ impl Track {
             true => Vec::new(),
             false => boxed(b"tref", &[&boxed(b"chap", &[&numbers(&self.chapters)])]),
         };
-        boxed(b"trak", &[&tkhd, &edts, &tref, &mdia])
+        boxed(b"trak", &[&tkhd, &edts, &tref, &mdia, &self.more])
     }
 }
 

@@ -453,6 +453,27 @@ fn facts_are_told_as_the_file_has_them() {
     assert_eq!(turned(0, -ONE, ONE, 0).rotation_degrees, 270);
 }
 
+/// As ffmpeg writes titles: beside the name of its handler.
+#[test]
+fn a_title_goes_before_the_name_of_a_handler() {
+    let name = |title: &[u8]| {
+        let track = Track {
+            name: b"SoundHandler",
+            more: boxed(b"udta", &[&boxed(b"name", &[title])]),
+            ..Track::pictures(7, tables(1, 1, 1, 0))
+        };
+        let index = index(&padded(&moov(&[track], b"")));
+        only(&index).facts.name.clone()
+    };
+    assert_eq!(name(b"Director").as_deref(), Some("Director"));
+    // A string of QuickTime, and one that is none.
+    let told = name(b"\0\x08\x15\xc7Director");
+    assert_eq!(told.as_deref(), Some("Director"));
+    for none in [&b""[..], b"\0\0\x15\xc7", b"\0\x09"] {
+        assert_eq!(name(none).as_deref(), Some("SoundHandler"));
+    }
+}
+
 /// ISO/IEC 14496-12, sections 12.1.3 and 12.1.5.
 #[test]
 fn a_sample_entry_tells_coded_size_and_colours() {

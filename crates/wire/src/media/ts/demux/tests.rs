@@ -135,6 +135,37 @@ fn sound_alone_starts_anywhere() {
 }
 
 #[test]
+fn packets_of_a_table_of_several_programs_are_known() {
+    // Two packets each.
+    let several: Vec<(u16, u16)> = (1..=60).map(|number| (number, 100 + number)).collect();
+    let mut writer = Writer::new();
+    writer.pat(&several);
+    writer.null();
+    writer.pat(&several);
+    // Others, which may tell of what follows.
+    writer.pat(&several[1..]);
+    writer.pat(&several[..1]);
+    assert_eq!(learn(&writer.finish()).associations, [0, 1, 3, 4]);
+    let mut writer = Writer::new();
+    tables(&mut writer, &[100]);
+    tables(&mut writer, &[100]);
+    assert!(learn(&writer.finish()).associations.is_empty());
+}
+
+#[test]
+fn packets_of_tables_end_at_their_limit() {
+    let mut writer = Writer::new();
+    writer.pat(&[(0, 16), (1, 100)]);
+    let table = writer.finish();
+    let table = table.first_chunk().unwrap();
+    let mut demux = Demux::new();
+    (0..ASSOCIATIONS_MAX).for_each(|_| demux.packet(table));
+    assert_eq!(demux.associations.len(), ASSOCIATIONS_MAX);
+    demux.packet(table);
+    assert_eq!(demux.associations.len(), ASSOCIATIONS_MAX);
+}
+
+#[test]
 fn without_tables_there_is_only_the_start() {
     let mut writer = Writer::new();
     nulls(&mut writer, 100);
@@ -206,8 +237,14 @@ const HOUR: u64 = 3600 * 27_000_000;
 
 #[test]
 fn a_program_goes_on_with_the_pids_of_another_map() {
+    program_goes_on(&[(1, 100)]);
+    // As receivers record it: the table names another first, of which there is nothing.
+    program_goes_on(&[(7, 700), (1, 100)]);
+}
+
+fn program_goes_on(table: &[(u16, u16)]) {
     let mut writer = Writer::new();
-    writer.pat(&[(1, 100)]);
+    writer.pat(table);
     let mut expected = vec![0];
     for (pid, lasts, pcr) in [(101, 1, 0), (201, 2, HOUR), (101, 1, 2 * HOUR)] {
         let video = MapEntry {

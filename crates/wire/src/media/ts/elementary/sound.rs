@@ -90,6 +90,11 @@ pub(super) struct Frames {
     is_synced: bool,
     /// How often something else stood where a frame should begin.
     pub(super) losses: u64,
+    /// What stands there instead: a header of the same coding that is unlike the first, and how
+    /// often it has stood there.
+    other: Option<(Header, u32)>,
+    /// Whether that has become so often that the stream has changed.
+    pub(super) has_changed: bool,
 }
 
 impl Coding {
@@ -237,6 +242,8 @@ impl Frames {
             first: None,
             is_synced: false,
             losses: 0,
+            other: None,
+            has_changed: false,
         }
     }
 
@@ -262,6 +269,12 @@ impl Frames {
         self.is_synced = false;
     }
 
+    /// The next frame is the stream's first.
+    pub(super) fn begin_anew(&mut self) {
+        self.first = None;
+        self.is_synced = false;
+    }
+
     /// The next frame of `data`, if it is whole; `at_end` nothing follows. The bytes in front of it
     /// are none of a frame, and those up to its end need not be shown again; without a frame, as
     /// many as are said.
@@ -271,6 +284,7 @@ impl Frames {
             match self.frame(&data[start..], at_end) {
                 Ok((header, end)) => {
                     self.is_synced = true;
+                    self.other = None;
                     self.first.get_or_insert_with(|| header.clone());
                     return Ok(Frame {
                         start,
@@ -284,12 +298,29 @@ impl Frames {
                 Err(Missing::Frame) => {
                     self.losses += u64::from(self.is_synced);
                     self.is_synced = false;
+                    self.look_for_change(&data[start..]);
                     let behind = &data[start + 1..];
                     let next = memchr(self.coding.first_byte(), behind);
                     start += 1 + next.unwrap_or(behind.len());
                 }
             }
         }
+    }
+
+    /// Looks whether bytes that no frame begins with are the head of one of the same coding that is
+    /// unlike the first. What looks like a head by chance does not come again and again.
+    fn look_for_change(&mut self, data: &[u8]) {
+        let Some(first) = &self.first else { return };
+        let Ok(header) = self.coding.header(data, Some(first)) else {
+            return;
+        };
+        if first.is_like(&header) {
+            return;
+        }
+        let before = self.other.take().filter(|(it, _)| it.is_like(&header));
+        let count = before.map_or(1, |(_, count)| count.saturating_add(1));
+        self.has_changed |= count == OTHERS_MIN;
+        self.other = Some((header, count));
     }
 
     /// The frame that bytes begin with, and where it ends.
@@ -342,6 +373,9 @@ impl Frames {
         }
     }
 }
+
+/// A stream has changed when so many heads of frames are alike and unlike its first.
+const OTHERS_MIN: u32 = 4;
 
 /// Frames of one time at the most: eight programs of nine substreams (ETSI TS 102 366, section
 /// E.1.3.1.2).

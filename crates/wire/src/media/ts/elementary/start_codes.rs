@@ -174,7 +174,7 @@ fn next_code(data: &[u8], from: usize) -> Option<usize> {
 }
 
 /// The NAL units of an access unit: behind their start codes, and without the zeros between.
-pub(super) fn nals(unit: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
+pub(in crate::media) fn nals(unit: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut next = next_code(unit, 0);
     let all = std::iter::from_fn(move || {
         let start = next? + PREFIX.len();
