@@ -14,9 +14,10 @@ mod pes;
 mod range;
 pub(in crate::media) mod saved;
 mod sound;
-mod start_codes;
+pub(in crate::media) mod start_codes;
 mod stream;
 mod times;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ use crate::media::sampled::{LeftOut, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::samples::SAMPLES_MAX;
 use carried::Carried;
 pub(in crate::media) use range::video_range;
-use stream::{Coding, Stream, rescaled};
-use times::{Clock, STAMPS_HZ};
+use stream::{Coding, Stream};
+use times::{Clock, STAMPS_HZ, rescaled};
 
 /// Streams of one file that are followed, over all programs, until one of these is chosen.
 const FOLLOWED_MAX: usize = 16;

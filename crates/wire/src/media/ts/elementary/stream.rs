@@ -1,6 +1,5 @@
 //! One elementary stream: from its packets to a table of samples.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +9,8 @@ use super::carried::Form;
 use super::pes::Reader;
 use super::sound::{self, Frames};
 use super::start_codes::{self, LENGTH_BYTES, Pictures, nals};
-use super::times::{Clock, Place, STAMPS_HZ};
+use super::times::{Clock, Place, STAMPS_HZ, STEP_BACK_TICKS_MAX, rescaled};
+use super::waiting::{Unit, Waiting};
 use crate::media::codec::config::CodecConfig;
 use crate::media::codec::nal::NalRole;
 use crate::media::codec::{h264, h265, mpeg_video, mpeg4_visual};
@@ -18,11 +18,11 @@ use crate::media::packetizer::{Codec, CodecError, PARTS_MAX, Packetizer, Parts, 
 use crate::media::samples::{SPREAD_BYTES_MAX, Sample, SampleError, Samples};
 use crate::media::ts::index::TS_PACKET_BYTES;
 
-/// Pictures without stamps that wait for the next one that has some.
-const WAITING_MAX: usize = 256;
-
 /// Bytes of parameter sets that are kept while not all are there.
 const PARAMETER_SETS_BYTES_MAX: usize = 8192;
+
+/// First frames of sound that do not say what the stream is, before none is looked for any more.
+const UNTOLD_FRAMES_MAX: u32 = 100;
 
 /// Problems of a stream that are told.
 const PROBLEMS_MAX: usize = 8;
@@ -42,6 +42,8 @@ pub(super) struct Stream {
     framing: Framing,
     place: Place,
     codec: Option<(Arc<CodecConfig>, Codec)>,
+    /// How many frames of sound did not say how it is coded, and what is missing.
+    untold: Option<(u32, String)>,
     samples: Samples,
     problems: Problems,
     /// Why no more of it is read.
@@ -49,8 +51,8 @@ pub(super) struct Stream {
     /// How much longer the last picture that was decoded was shown, and how long one lasts.
     composition_ticks: i64,
     step_ticks: i64,
-    /// Pictures without stamps.
-    waiting: VecDeque<Unit>,
+    /// What waits for the next stamp: pictures without one, and what is far ahead.
+    waiting: Waiting,
     /// When the next frame of sound is, if those in front of it are known.
     next_ticks: Option<i64>,
 }
@@ -80,15 +82,6 @@ struct Problems {
     others: Vec<String>,
 }
 
-/// A sample whose time is not known yet.
-#[derive(Clone, Debug)]
-struct Unit {
-    part: Range<u64>,
-    bytes: u32,
-    parts: Vec<u32>,
-    is_sync: bool,
-}
-
 impl Stream {
     pub(super) fn new(pid: u16, coding: Coding) -> Self {
         Self {
@@ -104,12 +97,13 @@ impl Stream {
             },
             place: Place::default(),
             codec: None,
+            untold: None,
             samples: Samples::default(),
             problems: Problems::default(),
             ended: None,
             composition_ticks: 0,
             step_ticks: i64::from(STAMPS_HZ / 25),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             next_ticks: None,
         }
     }
@@ -206,7 +200,7 @@ impl Stream {
     fn stop(&mut self, reason: String) {
         self.ended = Some(reason);
         self.bytes = StreamBytes::default();
-        self.waiting = VecDeque::new();
+        self.waiting = Waiting::default();
     }
 
     /// Takes a transport packet, which begins at `offset` of the file.
@@ -254,6 +248,11 @@ impl Stream {
         if self.ended.is_none() {
             self.take(true, clock);
             self.settle(None);
+            if self.codec.is_none()
+                && let Some((_, reason)) = self.untold.take()
+            {
+                self.stop(reason);
+            }
         }
     }
 
@@ -268,6 +267,11 @@ impl Stream {
                 },
                 Framing::Sound(frames) => frames.next(data, at_end).map(Found::Sound),
             };
+            if let Framing::Sound(frames) = &mut self.framing
+                && mem::take(&mut frames.has_changed)
+            {
+                self.note_change();
+            }
             let (end, taken) = match found {
                 Ok(Found::Picture(unit)) => (unit.end, self.picture(unit, clock)),
                 Ok(Found::Sound(frame)) => (frame.bytes.end, self.sound(&frame, clock)),
@@ -313,39 +317,65 @@ impl Stream {
                 return Ok(());
             }
         };
-        let unit = Unit {
+        let mut unit = Unit {
             part: self.bytes.file_part(unit),
             bytes,
             parts,
             is_sync: is_sync(coding, data),
+            ..Unit::default()
         };
         let Some(stamps) = stamps else {
             // What comes in front of the first stamp has no time.
             if self.samples.len() > 0 || !self.waiting.is_empty() {
-                self.waiting.push_back(unit);
-            }
-            if self.waiting.len() > WAITING_MAX {
-                self.settle(None);
+                self.wait(unit);
             }
             return self.state();
         };
-        let waiting = i64::try_from(self.waiting.len()).unwrap_or(0);
-        let step = self.step_ticks * (waiting + 1);
+        let untimed = i64::try_from(self.waiting.untimed()).unwrap_or(0);
+        let step = self.step_ticks * (untimed + 1);
         let (ticks, composition) = clock.take(&mut self.place, stamps, step);
-        self.settle(Some(ticks));
-        self.composition_ticks = composition;
-        self.push(&unit, ticks, self.step_ticks);
+        unit.composition_ticks = Some(composition);
+        self.judge(ticks);
+        self.add(unit, ticks);
         self.state()
     }
 
-    /// Gives the pictures that wait their times: at one distance between the last and that one.
+    /// Takes a unit that is decoded at `ticks`. If that is far ahead, it waits: the next stamp
+    /// tells whether its own is right.
+    fn add(&mut self, mut unit: Unit, ticks: i64) {
+        let far = rescaled(STEP_BACK_TICKS_MAX, STAMPS_HZ, self.timescale());
+        if self.samples.len() > 0 && ticks - self.samples.last_decode_ticks() > far {
+            unit.ticks = Some(ticks);
+            return self.wait(unit);
+        }
+        self.settle(Some(ticks));
+        let lasts = unit.lasts.unwrap_or(self.step_ticks);
+        self.push(&unit, ticks, lasts);
+    }
+
+    fn wait(&mut self, unit: Unit) {
+        self.waiting.push(unit);
+        if self.waiting.is_full() {
+            self.settle(None);
+        }
+    }
+
+    /// Settles what is far ahead, by the next stamp.
+    fn judge(&mut self, next: i64) {
+        let settled = self.waiting.judge(next);
+        self.append(settled, None);
+    }
+
+    /// Gives the units that wait their times, in front of that one.
     fn settle(&mut self, next: Option<i64>) {
         let waiting = mem::take(&mut self.waiting);
+        self.append(waiting, next);
+    }
+
+    fn append(&mut self, units: Waiting, next: Option<i64>) {
         let last = self.samples.last_decode_ticks();
-        let gaps = i64::try_from(waiting.len()).unwrap_or(0) + 1;
-        let all = next.map_or(self.step_ticks * gaps, |next| (next - last).max(0));
-        for (number, unit) in (1..).zip(waiting) {
-            self.push(&unit, last + all * number / gaps, all / gaps);
+        for (unit, ticks, lasts) in units.timed(last, next, self.step_ticks) {
+            self.push(&unit, ticks, lasts);
         }
     }
 
@@ -356,15 +386,17 @@ impl Stream {
             return Ok(());
         };
         let rate_hz = frames.rate_hz().unwrap_or(STAMPS_HZ);
-        if self.codec.is_none() {
-            let config = frame.config();
-            self.configure(config)?;
+        if self.codec.is_none()
+            && let Err(reason) = self.configure(frame.config())
+        {
+            return self.pass_over(reason);
         }
         let lasts = i64::from(frame.ticks);
         if let Some(stamps) = stamps {
             let step = lasts * i64::from(STAMPS_HZ) / i64::from(rate_hz);
             let (ticks, later) = clock.take(&mut self.place, stamps, step);
             let ticks = rescaled(ticks + later, STAMPS_HZ, rate_hz);
+            self.judge(ticks);
             // Stamps are rounded, and some muxers stamp by another clock: frames lie one behind the
             // other as long as that is about right.
             let follows = |next: &i64| (ticks - next).abs() <= lasts / 2;
@@ -381,17 +413,43 @@ impl Stream {
             let unit = Unit {
                 part: self.bytes.file_part(frame.bytes.clone()),
                 bytes,
-                parts: Vec::new(),
                 is_sync: true,
+                lasts: Some(lasts),
+                ..Unit::default()
             };
-            self.push(&unit, ticks, lasts);
+            self.add(unit, ticks);
         }
         self.next_ticks = Some(ticks + lasts);
         self.state()
     }
 
+    /// Passes over a first frame that does not say how the stream is coded: it may be the last of
+    /// what was sent before.
+    fn pass_over(&mut self, reason: String) -> Result<(), String> {
+        let (count, _) = self.untold.get_or_insert_with(|| (0, reason.clone()));
+        if *count == UNTOLD_FRAMES_MAX {
+            return Err(reason);
+        }
+        *count += 1;
+        if let Framing::Sound(frames) = &mut self.framing {
+            frames.begin_anew();
+        }
+        Ok(())
+    }
+
+    /// Tells that other frames than the first have begun: how the stream is coded is said once.
+    fn note_change(&mut self) {
+        let ticks = self.samples.end_ticks() - self.samples.decode_ticks(0);
+        let seconds = ticks / i64::from(self.timescale());
+        self.note(format!(
+            "from {seconds} s on its channels or its rate change, which its description cannot \
+             say: such frames are left out"
+        ));
+    }
+
     /// Appends a sample. Times that run backwards stand still.
     fn push(&mut self, unit: &Unit, ticks: i64, lasts: i64) {
+        self.composition_ticks = unit.composition_ticks.unwrap_or(self.composition_ticks);
         let last = self.samples.last_decode_ticks();
         let ticks = match self.samples.len() {
             0 => ticks,
@@ -443,13 +501,6 @@ impl Stream {
             others.push(problem);
         }
     }
-}
-
-/// Ticks of one scale in another.
-pub(super) fn rescaled(ticks: i64, from_hz: u32, to_hz: u32) -> i64 {
-    let scaled = i128::from(ticks) * i128::from(to_hz);
-    let ticks = scaled.div_euclid(i128::from(from_hz.max(1)));
-    i64::try_from(ticks).unwrap_or(if ticks < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// What the stream is, once it has said so up to this access unit.

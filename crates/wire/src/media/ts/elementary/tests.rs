@@ -204,6 +204,44 @@ fn stamps_that_jump_are_sent_on_in_step() {
     }
 }
 
+/// It counts as missing: no sample is moved by it, and none behind it waits.
+#[test]
+fn one_stamp_that_is_far_ahead_moves_nothing() {
+    let plain = Film::plain(200);
+    for seconds in [2, 5, 9] {
+        // Of pictures and of sound, and of pictures alone.
+        for at in [100, 105] {
+            let wrong = 900_000 + seconds * 90_000;
+            let film = plain
+                .clone()
+                .shifted(&[(0, 900_000), (at, wrong), (at + 1, 900_000)]);
+            for film in [film.clone(), film.stamped_every(5)] {
+                let file = film.file();
+                let index = scanned(&file).unwrap();
+                assert_eq!(samples(&index, &file, VIDEO), plain.pictures());
+                assert_eq!(samples(&index, &file, AUDIO), plain.sound());
+            }
+        }
+    }
+}
+
+/// Also in front of the last picture, behind which no other stamp comes.
+#[test]
+fn a_pause_stays() {
+    for from in [100, 199] {
+        let plain = Film::plain(200);
+        let film = plain.clone().shifted(&[(0, 900_000), (from, 1_170_000)]);
+        let file = film.file();
+        let index = scanned(&file).unwrap();
+        let mut expected = plain.pictures();
+        for sent in &mut expected[from..] {
+            sent.decode_ticks += 270_000;
+            sent.shown_ticks += 270_000;
+        }
+        assert_eq!(samples(&index, &file, VIDEO), expected);
+    }
+}
+
 /// Pictures without stamps lie at one distance between those that have some.
 #[test]
 fn missing_stamps_are_interpolated() {

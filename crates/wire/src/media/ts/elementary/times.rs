@@ -12,7 +12,7 @@ pub(super) const STAMPS_HZ: u32 = 90_000;
 
 /// Steps of a stream's stamps that are none of a jump, and how far apart streams of a program are.
 const STEP_TICKS_MAX: i64 = 10 * STAMPS_HZ as i64;
-const STEP_BACK_TICKS_MAX: i64 = STAMPS_HZ as i64;
+pub(super) const STEP_BACK_TICKS_MAX: i64 = STAMPS_HZ as i64;
 
 /// The clock of a program: what the stamps of its streams are on a time line without jumps.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,8 @@ pub(super) struct Clock {
 pub(super) struct Place {
     epoch: u64,
     last: Option<(u64, i64)>,
+    /// From the stamp in front of it to the last.
+    step: i64,
     /// How all was before the last stamp, if that is far from the one in front of it.
     before: Option<Before>,
 }
@@ -40,6 +42,7 @@ struct Before {
     clock: Clock,
     epoch: u64,
     last: (u64, i64),
+    step: i64,
 }
 
 impl Clock {
@@ -72,8 +75,10 @@ impl Clock {
                 clock: self.clone(),
                 epoch: place.epoch,
                 last: (last, ticks),
+                step: place.step,
             });
             if (-STEP_BACK_TICKS_MAX..=STEP_TICKS_MAX).contains(&passed) {
+                place.step = passed;
                 return ticks + passed;
             }
         }
@@ -103,19 +108,33 @@ impl Clock {
         let before = place.before.take()?;
         let (last, ticks) = before.last;
         let passed = between(last, stamp);
-        if !(0..=STEP_BACK_TICKS_MAX).contains(&passed) {
+        let wrong = place.last.map_or(0, |(wrong, _)| between(last, wrong));
+        // Two steps, and some more. One that lies between the two is right.
+        let most = STEP_BACK_TICKS_MAX.max(3 * before.step);
+        if !(0..=most).contains(&passed) || (0..=passed).contains(&wrong) {
             return None;
         }
-        if place.epoch > before.clock.epoch {
-            // Where others have jumped as well it was none by mistake.
-            if self.epoch > place.epoch || self.is_followed {
-                return None;
-            }
+        // Where others have jumped as well it was none by mistake.
+        let has_jumped = place.epoch > before.clock.epoch;
+        let has_followed = !has_jumped && place.epoch != before.epoch;
+        let is_followed =
+            self.epoch > place.epoch.max(before.clock.epoch) || has_jumped && self.is_followed;
+        if has_followed || is_followed {
+            return None;
+        }
+        if has_jumped {
             *self = before.clock;
         }
-        place.epoch = before.epoch;
+        (place.epoch, place.step) = (before.epoch, before.step);
         Some(ticks + passed)
     }
+}
+
+/// Ticks of one scale in another.
+pub(super) fn rescaled(ticks: i64, from_hz: u32, to_hz: u32) -> i64 {
+    let scaled = i128::from(ticks) * i128::from(to_hz);
+    let ticks = scaled.div_euclid(i128::from(from_hz.max(1)));
+    i64::try_from(ticks).unwrap_or(if ticks < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// From one stamp to another; negative if that is before.
@@ -133,34 +152,37 @@ fn between(from: u64, to: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// From unit to unit of pictures and of sound; some stamps of sound have none of pictures
-    /// between them.
-    const STEPS: [u64; 2] = [3600, 1920];
+    /// From stamp to stamp of pictures, of sound, and of sound that has few; some stamps of sound
+    /// have none of pictures between them.
+    const STEPS: [u64; 3] = [3600, 1920, 60_000];
 
-    /// When the first unit is decoded, and from there on when the one with a wrong stamp is: both
+    /// When the first unit is decoded, and from there on when the one with a wrong stamp is: all
     /// streams have one then.
     const START: u64 = 400_000_000;
-    const WRONG_AT: u64 = 864_000;
+    const WRONG_AT: u64 = 720_000;
 
-    /// Twenty seconds of both in the order of their times, of which one stamp is off by `wrong`.
+    fn take(clock: &mut Clock, place: &mut Place, stamp: u64, step: u64) -> i64 {
+        let stamps = Stamps {
+            shown: stamp,
+            decoded: stamp,
+        };
+        clock.take(place, stamps, i64::try_from(step).unwrap()).0
+    }
+
+    /// Twenty seconds of all in the order of their times, of which one stamp is off by `wrong`.
     fn play(wrong_stream: usize, wrong: i64) {
-        let all = (0..2).flat_map(|stream| {
+        let all = (0..STEPS.len()).flat_map(|stream| {
             let numbers = 0..20 * u64::from(STAMPS_HZ) / STEPS[stream];
             numbers.map(move |number| (number * STEPS[stream], stream))
         });
         let mut all: Vec<_> = all.collect();
         all.sort_unstable();
-        let (mut clock, mut places) = (Clock::default(), [Place::default(), Place::default()]);
+        let (mut clock, mut places) = (Clock::default(), STEPS.map(|_| Place::default()));
         for (time, stream) in all {
             let is_wrong = (time, stream) == (WRONG_AT, wrong_stream);
             let off = if is_wrong { wrong } else { 0 };
             let stamp = (START + time).checked_add_signed(off).unwrap();
-            let stamps = Stamps {
-                shown: stamp,
-                decoded: stamp,
-            };
-            let step = i64::try_from(STEPS[stream]).unwrap();
-            let (ticks, _) = clock.take(&mut places[stream], stamps, step);
+            let ticks = take(&mut clock, &mut places[stream], stamp, STEPS[stream]);
             let expected = i64::try_from(time).unwrap();
             assert!(
                 is_wrong || ticks == expected,
@@ -173,9 +195,34 @@ mod tests {
     #[test]
     fn one_wrong_stamp_moves_no_other() {
         for seconds in [-3600, -9, -5, -2, 2, 5, 9, 3600] {
-            for stream in 0..2 {
+            for stream in 0..STEPS.len() {
                 play(stream, seconds * i64::from(STAMPS_HZ));
             }
+        }
+    }
+
+    /// Back by 3.5 seconds, behind which the other stream's stamps are soon where they were.
+    #[test]
+    fn a_stream_of_few_stamps_stays_with_a_cut() {
+        let (cut, back) = (450_000, 315_000);
+        for few in [
+            // The second behind the cut goes on from the last in front of it; the first does from
+            // the last but one.
+            [0, 432_000, 486_000, 748_800],
+            [180_000, 360_000, 540_000, 720_000],
+        ] {
+            let mut clock = Clock::default();
+            let mut places = [Place::default(), Place::default()];
+            for time in (0..900_000).step_by(3600) {
+                let stamp = START + time - if time < cut { 0 } else { back };
+                for (stream, place) in places.iter_mut().enumerate() {
+                    if stream == 0 || few.contains(&time) {
+                        let ticks = take(&mut clock, place, stamp, 3600);
+                        assert_eq!(ticks, i64::try_from(time).unwrap(), "{stream} of {few:?}");
+                    }
+                }
+            }
+            assert_eq!(clock.jumps(), 1);
         }
     }
 }

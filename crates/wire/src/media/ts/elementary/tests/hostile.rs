@@ -324,3 +324,47 @@ fn sound_is_found_again_behind_garbage() {
     let told = problems(&index, AUDIO).join("; ");
     assert!(told.starts_with("1 times something else stands"), "{told}");
 }
+
+/// A file of sound alone: of each frame the channels that its header says, and its byte.
+fn of_channels(channels: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let mut writer = tables();
+    let mut frames = Vec::new();
+    for (at, channels) in (0_u64..).zip(channels) {
+        let data = vec![u8::try_from(at % 200 + 1).unwrap(); 100];
+        let mut frame = adts(&data);
+        frame[3] = frame[3] & 0x3f | channels << 6;
+        let stamp = 90_000 + at * 1920;
+        let packet = pes(0xc0, Some((stamp, stamp)), &frame);
+        writer.packet(Packet {
+            pid: AUDIO,
+            unit_start: true,
+            payload: &packet,
+            ..Packet::default()
+        });
+        frames.push(data);
+    }
+    (writer.finish(), frames)
+}
+
+/// As broadcasts do, whose first frame may be of what was sent before.
+#[test]
+fn frames_of_another_configuration_are_left_out() {
+    let channels: Vec<u8> = [&[0][..], &[2; 99], &[1; 50], &[2; 50]].concat();
+    let (file, frames) = of_channels(&channels);
+    let index = scanned(&file).unwrap();
+    let sent = samples(&index, &file, AUDIO);
+    let sent: Vec<_> = sent.into_iter().map(|it| it.bytes).collect();
+    assert_eq!(sent, [&frames[1..100], &frames[150..]].concat());
+    let told = problems(&index, AUDIO).join("; ");
+    let expected = "from 2 s on its channels or its rate change";
+    assert!(told.contains(expected), "{told}");
+}
+
+#[test]
+fn sound_that_never_says_its_channels_is_told_so() {
+    for frames in [5, 150] {
+        let (file, _) = of_channels(&vec![0; frames]);
+        let error = scanned(&file).unwrap_err().to_string();
+        assert!(error.contains("ADTS does not tell the channels"), "{error}");
+    }
+}
