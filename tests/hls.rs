@@ -1095,11 +1095,11 @@ fn files_of_one_film_are_its_renditions() {
     );
     let page = text(&raw.request("GET", "/", ""));
     assert!(
-        page.contains("href=\"./ladder.film/hls/index.html\""),
+        page.contains("data-play=\"ladder.film/hls/index.html\""),
         "{page}"
     );
     assert!(
-        page.contains("href=\"./x.film.json/hls/index.html\""),
+        page.contains("data-play=\"x.film.json/hls/index.html\""),
         "{page}"
     );
 }

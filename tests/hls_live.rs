@@ -408,7 +408,9 @@ fn thousands_of_half_open_reloads_do_no_harm() {
     require_programs!("ffmpeg");
     raise_open_files_limit();
     let most = format!("--hls-waiting-max={COUNT}");
-    let site = Site::new(&["--metrics=127.0.0.1:0", &most], |_| {});
+    // All from one address.
+    let of_address = "--download-connections-per-address-max=16384";
+    let site = Site::new(&["--metrics=127.0.0.1:0", &most, of_address], |_| {});
     let published = format!("rtsp://{}/live/cam", site.rtsp);
     // Segments of ten seconds, of which three may be waited for.
     let sender = send(&["-g", "250", "-keyint_min", "250"], "rtsp", &published);
@@ -500,6 +502,37 @@ fn ffmpeg_plays_channels_by_dash() {
     assert!(time.contains("Cache-Control: no-store\r\n"), "{time}");
     let now = time.rsplit("\r\n").next().unwrap();
     assert!(now.len() == 24 && now.ends_with('Z'), "{time}");
+}
+
+/// At the end of what is listed ffmpeg waits for what comes next: it plays nothing twice, and
+/// leaves nothing out.
+#[test]
+fn ffmpeg_plays_each_segment_of_a_manifest_once() {
+    require_programs!("ffmpeg", "ffprobe");
+    let live = live(&[]);
+    let segments = || playlist(&live.site, "/live/cam/hls/video/index.m3u8");
+    let give_up = Instant::now() + LONG;
+    while segments().matches("#EXTINF").count() < 2 {
+        assert!(Instant::now() < give_up, "{}", live.site.server.log_tail());
+        thread::sleep(Duration::from_millis(100));
+    }
+    let mut command = Command::new("ffprobe");
+    command.args(["-v", "error", "-read_intervals", "%+12"]);
+    command.args(["-show_entries", "packet=stream_index,pts_time"]);
+    command.args(["-of", "csv=p=0"]);
+    command.arg(live.site.url("live/cam/dash/manifest.mpd"));
+    let (status, said) = Process::run(&mut command, 3 * LONG).unwrap();
+    assert!(status.success(), "{said}");
+    for stream in ["0", "1"] {
+        let rows = said.lines().filter_map(|it| it.split_once(','));
+        let own = rows.filter(|it| it.0 == stream);
+        let times = own.filter_map(|it| it.1.split(',').next()?.trim().parse().ok());
+        let times: Vec<f64> = times.collect();
+        let steps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        let is_even = steps.clone().all(|step| step > 0.0 && step < 0.5);
+        let lasts = steps.sum::<f64>();
+        assert!(is_even && lasts > 10.0, "{stream}: {lasts} s: {times:?}");
+    }
 }
 
 /// A publisher that comes back begins a period, and what was listed before stays as it was.

@@ -240,6 +240,27 @@ fn files_beside_a_film_are_its_subtitles() {
     assert!(text(&site, &path).contains("Goodbye"));
 }
 
+/// It ends where the first track has no more, and some have nothing.
+#[test]
+fn ffmpeg_plays_films_with_subtitles_to_their_end_by_dash() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&[], |root| {
+        film(root, "film.mp4", &[], "copy");
+        fs::write(root.join("film.en.srt"), SRT).unwrap();
+        fs::write(root.join("film.fr.vtt"), "WEBVTT\n").unwrap();
+    });
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]);
+    command.arg(site.url("film.mp4/dash/manifest.mpd"));
+    command.args(["-map", "0", "-c", "copy", "-f", "framecrc", "-"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let packets = |stream: &str| said.lines().filter(|it| it.starts_with(stream)).count();
+    assert_eq!(packets("0,"), 65 * 5, "{said}");
+    // The cues, and behind them one that shows nothing.
+    assert_eq!((packets("1,"), packets("2,")), (3, 1), "{said}");
+}
+
 /// Of chapters, which MP4 has as a text track.
 #[test]
 fn chapters_are_no_subtitles() {

@@ -159,7 +159,7 @@ fn representation(out: &mut String, listed: &Listed<'_>, query: &str) {
         segments: Template {
             timescale: of.timescale,
             offset_ticks: None,
-            first: 1,
+            first: Some(1),
             version: listed.version,
             query,
         },

@@ -43,7 +43,7 @@ pub(crate) struct LiveStream {
     asked_ns: AtomicU64,
     waiting: AtomicUsize,
     waiting_max: usize,
-    /// Requests that found as many waiting.
+    /// Requests that found as many waiting, or as many of their address.
     refused: AtomicU64,
     store: Option<DiskStore>,
     stats: Arc<HlsStats>,
@@ -235,7 +235,7 @@ impl LiveStream {
     }
 
     /// Playlists say something else now.
-    pub(super) fn has_changed(&self) {
+    pub(crate) fn has_changed(&self) {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
@@ -249,10 +249,10 @@ impl LiveStream {
         *self.changed.borrow()
     }
 
-    /// A place among those who wait, if there is one.
-    pub(crate) fn wait(&self) -> Option<Waiting<'_>> {
+    /// A place among those who wait, if there is one, and one for who `may_wait` there.
+    pub(crate) fn wait(&self, may_wait: bool) -> Option<Waiting<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        if before >= self.waiting_max {
+        if before >= self.waiting_max || !may_wait {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             add(&self.stats.waits_refused);
             add(&self.refused);

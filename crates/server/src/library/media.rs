@@ -58,6 +58,8 @@ pub struct Media {
     film_keys: FilmKeysInUse,
     /// Held while it is cut into segments, so that nobody does it twice.
     cutting: Mutex<()>,
+    /// How its playlists begin while not all of it is read.
+    beginning: segments::Beginning,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
     /// Held by a thread that waits for that: the next one waits for it without a thread.
@@ -128,6 +130,7 @@ impl Media {
             opened: Arc::new(opened),
             origins: origins?,
             sources: (0..tracks).map(|_| Default::default()).collect(),
+            beginning: segments::Beginning::new(identity, &settings),
             settings,
             state: Mutex::new(State {
                 index,
@@ -386,17 +389,22 @@ impl Media {
     }
 
     /// Whether it is of no more use to anybody: its name has gone, or is another file's, or it has
-    /// grown unseen for so long that it is as well read anew. For files that nobody plays; lets go
-    /// of what only helps to follow growth, and to read.
+    /// grown unseen for so long that it is as well read anew. For files that nobody plays. One that
+    /// rests ends there and stays, for whoever has the URLs of its segments. Lets go of what only
+    /// helps to follow growth, and to read.
     pub(super) fn is_gone(&self) -> bool {
         self.opened.close_direct();
-        let known = self.identity();
         let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.grows() {
-            if growth.grew.elapsed() >= self.settings.growth_time_max {
+        let known = self.identity();
+        if self.grows() && growth.grew.elapsed() >= self.settings.growth_time_max {
+            let there = Identity::now(&self.opened.file, known);
+            if self.is_outdated() || !there.is_ok_and(|there| there == known) {
                 return true;
             }
-        } else {
+            self.complete(&growth);
+        }
+        // One that is not read to its end yet is read on, whether anybody plays it or not.
+        if !self.goes_on() {
             growth.scanner = None;
         }
         if let Some(remote) = &self.opened.file.remote {

@@ -684,23 +684,32 @@ async fn idle_films_make_room_for_clients_once_in_a_while() {
 }
 
 #[tokio::test]
-async fn a_sweep_drops_what_seemed_to_grow_and_was_not_looked_at() {
+async fn a_sweep_ends_what_rests_and_drops_what_grew_unseen() {
     let growth_time_max = Duration::from_secs(3);
     let fixture = Fixture::growing(growth_time_max);
-    for name in ["rested.ts", "played.ts"] {
+    for name in ["rested.ts", "grown.ts", "played.ts"] {
         fixture.write(name, 100);
         fixture.touch(name, Duration::ZERO);
     }
     let opened = fixture.open("rested.ts").await.unwrap();
+    drop(fixture.open("grown.ts").await.unwrap());
     let played = fixture.open("played.ts").await.unwrap();
     assert!(opened.grows() && ts_packets(&opened) < 100);
+    let version = opened.version();
     drop(opened);
+    fixture.to_append("grown.ts").write_all(&[0x47]).unwrap();
     tokio::time::sleep(growth_time_max).await;
     fixture.sweep();
-    assert_eq!(fixture.library.entries.lock().unwrap().by_name.len(), 1);
-    // Read anew, it has all that was held back, and so has what is played.
+    {
+        let entries = fixture.library.entries.lock().unwrap();
+        let mut names: Vec<_> = entries.by_name.keys().collect();
+        names.sort();
+        assert_eq!(names, ["played.ts", "rested.ts"]);
+    }
+    // What rests has all that was held back, and its segments are found by the names that they had.
     let again = fixture.open("rested.ts").await.unwrap();
     assert_eq!((again.grows(), ts_packets(&again)), (false, 100));
+    assert!(again.has_version(version) && again.version() != version);
     tokio::time::sleep(REFRESH_EVERY).await;
     played.refresh(None);
     assert_eq!((played.grows(), ts_packets(&played)), (false, 100));
@@ -841,6 +850,8 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     let source = Arc::clone(media.source(0, 7 * 188, 64 << 10).unwrap());
     let known = source.rtp_packets();
     assert!(source.grows() && known < 10_000);
+    // Nobody plays it for a while.
+    assert!(!media.is_gone());
     let mut turns = 1;
     while !media.read_behind(4 << 20) {
         turns += 1;
@@ -853,6 +864,29 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     let packets = (source.rtp_packets(), source.grows(), media.goes_on());
     assert_eq!(packets, (200_000_u64.div_ceil(7), false, false));
     assert_eq!(media.version(), version);
+}
+
+#[test]
+fn few_segments_of_a_film_are_listed_while_it_is_read() {
+    let fixture = Fixture::new(9);
+    long_stream(&fixture);
+    let media = |growth_time_max| {
+        let path = fixture.path("long.ts");
+        let (file, identity) = identify(File::open(&path).unwrap()).unwrap();
+        let mut settings = fixture.library.settings.clone();
+        settings.growth_time_max = growth_time_max;
+        let scanned = scan(&file, identity, &settings).unwrap().unwrap();
+        let opened = Opened::new(path, file, &settings.reading.counters);
+        Media::new("long.ts".to_owned(), opened, scanned, settings).unwrap()
+    };
+    let film = media(Duration::from_secs(1));
+    let listed = film.listed_max(Duration::ZERO).unwrap();
+    assert!(film.is_partial() && (3..10).contains(&listed), "{listed}");
+    assert_eq!(film.listed_max(Duration::from_secs(999)), Some(3));
+    // It was written a moment ago.
+    let recording = media(Duration::from_secs(99_999));
+    assert!(recording.is_partial());
+    assert_eq!(recording.listed_max(Duration::ZERO), None);
 }
 
 /// Else a film whose samples lie over each other, of which little is read, would keep its turn.

@@ -27,8 +27,9 @@ pub(crate) struct Template<'a> {
     pub(crate) timescale: u32,
     /// What the times of the segments say where the period begins, if that is not 0.
     pub(crate) offset_ticks: Option<i64>,
-    /// The number of the first.
-    pub(crate) first: u64,
+    /// The number of the first, where URLs have numbers; else they have the time at which a segment
+    /// begins.
+    pub(crate) first: Option<u64>,
     pub(crate) version: Version,
     /// What URLs end in.
     pub(crate) query: &'a str,
@@ -87,14 +88,16 @@ impl Template<'_> {
         let (version, query) = (self.version, escaped(self.query));
         let offset = self.offset_ticks;
         let offset = offset.map(|it| format!(" presentationTimeOffset=\"{it}\""));
+        let first = self.first.map(|it| format!(" startNumber=\"{it}\""));
+        let name = first.as_ref().map_or("t$Time$", |_| "$Number$");
         text(format_args!(
-            "<SegmentTemplate timescale=\"{}\"{} startNumber=\"{}\" \
+            "<SegmentTemplate timescale=\"{}\"{}{} \
              initialization=\"../hls/$RepresentationID$/{version}/init.mp4{query}\" \
-             media=\"../hls/$RepresentationID$/{version}/$Number$.m4s{query}\">\n\
+             media=\"../hls/$RepresentationID$/{version}/{name}.m4s{query}\">\n\
              <SegmentTimeline>\n",
             self.timescale,
             offset.unwrap_or_default(),
-            self.first,
+            first.unwrap_or_default(),
         ));
         for row in rows {
             let start = row.starts_ticks.map(|it| format!(" t=\"{it}\""));

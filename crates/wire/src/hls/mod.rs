@@ -17,7 +17,8 @@
 //! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
 //!
 //! A live channel has the same, of [what is kept of it](live), and `RENDITION/VERSION/N.P.m4s` or
-//! `N.P.ts`: part `P` of segment `N`, from 0 on.
+//! `N.P.ts`: part `P` of segment `N`, from 0 on; and `RENDITION/VERSION/tT.m4s`: the segment that
+//! begins at `T`, in ticks.
 //!
 //! `VERSION` names the bytes of the file: what has it in its URL never changes.
 

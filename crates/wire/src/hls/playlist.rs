@@ -247,7 +247,7 @@ fn media_text(film: &Presentation<'_>, rendition: &Rendition, folder: &str) -> S
         }
         Format::Ts => "ts",
     };
-    for (number, lasts_us) in (1_u64..).zip(lasts_us) {
+    for (number, lasts_us) in (1_u64..).zip(lasts_us).take(film.listed_max) {
         let lasts = seconds(lasts_us);
         if rendition.breaks().binary_search(&number).is_ok() {
             out += DISCONTINUITY;
@@ -289,9 +289,10 @@ fn head(version: u8, longest_us: u64, is_complete: bool) -> String {
     // The longest, rounded as players do who see whether that is so (section 4.4.3.1).
     let target = (longest_us.saturating_add(500_000) / 1_000_000).max(1);
     let kind = if is_complete { "VOD" } else { "EVENT" };
+    // From 0 on, though URLs count from 1: yt-dlp takes another number for a live stream.
     let mut out = format!(
         "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{target}\n\
-         #EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-PLAYLIST-TYPE:{kind}\n"
+         #EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:{kind}\n"
     );
     if !is_complete {
         // Players would begin at the end of what goes on.

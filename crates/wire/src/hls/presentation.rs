@@ -2,13 +2,16 @@
 
 use std::collections::HashSet;
 
-use super::Version;
+use super::{Resource, Version};
 use crate::media::segments::{Rendition, Segmented};
 use crate::media::{Medium, VideoRange};
 
 /// How much later the segments of one rendition may begin than those of another with which they
 /// are aligned: timescales round.
 const ALIGNED_NS: u64 = 2_000_000;
+
+/// Bytes of what a playlist says of each URL, and of the URL but for what it ends in; about.
+const LINE_BYTES: usize = 64;
 
 /// What a player may choose of.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct Presentation<'a> {
     pub texts: Vec<Text>,
     /// Whether nothing can follow on the last segments.
     pub is_complete: bool,
+    /// Segments that the playlist of each rendition lists at the most.
+    pub listed_max: usize,
     /// What URLs end in: nothing, or a question mark and what gives the right to them. Letters,
     /// digits and `?=&,_-` alone.
     pub query: &'a str,
@@ -90,6 +95,7 @@ impl<'a> Presentation<'a> {
             renditions,
             texts: Vec::new(),
             is_complete: parts.iter().all(|(film, _)| film.is_complete),
+            listed_max: usize::MAX,
             query,
         }
     }
@@ -111,6 +117,34 @@ impl<'a> Presentation<'a> {
     pub fn duration_ns(&self) -> u64 {
         let ends = self.renditions.iter().map(|it| it.of.duration_ns());
         ends.max().unwrap_or(0)
+    }
+
+    /// How long the playlist or the manifest `of` it becomes, about, before it is written: what
+    /// URLs end in stands behind each, so that it may be a thousand times as long as the request.
+    #[must_use]
+    pub fn text_bytes(&self, of: &Resource<'_>) -> usize {
+        let segments = |it: &Listed<'_>| it.of.segments();
+        let of_one = |name: &str| match self.rendition(name) {
+            Some(it) => segments(it),
+            // Those of subtitles are longer.
+            None => self.renditions.iter().map(segments).max().unwrap_or(0),
+        };
+        let (all, pictures) = (self.renditions.len(), self.pictures().count());
+        let urls = match (of, &self.renditions[..]) {
+            (Resource::Media { rendition }, _) => of_one(rendition),
+            // A second apart at the least, in segments that last six as a rule.
+            (Resource::Pictures { rendition }, _) => 6 * of_one(rendition),
+            (Resource::Main, [only]) => segments(only),
+            // Pictures with each sound, and each alone.
+            _ => 2 * all + pictures * (all - pictures),
+        };
+        // Of a time line each row may be another.
+        let rows = match of {
+            Resource::Manifest => self.renditions.iter().map(segments).sum(),
+            _ => 0_usize,
+        };
+        let of_urls = (urls + 2).saturating_mul(LINE_BYTES + self.query.len());
+        of_urls.saturating_add(rows.saturating_mul(LINE_BYTES))
     }
 
     /// Those with pictures.

@@ -41,6 +41,16 @@ pub enum Resource<'a> {
         /// How it is made.
         format: Format,
     },
+    /// A segment of a live channel, in CMAF, by when it begins: that is what manifests of DASH call
+    /// it by.
+    SegmentAt {
+        /// The name of its rendition.
+        rendition: &'a str,
+        /// Of what it is.
+        version: Version,
+        /// When it begins, in ticks of its media; `u64::MAX` for what is later.
+        ticks: u64,
+    },
     /// A part of a live segment.
     Part {
         /// The name of its rendition.
@@ -89,6 +99,7 @@ impl Resource<'_> {
         match self {
             Self::Init { version, .. }
             | Self::Segment { version, .. }
+            | Self::SegmentAt { version, .. }
             | Self::Part { version, .. }
             | Self::Picture { version, .. }
             | Self::Text { version, .. } => Some(*version),
@@ -156,22 +167,33 @@ pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
             number: self::number(number)?,
             format: Format::Ts,
         },
-        (name, "m4s") => match name.strip_prefix('i') {
-            Some(number) => Resource::Picture {
-                rendition,
-                version,
-                number: self::number(number)?,
-            },
-            None => Resource::Segment {
-                rendition,
-                version,
-                number: number(name)?,
-                format: Format::Cmaf,
-            },
-        },
+        (name, "m4s") => in_cmaf(rendition, version, name)?,
         _ => return None,
     };
     Some((film, resource))
+}
+
+/// A segment or a picture in CMAF.
+fn in_cmaf<'a>(rendition: &'a str, version: Version, name: &str) -> Option<Resource<'a>> {
+    let resource = match (name.strip_prefix('i'), name.strip_prefix('t')) {
+        (Some(digits), _) => Resource::Picture {
+            rendition,
+            version,
+            number: number(digits)?,
+        },
+        (_, Some(digits)) => Resource::SegmentAt {
+            rendition,
+            version,
+            ticks: number(digits)?,
+        },
+        (None, None) => Resource::Segment {
+            rendition,
+            version,
+            number: number(name)?,
+            format: Format::Cmaf,
+        },
+    };
+    Some(resource)
 }
 
 /// What there is once of a film.
@@ -230,6 +252,11 @@ mod tests {
             version: VERSION,
             number,
         };
+        let at = |ticks| Resource::SegmentAt {
+            rendition,
+            version: VERSION,
+            ticks,
+        };
         for (path, expected) in [
             ("index.m3u8", Resource::Main),
             ("index.html", Resource::Page),
@@ -246,6 +273,7 @@ mod tests {
             ("audio-2/0123456789abcdef/7.m4s", segment(7, Format::Cmaf)),
             ("audio-2/0123456789abcdef/0.ts", segment(0, Format::Ts)),
             ("audio-2/0123456789abcdef/i12.m4s", picture(12)),
+            ("audio-2/0123456789abcdef/t90000.m4s", at(90_000)),
             (
                 "audio-2/0123456789abcdef/7.18446744073709551616.m4s",
                 Resource::Part {
@@ -304,6 +332,9 @@ mod tests {
             "film.mp4/hls/video/0123456789abcdef/-1.m4s",
             "film.mp4/hls/video/0123456789abcdef/+1.ts",
             "film.mp4/hls/video/0123456789abcdef/i1.ts",
+            "film.mp4/hls/video/0123456789abcdef/t1.ts",
+            "film.mp4/hls/video/0123456789abcdef/t01.m4s",
+            "film.mp4/hls/video/0123456789abcdef/t-1.m4s",
             "film.mp4/hls/video/0123456789abcdef/.m4s",
             "film.mp4/hls/video/0123456789abcdef/1..m4s",
             "film.mp4/hls/video/0123456789abcdef/1.01.ts",

@@ -55,7 +55,7 @@ pub fn text_playlist(film: &Presentation<'_>, text: &Text) -> String {
     let target = lasts_ms.min(TEXT_SEGMENT_MS).div_ceil(1000);
     let mut out = format!(
         "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:{target}\n\
-         #EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-PLAYLIST-TYPE:VOD\n"
+         #EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n"
     );
     let (version, query) = (text.version, film.query);
     let segments = lasts_ms.div_ceil(TEXT_SEGMENT_MS);
@@ -121,7 +121,7 @@ mod tests {
         );
         let playlist = text_playlist(&film, &film.texts[0]);
         let expected = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:60\n\
-             #EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-PLAYLIST-TYPE:VOD\n\
+             #EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n\
              #EXTINF:60.000,\n0000000000000007/1.vtt?q\n\
              #EXTINF:60.000,\n0000000000000007/2.vtt?q\n\
              #EXTINF:10.005,\n0000000000000007/3.vtt?q\n#EXT-X-ENDLIST\n";

@@ -120,6 +120,17 @@ pub fn webvtt(cues: &[Cue], stretch_ms: &Range<u64>, is_segment: bool) -> String
     out
 }
 
+/// What stands behind all cues, so that they last as long as the film, which ends at that time: a
+/// cue that shows nothing. FFmpeg ends a film of DASH where the first of its tracks has no more.
+#[must_use]
+pub fn last_cue(cues: &[Cue], ends_ms: u64) -> String {
+    if cues.iter().any(|it| it.times_ms.start >= ends_ms) {
+        return String::new();
+    }
+    let [start, end] = [ends_ms, ends_ms.saturating_add(1)].map(time);
+    format!("\n{start} --> {end}\n\n")
+}
+
 fn time(ms: u64) -> String {
     let (s, ms) = (ms / 1000, ms % 1000);
     format!("{:02}:{:02}:{:02}.{ms:03}", s / 3600, s / 60 % 60, s % 60)
@@ -158,6 +169,16 @@ mod tests {
         let expected = "WEBVTT\n\n00:01:00.500 --> 00:01:01.500\na\n\n\
                         00:01:01.000 --> 00:01:03.000\nb\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn cues_last_as_long_as_the_film() {
+        let cue = |times_ms| Cue::new(times_ms, "", "a").unwrap();
+        let last = "\n00:01:05.000 --> 00:01:05.001\n\n";
+        assert_eq!(last_cue(&[], 65_000), last);
+        // Where it begins counts, not how long it is shown.
+        assert_eq!(last_cue(&[cue(0..1000), cue(2000..70_000)], 65_000), last);
+        assert_eq!(last_cue(&[cue(0..1000), cue(65_000..65_001)], 65_000), "");
     }
 
     #[test]

@@ -6,35 +6,35 @@
 //! than copying it, they are read and sent as bytes of our own. What may take long, or wait for a
 //! disk, is done on another thread.
 
+mod cutting;
+
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use onrush_wire::auth::carried_query;
 use onrush_wire::dash;
-use onrush_wire::hls::{self, Presentation, Resource as Asked, Text};
+use onrush_wire::hls::{self, Resource as Asked, Text};
 use onrush_wire::http::{PAGE_POLICY, Status, assets_from, page_policy_with};
 use onrush_wire::media::Medium;
-use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented, SegmentsError};
+use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented};
 use onrush_wire::name::shown;
-use tracing::warn;
+use tracing::{debug, warn};
 
-use super::made::{ASK_AGAIN, FOR_EVER, Made};
-use super::memory::{Memory, Reserved};
+pub use self::cutting::{ANSWER_WAIT_MAX, INDEX_WAIT_MAX};
+use self::cutting::{Films, cut_all};
+use super::made::{ASK_AGAIN, FOR_EVER, Made, tag_of};
 use super::segment_files::{gather, warm};
-use super::several;
+use super::several::{self, Player};
 use super::texts::Texts;
 use crate::downloads::Site;
+use crate::downloads::memory::{CROWDED, Memory, Reserved};
 use crate::library::{Identity, Media, OpenError, blocking};
+use crate::peer_log::{Escaped, PEER_LOG_LINES_MAX, Throttle};
 use crate::remote::FilmFile;
-
-/// How long a playlist of a film waits that is not read to its end. After that it has what is
-/// known, and says that more follows.
-pub const INDEX_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Segments of more samples than these are made on another thread.
 const SAMPLES_HERE_MAX: u64 = 4096;
@@ -59,14 +59,16 @@ pub(super) fn of(path: &str) -> Option<&str> {
 }
 
 /// The resource of a film that `path` names, or why there is none; `None` if it names something
-/// else. `query` is what the request's target has behind its `?`, `memory` of whoever asks.
+/// else. `query` is what the request's target has behind its `?`, `memory` of whoever asks, and
+/// `player` who that is where its rights to the film are not all that counts.
 pub(super) async fn find(
     site: &Site,
     (path, query): (&str, Option<&str>),
+    player: Option<&Player<'_>>,
     memory: &Memory,
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
-    let found = found(site, name, asked, query, memory).await?;
+    let found = found(site, (name, asked, query), player, memory).await?;
     Some(found.map_err(|refusal| match (asked, refusal) {
         // Pages of folders ask for one of each film, and cannot know which have pictures.
         (Asked::Poster, (Status::NotFound, note)) => (Status::NoContent, note),
@@ -76,18 +78,17 @@ pub(super) async fn find(
 
 async fn found(
     site: &Site,
-    name: &str,
-    asked: Asked<'_>,
-    query: Option<&str>,
+    (name, asked, query): (&str, Asked<'_>, Option<&str>),
+    player: Option<&Player<'_>>,
     memory: &Memory,
 ) -> Option<Result<Made, Refusal>> {
     // Only live channels have these.
     if matches!(asked, Asked::Part { .. } | Asked::Time) {
         return None;
     }
-    let files = match several::files(&site.places, name).await {
+    let files = match several::played(site, name, player).await {
         Some(Ok(files)) => files,
-        Some(Err(note)) => return Some(Err((Status::NotFound, note))),
+        Some(Err(refusal)) => return Some(Err(refusal)),
         None => vec![name.to_owned()],
     };
     let is_alone = files.len() == 1;
@@ -96,8 +97,9 @@ async fn found(
         match open(site, file).await {
             Some(Ok(media)) => parts.push(media),
             Some(Err((_, error))) if !is_alone => {
-                let (name, file, error) = (shown(name), shown(file), error.escape_debug());
-                warn!("{name:?}: {file:?} is left out: {error}");
+                let (shown, error) = (shown(file), error.escape_debug());
+                let file = Escaped(&shown);
+                tell(name, format_args!("{file} is left out: {error}"));
             }
             Some(Err(refusal)) => return Some(Err(refusal)),
             None => {}
@@ -115,16 +117,16 @@ async fn found(
         _ => Texts::default(),
     };
     if let Asked::Text { .. } = asked {
-        return Some(text(site, first, &texts, asked).await);
+        return Some(text(site, &parts, &texts, asked).await);
     }
-    let query = carried_query(query);
-    Some(make(site, &parts, asked, (texts.listed(), query), memory).await)
+    let listed = (name, texts.listed(), query);
+    Some(make(site, &parts, asked, listed, memory).await)
 }
 
 /// Subtitles, or a segment of them.
 async fn text(
     site: &Site,
-    media: &Media,
+    parts: &[Arc<Media>],
     texts: &Texts,
     asked: Asked<'_>,
 ) -> Result<Made, Refusal> {
@@ -136,9 +138,17 @@ async fn text(
     else {
         return Err(changed());
     };
-    let text = texts.webvtt(site, name, version, number).await;
+    let media = parts.first().ok_or_else(changed)?;
+    let ends_ms = match number {
+        Some(_) => None,
+        None => {
+            let films = cut_all(parts, asked).await?;
+            Some(films.presentation("").duration_ns().div_ceil(1_000_000))
+        }
+    };
+    let text = texts.webvtt(site, (name, version), number, ends_ms).await;
     let text = text.map_err(|error| {
-        warn!("{:?}: subtitles: {error}", shown(media.name()));
+        tell(media.name(), format_args!("subtitles: {error}"));
         let note = "the subtitles cannot be read".to_owned();
         (Status::ServiceUnavailable, note)
     })?;
@@ -164,7 +174,7 @@ fn refused(name: &str, error: &OpenError) -> Option<Refusal> {
             Some((Status::Forbidden, "this cannot be read".to_owned()))
         }
         _ => {
-            warn!("{:?}: {}", shown(name), error.to_string().escape_debug());
+            tell(name, format_args!("{}", error.to_string().escape_debug()));
             let note = "the server is short of something".to_owned();
             Some((Status::ServiceUnavailable, note))
         }
@@ -175,7 +185,7 @@ async fn make(
     site: &Site,
     parts: &[Arc<Media>],
     asked: Asked<'_>,
-    (texts, query): (Vec<Text>, String),
+    listed: (&str, Vec<Text>, Option<&str>),
     memory: &Memory,
 ) -> Result<Made, Refusal> {
     let version = asked.version();
@@ -185,17 +195,15 @@ async fn make(
     if version.is_some() {
         site.stats.segment_asked();
     }
-    // A poster needs no more than the film's first picture.
-    let waits = version.is_none() && asked != Asked::Poster;
-    let films = cut_all(parts, waits).await?;
+    let films = cut_all(parts, asked).await?;
     let rendition = match asked {
         Asked::Segment { rendition, .. }
         | Asked::Picture { rendition, .. }
         | Asked::Init { rendition, .. } => rendition,
         Asked::Poster => "video",
-        _ => return playlist(films, asked, (texts, query)).await,
+        _ => return playlist(site, films, asked, listed, memory).await,
     };
-    let view = films.presentation(&query);
+    let view = films.presentation("");
     let no_track = || (Status::NotFound, "the film has no such track".to_owned());
     let listed = view.rendition(rendition).ok_or_else(no_track)?;
     let (media, cut) = &films.0[listed.part];
@@ -234,7 +242,7 @@ async fn make(
     };
     site.segment_files.missed(&segment);
     let held = media.file().hold(&segment.pieces).await.map_err(|error| {
-        warn!("{:?}: {error}", shown(media.name()));
+        tell(media.name(), format_args!("{error}"));
         let note = "the film cannot be read now; try again in a few seconds";
         (Status::ServiceUnavailable, note.to_owned())
     })?;
@@ -270,6 +278,22 @@ fn described(media: &Media, of: &Rendition, asked: Asked<'_>) -> (String, &'stat
     (etag, media_type)
 }
 
+/// Says in the log what is wrong with a film: whoever asks for it has that said.
+fn tell(name: &str, what: fmt::Arguments<'_>) {
+    static LINES: Throttle = Throttle::new(PEER_LOG_LINES_MAX);
+    let shown = shown(name);
+    let name = Escaped(&shown);
+    match LINES.admit() {
+        Some(omitted) => warn!("{name}: {what}{omitted}"),
+        None => debug!("{name}: {what}"),
+    }
+}
+
+/// Answers hold all the memory that they may.
+pub(super) fn crowded() -> Refusal {
+    (Status::ServiceUnavailable, CROWDED.to_owned())
+}
+
 fn changed() -> Refusal {
     let note = "the film has changed; load its playlist again";
     (Status::NotFound, note.to_owned())
@@ -298,74 +322,15 @@ async fn segment(
     })
 }
 
-/// Files that are cut: one film, or several that show the same, best first.
-struct Films(Vec<(Arc<Media>, Arc<Segmented>)>);
-
-impl Films {
-    fn presentation<'a>(&'a self, query: &'a str) -> Presentation<'a> {
-        let parts = self
-            .0
-            .iter()
-            .map(|(media, film)| (&**film, media.version()));
-        Presentation::new(&parts.collect::<Vec<_>>(), query)
-    }
-}
-
-/// All of them that can be cut; of several, those in CMAF.
-async fn cut_all(parts: &[Arc<Media>], waits: bool) -> Result<Films, Refusal> {
-    let mut films = Vec::with_capacity(parts.len());
-    let mut last = None;
-    for media in parts {
-        let is_alone = parts.len() == 1;
-        match cut(media, waits).await {
-            Ok(film) if is_alone || film.renditions[0].format() == Format::Cmaf => {
-                films.push((Arc::clone(media), film));
-            }
-            Ok(_) => {
-                let note = "a film of several files takes none that are transport streams";
-                last = Some((Status::NotFound, note.to_owned()));
-            }
-            Err(refusal) => {
-                warn!("{:?}: {}", shown(media.name()), refusal.1);
-                last = Some(refusal);
-            }
-        }
-    }
-    let rate = |film: &Segmented| {
-        let of = &film.renditions[0];
-        let is_video = of.medium == Medium::Video;
-        (!is_video, std::cmp::Reverse(of.rates.peak_bps))
-    };
-    films.sort_by_key(|(_, film)| rate(film));
-    match last {
-        Some(refusal) if films.is_empty() => Err(refusal),
-        _ => Ok(Films(films)),
-    }
-}
-
-/// The film in segments. With `waits` until all of it is known, if that does not take too long.
-async fn cut(media: &Arc<Media>, waits: bool) -> Result<Arc<Segmented>, Refusal> {
-    let cut_now = async || -> Result<_, Refusal> {
-        if media.is_segmented() {
-            return Ok(media.segmented());
-        }
-        let media = Arc::clone(media);
-        elsewhere(move || media.segmented()).await
-    };
-    let mut film = cut_now().await?;
-    let is_complete = film.as_ref().is_ok_and(|film| film.is_complete);
-    if waits && !is_complete && media.is_partial() {
-        media.known_to(u64::MAX, INDEX_WAIT_MAX).await;
-        film = cut_now().await?;
-    }
-    film.map_err(|error: SegmentsError| (Status::NotFound, error.to_string()))
-}
-
 async fn playlist(
+    site: &Site,
     films: Films,
     asked: Asked<'_>,
-    (texts, query): (Vec<Text>, String),
+    (name, texts, query): (&str, Vec<Text>, Option<&str>),
+    memory: &Memory,
 ) -> Result<Made, Refusal> {
+    let carried = site.authorizer.carried(name, query);
+    let query = carried.map_err(|error| (Status::UriTooLong, error.to_string()))?;
     let media = Arc::clone(&films.0[0].0);
     let (media_type, name) = match asked {
         Asked::Manifest => (MANIFEST, None),
@@ -380,24 +345,32 @@ async fn playlist(
         let note = "the film is not read to its end yet, or is written still".to_owned();
         return Err((Status::ServiceUnavailable, note));
     }
+    // Before it waits for its turn to be written: many may.
+    let reserved = memory.reserve(films.presentation(&query).text_bytes(&asked));
+    let reserved = reserved.ok_or_else(crowded)?;
+    let listed_max = films.listed_max();
     let write = move || {
         let mut film = films.presentation(&query);
+        film.listed_max = listed_max;
         if film.is_complete {
             film.texts = texts;
         }
         let text = name.as_deref().and_then(|name| film.text(name));
-        match name.as_deref().map(|name| film.rendition(name)) {
+        let text = match name.as_deref().map(|name| film.rendition(name)) {
             _ if is_manifest => dash::manifest(&film),
             _ if text.is_some() && !has_pictures => Some(hls::text_playlist(&film, text?)),
             Some(of) if has_pictures => hls::picture_playlist(&film, of?),
             Some(of) => Some(hls::media_playlist(&film, of?)),
             None => Some(hls::main_playlist(&film)),
-        }
+        };
+        let text = text?.into_bytes();
+        Some((tag_of(&text), text))
     };
     let text = elsewhere(write).await?;
     let none = || "the film has nothing of this kind".to_owned();
-    let text = text.ok_or_else(|| (Status::NotFound, none()))?;
-    Ok(Made::text(&media, text.into_bytes(), media_type))
+    let (etag, text) = text.ok_or_else(|| (Status::NotFound, none()))?;
+    let made = Made::tagged_text(&media, text, etag, media_type);
+    Ok(made.that_has_room(reserved))
 }
 
 /// The page that plays the film `name`. In a cluster its script has the film from the node that is
@@ -438,7 +411,7 @@ async fn as_sent(
         let file = media.file();
         let copied = blocking(move || copied(&file, film, segment)).await;
         segment = copied.map_err(|error| {
-            warn!("{:?}: {error}", media.name());
+            tell(media.name(), format_args!("{error}"));
             let note = "the file cannot be read; it may have been cut or written over";
             (Status::ServiceUnavailable, note.to_owned())
         })?;
@@ -487,8 +460,10 @@ fn copied(file: &FilmFile, film: Option<Identity>, segment: Segment) -> io::Resu
             file.read_exact_at(&mut head[at..], piece.start)?;
         }
     }
-    // Whatever was read before is then of the same version.
-    if film.is_some_and(|film| !film.is_still(file)) {
+    // Whatever was read before is then of the same version. Here a file server may be asked.
+    if let Some(film) = film
+        && Identity::of(&file.metadata()?) != film
+    {
         return Err(io::Error::other("the film was changed meanwhile"));
     }
     Ok(Segment {

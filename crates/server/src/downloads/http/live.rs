@@ -2,13 +2,15 @@
 //! that are shared by all who ask.
 //!
 //! A channel's resources lie beneath its name as a film's do beneath its file. Waiting is bounded:
-//! by three target durations, and by so many requests for a channel.
+//! by three target durations, by so many requests for a channel, and by a part of as many from one
+//! address.
+
+mod segments;
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_wire::auth::carried_query;
 use onrush_wire::hls::live::{BadReload, Found, Reload, date_time};
 use onrush_wire::hls::{self, Resource as Asked};
 use onrush_wire::http::{ASSETS, Coding, Codings, ListedChannel, PAGE_POLICY, Status, assets_from};
@@ -17,13 +19,16 @@ use onrush_wire::media::segments::Format;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::film::MANIFEST;
+use self::segments::{number_at, segment};
+use super::film::{MANIFEST, crowded};
 use super::made::{
     ASK_AGAIN, COMPRESSED_BYTES_MIN, COMPRESSED_HERE_BYTES_MAX, Made, compressed, of_texts, tagged,
 };
 use crate::downloads::Site;
+use crate::downloads::admission::{Share, of_address};
 use crate::downloads::clock::Clock;
-use crate::hls_live::{LiveStream, SegmentBytes, SentText, add};
+use crate::downloads::memory::{Memory, Reserved};
+use crate::hls_live::{LiveStream, SentText, add};
 use crate::library::blocking;
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
@@ -32,6 +37,9 @@ pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
 /// What comes next is waited for so many target durations (RFC 8216bis, section 6.2.5.2).
 const TARGETS_WAITED: u64 = 3;
 
+/// Bytes of what a playlist says of each URL, and of the URL but for what it ends in; about.
+const URL_BYTES: usize = 64;
+
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
 type Refusal = (Status, String);
@@ -39,21 +47,37 @@ type Refusal = (Status, String);
 /// Whether a request waits for what comes next of a channel. While it does, whoever has its
 /// connection looks whether the client is still there, and drops the request if it is not: then its
 /// place among those who wait is free at once.
-#[derive(Debug, Default)]
-pub(super) struct Waits(Cell<bool>);
+#[derive(Debug)]
+pub(super) struct Waits {
+    is_waiting: Cell<bool>,
+    /// What those of its address have together, and how many of them may wait.
+    share: Share,
+    most: usize,
+}
 
 impl Waits {
+    /// Those of a request from an address that has this.
+    pub(super) fn new(site: &Site, share: &Share) -> Self {
+        let of_channel = site.settings.hls.hls_waiting_max;
+        Self {
+            is_waiting: Cell::new(false),
+            share: share.clone(),
+            most: of_address(&site.settings.limits, of_channel),
+        }
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
-        self.0.get()
+        self.is_waiting.get()
     }
 }
 
 /// The resource of a live channel that `path` names, or why there is none; `None` if it names
-/// something else.
+/// something else. `memory` is that of whoever asks.
 pub(super) async fn find(
     site: &Site,
     (path, query, codings): (&str, Option<&str>, Codings),
     waits: &Waits,
+    memory: &Memory,
 ) -> Option<Result<Made, Refusal>> {
     let (name, asked) = hls::parse(path)?;
     let stream = match site.live.find(name).await? {
@@ -64,7 +88,12 @@ pub(super) async fn find(
         stream: &stream,
         waits,
     };
-    Some(make(site, stream, name, asked, query, codings).await)
+    let by = By {
+        query,
+        codings,
+        memory,
+    };
+    Some(make(site, stream, (name, asked), by).await)
 }
 
 /// The channels that the page of a folder shows. Which of them somebody may play is not known of a
@@ -91,20 +120,29 @@ impl std::ops::Deref for Awaited<'_> {
     }
 }
 
+/// What a text is asked for by, and where it may be written.
+#[derive(Clone, Copy)]
+struct By<'a> {
+    /// What the request's target has behind its `?`.
+    query: Option<&'a str>,
+    codings: Codings,
+    memory: &'a Memory,
+}
+
+/// A text as it is sent: compressed so, and its room in memory until it is counted.
+type Written = (SentText, Option<Coding>, Option<Reserved>);
+
 async fn make(
     site: &Site,
     stream: Awaited<'_>,
-    name: &str,
-    asked: Asked<'_>,
-    query: Option<&str>,
-    codings: Codings,
+    (name, asked): (&str, Asked<'_>),
+    by: By<'_>,
 ) -> Result<Made, Refusal> {
-    let nothing = || (Status::NotFound, "the channel has no such thing".to_owned());
     count(&stream, asked);
     match asked {
-        Asked::Main => playlist(site, stream, None, query, codings).await,
-        Asked::Media { rendition } => playlist(site, stream, Some(rendition), query, codings).await,
-        Asked::Manifest => manifest(site, stream, query, codings).await,
+        Asked::Main => playlist(site, stream, (name, None), by).await,
+        Asked::Media { rendition } => playlist(site, stream, (name, Some(rendition)), by).await,
+        Asked::Manifest => manifest(site, stream, name, by).await,
         Asked::Time => Ok(Made::time(now_iso())),
         Asked::Page => {
             let assets = assets_from(&format!("{name}/hls"));
@@ -126,15 +164,14 @@ async fn make(
             version,
             number,
             format,
+        } => segment(site, &stream, (rendition, version, number), format),
+        Asked::SegmentAt {
+            rendition,
+            version,
+            ticks,
         } => {
-            is_of(&stream, rendition, format).ok_or_else(nothing)?;
-            let etag = format!("\"{version}-{rendition}-{number}\"");
-            let (media_type, now_s) = (media_type_of(format, rendition), now_s(site));
-            let found = stream.segment(rendition, version, number);
-            Ok(match found.ok_or_else(nothing)? {
-                SegmentBytes::Shared(bytes) => Made::live(bytes, etag, media_type, now_s),
-                SegmentBytes::Stored(file, at) => Made::stored((file, at), etag, media_type, now_s),
-            })
+            let number = number_at(stream, (rendition, version, ticks)).await?;
+            segment(site, &stream, (rendition, version, number), Format::Cmaf)
         }
         Asked::Part {
             rendition,
@@ -160,6 +197,10 @@ async fn make(
     }
 }
 
+fn nothing() -> Refusal {
+    (Status::NotFound, "the channel has no such thing".to_owned())
+}
+
 /// The newest picture that can be shown alone, as a film of some pictures.
 async fn poster(site: &Site, stream: Awaited<'_>) -> Result<Made, Refusal> {
     let none = || {
@@ -178,7 +219,9 @@ async fn poster(site: &Site, stream: Awaited<'_>) -> Result<Made, Refusal> {
 fn count(stream: &LiveStream, asked: Asked<'_>) {
     match asked {
         Asked::Main | Asked::Media { .. } | Asked::Manifest => add(&stream.stats().playlists),
-        Asked::Segment { .. } | Asked::Part { .. } => add(&stream.stats().media),
+        Asked::Segment { .. } | Asked::SegmentAt { .. } | Asked::Part { .. } => {
+            add(&stream.stats().media);
+        }
         _ => {}
     }
 }
@@ -186,26 +229,27 @@ fn count(stream: &LiveStream, asked: Asked<'_>) {
 async fn playlist(
     site: &Site,
     stream: Awaited<'_>,
-    rendition: Option<&str>,
-    query: Option<&str>,
-    codings: Codings,
+    (name, rendition): (&str, Option<&str>),
+    by: By<'_>,
 ) -> Result<Made, Refusal> {
-    let reload = Reload::parse(query).map_err(bad)?;
-    let carried = carried_query(query);
-    let (text, coding) = playlist_text(stream, rendition, &reload, &carried, codings).await?;
+    let reload = Reload::parse(by.query).map_err(bad)?;
+    let carried = carried(site, name, by.query)?;
+    let text = playlist_text(stream, rendition, &reload, &carried, by);
+    let (text, coding, reserved) = text.await?;
     // What was waited for is the same for all who wait for it, and what follows asks for more.
     let target_s = stream.window().target_s().unwrap_or(1);
     let cache_control = match reload.until {
         Some(_) => format!("max-age={}", 6 * target_s).into(),
         None => ASK_AGAIN.into(),
     };
-    Ok(Made::live_text(
-        text,
-        coding,
-        PLAYLIST,
-        cache_control,
-        now_s(site),
-    ))
+    let made = Made::live_text(text, coding, PLAYLIST, cache_control, now_s(site));
+    Ok(made.that_has_room(reserved))
+}
+
+/// What the URLs of a text of the channel `name` end in.
+fn carried(site: &Site, name: &str, query: Option<&str>) -> Result<String, Refusal> {
+    let carried = site.authorizer.carried(name, query);
+    carried.map_err(|error| (Status::UriTooLong, error.to_string()))
 }
 
 /// Its text, once it has what `reload` waits for.
@@ -214,8 +258,8 @@ async fn playlist_text(
     rendition: Option<&str>,
     reload: &Reload,
     carried: &str,
-    codings: Codings,
-) -> Result<(SentText, Option<Coding>), Refusal> {
+    by: By<'_>,
+) -> Result<Written, Refusal> {
     let no_track = || (Status::NotFound, "the channel has no such track".to_owned());
     // Its renditions are known from the start. Of other names nothing is waited for, and no text is
     // kept: whoever asks may choose as many as it likes.
@@ -240,7 +284,7 @@ async fn playlist_text(
         text.map(String::into_bytes).ok_or_else(no_track)
     };
     let key = (rendition.unwrap_or_default(), reload.skips);
-    written(&stream, key, carried, codings, write).await
+    written(&stream, key, carried, by, write).await
 }
 
 fn bad(reload: BadReload) -> Refusal {
@@ -251,11 +295,11 @@ fn bad(reload: BadReload) -> Refusal {
 async fn manifest(
     site: &Site,
     stream: Awaited<'_>,
-    query: Option<&str>,
-    codings: Codings,
+    name: &str,
+    by: By<'_>,
 ) -> Result<Made, Refusal> {
+    let carried = carried(site, name, by.query)?;
     wait_for_first(stream).await?;
-    let carried = carried_query(query);
     let write = || {
         let text = stream.window().manifest(&carried).map(String::into_bytes);
         let note = "channels of transport streams have no manifest, as DASH players take none; \
@@ -264,15 +308,9 @@ async fn manifest(
     };
     // No rendition is called that.
     let key = ("manifest.mpd", false);
-    let (text, coding) = written(&stream, key, &carried, codings, write).await?;
-    let cache_control = ASK_AGAIN.into();
-    Ok(Made::live_text(
-        text,
-        coding,
-        MANIFEST,
-        cache_control,
-        now_s(site),
-    ))
+    let (text, coding, reserved) = written(&stream, key, &carried, by, write).await?;
+    let made = Made::live_text(text, coding, MANIFEST, ASK_AGAIN.into(), now_s(site));
+    Ok(made.that_has_room(reserved))
 }
 
 /// A text as it is sent.
@@ -280,25 +318,36 @@ async fn written(
     stream: &LiveStream,
     (name, skips): (&str, bool),
     carried: &str,
-    codings: Codings,
+    By {
+        codings, memory, ..
+    }: By<'_>,
     write: impl FnOnce() -> Result<Vec<u8>, Refusal>,
-) -> Result<(SentText, Option<Coding>), Refusal> {
+) -> Result<Written, Refusal> {
     // Known before anything is written: what is compressed is of the same changes.
     let changes = stream.change_count();
+    let is_for_all = carried.is_empty();
+    // What is for all is written once, and kept anyway.
+    let reserved = match is_for_all {
+        true => None,
+        false => {
+            let bytes = stream.window().urls() * (URL_BYTES + carried.len());
+            Some(memory.reserve(bytes).ok_or_else(crowded)?)
+        }
+    };
     let shared = Shared {
         stream,
         changes,
-        is_for_all: carried.is_empty(),
+        is_for_all,
     };
     let plain = async { write().map(tagged) };
     let plain = shared.text((name, skips, None), plain).await?;
     let coding = of_texts(codings).filter(|_| plain.bytes.len() >= COMPRESSED_BYTES_MIN);
     let Some(coding) = coding else {
-        return Ok((plain, None));
+        return Ok((plain, None, reserved));
     };
     let shorter = shorter(Arc::clone(&plain.bytes), coding);
     let shorter = shared.text((name, skips, Some(coding)), shorter).await?;
-    Ok((shorter, Some(coding)))
+    Ok((shorter, Some(coding), reserved))
 }
 
 /// Texts of so many changes or more: the same bytes for all whose URLs carry no credentials.
@@ -370,10 +419,12 @@ async fn wait_until<T>(
         return found;
     }
     let gone = |note: &str| Err((Status::ServiceUnavailable, note.to_owned()));
-    let Some(waiting) = stream.wait() else {
-        return gone("too many wait for this channel");
+    let waits = stream.waits;
+    let of_address = waits.share.wait(waits.most);
+    let Some(waiting) = stream.wait(of_address.is_some()) else {
+        return gone("too many wait for this channel, or from this address");
     };
-    stream.waits.0.set(true);
+    waits.is_waiting.set(true);
     let waited = loop {
         if stream.is_closed() {
             break gone("the channel has ended");
@@ -390,7 +441,7 @@ async fn wait_until<T>(
             break found;
         }
     };
-    stream.waits.0.set(false);
+    waits.is_waiting.set(false);
     waiting.end();
     waited
 }
@@ -430,16 +481,39 @@ fn now_s(site: &Site) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::downloads::memory::{CONNECTION_MADE_BYTES_MAX, MADE_BYTES_MAX, MadeBytes};
 
-    async fn text(stream: &LiveStream, rendition: Option<&str>) -> Result<SentText, Refusal> {
-        let waits = Waits::default();
+    /// A text without a query, but for what its URLs end in, for who has that memory.
+    async fn written(
+        stream: &LiveStream,
+        rendition: Option<&str>,
+        (carried, memory): (&str, &Memory),
+    ) -> Result<Written, Refusal> {
+        let waits = Waits {
+            is_waiting: Cell::default(),
+            share: Share::default(),
+            most: 1,
+        };
         let stream = Awaited {
             stream,
             waits: &waits,
         };
-        let (reload, codings) = (Reload::default(), Codings::default());
-        let text = playlist_text(stream, rendition, &reload, "", codings).await;
-        text.map(|(text, _)| text)
+        let by = By {
+            query: None,
+            codings: Codings::default(),
+            memory,
+        };
+        playlist_text(stream, rendition, &Reload::default(), carried, by).await
+    }
+
+    fn memory() -> Memory {
+        let all = MadeBytes::new(MADE_BYTES_MAX, &Arc::default());
+        all.of_connection(&Share::default().made_bytes)
+    }
+
+    async fn text(stream: &LiveStream, rendition: Option<&str>) -> Result<SentText, Refusal> {
+        let written = written(stream, rendition, ("", &memory())).await;
+        written.map(|(text, _, _)| text)
     }
 
     /// Whoever asks may choose names. That of the main playlist's text is none of a track, nor is
@@ -457,5 +531,48 @@ mod tests {
             assert_eq!(refused.0, Status::NotFound, "{name}");
         }
         assert_eq!(stream.texts_kept(), 2);
+    }
+
+    /// What is for all is written once, whoever asks; what has somebody's token, for each.
+    #[tokio::test]
+    async fn a_text_for_one_alone_has_its_room_before_it_is_written() {
+        let (stream, memory) = (LiveStream::with_segment(), memory());
+        let token = format!("?token={}", "a".repeat(2000));
+        let own = written(&stream, Some("video"), (&token, &memory)).await;
+        let (text, _, reserved) = own.unwrap();
+        assert!(text.bytes.len() > token.len() && reserved.is_some());
+        let full = memory.reserve(CONNECTION_MADE_BYTES_MAX).unwrap();
+        let refused = written(&stream, Some("video"), (&token, &memory)).await;
+        assert_eq!(refused.unwrap_err(), crowded());
+        let of_all = written(&stream, Some("video"), ("", &memory)).await;
+        assert!(of_all.unwrap().2.is_none());
+        drop(full);
+        let again = written(&stream, Some("video"), (&token, &memory)).await;
+        assert!(again.is_ok());
+    }
+
+    #[tokio::test]
+    async fn those_of_an_address_do_not_take_all_places_of_a_channel() {
+        let stream = LiveStream::with_segment();
+        let share = Share::default();
+        let wait = async |share: &Share| {
+            let waits = Waits {
+                is_waiting: Cell::default(),
+                share: share.clone(),
+                most: 1,
+            };
+            let stream = Awaited {
+                stream: &stream,
+                waits: &waits,
+            };
+            let until = Instant::now() + Duration::from_millis(1);
+            wait_until(stream, until, || None::<Result<(), Refusal>>, "late").await
+        };
+        let taken = share.wait(1);
+        let refused = wait(&share).await.unwrap_err();
+        assert!(refused.1.starts_with("too many wait"), "{refused:?}");
+        assert_eq!(wait(&Share::default()).await.unwrap_err().1, "late");
+        drop(taken);
+        assert_eq!(wait(&share).await.unwrap_err().1, "late");
     }
 }

@@ -9,7 +9,6 @@ mod http2;
 mod live;
 mod live_files;
 mod made;
-mod memory;
 mod responder;
 mod segment_cache;
 mod segment_files;
@@ -17,13 +16,11 @@ mod several;
 mod store;
 mod texts;
 
-pub use film::INDEX_WAIT_MAX;
+pub use film::{ANSWER_WAIT_MAX, INDEX_WAIT_MAX};
 pub use http2::{HTTP2_CONTROL_BYTES_MAX, HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX};
 pub use live::FIRST_SEGMENT_WAIT_MAX;
 pub use live_files::LIVE_FILES_MAX;
 pub(super) use live_files::LiveFiles;
-pub(crate) use memory::MadeBytes;
-pub use memory::{CONNECTION_MADE_BYTES_MAX, CONNECTION_MADE_BYTES_MIN, MADE_BYTES_MAX};
 pub use segment_cache::SEGMENT_CACHE_BYTES_MAX;
 pub(super) use segment_cache::SegmentCache;
 pub use segment_files::{GATHERED_AT_ONCE_MAX, KEPT_SEGMENTS_MAX};
@@ -106,7 +103,7 @@ fn admit_to_tls(site: &Rc<Site>, tls: &Arc<Tls>, socket: TcpStream, peer: Socket
 
 /// Serves a connection to its end.
 async fn serve(site: Rc<Site>, socket: ByteStream, peer: IpAddr, place: ConnectionSlot) {
-    let responder = Responder::new(site, &socket, (peer, place.limit().cloned()));
+    let responder = Responder::new(site, &socket, (peer, &place));
     let goes_on = match socket.is_http2() {
         true => Ok(Some((responder, socket, Vec::new()))),
         false => connection::serve(responder, socket).await,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use onrush_wire::hls::{Text, Version, text_stretch_ms};
-use onrush_wire::media::text::{Cue, TEXT_BYTES_MAX, TextTrack, of_file, webvtt};
+use onrush_wire::media::text::{Cue, TEXT_BYTES_MAX, TextTrack, last_cue, of_file, webvtt};
 use onrush_wire::media::{TEXTS_MAX, has_media_ending};
 use onrush_wire::name::shown;
 use tracing::warn;
@@ -81,7 +81,8 @@ impl Texts {
         self.0.iter().map(|(text, _)| text.clone()).collect()
     }
 
-    /// The WebVTT of a segment, or of all; `None` if there is no such thing.
+    /// The WebVTT of a segment, or of all; `None` if there is no such thing. With `ends_ms` it goes
+    /// on until then, where the film ends.
     ///
     /// # Errors
     ///
@@ -89,9 +90,9 @@ impl Texts {
     pub(super) async fn webvtt(
         &self,
         site: &Site,
-        name: &str,
-        version: Version,
+        (name, version): (&str, Version),
         number: Option<u64>,
+        ends_ms: Option<u64>,
     ) -> io::Result<Option<String>> {
         let is_one = |it: &&(Text, Source)| it.0.name == name && it.0.version == version;
         let Some((_, source)) = self.0.iter().find(is_one) else {
@@ -102,7 +103,9 @@ impl Texts {
             return Ok(None);
         }
         let cues = cues(site, source.clone(), stretch_ms.clone()).await?;
-        Ok(Some(webvtt(&cues, &stretch_ms, number.is_some())))
+        let text = webvtt(&cues, &stretch_ms, number.is_some());
+        let last = ends_ms.map(|it| last_cue(&cues, it));
+        Ok(Some(text + &last.unwrap_or_default()))
     }
 }
 

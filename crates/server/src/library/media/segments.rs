@@ -1,7 +1,8 @@
 //! A film cut into segments, for HLS and DASH.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use onrush_wire::hls::Version;
 use onrush_wire::media::segments::{Segmented, SegmentsError};
@@ -9,17 +10,42 @@ use tracing::info;
 
 use super::Media;
 use crate::library::identity::{FNV_BASIS, Identity, digest, fnv};
+use crate::library::settings::Settings;
 use crate::remote::FilmFile;
 
 /// Changes where films are cut, or subtitles are read, in another way: nobody then takes segments
 /// of the one for those of the other.
-const LAYOUT: u64 = 4;
+const LAYOUT: u64 = 5;
 
 /// A film longer than this in one segment is told of.
 const LONG_NS: u64 = 60_000_000_000;
 
+/// Segments that are listed at first of a film that is not read to its end, and how often there is
+/// one more: a player takes six seconds for it.
+const LISTED_FIRST: usize = 3;
+const LISTED_EVERY_S: u64 = 3;
+
 /// What a film is once it is cut, or why it has no segments; or that nobody has asked.
 pub(super) type Cut = Result<Arc<Segmented>, SegmentsError>;
+
+/// How playlists of a film begin that is not read to its end.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    /// When the first was asked for.
+    asked: OnceLock<Instant>,
+    /// The film was written a moment before it was opened.
+    may_be_recording: bool,
+}
+
+impl Beginning {
+    /// Of a film that was this when it was opened.
+    pub(super) fn new(identity: Identity, settings: &Settings) -> Self {
+        Self {
+            asked: OnceLock::new(),
+            may_be_recording: identity.age() < settings.growth_time_max,
+        }
+    }
+}
 
 impl Media {
     /// The film cut into segments, as far as it is known by now. Goes through all of its samples
@@ -62,6 +88,23 @@ impl Media {
     #[must_use]
     pub fn is_segmented(&self) -> bool {
         self.state().segments.is_some()
+    }
+
+    /// How long ago a playlist of it was first asked for: it is now, if nobody had.
+    pub(crate) fn asked_for(&self) -> Duration {
+        self.beginning.asked.get_or_init(Instant::now).elapsed()
+    }
+
+    /// How many segments playlists list of a film that was cut before all of it was read, where
+    /// whoever asked first has waited for so long; `None` for all, as of recordings.
+    ///
+    /// Players that know nothing of `EXT-X-START` begin at the third segment from the end: of three
+    /// that is the first. The list grows as if the film were written.
+    #[must_use]
+    pub(crate) fn listed_max(&self, waited: Duration) -> Option<usize> {
+        let is_recording = self.beginning.may_be_recording || self.grows();
+        let since = self.asked_for().saturating_sub(waited);
+        (!is_recording).then(|| listed_after(since))
     }
 
     /// The file, open.
@@ -113,6 +156,11 @@ impl Media {
     }
 }
 
+fn listed_after(elapsed: Duration) -> usize {
+    let more = elapsed.as_secs() / LISTED_EVERY_S;
+    LISTED_FIRST.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+}
+
 /// What names the bytes of a file that does not grow, as [`Media::version`] does. Blocks.
 pub(crate) fn version_of(file: &FilmFile, identity: Identity) -> Version {
     of_content(identity, digest(file, identity))
@@ -128,4 +176,15 @@ fn of_content(identity: Identity, digest: u64) -> Version {
 fn hash(numbers: [u64; 4]) -> Version {
     let mix = |hash, number: u64| fnv(hash, &number.to_le_bytes());
     Version([LAYOUT].into_iter().chain(numbers).fold(FNV_BASIS, mix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_segment_is_listed_every_three_seconds() {
+        let after = |ms| listed_after(Duration::from_millis(ms));
+        assert_eq!([0, 2999, 3000, 60_000].map(after), [3, 3, 4, 23]);
+    }
 }

@@ -5,6 +5,9 @@
 //! begins another period. Whole segments are listed, no parts: what low latency needs is in the
 //! playlists of HLS.
 //!
+//! URLs of segments have their times. With numbers FFmpeg would play the first segments again and
+//! again: when it has read a manifest anew, it takes a segment's place in the list for its number.
+//!
 //! Transport streams have no manifest, as players of DASH do not take them.
 
 #[cfg(test)]
@@ -16,6 +19,7 @@ use super::playlist::{date_time, frame_rate_milli, rates};
 use super::segment::Segment;
 use super::window::{Kept, Window};
 use crate::dash::{Representation, Row, Template, duration, escaped, transfer};
+use crate::hls::Version;
 use crate::media::Medium;
 use crate::media::segments::Format;
 
@@ -87,6 +91,28 @@ impl Window {
         Some(out)
     }
 
+    /// The number of the whole segment that begins at that time, in ticks: of several the newest.
+    #[must_use]
+    pub fn number_at(&self, rendition: &str, version: Version, ticks: u64) -> Option<u64> {
+        let starts_ticks = i64::try_from(ticks).ok()?;
+        let mut newest = whole(self.kept(rendition)?, version);
+        let found = newest.find(|it| it.starts_ticks == starts_ticks);
+        found.map(|it| it.number)
+    }
+
+    /// Whether a segment may come that begins then, or is written: no whole one ends behind that.
+    #[must_use]
+    pub fn may_begin_at(&self, rendition: &str, version: Version, ticks: u64) -> bool {
+        let is_next = |kept: &&Kept| kept.version() == version;
+        let Some(kept) = self.kept(rendition).filter(is_next) else {
+            return false;
+        };
+        let starts_ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
+        let ends = |it: &Segment| it.starts_ticks.saturating_add(it.ticks);
+        let newest = whole(kept, version).next();
+        newest.is_some_and(|it| ends(it) <= starts_ticks)
+    }
+
     /// Its first element, which ends with it.
     fn mpd(&self, leading: &Kept, epoch_ms: i64) -> Option<String> {
         let all = || listed(leading);
@@ -138,6 +164,12 @@ impl Window {
 /// The whole segments that are listed.
 fn listed(kept: &Kept) -> impl DoubleEndedIterator<Item = &Segment> + Clone {
     kept.listed().filter(|it| it.is_complete)
+}
+
+/// The whole segments of that version that are kept, the newest first.
+fn whole(kept: &Kept, version: Version) -> impl Iterator<Item = &Segment> {
+    let newest_first = kept.segments.iter().rev();
+    newest_first.filter(move |it| it.is_complete && it.version == version)
 }
 
 /// Whether its first segment is listed still.
@@ -213,7 +245,7 @@ fn adaptation_set(
         segments: Template {
             timescale: init.timescale,
             offset_ticks: Some(offset(first, period.starts_ms)),
-            first: first.number,
+            first: None,
             version: first.version,
             query,
         },

@@ -12,6 +12,10 @@ use crate::media::segments::Format;
 /// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
 const SKIP_TARGETS: u64 = 6;
 
+/// Sound whose newest segment is so many target durations behind that of the pictures has paused.
+/// Players that begin with it would wait for it.
+const SOUND_TARGETS: u64 = 3;
+
 /// How far from the end players stay at the least: three parts (section 4.4.3.8), and a second.
 const HOLD_BACK_PARTS: u64 = 3;
 const HOLD_BACK_US_MIN: u64 = 1_000_000;
@@ -41,6 +45,17 @@ impl Window {
             .then(|| self.media_text(kept, "", query, skips))
     }
 
+    /// How many URLs a playlist or a manifest has at the most, about.
+    #[must_use]
+    pub fn urls(&self) -> usize {
+        let of = |kept: &Kept| {
+            let listed = kept.listed().map(|it| 1 + it.parts.len());
+            // What describes it, what comes next, and where it is itself.
+            listed.sum::<usize>() + 3
+        };
+        self.renditions.iter().map(of).sum()
+    }
+
     fn multivariant(&self, query: &str) -> String {
         let mut out = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
         let has = |medium| {
@@ -51,7 +66,7 @@ impl Window {
         let Some(leading) = pictures.or(sound) else {
             return out;
         };
-        let beside = sound.filter(|_| pictures.is_some());
+        let beside = sound.filter(|sound| pictures.is_some_and(|it| self.keeps_up(sound, it)));
         if let Some(sound) = beside {
             out += "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio1\",NAME=\"audio\",DEFAULT=YES,\
                     AUTOSELECT=YES";
@@ -95,6 +110,14 @@ impl Window {
             format_args!("\n{}/index.m3u8{query}", leading.of.name),
         );
         out
+    }
+
+    /// Whether this sound comes beside the pictures, as far as the newest segments tell.
+    fn keeps_up(&self, sound: &Kept, pictures: &Kept) -> bool {
+        let starts_ns = |of: &Kept| of.segments.back().map_or(0, |it| it.starts_unix_ns);
+        let behind_ns = starts_ns(pictures).saturating_sub(starts_ns(sound));
+        let target_ns = self.target_s.unwrap_or(1).saturating_mul(1_000_000_000);
+        u64::try_from(behind_ns).unwrap_or(0) <= SOUND_TARGETS.saturating_mul(target_ns)
     }
 
     fn media_text(&self, kept: &Kept, folder: &str, query: &str, skips: bool) -> String {

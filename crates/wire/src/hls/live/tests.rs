@@ -14,6 +14,9 @@ use crate::media::{Medium, VideoRange};
 pub(super) const FIRST: u64 = 1000;
 pub(super) const TIMESCALE: u32 = 90_000;
 
+/// When the first segment of each rendition begins.
+pub(super) const FIRST_TICKS: i64 = 900_000;
+
 pub(super) fn window(window_s: u64, bytes_max: usize) -> Window {
     storing_window(window_s, bytes_max, 0)
 }
@@ -61,7 +64,8 @@ pub(super) fn part(window: &mut Window, rendition: usize, bytes: usize) {
 /// A part that begins so many seconds behind the end of the one before.
 fn part_after(window: &mut Window, rendition: usize, bytes: usize, gap_s: i64) {
     let last = window.renditions[rendition].segments.back();
-    let (starts_unix_ns, starts_ticks) = last.map_or((1_700_000_000_123_000_000, 900_000), |it| {
+    let first = (1_700_000_000_123_000_000, FIRST_TICKS);
+    let (starts_unix_ns, starts_ticks) = last.map_or(first, |it| {
         let lasts_ns = it.lasts_us.cast_signed() * 1000;
         let gap_ticks = gap_s * i64::from(TIMESCALE);
         (
@@ -504,6 +508,34 @@ fn sound_that_comes_late_takes_no_playlist_away() {
     assert_eq!(named(&window), ([true; 2], true, true));
 }
 
+/// Those who come then would wait for it, and see nothing.
+#[test]
+fn sound_that_has_paused_is_named_once_it_is_back() {
+    let mut window = window(60, 1 << 20);
+    let is_named = |window: &Window| {
+        let main = window.main_playlist("", false).unwrap();
+        assert!(main.ends_with("video/index.m3u8\n"), "{main}");
+        let places = [
+            "audio/index.m3u8",
+            ",AUDIO=\"audio1\"",
+            "CODECS=\"avc1.42c00c,",
+        ];
+        let named = places.map(|it| main.contains(it));
+        assert!(named == [named[0]; 3], "{main}");
+        named[0]
+    };
+    segment(&mut window, 100);
+    // 9.6 s behind, and 12.8 s.
+    (0..3).for_each(|_| segment_behind(&mut window, 0, 0));
+    assert!(is_named(&window));
+    segment_behind(&mut window, 0, 0);
+    assert!(!is_named(&window));
+    // Who has it already goes on asking for it.
+    assert!(window.media_playlist("audio", "", false).is_some());
+    part_after(&mut window, 1, 10, 12);
+    assert!(is_named(&window));
+}
+
 #[test]
 fn a_playlist_begins_behind_more_breaks_than_it_tells() {
     let mut window = window(60, 1 << 20);
@@ -519,6 +551,21 @@ fn a_playlist_begins_behind_more_breaks_than_it_tells() {
     assert_eq!(discontinuities(&window, "audio"), (last, last));
     segment_behind(&mut window, 1, 1);
     assert_eq!(discontinuities(&window, "audio"), (last, last + 1));
+}
+
+#[test]
+fn how_many_urls_a_playlist_has_is_known_before_it_is_written() {
+    let mut window = window(60, 1 << 20);
+    (0..2).for_each(|it| segment_behind(&mut window, it, 0));
+    for _ in 0..10 {
+        part(&mut window, 0, 10);
+    }
+    let urls = |text: Option<String>| text.unwrap().matches("?q").count();
+    let most = window.urls();
+    let video = urls(window.media_playlist("video", "?q", false));
+    assert!((video..3 * video).contains(&most), "{most}, not {video}");
+    assert!(urls(window.main_playlist("?q", false)) <= most);
+    assert!(urls(window.manifest("?q")) <= most);
 }
 
 proptest! {

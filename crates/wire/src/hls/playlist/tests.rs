@@ -1,7 +1,8 @@
 //! Playlists against the rules of RFC 8216bis.
 
 use super::*;
-use crate::hls::Version;
+use crate::dash;
+use crate::hls::{Resource, Version};
 use crate::media::segments::Segmented;
 use crate::media::segments::testing::{self, film, stills};
 use crate::media::ts::clock::PCR_HZ;
@@ -155,10 +156,10 @@ const MEDIA: [Rule; 9] = [
         "the number of the first segment is in front of it",
         |text| {
             let first = text.find("#EXTINF").unwrap_or(0);
-            text.find("#EXT-X-MEDIA-SEQUENCE:1\n")
+            text.find("#EXT-X-MEDIA-SEQUENCE:0\n")
                 .is_some_and(|at| at < first)
         },
-        |text| text.replacen("#EXT-X-MEDIA-SEQUENCE:1\n", "", 1),
+        |text| text.replacen("#EXT-X-MEDIA-SEQUENCE:0\n", "", 1),
     ),
     (
         "4.4.3.4",
@@ -571,6 +572,22 @@ fn what_goes_on_has_no_end_and_begins_at_its_start() {
     assert!(!text.contains("ENDLIST"), "{text}");
 }
 
+/// FFmpeg, VLC and GStreamer begin at the third from the end of what goes on.
+#[test]
+fn no_more_is_listed_than_is_to_be() {
+    let mut film = film(40, 50);
+    film.is_complete = false;
+    let mut film = of(&film);
+    let rendition = film.renditions[0].clone();
+    let all = media_playlist(&film, &rendition);
+    assert!(durations(&all).len() > 3, "{all}");
+    film.listed_max = 3;
+    let text = media_playlist(&film, &rendition);
+    assert_eq!(durations(&text).len(), 3, "{text}");
+    // As before, so that it goes on where this ends.
+    assert!(all.starts_with(&text), "{text}");
+}
+
 #[test]
 fn names_are_made_fit_to_stand_between_quotes() {
     let text = main_playlist(&of(&film(40, 50)));
@@ -643,5 +660,28 @@ fn a_change_of_the_time_base_is_told_in_front_of_what_follows() {
             "{text}"
         );
         assert!(!after.contains("DISCONTINUITY"), "{text}");
+    }
+}
+
+#[test]
+fn how_long_a_text_becomes_is_known_before_it_is_written() {
+    let (film, query) = (film(600, 50), format!("?token={}", "a".repeat(2000)));
+    let film = Presentation::new(&[(&film, VERSION)], &query);
+    let (rendition, of_video) = ("video", film.rendition("video").unwrap());
+    let texts = [
+        (Resource::Main, main_playlist(&film)),
+        (
+            Resource::Media { rendition },
+            media_playlist(&film, of_video),
+        ),
+        (
+            Resource::Pictures { rendition },
+            picture_playlist(&film, of_video).unwrap(),
+        ),
+        (Resource::Manifest, dash::manifest(&film).unwrap()),
+    ];
+    for (of, text) in texts {
+        let (bytes, is) = (film.text_bytes(&of), text.len());
+        assert!((is..4 * is).contains(&bytes), "{of:?}: {bytes}, not {is}");
     }
 }

@@ -153,7 +153,7 @@ impl TracksCutter {
                 }
             }
             if init.is_some() {
-                units.push((unit, told));
+                units.push((of_track.with_sets(unit), told));
             }
         });
         for (unit, init) in units {

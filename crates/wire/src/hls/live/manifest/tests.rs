@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node};
 
-use super::super::tests::{FIRST, describe, part, segment, segment_after, window};
+use super::super::tests::{FIRST, FIRST_TICKS, describe, part, segment, segment_after, window};
 use super::*;
 use crate::media::live::Output;
 
@@ -133,11 +133,11 @@ const RULES: [Rule; 14] = [
             let span = of(periods[periods.len() - 1]).1 - of(periods[0]).0;
             // From the channel's beginning on there may be less; and all is rounded.
             let first = named(mpd, "SegmentTemplate")[0];
-            number(first, "startNumber") == FIRST.cast_signed() || span + 10 >= depth
+            times(first)[0].0 == FIRST_TICKS || span + 10 >= depth
         },
         |text| {
             text.replace("timeShiftBufferDepth=\"PT", "timeShiftBufferDepth=\"PT9")
-                .replacen("startNumber=\"", "startNumber=\"9", 1)
+                .replacen("<S t=\"", "<S t=\"9", 1)
         },
     ),
     (
@@ -196,7 +196,7 @@ const RULES: [Rule; 14] = [
     ),
     (
         "5.3.9.4.4",
-        "templates have the segment's number, and nothing that nobody knows",
+        "templates have the segment's time, and nothing that nobody knows",
         |mpd| {
             named(mpd, "SegmentTemplate").into_iter().all(|it| {
                 let known = |name: &str| {
@@ -204,11 +204,12 @@ const RULES: [Rule; 14] = [
                     let parts: Vec<_> = value.split('$').skip(1).step_by(2).collect();
                     parts.join(" ")
                 };
-                known("media") == "RepresentationID Number"
+                known("media") == "RepresentationID Time"
                     && known("initialization") == "RepresentationID"
+                    && it.attribute("startNumber").is_none()
             })
         },
-        |text| text.replacen("$Number$", "$Nummer$", 1),
+        |text| text.replacen("$Time$", "$Zeit$", 1),
     ),
     (
         "5.3.9.2.2",
@@ -309,11 +310,10 @@ fn shown(text: &str) -> BTreeMap<String, i64> {
         for of in named(period, "Representation") {
             let template = named(of, "SegmentTemplate")[0];
             let scale = number(template, "timescale");
-            for (at, (start, _)) in (0..).zip(times(template)) {
-                let number_of = number(template, "startNumber") + at;
+            for (start, _) in times(template) {
                 let media = template.attribute("media").unwrap();
                 let url = media.replace("$RepresentationID$", of.attribute("id").unwrap());
-                let url = url.replace("$Number$", &number_of.to_string());
+                let url = url.replace("$Time$", &start.to_string());
                 let within = start - number(template, "presentationTimeOffset");
                 let starts_us = ms(period, "start").unwrap() * 1000;
                 let us = EPOCH_US + starts_us + within * 1_000_000 / scale;
@@ -348,7 +348,8 @@ fn a_segment_is_shown_when_it_says_in_every_manifest() {
         let now = shown(&manifest);
         let videos = listed(&window.renditions[0]);
         for segment in videos.clone() {
-            let url = format!("../hls/video/{}/{}.m4s", segment.version, segment.number);
+            let (version, starts_ticks) = (segment.version, segment.starts_ticks);
+            let url = format!("../hls/video/{version}/t{starts_ticks}.m4s");
             let apart = (now[&url] - segment.starts_unix_ns / 1000).abs();
             assert!(apart < 100, "{url}: {apart} us");
         }
@@ -392,6 +393,37 @@ fn a_period_begins_when_it_has_sound() {
     });
     assert_eq!(pictures(&mut window), 2);
     assert_eq!(pictures(&mut window), 3);
+}
+
+/// As a player asks that goes by a manifest, or by what it has reckoned of one.
+#[test]
+fn a_segment_is_found_by_the_time_at_which_it_begins() {
+    let mut window = window(20, 1 << 20);
+    segment(&mut window, 100);
+    segment(&mut window, 100);
+    let version = window.renditions[0].version();
+    let lasts_ticks = window.renditions[0].segments[0].ticks.cast_unsigned();
+    let begins = |number: u64| FIRST_TICKS.cast_unsigned() + number * lasts_ticks;
+    let asked = |window: &Window, ticks| {
+        let found = window.number_at("video", version, ticks);
+        (found, window.may_begin_at("video", version, ticks))
+    };
+    assert_eq!(asked(&window, begins(0)), (Some(FIRST), false));
+    assert_eq!(asked(&window, begins(1)), (Some(FIRST + 1), false));
+    for ticks in [0, begins(1) - 1, begins(1) + 1, begins(2) - 1] {
+        assert_eq!(asked(&window, ticks), (None, false), "{ticks}");
+    }
+    part(&mut window, 0, 10);
+    for ticks in [begins(2), begins(9), u64::MAX] {
+        assert_eq!(asked(&window, ticks), (None, true), "{ticks}");
+    }
+    window.apply(Output::SegmentEnd { rendition: 0 });
+    assert_eq!(asked(&window, begins(2)), (Some(FIRST + 2), false));
+    // What comes is of another version.
+    describe(&mut window, 0, 9);
+    assert_eq!(asked(&window, begins(9)), (None, false));
+    assert_eq!(window.number_at("none", version, begins(0)), None);
+    assert!(!window.may_begin_at("none", version, begins(9)));
 }
 
 #[test]
