@@ -220,6 +220,62 @@ fn lftp_downloads_in_pieces_and_mirrors() {
     }
 }
 
+/// What the page of a folder links to is what is in it, and nothing else.
+#[test]
+fn lftp_and_wget_mirror_folders() {
+    require_programs!("lftp", "wget");
+    let site = Site::new(&[], |root| {
+        fs::create_dir(root.join("in")).unwrap();
+        for name in ["film.mp4", "notes.txt", "in/film.mp4"] {
+            fs::write(root.join(name), bytes(FILM_BYTES)).unwrap();
+        }
+    });
+    let url = site.url("");
+    let folder = tempfile::tempdir().unwrap();
+    let script =
+        format!("set net:max-retries 1; set net:timeout 60; open {url}; mirror . got; bye");
+    run(folder.path(), "lftp", &["-c", &script]);
+    has_files(
+        &folder.path().join("got"),
+        &["film.mp4", "in/film.mp4", "notes.txt"],
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let options = [
+        "--quiet",
+        "--tries=1",
+        "--timeout=60",
+        "--no-host-directories",
+    ];
+    let asked = ["--recursive", "--accept=mp4", &*url];
+    run(folder.path(), "wget", &[&options[..], &asked].concat());
+    has_files(folder.path(), &["film.mp4", "in/film.mp4"]);
+}
+
+/// Whether these files are in a folder, each of them whole, and none beside them.
+fn has_files(folder: &Path, names: &[&str]) {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort();
+    let expected: Vec<_> = names.iter().map(|name| folder.join(name)).collect();
+    assert_eq!(found, expected);
+    for path in found {
+        assert!(
+            fs::read(&path).unwrap() == bytes(FILM_BYTES),
+            "{}",
+            path.display()
+        );
+    }
+}
+
 #[test]
 fn python_downloads_with_its_own_libraries() {
     require_programs!("python3");
@@ -447,12 +503,13 @@ fn five_thousand_idle_and_five_hundred_active_connections() {
         skip::record("needs 14,000 open files (ulimit -Hn)");
         return;
     }
-    // Longer than a slow machine takes for all of it.
-    let patience = [
+    // Longer than a slow machine takes for all of it, and all from one address.
+    let options = [
         "--download-idle-time-max=600s",
         "--download-stall-time-max=600s",
+        "--download-connections-per-address-max=16384",
     ];
-    let site = Site::new(&patience, |root| {
+    let site = Site::new(&options, |root| {
         fs::write(root.join("film.ts"), bytes(FILE_BYTES)).unwrap()
     });
     let before = site.server.holdings().unwrap();

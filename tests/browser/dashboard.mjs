@@ -188,17 +188,19 @@ function sessions(count, find, first) {
   return { all: count, found: found.length, sessions: found.slice(first, first + PAGE) };
 }
 
-// A server that tells of so many sessions.
+// A server that tells of so many sessions, for as long as it tells anything of them.
 async function synthetic(count) {
   let second = 1;
-  const dismissed = [];
+  const [dismissed, now] = [[], { count, isBusy: false }];
   const server = createServer((request, answer) => {
     const url = new URL(request.url, "http://h");
     const name = url.pathname.replace(/^\/admin\/?/, "");
     const send = (type, text) => answer.writeHead(200, { "Content-Type": type }).end(text);
-    if (name === "sessions") {
+    if (now.isBusy && (name === "events" || name.endsWith("/end"))) {
+      answer.writeHead(503, { "Content-Type": "text/plain" }).end("503: busy\n");
+    } else if (name === "sessions") {
       const [find, first] = [url.searchParams.get("find"), url.searchParams.get("first")];
-      send("application/json", JSON.stringify(sessions(count, find, Number(first))));
+      send("application/json", JSON.stringify(sessions(now.count, find, Number(first))));
     } else if (name === "cache") {
       send("application/json", JSON.stringify(cacheMap(count)));
     } else if (name === "cluster") {
@@ -230,8 +232,7 @@ async function synthetic(count) {
     }
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
-  server.dismissed = dismissed;
-  return server;
+  return Object.assign(server, { dismissed, now });
 }
 
 async function many(context) {
@@ -325,4 +326,37 @@ ${count / 2} | 100.0 | 50.0`, films[0]);
   }
 }
 
-await run(process.argv[4] === "synthetic" ? { many } : { ends, many });
+// What a server refuses for a while is asked for again, and a page of sessions that have gone is
+// left.
+async function recovers(context) {
+  const server = await synthetic(2.5 * PAGE);
+  const site = `http://127.0.0.1:${server.address().port}/`;
+  server.now.isBusy = true;
+  const page = await open({ ...context, site }, "/admin");
+  await until(page, "it is not connected", () =>
+    /^Not connected/.test(document.querySelector("#state").textContent));
+  await page.waitForSelector("#session-rows button");
+  await page.click("#session-rows button");
+  await until(page, "who was not ended can be tried again", () =>
+    document.querySelector("#state").textContent === "503: busy" &&
+    !document.querySelector("#session-rows button").disabled);
+  server.now.isBusy = false;
+  await until(page, "it is connected", () =>
+    /sessions/.test(document.querySelector("#figures").textContent));
+  for (const shown of ["201 to 400 of 500", "401 to 500 of 500"]) {
+    await page.click("#on");
+    await until(page, "the next are shown", (text) =>
+      document.querySelector("#shown").textContent === text, shown);
+  }
+  server.now.count = 10;
+  await until(page, "those that are left are shown", () =>
+    document.querySelector("#shown").textContent === "1 to 10 of 10" &&
+    document.querySelectorAll("#session-rows tr").length === 10);
+  page.wrong = page.wrong.filter((it) => !/status of 503/.test(it));
+  await close(page);
+  server.closeAllConnections();
+  server.close();
+}
+
+const checks = { many, recovers };
+await run(process.argv[4] === "synthetic" ? checks : { ends, ...checks });

@@ -73,6 +73,9 @@ async function leads(context) {
   const page = await open(context, "/");
   await Promise.all([page.waitForNavigation(), page.click(".folders a")]);
   assert(new URL(page.url()).pathname === "/in%20a%20folder/", page.url());
+  const film = await page.$eval("a.play bdi", (it) => it.textContent);
+  const file = await page.$eval(".films p a[download]", (it) => it.getAttribute("aria-label"));
+  assert(file === `Download ${film}`, file);
   await Promise.all([page.waitForNavigation(), page.click("a.play")]);
   assert(page.url().endsWith("/hls/index.html"), page.url());
   await until(page, "the film is there", () => document.querySelector("#film").readyState >= 2);

@@ -132,8 +132,10 @@ test("a channel begins at its newest picture, not at the first that comes", () =
   const range = { length: 1, start: () => 0, end: () => end };
   const film = { buffered: range, currentTime: 0, readyState: 4, defaultPlaybackRate: 1 };
   const player = new LivePlayer(film, {}, "", () => {}, (seconds) => { told = seconds; });
-  const track = { end: () => end };
+  const track = { start: () => 0, end: () => end };
   player.tracks = [track];
+  let reach;
+  player.source = { readyState: "open", setLiveSeekableRange: (...to) => { reach = to; } };
   player.madeAt = 0;
   for (end of [0, 0.5, 5.5]) {
     player.follow();
@@ -142,6 +144,7 @@ test("a channel begins at its newest picture, not at the first that comes", () =
   track.hasCaughtUp = true;
   player.follow();
   assert.equal(film.currentTime, 4.5);
+  assert.deepEqual(reach, [0, 5.5]);
   assert.ok(told > 0);
   // From then on nobody is moved who plays a little behind.
   end = 6.5;
@@ -169,19 +172,31 @@ test("a channel begins at its newest picture, not at the first that comes", () =
   }
 });
 
-// A clock on which waits pass at once, for as long as `check` takes.
+// A clock on which waits pass at once, for as long as `check` takes. `tick` does what is due now
+// and then.
 async function withClock(check) {
-  const { setTimeout } = globalThis;
-  const clock = { now: 0 };
+  const { setTimeout, setInterval, clearInterval } = globalThis;
+  const timers = new Set();
+  const tick = () => [...timers].filter((it) => it.at + it.ms <= clock.now).forEach((it) => {
+    it.at = clock.now;
+    it.done();
+  });
+  const clock = { now: 0, tick };
   globalThis.setTimeout = (done, ms) => {
     clock.now += ms;
     setImmediate(done);
   };
+  globalThis.setInterval = (done, ms) => {
+    const timer = { done, ms, at: clock.now };
+    timers.add(timer);
+    return timer;
+  };
+  globalThis.clearInterval = (timer) => timers.delete(timer);
   Object.defineProperty(performance, "now", { value: () => clock.now, configurable: true });
   try {
     await check(clock);
   } finally {
-    globalThis.setTimeout = setTimeout;
+    Object.assign(globalThis, { setTimeout, setInterval, clearInterval });
     delete performance.now;
   }
 }
@@ -189,11 +204,12 @@ async function withClock(check) {
 // A buffer to which segments of so many seconds go. What it is given is the path of each.
 class MediaBuffer {
   constructor(seconds) {
-    Object.assign(this, { seconds, taken: [], removed: 0, held: 0, updating: false });
+    Object.assign(this, { seconds, taken: [], removed: 0, begins: 0, held: 0, updating: false });
   }
 
   get buffered() {
-    return { length: this.held > 0 ? 1 : 0, start: () => 0, end: () => this.held };
+    const [start, end] = [this.begins, this.begins + this.held];
+    return { length: this.held > 0 ? 1 : 0, start: () => start, end: () => end };
   }
 
   appendBuffer(bytes) {
@@ -208,25 +224,31 @@ class MediaBuffer {
   remove(start, end) {
     if (end === Infinity) {
       [this.held, this.removed] = [0, this.removed + 1];
+    } else {
+      const gone = Math.min(Math.max(end - this.begins, 0), this.held);
+      [this.begins, this.held] = [this.begins + gone, this.held - gone];
     }
   }
 }
 
-// From now on what is fetched is what `answer` says of its path: a text, bytes, a status, or an
-// error.
+// From now on what is fetched is what `answer` says of its path, at once or later: a text, bytes, a
+// status, one with a reason, or an error.
 function serve(answer) {
-  globalThis.fetch = async (url) => {
+  globalThis.fetch = async (url, { signal } = {}) => {
     const { pathname } = new URL(url);
-    const told = answer(pathname);
+    const aborted = new Promise((_, fails) => {
+      signal?.addEventListener("abort", () => fails(signal.reason));
+    });
+    const told = await Promise.race([answer(pathname), aborted]);
     if (told instanceof Error) {
       throw told;
     }
-    const isNumber = typeof told === "number";
-    const status = isNumber ? told : 200;
+    const status = typeof told === "number" ? told : told.status ?? 200;
+    const headers = new Headers(told.reason ? { "Content-Type": "text/plain; charset=utf-8" } : {});
+    const text = async () => told.reason ?? told;
     const bytes = typeof told === "string" ? new TextEncoder().encode(told).buffer : told;
-    return {
-      ok: !isNumber, status, statusText: "", text: async () => told, arrayBuffer: async () => bytes,
-    };
+    const ok = status === 200;
+    return { ok, status, statusText: "", headers, text, arrayBuffer: async () => bytes, url };
   };
 }
 
@@ -293,6 +315,25 @@ test("a channel begins anew where what follows has gone, or no room is", () =>
     assert.equal(channel.buffer.removed, 2);
     assert.equal(channel.begun.length, 3);
     assert.ok(channel.asked < 20 && clock.now > before, "it goes on");
+  }));
+
+test("a channel that begins anew is played at its own times", () =>
+  withClock(async () => {
+    const channel = new Channel();
+    const { buffer, track, film } = channel;
+    // It was watched for minutes, and counts from ten seconds on again.
+    [film.currentTime, film.readyState, film.defaultPlaybackRate, buffer.begins] = [300, 2, 1, 10];
+    await channel.run(() => channel.asked > 3);
+    assert.deepEqual([buffer.begins, buffer.held > 4], [10, true]);
+    film.buffered = buffer.buffered;
+    const player = new LivePlayer(film, {}, "", () => {}, () => {});
+    [player.tracks, player.source] = [[track], {}];
+    player.follow();
+    assert.equal(film.currentTime, track.end() - 1);
+    // What was shown long ago goes all the same.
+    [film.currentTime, buffer.begins, buffer.held] = [200, 100, 120];
+    await channel.run(() => channel.asked > 5);
+    assert.equal(buffer.begins, 140);
   }));
 
 test("a channel that is paused holds no more than it needs", () =>
@@ -499,7 +540,7 @@ test("segments go as a whole, and never the one that is shown", async () => {
 // A buffer to which segments go whose paths say from when to when they are.
 class SpanBuffer {
   constructor(source, type) {
-    Object.assign(this, { source, kind: type.split("/")[0], spans: [], updating: false });
+    Object.assign(this, { source, type, kind: type.split("/")[0], spans: [], updating: false });
   }
 
   get buffered() {
@@ -508,7 +549,13 @@ class SpanBuffer {
   }
 
   appendBuffer(bytes) {
-    const [, from, to] = new TextDecoder().decode(bytes).match(/(\d+)-(\d+)/) ?? [];
+    const text = new TextDecoder().decode(bytes);
+    const [, from, to] = text.match(/(\d+)-(\d+)/) ?? [];
+    const [, codec] = text.match(/init\.(\w+)\./) ?? [];
+    if (this.source.error || (codec && !this.type.includes(codec))) {
+      this.source.error = { message: `cannot decode ${codec}` };
+      throw new Error("the element has an error");
+    }
     this.source.readyState = "open";
     if (from === undefined) {
       return;
@@ -535,7 +582,7 @@ class SpanBuffer {
 class FakeSource extends EventTarget {
   constructor() {
     super();
-    Object.assign(this, { readyState: "open", buffers: [] });
+    Object.assign(this, { readyState: "open", buffers: [], reach: [] });
   }
 
   static isTypeSupported() {
@@ -550,14 +597,41 @@ class FakeSource extends EventTarget {
   endOfStream() {
     this.readyState = "ended";
   }
+
+  setLiveSeekableRange(...reach) {
+    this.reach = reach;
+  }
 }
 
 // A film that plays as browsers do: only where each of its buffers has something, or the stream has
 // ended.
 class FakeFilm extends EventTarget {
+  constructor() {
+    super();
+    Object.assign(this, { paused: true, defaultPlaybackRate: 1 });
+  }
+
   set src(source) {
-    Object.assign(this, { source, now: 0, readyState: 0 });
+    Object.assign(this, { source, now: 0, readyState: 0, paused: true });
     queueMicrotask(() => source.dispatchEvent(new Event("sourceopen")));
+  }
+
+  get error() {
+    return this.source.error;
+  }
+
+  async play() {
+    this.paused = false;
+    this.dispatchEvent(new Event("play"));
+  }
+
+  // What all of its buffers have.
+  get buffered() {
+    const spans = this.source.buffers.map((it) => it.spans).reduce((all, others) =>
+      all.flatMap(([start, end]) => others
+        .map(([from, to]) => [Math.max(start, from), Math.min(end, to)])
+        .filter(([from, to]) => from < to)));
+    return { length: spans.length, start: (at) => spans[at][0], end: (at) => spans[at][1] };
   }
 
   get currentTime() {
@@ -590,12 +664,39 @@ function span(kind, [from, to]) {
   return `${text}#EXT-X-ENDLIST\n`;
 }
 
+// What modules ask of a browser.
+function beBrowser() {
+  Object.assign(globalThis, { window: globalThis, MediaSource: FakeSource });
+  globalThis.location = new URL("http://h/film.mp4/hls/index.html");
+  [URL.createObjectURL, URL.revokeObjectURL] = [(it) => it, () => {}];
+}
+
+// Turns until something holds, in each of which so much of a film is played.
+async function until(film, holds, seconds = 0.2) {
+  for (let turn = 0; turn < 5000; turn += 1) {
+    await new Promise(setImmediate);
+    if (film.source) {
+      film.tick(seconds);
+    }
+    if (holds()) {
+      return;
+    }
+  }
+  assert.fail(`not within 5000 turns: ${holds}; at ${film.currentTime}`);
+}
+
+// Lets happen what does without a wait.
+async function rest() {
+  for (let turn = 0; turn < 99; turn += 1) {
+    await new Promise(setImmediate);
+  }
+  return "waits";
+}
+
 // What is played of a film with such pictures and sound from its beginning, and then from a second on
 // to which somebody goes: which tracks from when on.
 async function played(pictures, sound, then) {
-  globalThis.window = globalThis;
-  globalThis.MediaSource = FakeSource;
-  [URL.createObjectURL, URL.revokeObjectURL] = [(it) => it, () => {}];
+  beBrowser();
   const { Player } = await load("media_source.js");
   serve((path) => ({ "/video": span("video", pictures), "/audio": span("audio", sound) })[path] ?? path);
   const main = multivariant(`#EXTM3U
@@ -653,4 +754,309 @@ test("a film plays on where it has no pictures, or no sound", () => withClock(as
   ]) {
     assert.deepEqual(await played(pictures, sound, 3), expected, `${pictures} ${sound}`);
   }
+}));
+
+const SOUNDLESS = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS=\"avc1\",RESOLUTION=2x1\n/video\n";
+
+test("a film waits for a network that has failed, and plays what it holds", (context) =>
+  withClock(async (clock) => {
+    beBrowser();
+    const { Player } = await load("media_source.js");
+    const [failed, told, film] = [[], [], new FakeFilm()];
+    let [until_ms, failure] = [0, new TypeError("network")];
+    serve((path) => (path === "/video" ? span("video", [0, 120]) :
+      (clock.now < until_ms ? failure : path)));
+    const tell = (text) => told.push([text, film.readyState < 3]);
+    const player = new Player(film, multivariant(SOUNDLESS), "http://h/index.m3u8",
+      (error) => failed.push(error.message), () => {}, tell);
+    context.after(() => player.end());
+    await player.start();
+    await until(film, () => film.currentTime > 5);
+    until_ms = clock.now + 600_000;
+    await until(film, () => clock.now > until_ms && film.currentTime > 60);
+    const waits = ["the network does not answer; trying again", true];
+    assert.ok(told.length > 1, "it is told");
+    assert.deepEqual(told.slice(0, -1).filter((it) => `${it}` !== `${waits}`), []);
+    assert.equal(told.at(-1)[0], "");
+    // A server that has too much to do, likewise.
+    [until_ms, failure] = [clock.now + 600_000, { status: 503, reason: "503: busy\n" }];
+    await until(film, () => clock.now > until_ms && film.currentTime > 110);
+    assert.equal(told.at(-2)[0], "503: busy; trying again");
+    assert.deepEqual(failed, []);
+    // No track is filled twice at once.
+    let [come, isFilled] = [undefined, false];
+    const comes = new Promise((done) => { come = done; });
+    const tracks = [{ fill: async () => { throw new TypeError("network"); } }, { fill: () => comes }];
+    const other = Object.assign(Object.create(Player.prototype), { ...player, tracks });
+    const filled = other.fill().then(() => { isFilled = true; });
+    await rest();
+    assert.ok(!isFilled);
+    come();
+    await filled;
+  }));
+
+test("who goes elsewhere does not wait for what is under way", async () => {
+  const asked = [];
+  let come;
+  const lines = [1, 2, 3, 4].map((it) => `#EXTINF:20,\n${it}.m4s\n`).join("");
+  serve((path) => {
+    if (!path.endsWith(".m4s")) {
+      return `#EXTM3U\n#EXT-X-MAP:URI="init.mp4"\n${lines}#EXT-X-ENDLIST\n`;
+    }
+    asked.push(path);
+    return new Promise((done) => { come = () => done(path); });
+  });
+  const track = new Track({ addSourceBuffer: () => new MediaBuffer(20) }, "");
+  await track.load("http://h/index.m3u8", "");
+  const film = { currentTime: 0 };
+  const filled = (fill) => Promise.race([fill, rest()]);
+  const first = track.fill(film);
+  assert.equal(await filled(first), "waits");
+  // Within what is fetched already nobody has gone elsewhere.
+  film.currentTime = 7;
+  track.seek(7);
+  assert.equal(await filled(first), "waits");
+  film.currentTime = 45;
+  track.seek(45);
+  assert.equal(await filled(first), undefined);
+  const third = track.fill(film);
+  await rest();
+  track.seek(59);
+  come();
+  assert.equal((await filled(third)).bytes, "/3.m4s".length);
+  assert.deepEqual([asked, track.next], [["/1.m4s", "/3.m4s"], 3]);
+});
+
+test("a variant that does not come is not believed to play", () => withClock(async () => {
+  const { Player } = await load("media_source.js");
+  let fails = [];
+  serve((path) => (path === "/b" && fails.shift()) || (path.length > 2 ? path : WRITTEN));
+  const track = new Track({ addSourceBuffer: () => new MediaBuffer(6) }, "");
+  const failed = [];
+  const player = Object.assign(Object.create(Player.prototype), {
+    variants: ["/a", "/b"].map((uri, at) => ({ uri, codecs: "avc1", rate: 1e6 * (3 - 2 * at) })),
+    url: "http://h/index.m3u8", film: { currentTime: 0 }, pictures: track, now: 0, loaded: 0,
+    isAutomatic: true, throughput: { bps: 2e6 }, fails: (error) => failed.push(error.message),
+  });
+  const network = new TypeError("network");
+  fails = [network, 503, network, 503];
+  await assert.rejects(player.change(1), /503/);
+  assert.equal(player.now, 0);
+  // What is chosen for want of a faster network ends nothing where that has gone.
+  fails = [network, 503, network, 503];
+  player.adapt();
+  await rest();
+  assert.deepEqual([player.now, failed, fails], [0, [], []]);
+  fails = [network, 503];
+  await player.change(1);
+  assert.deepEqual([player.now, player.loaded, track.pending.playlist.url], [1, 1, "http://h/b"]);
+}));
+
+test("of several sounds without pictures the one that is chosen is heard", (context) =>
+  withClock(async () => {
+    beBrowser();
+    const { Player } = await load("media_source.js");
+    const film = new FakeFilm();
+    const asked = new Set();
+    serve((path) => {
+      asked.add(path.match(/^\/(en|de)\//)?.[1]);
+      return path === "/en" || path === "/de" ? span(path.slice(1), [0, 60]) : path;
+    });
+    const sound = (name) =>
+      `#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="a",NAME="${name}",URI="/${name}"\n`;
+    const main = multivariant(`#EXTM3U\n${sound("en")}${sound("de")}`
+      + "#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS=\"mp4a\",AUDIO=\"a\"\n/en\n");
+    const player = new Player(film, main, "http://h/index.m3u8", assert.fail);
+    context.after(() => player.end());
+    await player.start();
+    await until(film, () => film.currentTime > 2);
+    assert.deepEqual(film.source.buffers.map((it) => it.type), ['audio/mp4; codecs="mp4a"']);
+    assert.ok(asked.has("en") && !asked.has("de"));
+    await player.setSound(player.sounds[1]);
+    await until(film, () => asked.has("de") && film.currentTime > 4);
+  }));
+
+// What a page has of elements.
+class FakeElement extends EventTarget {
+  constructor() {
+    super();
+    Object.assign(this, { textContent: "", options: [] });
+  }
+
+  append() {}
+
+  after() {}
+
+  replaceChildren() {}
+
+  setAttribute() {}
+
+  press(key) {
+    this.dispatchEvent(Object.assign(new Event("keydown"), { key }));
+  }
+}
+
+// A document that has whatever is asked for, and this film.
+function beDocument(film) {
+  const elements = new Map([["film", film]]);
+  const of = (id) => elements.get(id) ?? elements.set(id, new FakeElement()).get(id);
+  globalThis.document = { getElementById: of, createElement: () => new FakeElement() };
+  globalThis.Option = FakeElement;
+  return of;
+}
+
+let pages = 0;
+
+// The page of a film, by Media Source.
+async function openPage(film) {
+  beBrowser();
+  Object.assign(film, { canPlayType: () => "", append: () => {}, seekable: { length: 0 } });
+  const of = beDocument(film);
+  pages += 1;
+  await import(`${source("player.js")}#${pages}`);
+  return of("state");
+}
+
+test("a film whose segments have other names goes on under these", () =>
+  withClock(async (clock) => {
+    const film = new FakeFilm();
+    let [version, there] = ["v1", "v1"];
+    serve((path) => {
+      if (path.endsWith("/index.m3u8")) {
+        const subtitles = '#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID="s",NAME="English",URI="/none"\n';
+        return SOUNDLESS.replace("#EXT-X-STREAM", `${subtitles}#EXT-X-STREAM`);
+      }
+      if (path === "/video") {
+        return span(version, [0, 120]);
+      }
+      const isGone = path === "/none" || (path.startsWith("/v") && !path.startsWith(`/${there}`));
+      return isGone ? { status: 404, reason: "404 Not Found: it has changed\n" } : path;
+    });
+    // Subtitles that are not there keep nobody waiting.
+    const state = await openPage(film);
+    await until(film, () => film.currentTime > 5);
+    await film.play();
+    [version, there] = ["v2", "v2"];
+    await until(film, () => film.currentTime > 70);
+    assert.deepEqual([state.textContent, film.paused], ["", false]);
+    // What is not there under its new name either is told, and stays so.
+    clock.now += 20_000;
+    there = "v3";
+    await until(film, () => state.textContent !== "");
+    ["waiting", "playing", "seeked"].forEach((it) => film.dispatchEvent(new Event(it)));
+    assert.equal(state.textContent, "404 Not Found: it has changed");
+    assert.ok(film.currentTime > 70 && film.currentTime < 119, `${film.currentTime}`);
+  }));
+
+test("of a channel one goes to what is held of it, at its speed", async () => {
+  const { bindControls } = await load("controls.js");
+  const film = Object.assign(new FakeFilm(), {
+    duration: Infinity, readyState: 4, playbackRate: 1.05, source: new FakeSource(),
+    seekable: { length: 1, start: () => 240, end: () => 300 },
+  });
+  const of = beDocument(film);
+  bindControls(film, assert.fail);
+  for (const [key, time] of [["End", 300], ["Home", 240], ["5", 270], ["l", 280], ["0", 240],
+    ["j", 240]]) {
+    of("stage").press(key);
+    assert.equal(film.currentTime, time, key);
+  }
+  film.dispatchEvent(new Event("timeupdate"));
+  const { min, max, value } = of("seek");
+  assert.deepEqual([min, max, value], [240, 300, 240]);
+  of("stage").press(">");
+  assert.deepEqual([film.defaultPlaybackRate, film.playbackRate], [1.25, 1.25]);
+  // Before anything is known of it, nobody goes anywhere.
+  film.seekable = { length: 0 };
+  of("stage").press("5");
+  assert.equal(film.currentTime, 240);
+});
+
+// A channel of which another second is there each time that its pictures are asked for. Its sound
+// is there until `heard`, if there is any.
+class Broadcast {
+  constructor(clock) {
+    Object.assign(this, { clock, now: 20, first: 100, codec: "avc1" });
+    Object.assign(this, { heard: Infinity, hasSound: true });
+    serve((path) => this.answer(path));
+  }
+
+  async answer(path) {
+    await new Promise(setImmediate);
+    if (path === "/index.m3u8") {
+      return this.main();
+    }
+    if (path === "/video") {
+      [this.now, this.clock.now] = [this.now + 1, this.clock.now + 1000];
+      return this.playlist(path, this.codec, this.now);
+    }
+    if (path === "/audio") {
+      return this.hasSound ? this.playlist(path, "mp4a", Math.min(this.now, this.heard)) : 404;
+    }
+    return path;
+  }
+
+  main() {
+    const [sound, codec, group] = !this.hasSound || this.heard < this.now - 12 ? ["", "", ""] :
+      ['#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="a",NAME="x",URI="/audio"\n', ",mp4a", ',AUDIO="a"'];
+    return `#EXTM3U\n${sound}#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS="${this.codec}${codec}",`
+      + `RESOLUTION=2x1${group}\n/video\n`;
+  }
+
+  playlist(path, codec, end) {
+    const of = (at) => `#EXT-X-PART:DURATION=1,URI="${path}/${at}-${at + 1}.m4s",INDEPENDENT=YES\n`
+      + "#EXTINF:1,\nsegment.m4s\n";
+    return `#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:${this.first + end - 3}\n`
+      + `#EXT-X-MAP:URI="/init.${codec}.mp4"\n${[end - 3, end - 2, end - 1].map(of).join("")}`;
+  }
+}
+
+test("a channel goes on without sound, and in another codec", () => withClock(async (clock) => {
+  beBrowser();
+  const { LiveChannel } = await load("live.js");
+  const [film, cast, failed] = [new FakeFilm(), new Broadcast(clock), []];
+  const fails = (error) => failed.push(error.message);
+  const channel = new LiveChannel(film, "http://h/index.m3u8", fails, () => {});
+  const begin = channel.begin(multivariant(cast.main()));
+  // Until it plays with such buffers, as it did before.
+  const plays = async (...types) => {
+    const isNear = () => cast.now - film.currentTime < 4 && film.currentTime < cast.now;
+    await until(film, () => {
+      clock.tick();
+      const now = film.source.buffers.map((it) => it.type.match(/"(.*)"/)[1]);
+      return `${now}` === `${types}` && isNear() && film.readyState === 4 && !film.paused;
+    }, 0.25);
+    assert.deepEqual(failed, []);
+  };
+  await begin;
+  await film.play();
+  await plays("avc1", "mp4a");
+  const [start, end] = film.source.reach;
+  assert.ok(start >= 18 && end > start && end <= cast.now + 1, `${start} ${end}`);
+  // Sound pauses, and comes back.
+  cast.heard = cast.now;
+  const before = clock.now;
+  await plays("avc1");
+  assert.ok(clock.now - before < 15_000, `${clock.now - before}`);
+  const { source } = film;
+  await until(film, () => {
+    clock.tick();
+    return clock.now - before > 120_000;
+  }, 0.25);
+  assert.equal(film.source, source, "nothing begins anew meanwhile");
+  cast.heard = Infinity;
+  await plays("avc1", "mp4a");
+  // A publisher comes back without sound, and another in another codec.
+  [cast.first, cast.now, cast.hasSound] = [2000, 10, false];
+  await plays("avc1");
+  [cast.first, cast.now, cast.hasSound, cast.codec] = [4000, 10, true, "hvc1"];
+  await plays("hvc1", "mp4a");
+  // What is not decoded though it is what is told ends it.
+  cast.codec = "av01";
+  cast.main = () => SOUNDLESS.replace("avc1", "hvc1");
+  await until(film, () => {
+    clock.tick();
+    return failed.length > 0;
+  });
+  assert.deepEqual(failed, ["cannot decode av01"]);
 }));

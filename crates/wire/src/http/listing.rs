@@ -1,5 +1,10 @@
 //! A folder as a page: plain HTML that reads well on a screen, on a phone, by voice and in a
 //! terminal.
+//!
+//! Programs read it, too: Kodi takes those links for files whose text is what they lead to, and
+//! lftp and wget make a folder of what a link has in front of a slash. So links lead to what is in
+//! the folder and no further, with its name alone as their text. Those to pages that play are made
+//! by the script.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
@@ -66,7 +71,8 @@ pub fn assets_from(folder: &str) -> String {
     format!("{}{ASSETS}", "../".repeat(parts))
 }
 
-/// A name as it stands in a URL: its slashes stay, and what is not UTF-8 is the bytes that it is.
+/// A name as it stands in a URL: its slashes stay, what is not UTF-8 is the bytes that it is, and
+/// no colon makes a scheme of what is before it.
 #[must_use]
 pub fn in_url(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -106,9 +112,10 @@ impl Listing<'_> {
         html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
         html += "<meta name=\"color-scheme\" content=\"light dark\">\n";
         html += &format!("<title>{title}</title>\n");
-        html += &format!("<link rel=\"stylesheet\" href=\"{assets}page.css\">\n");
-        html += &format!("<link rel=\"icon\" href=\"{assets}icon.svg\">\n");
-        html += &format!("<script type=\"module\" src=\"{assets}folder.js\"></script>\n");
+        // lftp passes over a link with a query, and takes others for a folder beside the entries.
+        html += &format!("<link rel=\"stylesheet\" href=\"{assets}page.css?\">\n");
+        html += &format!("<link rel=\"icon\" href=\"{assets}icon.svg?\">\n");
+        html += &format!("<script type=\"module\" src=\"{assets}folder.js?\"></script>\n");
         html += "</head>\n<body>\n<header>\n";
         self.path(&mut html);
         // The script shows it: without that it would find nothing.
@@ -173,9 +180,8 @@ impl Listing<'_> {
             <ul class=\"folders\">\n";
         for folder in folders {
             let (link, name) = (in_url(&folder.name), escaped(&folder.name));
-            // "./", so that a colon in a name makes no scheme of what is before it.
             let line =
-                format!("<li class=\"item\"><a href=\"./{link}/\"><bdi>{name}</bdi>/</a></li>\n");
+                format!("<li class=\"item\"><bdi><a href=\"{link}/\">{name}/</a></bdi></li>\n");
             *html += &line;
         }
         *html += "</ul>\n</section>\n";
@@ -189,7 +195,7 @@ impl Listing<'_> {
         *html += "<section aria-labelledby=\"channels\">\n<h2 id=\"channels\">Channels</h2>\n\
             <ul class=\"films channels\">\n";
         for channel in self.channels {
-            let (path, name) = (in_url(&channel.path), escaped(&channel.path));
+            let path = in_url(&channel.path);
             let short = channel.path.strip_prefix("live/");
             let short = escaped(short.unwrap_or(&channel.path));
             let poster = match channel.has_poster {
@@ -197,9 +203,8 @@ impl Listing<'_> {
                 false => "",
             };
             *html += &format!(
-                "<li class=\"item\"><a class=\"play\" href=\"./{path}/hls/index.html\" \
-                 aria-label=\"Watch {name}\"><span class=\"poster\"{poster}></span>\
-                 <bdi>{short}</bdi></a>"
+                "<li class=\"item\" data-play=\"{path}/hls/index.html\">\
+                 <span class=\"poster\"{poster}></span><bdi>{short}</bdi>"
             );
             if !self.rtsp_host.is_empty() {
                 let url = format!("rtsp://{}/{path}", self.rtsp_host);
@@ -220,7 +225,7 @@ impl Listing<'_> {
             <ul class=\"films\">\n";
         for film in films {
             let (link, name) = (in_url(&film.name), escaped(&film.name));
-            let (size, time) = (readable(film.file_bytes), time(film.modified_s));
+            let time = time(film.modified_s);
             // Of a transport stream it is not known where a picture ends: browsers that play it
             // show its first one.
             let poster = match media_type(&film.name) {
@@ -228,17 +233,15 @@ impl Listing<'_> {
                 _ => POSTER,
             };
             // A folder of renditions is one film, and can be looked into.
-            let rest = match film.is_folder {
-                true => format!("<a href=\"./{link}/\" aria-label=\"Files of {name}\">Files</a>"),
-                false => format!(
-                    "<a href=\"./{link}\" download aria-label=\"Download {name}\">Download</a>"
-                ),
+            let (slash, size) = match film.is_folder {
+                true => ("/", String::new()),
+                false => ("", readable(film.file_bytes)),
             };
-            let size = if film.is_folder { String::new() } else { size };
             *html += &format!(
-                "<li class=\"item\"><a class=\"play\" href=\"./{link}/hls/index.html\">\
-                 <span class=\"poster\"{poster}></span><bdi>{name}</bdi></a>\
-                 <p>{size} <span class=\"date\">{time}</span> {rest}</p></li>\n"
+                "<li class=\"item\" data-play=\"{link}/hls/index.html\">\
+                 <span class=\"poster\"{poster}></span>\
+                 <bdi><a href=\"{link}{slash}\">{name}{slash}</a></bdi>\
+                 <p>{size} <span class=\"date\">{time}</span></p></li>\n"
             );
         }
         *html += "</ul>\n</section>\n";
@@ -258,7 +261,7 @@ impl Listing<'_> {
             let (link, name) = (in_url(&entry.name), escaped(&entry.name));
             let (size, time) = (readable(entry.file_bytes), time(entry.modified_s));
             *html += &format!(
-                "<tr class=\"item\"><td><a href=\"./{link}\"><bdi>{name}</bdi></a></td>\
+                "<tr class=\"item\"><td><bdi><a href=\"{link}\">{name}</a></bdi></td>\
                  <td>{size}</td><td>{time}</td></tr>\n"
             );
         }
@@ -365,6 +368,8 @@ fn readable(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use percent_encoding::percent_decode_str;
+
     use super::*;
 
     fn entry(name: &str, is_folder: bool, file_bytes: u64) -> Entry {
@@ -427,13 +432,12 @@ mod tests {
             ],
         );
         for expected in [
-            "<a href=\"./%C3%A4%23%25.ts\" download aria-label=\"Download ä#%.ts\">",
-            "<p>1.0 MiB <span",
-            "<td><a href=\"./a.txt\"><bdi>a.txt</bdi></a></td><td>3 B</td>",
+            "<bdi><a href=\"%C3%A4%23%25.ts\">ä#%.ts</a></bdi><p>1.0 MiB <span",
+            "<td><bdi><a href=\"a.txt\">a.txt</a></bdi></td><td>3 B</td>",
             "<time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 08:49</time>",
-            "<a class=\"play\" href=\"./%C3%A4%23%25.ts/hls/index.html\">",
-            "<link rel=\"stylesheet\" href=\"../.onrush/page.css\">",
-            "<a href=\"./in/\"><bdi>in</bdi>/</a></li>",
+            "<li class=\"item\" data-play=\"%C3%A4%23%25.ts/hls/index.html\">",
+            "<link rel=\"stylesheet\" href=\"../.onrush/page.css?\">",
+            "<bdi><a href=\"in/\">in/</a></bdi></li>",
             "<code>curl -O &#39;http://h:80/a%20b/",
             "<code>ffplay -rtsp_transport udp 'rtsp://h:554/a%20b/",
             "<a href=\"../\">",
@@ -462,14 +466,56 @@ mod tests {
         };
         let html = listing.to_html();
         for expected in [
-            "href=\"./live/a%20b/hls/index.html\" aria-label=\"Watch live/a b\">\
-             <span class=\"poster\"></span><bdi>a b</bdi></a>",
+            "data-play=\"live/a%20b/hls/index.html\">\
+             <span class=\"poster\"></span><bdi>a b</bdi>",
             "<code class=\"copied\">rtsp://h:554/live/a%20b</code>",
-            "href=\"./cam%26/hls/index.html\" aria-label=\"Watch cam&amp;\">\
-             <span class=\"poster\" data-film=\"poster.mp4\"></span><bdi>cam&amp;</bdi></a>",
+            "data-play=\"cam%26/hls/index.html\">\
+             <span class=\"poster\" data-film=\"poster.mp4\"></span><bdi>cam&amp;</bdi>",
         ] {
             assert!(html.contains(expected), "{expected}\n{html}");
         }
+        assert!(links(&html).is_empty(), "{html}");
+    }
+
+    /// The links of a page, and the text in them.
+    fn links(html: &str) -> Vec<(&str, String)> {
+        let parts = html.split("<a href=\"").skip(1);
+        let links = parts.map(|rest| {
+            let (link, rest) = rest.split_once('"').unwrap();
+            let (text, _) = rest.split_once("</a>").unwrap();
+            let (_, text) = text.split_once('>').unwrap();
+            (link, text.replace("&#39;", "'").replace("&amp;", "&"))
+        });
+        links.collect()
+    }
+
+    /// The rule is Kodi's (`CHTTPDirectory::GetDirectory`); lftp and wget take what a slash is
+    /// within for a folder.
+    #[test]
+    fn links_are_the_names_that_are_in_them() {
+        let names = [
+            ("in & out", true),
+            ("x.film", true),
+            ("a:b.mp4", false),
+            ("ä#%25+;&'.ts", false),
+            ("y.film.json", false),
+            ("z.txt", false),
+        ];
+        let entries = names.map(|(name, is_folder)| entry(name, is_folder, 1));
+        let html = page("", &entries);
+        let found = links(&html).into_iter().map(|(link, text)| {
+            let link = percent_decode_str(link).decode_utf8().unwrap();
+            assert_eq!(link, text);
+            link.into_owned()
+        });
+        let expected = names.map(|(name, is_folder)| match is_folder {
+            true => format!("{name}/"),
+            false => name.to_owned(),
+        });
+        assert!(found.eq(expected), "{html}");
+        // What the page loads has a query.
+        let all = html.matches("href=\"").count() + html.matches("src=\"").count();
+        assert_eq!(html.matches("?\"").count(), all - names.len());
     }
 
     #[test]
@@ -478,8 +524,7 @@ mod tests {
         let html = page(&crate::name::from_bytes(b"\xff"), &[entry(&name, false, 1)]);
         for expected in [
             "<h1><bdi>\u{fffd}</bdi></h1>",
-            "<bdi>\u{fffd}bung \u{e9}.ts</bdi></a>",
-            "<a class=\"play\" href=\"./%FCbung%20%C3%A9.ts/hls/index.html\"",
+            "<a href=\"%FCbung%20%C3%A9.ts\">\u{fffd}bung \u{e9}.ts</a>",
             "'http://h:80/%FF/%FCbung%20%C3%A9.ts'",
         ] {
             assert!(html.contains(expected), "{expected}\n{html}");

@@ -9,6 +9,7 @@ const LINES = 200;
 const PAGE = 200;
 const SESSIONS_EVERY_MS = 2000;
 const SAMPLE_EVERY_S = 5;
+const AGAIN_MS = 3000;
 
 const of = (id) => document.getElementById(id);
 const state = of("state");
@@ -124,8 +125,9 @@ function told(status, by) {
       crossings > 0 ? (bursts / crossings).toFixed(1) : "-", String(it.in_flight),
       String(it.shed)];
   }));
-  rows(of("channel-rows"), status.channels.map((it, at) => {
-    const last = before?.channels[at] ?? it;
+  const channels = new Map(before?.channels.map((it) => [it.name, it]));
+  rows(of("channel-rows"), status.channels.map((it) => {
+    const last = channels.get(it.name) ?? it;
     const rate = (now, then) => bits((8 * Math.max(now - then, 0)) / by.seconds);
     return [it.name, it.input, it.state, rate(it.received.bytes, last.received.bytes),
       String(it.received.missing), String(it.players), String(it.members),
@@ -220,8 +222,7 @@ function log(lines) {
 
 let [hasCache, isNode] = [false, false];
 let [lastLine, lastSample] = [0, 0];
-const events = new EventSource("admin/events");
-events.addEventListener("message", ({ data }) => {
+function hear({ data }) {
   const news = JSON.parse(data);
   const { status } = news;
   clearTimeout(lost);
@@ -256,21 +257,36 @@ events.addEventListener("message", ({ data }) => {
     `The server runs since ${minutes === 1 ? "a minute" : `${minutes} minutes`}.`;
   tellRefused(news.refused ?? []);
   before = status;
-});
+}
+
 // A connection lasts a minute here, and is made anew at once.
 let lost;
-events.addEventListener("error", () => {
-  lost ??= setTimeout(() => { state.textContent = "Not connected; trying again"; }, 3000);
-});
+function connect() {
+  const events = new EventSource("admin/events");
+  events.addEventListener("message", hear);
+  events.addEventListener("error", () => {
+    lost ??= setTimeout(() => { state.textContent = "Not connected; trying again"; }, AGAIN_MS);
+    // Where the answer is another one, a browser does not ask again by itself.
+    if (events.readyState === EventSource.CLOSED) {
+      setTimeout(connect, AGAIN_MS);
+    }
+  });
+}
 
 let first = 0;
 
 async function end(id, button) {
+  let isEnded = false;
   button.disabled = true;
-  const answer = await fetch(`admin/sessions/${id}/end`, {
-    method: "POST", headers: { "X-Onrush": "1" },
-  });
-  state.textContent = answer.ok ? "" : (await answer.text()).trim();
+  try {
+    const answer = await fetch(`admin/sessions/${id}/end`, {
+      method: "POST", headers: { "X-Onrush": "1" },
+    });
+    isEnded = answer.ok;
+    state.textContent = isEnded ? "" : (await answer.text()).trim();
+  } finally {
+    button.disabled = isEnded;
+  }
   await sessions();
 }
 
@@ -365,9 +381,17 @@ function sessionRows({ all, found, sessions: shown }) {
 async function sessions() {
   const query = new URLSearchParams({ find: of("find").value, first: String(first) });
   const answer = await fetch(`admin/sessions?${query}`);
-  if (answer.ok) {
-    sessionRows(await answer.json());
+  if (!answer.ok) {
+    return;
   }
+  const told = await answer.json();
+  if (first > 0 && first >= told.found) {
+    // Those of this page have gone: there is a last page before it.
+    first = Math.max(Math.ceil(told.found / PAGE) - 1, 0) * PAGE;
+    await sessions();
+    return;
+  }
+  sessionRows(told);
 }
 
 async function films() {
@@ -406,6 +430,7 @@ function turn(to) {
   sessions().catch(() => undefined);
 }
 
+connect();
 of("reload").addEventListener("click", reload);
 of("find").addEventListener("input", () => turn(0));
 of("back").addEventListener("click", () => turn(first - PAGE));

@@ -29,10 +29,20 @@ export function bindControls(film, tell) {
       film.pause();
     }
   };
+  // From when to when one can go: of a channel, what is held of it.
+  const reach = () => {
+    const { seekable } = film;
+    return seekable.length > 0 ? [seekable.start(0), seekable.end(seekable.length - 1)] : undefined;
+  };
   const goTo = (to) => {
-    if (film.readyState > 0) {
-      film.currentTime = Math.min(Math.max(to, 0), film.duration || 0);
+    const [start, end] = reach() ?? [];
+    if (film.readyState > 0 && start !== undefined) {
+      film.currentTime = Math.min(Math.max(to, start), end);
     }
+  };
+  const goToTenth = (number) => {
+    const [start, end] = reach() ?? [0, 0];
+    goTo(start + ((end - start) * number) / 10);
   };
   const setVolume = (to) => {
     film.volume = Math.min(Math.max(to, 0), 1);
@@ -44,7 +54,8 @@ export function bindControls(film, tell) {
     speed.value = String(to);
   };
   const step = (by) => {
-    const at = SPEEDS.indexOf(film.playbackRate) + by;
+    // What is played now may be a little faster, where a channel comes up.
+    const at = SPEEDS.indexOf(film.defaultPlaybackRate) + by;
     setSpeed(SPEEDS[Math.min(Math.max(at, 0), SPEEDS.length - 1)]);
   };
   const togglePip = async () => {
@@ -78,11 +89,11 @@ export function bindControls(film, tell) {
     play.textContent = film.paused ? "Play" : "Pause";
   };
   const isAt = () => {
-    const { seekable } = film;
-    const isEndless = film.duration === Infinity && seekable.length > 0;
-    const all = isEndless ? seekable.end(seekable.length - 1) : film.duration;
+    const held = film.duration === Infinity ? reach() : undefined;
+    const isEndless = held !== undefined;
+    const [start, all] = held ?? [0, film.duration];
     const now = film.currentTime;
-    seek.min = isEndless ? seekable.start(0) : 0;
+    seek.min = start;
     seek.max = Number.isFinite(all) ? all : 0;
     seek.value = now;
     time.textContent = isEndless ? clock(now) : `${clock(now)} / ${clock(all)}`;
@@ -122,7 +133,7 @@ export function bindControls(film, tell) {
     ArrowUp: () => setVolume(film.volume + 0.1),
     ArrowDown: () => setVolume(film.volume - 0.1),
     Home: () => goTo(0),
-    End: () => goTo(film.duration),
+    End: () => goTo(Infinity),
     m: () => { film.muted = !film.muted; },
     f: told(toggleFullscreen),
     p: told(togglePip),
@@ -140,8 +151,7 @@ export function bindControls(film, tell) {
     const isTyped = tagName === "SELECT" || tagName === "INPUT";
     const isPressed = tagName === "BUTTON" && event.key === " ";
     const digit = /^[0-9]$/.test(event.key) ? Number(event.key) : undefined;
-    const act = digit === undefined ? keys[event.key] :
-      () => goTo((film.duration * digit) / 10);
+    const act = digit === undefined ? keys[event.key] : () => goToTenth(digit);
     if (act && !isPressed && !isTyped) {
       event.preventDefault();
       act();

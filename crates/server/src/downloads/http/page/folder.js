@@ -1,5 +1,6 @@
-// A folder: searching in it, and posters, which are films of one picture. A poster is asked for
-// when it comes into sight, and few at once: the server may have to look into the film first.
+// A folder: links to pages that play, searching in it, and posters, which are films of one picture.
+// A poster is asked for when it comes into sight, and few at once: the server may have to look into
+// the film first.
 
 import { offerCopy } from "./addresses.js";
 
@@ -9,6 +10,29 @@ const FRAME_WAIT_MS = 2000;
 const search = document.getElementById("search");
 const found = document.getElementById("found");
 const items = [...document.querySelectorAll(".item")];
+
+// Programs that read the HTML find the file alone. Here its name becomes a link to the page that
+// plays it, with the file beside it.
+function makePlayable(item) {
+  const [poster, name] = [item.querySelector(".poster"), item.querySelector("bdi")];
+  const shown = name.textContent.replace(/\/$/, "");
+  const play = document.createElement("a");
+  play.className = "play";
+  play.setAttribute("href", item.dataset.play);
+  const file = name.querySelector("a");
+  if (file === null) {
+    play.setAttribute("aria-label", `Watch ${shown}`);
+  } else {
+    const isFolder = file.getAttribute("href").endsWith("/");
+    file.toggleAttribute("download", !isFolder);
+    file.setAttribute("aria-label", isFolder ? `Files of ${shown}` : `Download ${shown}`);
+    file.textContent = isFolder ? "Files" : "Download";
+    item.querySelector("p").append(" ", file);
+    name.textContent = shown;
+  }
+  play.append(poster, name);
+  item.prepend(play);
+}
 
 function name(item) {
   return item.querySelector("bdi").textContent.toLowerCase();
@@ -102,6 +126,7 @@ const sight = new IntersectionObserver((changes) => {
   next();
 }, { rootMargin: "200px" });
 
+document.querySelectorAll("[data-play]").forEach((item) => makePlayable(item));
 document.querySelectorAll(".poster[data-film]").forEach((place) => sight.observe(place));
 document.querySelectorAll(".copied").forEach((code) => offerCopy(code));
 document.getElementById("search-label").hidden = false;

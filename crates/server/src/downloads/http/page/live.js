@@ -2,9 +2,11 @@
 // answer waits until it is there (RFC 8216bis, section 6.2.5).
 //
 // What fails is asked for again: servers wait for a publisher that is away. A track of which what
-// follows has gone meanwhile, or that has no room, begins anew at the newest.
+// follows has gone meanwhile, or that has no room, begins anew at the newest. Where a publisher
+// comes back with other tracks, or sound pauses, all of it begins anew.
 
-import { livePlaylist } from "./playlist.js";
+import { playable } from "./media_source.js";
+import { livePlaylist, multivariant } from "./playlist.js";
 import { get, pause } from "./track.js";
 
 // Seconds that are kept behind what is shown and, while it is paused, ahead of it; and how far
@@ -19,6 +21,15 @@ const PAUSED_MS = 250;
 // minute for a publisher.
 const AGAIN_MS = 1000;
 const FAILING_MS_MAX = 60_000;
+
+// Sound has paused if it is so many seconds behind the pictures, and nothing of it has come for so
+// long. How often it is looked whether it is back.
+const SOUND_LATE = 5;
+const SOUND_MS = 3000;
+const LOOK_MS = 30_000;
+
+// What a browser gives up so soon after it has begun, it does not decode.
+const SOON_MS = 10_000;
 
 // A track: its buffer, and the parts that go to it.
 export class LiveTrack {
@@ -52,20 +63,26 @@ export class LiveTrack {
   }
 
   // Fetches until `isEnded` says so. `began` is told the part that it begins with, and at which time
-  // that is.
-  async run(film, isEnded, began) {
+  // that is; `lacks` that there is no such thing.
+  async run(film, isEnded, began, lacks) {
     let failsSince;
     while (!isEnded()) {
       try {
         await this.fetchNext(film, isEnded, began);
         failsSince = undefined;
       } catch (error) {
+        if (isEnded()) {
+          return;
+        }
         failsSince ??= performance.now();
         if (film.error || performance.now() - failsSince > FAILING_MS_MAX) {
           throw error;
         }
         if (error.name === "QuotaExceededError") {
           await this.clear();
+        }
+        if (error.status === 404) {
+          await lacks?.();
         }
         await pause(AGAIN_MS);
       }
@@ -130,12 +147,18 @@ export class LiveTrack {
     }
   }
 
+  // Lets go of what was shown long ago. If that is all, what is shown is of another clock.
   async forget(end) {
     await this.idle();
-    if (end > 0 && this.buffer.buffered.length > 0 && this.buffer.buffered.start(0) < end) {
+    if (end > 0 && end < this.end() && this.start() < end) {
       this.buffer.remove(0, end);
       await this.idle();
     }
+  }
+
+  start() {
+    const { buffered } = this.buffer;
+    return buffered.length > 0 ? buffered.start(0) : 0;
   }
 
   end() {
@@ -145,24 +168,30 @@ export class LiveTrack {
 
   // Seconds that are held ahead of what is shown, if anything of this is shown yet.
   ahead(film) {
-    const { buffered } = this.buffer;
-    const start = buffered.length > 0 ? buffered.start(0) : 0;
-    return this.end() - Math.max(film.currentTime, start);
+    return this.end() - Math.max(film.currentTime, this.start());
   }
 }
 
 export class LivePlayer {
   // `variant` and `sound` are of the multivariant playlist at `url`; `fails` is told what ends it,
-  // and `shows` how many seconds what is shown is old.
-  constructor(film, { variant, sound }, url, fails, shows) {
-    Object.assign(this, { film, variant, sound, url, fails, shows, isFollowing: true });
+  // and `shows` how many seconds what is shown is old; `lacks` that a track is not there any more,
+  // and `pauses` that sound has paused.
+  constructor(film, { variant, sound }, url, fails, shows, { lacks, pauses } = {}) {
+    Object.assign(this, { film, variant, sound, url, fails, shows, lacks, pauses });
+    [this.isFollowing, this.isEnded] = [true, false];
+    this.places = () => this.place();
   }
 
   async start() {
     const { film, variant, sound, url } = this;
     const source = new MediaSource();
-    film.src = URL.createObjectURL(source);
+    this.object = URL.createObjectURL(source);
+    film.src = this.object;
     await new Promise((done) => source.addEventListener("sourceopen", done, { once: true }));
+    if (this.isEnded) {
+      return;
+    }
+    this.source = source;
     source.duration = Infinity;
     const [first, second] = variant.codecs.split(",");
     const kind = variant.resolution ? "video" : "audio";
@@ -177,14 +206,21 @@ export class LivePlayer {
       [this.hasBegun, this.isFollowing] = [false, true];
     };
     const isEnded = () => this.isEnded;
-    this.tracks.forEach((track) => track.run(film, isEnded, began).catch((error) => {
-      this.isEnded = true;
-      clearInterval(this.timer);
-      this.fails(error);
+    this.tracks.forEach((track) => track.run(film, isEnded, began, this.lacks).catch((error) => {
+      if (!this.isEnded) {
+        this.end();
+        this.fails(error);
+      }
     }));
-    film.addEventListener("seeking", () => this.place());
-    film.addEventListener("play", () => this.place());
+    ["seeking", "play"].forEach((it) => film.addEventListener(it, this.places));
     this.timer = setInterval(() => this.follow(), 250);
+  }
+
+  end() {
+    this.isEnded = true;
+    clearInterval(this.timer);
+    ["seeking", "play"].forEach((it) => this.film.removeEventListener(it, this.places));
+    URL.revokeObjectURL(this.object);
   }
 
   // The newest time that all tracks have.
@@ -193,7 +229,9 @@ export class LivePlayer {
   }
 
   toEdge() {
-    this.film.currentTime = Math.max(this.edge() - 1, 0);
+    if (this.tracks && !this.isEnded) {
+      this.film.currentTime = Math.max(this.edge() - 1, 0);
+    }
   }
 
   // Somebody has chosen where to be: near the edge it is followed, farther back it is not. Whoever
@@ -202,13 +240,39 @@ export class LivePlayer {
     this.isFollowing = this.edge() - this.film.currentTime < LATE;
   }
 
+  // Whether nothing comes of sound though pictures come: a browser waits for it.
+  hasLostSound() {
+    const [pictures, sound] = this.tracks;
+    if (!sound || !pictures.hasCaughtUp) {
+      return false;
+    }
+    const [heard, shown, now] = [sound.end(), pictures.end(), performance.now()];
+    if (heard !== this.last?.heard || shown - heard < SOUND_LATE) {
+      this.last = { heard, shown, now };
+    }
+    return shown > this.last.shown && now - this.last.now > SOUND_MS;
+  }
+
+  // One can go to what all tracks have. What browsers take for that begins at 0.
+  tellReach(edge) {
+    const start = Math.max(...this.tracks.map((track) => track.start()));
+    if (this.source.readyState === "open" && start < edge) {
+      this.source.setLiveSeekableRange?.(start, edge);
+    }
+  }
+
   follow() {
     const { film } = this;
+    if (this.hasLostSound()) {
+      this.pauses();
+      return;
+    }
     const { buffered } = film;
     const edge = this.edge();
     if (edge === 0 || buffered.length === 0) {
       return;
     }
+    this.tellReach(edge);
     // What came before the newest comes at once, part by part: who begins within it stays behind.
     if (!this.hasBegun && !this.tracks.every((track) => track.hasCaughtUp)) {
       return;
@@ -231,5 +295,114 @@ export class LivePlayer {
     }
     film.playbackRate = follows && behind > 1.5 ? 1.05 : film.defaultPlaybackRate;
     this.shows((Date.now() - this.madeAt) / 1000 - film.currentTime);
+  }
+}
+
+// Of a multivariant playlist, what is played of it.
+function chosen(main) {
+  const [variant] = playable(main);
+  const sound = main.sounds.find((it) => it.group === variant?.group);
+  return { variant, sound: variant?.resolution ? sound : undefined };
+}
+
+// What its buffers are made for.
+function named({ variant, sound }) {
+  const [first, second] = variant?.codecs.split(",") ?? [];
+  return [variant?.uri, first, sound?.uri, sound && second].join(" ");
+}
+
+// A channel for as long as it goes on: where it does in another codec, without sound, or with it
+// again, what plays it is made anew.
+export class LiveChannel {
+  // `url` is that of the multivariant playlist; `fails` is told what ends the channel, and `shows`
+  // how many seconds what is shown is old.
+  constructor(film, url, fails, shows) {
+    Object.assign(this, { film, url, fails, shows, isPaused: film.paused });
+    film.addEventListener("play", () => { this.isPaused = false; });
+    // A browser that has lost what it plays may pause that by itself.
+    film.addEventListener("pause", () => { this.isPaused ||= !film.error; });
+  }
+
+  async load() {
+    const answer = await get(this.url, { cache: "no-store" });
+    return multivariant(await answer.text());
+  }
+
+  // Begins with what a multivariant playlist names, or with the pictures of it alone.
+  async begin(main, isSilent = false) {
+    this.player?.end();
+    const { variant, sound } = chosen(main);
+    if (!variant) {
+      this.end(new Error("this browser does not play this channel; take another player"));
+      return;
+    }
+    this.of = { variant, sound: isSilent ? undefined : sound };
+    this.begunAt = performance.now();
+    clearInterval(this.timer);
+    if (variant.resolution && !this.of.sound) {
+      this.timer = setInterval(() => this.look(), LOOK_MS);
+    }
+    const { film, of, url, shows } = this;
+    const changes = { lacks: () => this.look(), pauses: () => this.begin(main, true) };
+    const breaks = (error) => this.breaks(error);
+    this.player = new LivePlayer(film, of, url, breaks, shows, changes);
+    try {
+      await this.player.start();
+    } catch (error) {
+      this.end(error);
+      return;
+    }
+    if (!this.isPaused) {
+      // A browser that does not let it waits for a click.
+      film.play().catch(() => undefined);
+    }
+  }
+
+  // Ends for good.
+  end(error) {
+    this.isEnded = true;
+    clearInterval(this.timer);
+    this.player?.end();
+    this.fails(error);
+  }
+
+  // Looks what there is now, and begins anew if that is something else.
+  async look() {
+    if (this.isLooking || this.isEnded) {
+      return;
+    }
+    this.isLooking = true;
+    // What does not come is asked for again by who has missed it.
+    const main = await this.load().catch(() => undefined);
+    this.isLooking = false;
+    if (main && !this.isEnded && named(chosen(main)) !== named(this.of)) {
+      await this.begin(main);
+    }
+  }
+
+  // What played it has ended. Where the browser has given it up, it may be another by now.
+  async breaks(error) {
+    const { film, begunAt } = this;
+    if (!film.error) {
+      this.end(error);
+      return;
+    }
+    const reason = film.error.message ? new Error(film.error.message) : error;
+    const since = performance.now();
+    let main;
+    while (!main && performance.now() - since < FAILING_MS_MAX) {
+      main = await this.load().catch(() => pause(AGAIN_MS));
+    }
+    const isSame = main && named(chosen(main)) === named(this.of);
+    if (!main || (isSame && since - begunAt < SOON_MS)) {
+      this.end(reason);
+    } else {
+      await this.begin(main);
+    }
+  }
+
+  // To the newest.
+  toEdge() {
+    this.player?.toEdge();
   }
 }

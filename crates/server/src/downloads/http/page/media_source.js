@@ -3,9 +3,13 @@
 // far ahead is not fetched yet. Of several variants the one is fetched that the network carries.
 
 import { Throughput, choose, first } from "./adapt.js";
-import { Track } from "./track.js";
+import { Track, isElsewhere, isPassing, pause } from "./track.js";
 
 const CHANGE_AT = 2;
+
+// After so long it looks again whether there is something to fetch, or whether what failed comes.
+const IDLE_MS = 200;
+const FAILED_MS = 2000;
 
 // A track may begin so much later than what is shown without anybody waiting for it.
 const LATE = 0.2;
@@ -23,16 +27,17 @@ export function playable(main) {
 }
 
 export class Player {
-  // `url` is that of the playlist `main`; `fails` is told what ends it, and `again` when it is to be
-  // made anew, because from now on a film has pictures and sound or lacks one of them: it is told
-  // the span of each.
-  constructor(film, main, url, fails, again) {
-    Object.assign(this, { film, url, fails, again });
+  // `url` is that of the playlist `main`; `fails` is told what ends it, and `again` when it is to
+  // be made anew, because from now on a film has pictures and sound or lacks one of them: it is
+  // told the span of each. `tell` is told what viewers wait for, and when that is over.
+  constructor(film, main, url, fails, again, tell) {
+    Object.assign(this, { film, url, fails, again, tell });
     const all = playable(main);
     // Variants differ in pictures or in how sound is coded; of the latter one is enough.
     const [{ group }] = all;
     this.variants = all.filter((it) => it.group === group);
-    this.codecs = new Map(all.map((it) => [it.group, it.codecs.split(",")[1]]));
+    // Behind that of the pictures, if there are any.
+    this.codecs = new Map(all.map((it) => [it.group, it.codecs.split(",").at(-1)]));
     // What has one name in several groups is the same.
     const sounds = main.sounds.filter((it) => this.codecs.has(it.group))
       .sort((one, other) => (other.group === group) - (one.group === group));
@@ -57,16 +62,25 @@ export class Player {
     if (variant !== undefined) {
       [this.now, this.isAutomatic] = [variant, false];
     }
+    this.loaded = this.now;
     this.sound = sound ?? this.sound;
     const { film } = this;
     const source = new MediaSource();
     this.object = URL.createObjectURL(source);
     film.src = this.object;
     await new Promise((done) => source.addEventListener("sourceopen", done, { once: true }));
-    this.seeks = () => this.tracks.forEach((track) => track.seek());
+    this.seeks = () => this.tracks.forEach((track) => track.seek(film.currentTime));
     film.addEventListener("seeking", this.seeks);
     const loads = this.begin(source);
-    const playlists = await Promise.all(loads);
+    const playlists = await Promise.all(loads).catch((error) => {
+      if (!this.isEnded) {
+        throw error;
+      }
+    });
+    // Meanwhile another may have taken its place.
+    if (this.isEnded) {
+      return;
+    }
     this.duration = Math.max(...playlists.map((it) => it.duration));
     source.duration = this.duration;
     film.currentTime = time;
@@ -86,10 +100,12 @@ export class Player {
       loads.push(track.load(this.of(it), type));
       return track;
     };
+    // Of sound alone the one that is chosen stands for pictures.
+    const alone = variant.resolution ? undefined : this.sound;
     if (!this.isDark) {
-      this.pictures = add(variant, this.type(variant));
+      this.pictures = add(alone ?? variant, alone ? this.soundType(alone) : this.type(variant));
     }
-    if (this.sound && variant.resolution && !this.isSilent) {
+    if (this.sound && !alone && !this.isSilent) {
       this.soundTrack = add(this.sound, this.soundType(this.sound));
     }
     return loads;
@@ -111,7 +127,7 @@ export class Player {
   // Fetches in turn, for as long as the page is there.
   async run(source) {
     while (!this.isEnded) {
-      const filled = await Promise.all(this.tracks.map((track) => track.fill(this.film)));
+      const filled = await this.fill();
       if (this.isEnded) {
         return;
       }
@@ -132,8 +148,38 @@ export class Player {
         source.endOfStream();
       }
       if (!filled.some(Boolean)) {
-        await new Promise((done) => setTimeout(done, 200));
+        await pause(IDLE_MS);
       }
+    }
+  }
+
+  // What each track took; nothing while the network fails, or the server has too much to do: then
+  // what is held is played. Where that server is elsewhere, another may have the film.
+  async fill() {
+    const fills = this.tracks.map((track) => track.fill(this.film));
+    try {
+      const filled = await Promise.all(fills);
+      this.tellOf("");
+      return filled;
+    } catch (error) {
+      if (!isPassing(error) || isElsewhere(this.url)) {
+        throw error;
+      }
+      // None is filled twice at once.
+      await Promise.allSettled(fills);
+      if (this.film.readyState < 3) {
+        const what = error.status ? error.message : "the network does not answer";
+        this.tellOf(`${what}; trying again`);
+      }
+      await pause(FAILED_MS);
+      return [];
+    }
+  }
+
+  tellOf(text) {
+    if (!this.isEnded && (text !== "" || this.isTold)) {
+      this.isTold = text !== "";
+      this.tell(text);
     }
   }
 
@@ -191,14 +237,30 @@ export class Player {
     const rates = this.variants.map((it) => it.rate);
     const best = choose(rates, this.now, this.throughput.bps, held);
     if (best !== this.now) {
-      this.change(best).catch(this.fails);
+      this.change(best).catch((error) => {
+        // What comes later is chosen again.
+        if (!this.isEnded && !isPassing(error)) {
+          this.fails(error);
+        }
+      });
     }
   }
 
   async change(to, clears) {
     this.now = to;
     const variant = this.variants[to];
-    await this.pictures?.load(this.of(variant), this.type(variant), clears);
+    try {
+      await this.pictures?.load(this.of(variant), this.type(variant), clears);
+    } catch (error) {
+      // Unless another was chosen meanwhile, what was loaded last plays on.
+      if (this.now === to) {
+        this.now = this.loaded;
+      }
+      throw error;
+    }
+    if (this.now === to) {
+      this.loaded = to;
+    }
   }
 
   // The variant of that number, or what is best if there is none.
@@ -216,7 +278,9 @@ export class Player {
       this.again(this.spans);
       return;
     }
-    await this.soundTrack?.load(this.of(sound), this.soundType(sound), 0);
+    const isAlone = !this.variants[this.now].resolution;
+    const track = isAlone ? this.pictures : this.soundTrack;
+    await track?.load(this.of(sound), this.soundType(sound), 0);
   }
 
   end() {

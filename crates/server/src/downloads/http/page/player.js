@@ -3,10 +3,10 @@
 
 import { offerAddresses } from "./addresses.js";
 import { bindControls } from "./controls.js";
-import { LivePlayer } from "./live.js";
+import { LiveChannel } from "./live.js";
 import { Player, playable } from "./media_source.js";
 import { isLive, mediaPlaylist, multivariant } from "./playlist.js";
-import { get } from "./track.js";
+import { get, isElsewhere } from "./track.js";
 
 const PLAYLIST = "application/vnd.apple.mpegurl";
 
@@ -14,18 +14,43 @@ const PLAYLIST = "application/vnd.apple.mpegurl";
 const WAIT_MS = 4000;
 // Who has watched until then has not paused it.
 const PAUSED_MS = 1000;
+// A film that has gone is asked for anew, but not again within this time.
+const ANEW_MS = 10_000;
 // Where such a film is served, whatever its home is.
 const HERE = "redirects=2";
 
 const film = document.getElementById("film");
 const state = document.getElementById("state");
 
+let hasFailed = false;
+
+// What has ended a film is not written over.
 function tell(text) {
-  state.textContent = text;
+  if (!hasFailed) {
+    state.textContent = text;
+  }
 }
 
 function fails(error) {
   tell(error.message);
+  hasFailed = true;
+}
+
+// What was told was of what is over.
+function forgive() {
+  hasFailed = false;
+  tell("");
+}
+
+async function playOn() {
+  try {
+    await film.play();
+  } catch (error) {
+    // Whoever pauses it, or goes elsewhere, before it plays knows.
+    if (error.name !== "AbortError") {
+      tell(error.message);
+    }
+  }
 }
 
 // A choice of several; hidden while there is none.
@@ -34,7 +59,7 @@ function offer(id, options, choose) {
   select.replaceChildren(...options.map(([text, value, isChosen]) =>
     new Option(text, value, isChosen, isChosen)));
   select.onchange = () => {
-    Promise.resolve(choose(select.value)).catch(fails);
+    Promise.resolve(choose(select.value)).catch((error) => tell(error.message));
   };
   document.getElementById(`${id}-label`).hidden = options.length < 2;
 }
@@ -56,23 +81,30 @@ class Choices {
   constructor(main, url, here) {
     Object.assign(this, { main, url, here });
     this.wanted = {};
-    this.shownAt = -Infinity;
+    [this.shownAt, this.askedAnewAt] = [-Infinity, -Infinity];
   }
 
   async byMediaSource(time = film.currentTime, isPaused = film.paused) {
     this.player?.end();
-    const breaks = (error) => this.breaks(error);
-    this.player = new Player(film, this.main, this.url, breaks, (spans) => {
+    forgive();
+    const again = (spans) => {
       this.wanted.spans = spans;
-      this.byMediaSource().catch(breaks);
-    });
+      this.restart();
+    };
+    const breaks = (error) => this.breaks(error);
+    this.player = new Player(film, this.main, this.url, breaks, again, tell);
     await this.player.start(time, this.wanted);
     if (!isPaused) {
-      await film.play();
+      await playOn();
     }
   }
 
+  async restart() {
+    await this.byMediaSource().catch((error) => this.breaks(error));
+  }
+
   async byBrowser() {
+    forgive();
     film.src = this.url;
   }
 
@@ -82,12 +114,18 @@ class Choices {
   }
 
   // What the film is had from is gone, or does not answer: goes on from here, at the same place.
+  // So it does where segments have other names by now, as after a restart or a change of the file.
   breaks(error) {
-    if (new URL(this.url).origin === location.origin || this.isMoving) {
+    const isHere = !isElsewhere(this.url);
+    const isAnew = error.status === 404 && performance.now() - this.askedAnewAt > ANEW_MS;
+    if (this.isMoving || (isHere && !isAnew)) {
       fails(error);
       return;
     }
     this.isMoving = true;
+    if (isHere) {
+      this.askedAnewAt = performance.now();
+    }
     this.moveHere().catch(fails).finally(() => { this.isMoving = false; });
   }
 
@@ -97,13 +135,12 @@ class Choices {
     const time = film.currentTime;
     const answer = await get(this.here);
     [this.main, this.url] = [multivariant(await answer.text()), answer.url];
-    tell("");
     if (this.isNative && !this.player) {
       await this.byBrowser();
       await new Promise((done) => film.addEventListener("loadedmetadata", done, { once: true }));
       film.currentTime = time;
       if (!isPaused) {
-        await film.play();
+        await playOn();
       }
     } else {
       await this.byMediaSource(time, isPaused);
@@ -114,11 +151,17 @@ class Choices {
   watch() {
     let timer;
     film.addEventListener("timeupdate", () => { this.shownAt = performance.now(); });
+    const isLate = () => {
+      // It may have been had from here since.
+      if (isElsewhere(this.url) && !this.isMoving) {
+        this.breaks(new Error("the film does not come"));
+      }
+    };
     const wait = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => this.breaks(new Error("the film does not come")), WAIT_MS);
+      timer = setTimeout(isLate, WAIT_MS);
     };
-    if (new URL(this.url).origin !== location.origin) {
+    if (isElsewhere(this.url)) {
       film.addEventListener("waiting", wait);
       ["playing", "pause", "ended"].forEach((event) =>
         film.addEventListener(event, () => clearTimeout(timer)));
@@ -130,7 +173,7 @@ class Choices {
     if (this.player) {
       await this.player.setQuality(this.wanted.variant);
     } else {
-      await this.byMediaSource();
+      await this.restart();
     }
   }
 
@@ -139,7 +182,7 @@ class Choices {
     if (this.player) {
       await this.player.setSound(this.wanted.sound);
     } else {
-      await this.byMediaSource();
+      await this.restart();
     }
   }
 
@@ -172,20 +215,24 @@ function offerOwnSounds() {
 }
 
 // Subtitles are WebVTT, which browsers show by themselves.
-async function offerSubtitles(main, url) {
-  const tracks = [];
-  for (const it of main.subtitles) {
-    const own = new URL(it.uri, url).href;
-    const { segments } = mediaPlaylist(await (await get(own)).text(), own);
-    if (segments.length > 0) {
-      const track = document.createElement("track");
-      Object.assign(track, { kind: "subtitles", label: it.name, srclang: it.language ?? "" });
-      // All of them lie beside the segments.
-      track.src = segments[0].url.replace(/[^/?]*\.vtt/, "all.vtt");
-      film.append(track);
-      tracks.push(track);
-    }
+async function subtitlesOf(it, url) {
+  const own = new URL(it.uri, url).href;
+  const { segments } = mediaPlaylist(await (await get(own)).text(), own);
+  if (segments.length === 0) {
+    return [];
   }
+  const track = document.createElement("track");
+  Object.assign(track, { kind: "subtitles", label: it.name, srclang: it.language ?? "" });
+  // All of them lie beside the segments.
+  track.src = segments[0].url.replace(/[^/?]*\.vtt/, "all.vtt");
+  return [track];
+}
+
+// Offers those that come; for the others nobody waits.
+async function offerSubtitles(main, url) {
+  const loads = main.subtitles.map((it) => subtitlesOf(it, url).catch(() => []));
+  const tracks = (await Promise.all(loads)).flat();
+  film.append(...tracks);
   const names = tracks.map((it, at) => [it.label, at, false]);
   offer("subtitles", names.length > 0 ? [["Off", -1, true], ...names] : [], (value) => {
     tracks.forEach((it, at) => {
@@ -211,20 +258,19 @@ async function playLive(main, url, by) {
       film.currentTime = seekable.end(seekable.length - 1) - 1;
     }
   };
-  const [variant] = playable(main);
-  if (variant && by !== "native") {
-    const sound = main.sounds.find((it) => it.group === variant.group);
+  if (playable(main).length > 0 && by !== "native") {
     const latency = document.getElementById("latency");
-    const player = new LivePlayer(film, { variant, sound }, url, fails, (seconds) => {
+    const channel = new LiveChannel(film, url, fails, (seconds) => {
       latency.textContent = `${Math.max(seconds, 0).toFixed(1)} s behind`;
     });
-    edge.addEventListener("click", () => player.toEdge());
-    await player.start();
+    edge.addEventListener("click", () => channel.toEdge());
+    await channel.begin(main);
     return;
   }
   if (film.canPlayType(PLAYLIST) === "") {
     throw new Error("this browser does not play this channel; take another player");
   }
+  film.addEventListener("error", () => fails(new Error(unplayable())));
   edge.addEventListener("click", toEnd);
   film.src = url;
 }
@@ -266,7 +312,6 @@ async function play() {
   const isChannel = await isOfChannel(text, main, url);
   offerAddresses(document.getElementById("urls"), page.href, isChannel);
   if (isChannel) {
-    film.addEventListener("error", () => tell(unplayable()));
     await playLive(main, url, by);
     return;
   }
@@ -279,7 +324,7 @@ async function play() {
     offerOwnSounds();
   }
   // Those of another server a browser would not show.
-  await offerSubtitles(main, here);
+  offerSubtitles(main, here);
   if (film.canPlayType(PLAYLIST) !== "" && by !== "mse") {
     await choices.start(true);
     return;

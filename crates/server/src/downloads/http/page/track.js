@@ -25,11 +25,24 @@ export function pause(ms) {
 export async function get(url, options) {
   const response = await fetch(url, options);
   if (!response.ok) {
-    const { status, statusText } = response;
-    const error = new Error(`${new URL(url).pathname}: ${status} ${statusText}`);
-    throw Object.assign(error, { status });
+    const { status, statusText, headers } = response;
+    // Servers say why in plain text.
+    const isTold = headers.get("Content-Type")?.startsWith("text/plain");
+    const told = isTold ? await response.text().catch(() => "") : "";
+    const reason = told.trim() || `${new URL(url).pathname}: ${status} ${statusText}`;
+    throw Object.assign(new Error(reason), { status });
   }
   return response;
+}
+
+// Whether what has failed may come later: the network has failed, or the server has too much to do.
+export function isPassing(error) {
+  return error instanceof TypeError || error.status >= 500;
+}
+
+// Whether this is had from another server than the page.
+export function isElsewhere(url) {
+  return new URL(url).origin !== location.origin;
 }
 
 // What `ask` brings. Where the network fails, or the server has too much to do, it asks again.
@@ -38,7 +51,7 @@ async function patiently(ask) {
     try {
       return await ask();
     } catch (error) {
-      if (error.status < 500) {
+      if (error.status < 500 || error.name === "AbortError") {
         throw error;
       }
       await pause(ms);
@@ -47,8 +60,12 @@ async function patiently(ask) {
   return ask();
 }
 
-function bytesAt(url) {
-  return patiently(async () => (await get(url)).arrayBuffer());
+function textAt(url) {
+  return patiently(async () => (await get(url)).text());
+}
+
+function bytesAt(url, options) {
+  return patiently(async () => (await get(url, options)).arrayBuffer());
 }
 
 export class Track {
@@ -63,8 +80,8 @@ export class Track {
   async load(url, type, clears = Infinity) {
     this.requests += 1;
     const { requests } = this;
-    const playlist = mediaPlaylist(await (await get(url)).text(), url);
-    const init = await (await get(playlist.init)).arrayBuffer();
+    const playlist = mediaPlaylist(await textAt(url), url);
+    const init = await bytesAt(playlist.init);
     // Meanwhile somebody may have wished for another.
     if (requests === this.requests) {
       this.pending = { playlist, init, type, clears };
@@ -124,9 +141,17 @@ export class Track {
     return time;
   }
 
-  // What was at hand may be another place.
-  seek() {
-    this.next = undefined;
+  // The segment to be fetched for whoever is at `time`.
+  nextAt(time) {
+    return segmentAt(this.playlist, this.bufferedTo(time) + 0.05);
+  }
+
+  // What was at hand may be another place, and what is under way of no use at `time`.
+  seek(time) {
+    if (!this.fetching || this.fetching.number !== this.nextAt(time)) {
+      this.next = undefined;
+      this.fetching?.controller.abort();
+    }
   }
 
   // Fetches what is needed next; what it took, or nothing if there is nothing to do.
@@ -139,7 +164,7 @@ export class Track {
     if (!playlist) {
       return undefined;
     }
-    this.next ??= segmentAt(playlist, this.bufferedTo(time) + 0.05);
+    this.next ??= this.nextAt(time);
     const { next } = this;
     if (this.rest && this.rest.next !== next) {
       await this.dropRest();
@@ -156,7 +181,10 @@ export class Track {
       return undefined;
     }
     const began = performance.now();
-    const bytes = await bytesAt(segment.url);
+    const bytes = await this.bytesOf(next, segment.url);
+    if (!bytes) {
+      return undefined;
+    }
     const took = { bytes: bytes.byteLength, seconds: (performance.now() - began) / 1000 };
     // Meanwhile somebody may have gone elsewhere.
     if (!this.pending && next === this.next) {
@@ -164,6 +192,22 @@ export class Track {
       await this.appendRest(film);
     }
     return took;
+  }
+
+  // A segment; nothing of one that nobody wants any more.
+  async bytesOf(number, url) {
+    const controller = new AbortController();
+    this.fetching = { number, controller };
+    try {
+      return await bytesAt(url, { signal: controller.signal });
+    } catch (error) {
+      if (error.name !== "AbortError") {
+        throw error;
+      }
+      return undefined;
+    } finally {
+      this.fetching = undefined;
+    }
   }
 
   // Appends what there is room for of a segment that was fetched.
@@ -226,8 +270,7 @@ export class Track {
       return;
     }
     this.askedAt = performance.now();
-    const text = await patiently(async () => (await get(url)).text());
-    const more = mediaPlaylist(text, url);
+    const more = mediaPlaylist(await textAt(url), url);
     // At its end all of it gets other names.
     if (more.init !== init) {
       await this.append(await bytesAt(more.init));
