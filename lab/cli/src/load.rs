@@ -33,6 +33,9 @@ use onrush_cli::units::{Rate, Time, within};
 /// counted where they reach the device, and dropped: ten thousand streams on less than one. That
 /// needs root. Of viewers whose packets come on their connections --inspected look at them, and the
 /// others throw away what comes without having it copied.
+///
+/// Redirects are followed, three at most. Ctrl-C ends a load early, and it tells what was seen by
+/// then; a second one waits for nobody.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
@@ -59,7 +62,8 @@ pub(crate) struct Load {
     /// Viewers at once
     ///
     /// They come from one address, of which `onrush serve` takes 4096 connections and sessions: for
-    /// more start it with a higher --connections-per-address-max and --sessions-per-address-max.
+    /// more start it with a higher --connections-per-address-max and --sessions-per-address-max;
+    /// for HLS, whose players have two connections, --download-connections-per-address-max.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     clients: u32,
 
@@ -106,6 +110,10 @@ pub(crate) struct Load {
     active: f64,
 
     /// Count packets at this device and drop them (root)
+    ///
+    /// That is what the servers of the URLs send to ports of viewers; all else that comes to the
+    /// device passes. With a server on this machine that others publish to meanwhile, begin with
+    /// --ports outside of its --rtp-ports: publishers send from the same address.
     #[arg(long, value_name = "DEVICE")]
     sink: Option<String>,
 
@@ -148,6 +156,8 @@ pub(crate) struct Load {
     aim: Option<u32>,
 
     /// The server's process, to tell what it uses
+    ///
+    /// If it ends meanwhile that is a failure, and what it had used by then is told.
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 

@@ -1,6 +1,8 @@
 //! `onrush-lab load` against our own server: what viewers see by sockets and by the sink, and what
 //! they miss.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -402,6 +404,29 @@ fn downloads_that_fail_are_told_with_their_reason() {
         said.contains("GET was answered 404") && said.contains("nothing came"),
         "{said}"
     );
+}
+
+#[test]
+fn an_interrupted_load_keeps_its_record() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("load.json");
+    let mut command = Command::new(ONRUSH_LAB);
+    command.args(["load", "-n", "1", "--time", "10m", "--json"]);
+    command.arg(&json);
+    command.arg(format!("http://{}/film", listener.local_addr().unwrap()));
+    let mut load = Process::start(&mut command).unwrap();
+    // A client is there, and waits for the rest.
+    let (mut client, _) = listener.accept().unwrap();
+    let begun = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nx";
+    client.write_all(begun).unwrap();
+    let status = load.interrupt(LONG).unwrap();
+    assert!(status.code().is_some(), "{status}: {}", load.log());
+    assert!(load.log().contains("1 broken off by the client"));
+    let record: HttpRecord = Record::read(&json, http::NAME).unwrap();
+    let run = &record.runs[0];
+    assert_eq!((run.requests, run.broken_off), (1, 1));
+    assert!(run.wall_ns < 600_000_000_000, "{run:?}");
 }
 
 /// Has `onrush-lab load` play from a site, and keeps its record.

@@ -5,7 +5,8 @@
 // It drops before local delivery, because delivery would copy zero-copy data and charge the copy to
 // the sender. A train (gso_segs > 1) is seen whole here, as the sender's stack built it, so its packets
 // count as gso_segs; only the RTP header of its first packet is read. Everything that is not UDP to the
-// configured ports passes untouched.
+// configured ports passes untouched; and where others use the device, too (CHOSEN), all that was not sent by a
+// named sender to a port that somebody has opened.
 //
 // The RTP header is payload, which zero-copy senders never touch: reading it fetches a line from memory
 // and charges the sender for it, as no network card would. So an experiment looks into every so many
@@ -31,11 +32,15 @@
 #define PLAYOUT_UNIT_NS 250000
 #define PLAYOUT_GROUPS_MAX 16
 
+#define WINDOW 64 /* how far behind the newest a number is told from one seen before */
+#define SENDERS_MAX 64
+
 // Set by the loader before the program is verified.
 const volatile __u32 PORT_FIRST = 0;
 const volatile __u32 PORT_COUNT = 0;
 const volatile __u32 VERDICT = TC_ACT_SHOT;
 const volatile __u32 LOOK_EVERY = 1; /* socket buffers of a port */
+const volatile __u32 CHOSEN = 0; /* whether ports are opened and senders are named */
 const volatile __u32 BY_CLOCK = 0; /* timestamps are CLOCK_MONOTONIC's: lateness needs no first packet */
 const volatile __u32 PLAYOUT = 0; /* whether players are followed */
 const volatile __u64 BURST_GAP_NS = 0; /* what follows within this is one burst; 0: nobody asks */
@@ -46,6 +51,8 @@ struct port_state {
 	struct bpf_spin_lock lock;
 	__u16 sequence_next;
 	__u16 looks_in; /* socket buffers */
+	__u32 is_open; /* where ports are opened */
+	__u32 clock_hz; /* of its RTP timestamps; 0: 90 kHz */
 	// What every socket buffer changes ends with train_packets_max: together, for the cache's sake.
 	__u64 packets;
 	__u64 bytes; /* of UDP payload */
@@ -55,16 +62,19 @@ struct port_state {
 	__u64 rtp_packets;
 	__u64 sequence_missing;
 	__u64 sequence_repeated;
+	__u64 sequence_reordered; /* of both */
 	__u64 arrival_ns_first;
 	__u64 arrival_ns_last;
 	__u64 rtp_arrival_ns_first; /* lateness is measured from here */
 	__s64 lateness_ns_min;
 	__s64 lateness_ns_max;
 	__u32 timestamp_first;
-	__u32 burst_packets; /* of the burst that goes on */
+	__u32 timestamp; /* of the last that was looked at */
+	__s64 ticks; /* from the first to that: 32 bits of 90 kHz last for 6 h 37 min in one direction */
+	__u64 seen; /* bit i: the number i + 1 before sequence_next has come */
 	__u64 burst_packets_max;
 	__u64 burst_ns_last;
-	__u32 clock_hz; /* of its RTP timestamps; 0: 90 kHz */
+	__u32 burst_packets; /* of the burst that goes on */
 	__u32 unused;
 };
 
@@ -88,10 +98,10 @@ struct playout {
 	__u64 packets_last;
 	__u64 starved_ns_max;
 	__u64 missing;
-	__u32 timestamp_first;
-	__u32 timestamp_last;
+	__s64 ticks;
+	__s64 ticks_max;
+	__u32 timestamp;
 	__u32 clock_hz;
-	__u32 unused;
 	__u32 slots[PLAYOUT_SLOTS];
 };
 
@@ -110,6 +120,19 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } lateness SEC(".maps");
+
+// An IPv6 address, or an IPv4 one as IPv6 has it (::ffff:a.b.c.d).
+struct address {
+	__be32 words[4];
+};
+
+// Whose packets are counted, where they are named; behind the last there are zeros.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SENDERS_MAX);
+	__type(key, __u32);
+	__type(value, struct address);
+} senders SEC(".maps");
 
 struct rtp {
 	__u8 version;
@@ -157,12 +180,76 @@ static __always_inline __u32 later_fragment_bytes(struct __sk_buff *skb)
 	return skb->len - sizeof(struct ethhdr) - ip->ihl * 4;
 }
 
-static __always_inline __s64 ticks_to_ns(__s32 ticks, __u32 clock_hz)
+// Whether a named sender has sent this, of IPv4 or IPv6.
+static __always_inline _Bool is_from_sender(struct __sk_buff *skb)
+{
+	void *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = (void *)((struct ethhdr *)(long)skb->data + 1);
+	struct ipv6hdr *ipv6 = (void *)ip;
+	struct address from = {};
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if ((void *)(ip + 1) > end)
+			return 0;
+		from.words[2] = bpf_htonl(0xffff);
+		from.words[3] = ip->saddr;
+	} else {
+		if ((void *)(ipv6 + 1) > end)
+			return 0;
+		__builtin_memcpy(&from, &ipv6->saddr, sizeof from);
+	}
+	for (__u32 i = 0; i < SENDERS_MAX; i++) {
+		// Its place is looked up by a copy: the loop is bounded as long as i stays in a register.
+		__u32 place = i;
+		struct address *sender = bpf_map_lookup_elem(&senders, &place);
+		if (!sender)
+			return 0;
+		__be32 is_named = sender->words[0] | sender->words[1] | sender->words[2] |
+				  sender->words[3];
+		if (!is_named)
+			return 0;
+		if (sender->words[3] == from.words[3] && sender->words[2] == from.words[2] &&
+		    sender->words[1] == from.words[1] && sender->words[0] == from.words[0])
+			return 1;
+	}
+	return 0;
+}
+
+// Up to 57 hours of 90 kHz.
+static __always_inline __s64 ticks_to_ns(__s64 ticks, __u32 clock_hz)
 {
 	// BPF has no signed division before instruction set v4.
-	__u64 distance = ticks < 0 ? (__u64)(-(__s64)ticks) : (__u64)ticks;
+	__u64 distance = ticks < 0 ? (__u64)-ticks : (__u64)ticks;
 	__u64 ns = clock_hz ? distance * 1000000000 / clock_hz : distance * 100000 / 9;
 	return ticks < 0 ? -(__s64)ns : (__s64)ns;
+}
+
+// Counts packets of which the last is so far behind the newest: they were reordered if none of them has come,
+// else they came again. As `Follow::count` of lab/measure/src/load/follow.rs, but for a train as a whole; and
+// only where every socket buffer is looked at. Called with the port's lock held.
+static __always_inline void count_behind(struct port_state *port, __u32 behind, __u32 packets)
+{
+	port->sequence_repeated += packets;
+	if (LOOK_EVERY > 1 || behind >= WINDOW || packets > WINDOW - behind)
+		return;
+	__u64 numbers = packets < WINDOW ? (1ULL << packets) - 1 : ~0ULL;
+	numbers <<= behind;
+	if (port->seen & numbers)
+		return;
+	port->seen |= numbers;
+	port->sequence_reordered += packets;
+	// The first of all may have been overtaken: then nobody has missed these yet.
+	if (port->sequence_missing < port->sequence_reordered)
+		port->sequence_missing = port->sequence_reordered;
+}
+
+// Counts packets in front of which so many are missing. Called with the port's lock held.
+static __always_inline void count_ahead(struct port_state *port, __u32 missing, __u32 packets)
+{
+	__u32 ahead = missing + packets;
+	port->sequence_missing += missing;
+	port->seen = ahead < WINDOW ? port->seen << ahead : 0;
+	port->seen |= packets < WINDOW ? (1ULL << packets) - 1 : ~0ULL;
 }
 
 // How late the skb is. Called with the port's lock held.
@@ -178,17 +265,20 @@ static __always_inline __s64 follow(struct port_state *port, const struct rtp *r
 	if (port->rtp_arrival_ns_first == 0) {
 		port->rtp_arrival_ns_first = now_ns;
 		port->timestamp_first = timestamp;
+		port->timestamp = timestamp;
+		port->ticks = 0;
 	}
+	port->ticks += (__s32)(timestamp - port->timestamp);
+	port->timestamp = timestamp;
 	__s16 jump = sequence - port->sequence_next;
 	if (jump < 0) {
-		port->sequence_repeated += packets;
+		count_behind(port, (__u32)(-jump) - packets, packets);
 	} else {
-		port->sequence_missing += jump;
+		count_ahead(port, jump, packets);
 		port->sequence_next = sequence + packets;
 	}
 	__s64 lateness_ns = (__s64)(now_ns - port->rtp_arrival_ns_first) -
-			    ticks_to_ns((__s32)(timestamp - port->timestamp_first),
-					port->clock_hz);
+			    ticks_to_ns(port->ticks, port->clock_hz);
 	if (BY_CLOCK)
 		lateness_ns = ticks_to_ns((__s32)((__u32)(now_ns * 9 / 100000) - timestamp), 0);
 	if (port->rtp_packets == 0 || lateness_ns > port->lateness_ns_max)
@@ -226,20 +316,24 @@ static __always_inline void follow_playout(struct playout *it, __u32 first, __u3
 		it->arrival_ns_first = now_ns;
 		it->base_ns = 0x7fffffffffffffffLL;
 		it->latest_ns = -0x7fffffffffffffffLL - 1;
-		it->timestamp_first = first;
-		it->timestamp_last = first;
+		it->ticks = 0;
+		it->ticks_max = 0;
+		it->timestamp = first;
 		it->packets_first = packets_before;
 		it->clock_hz = clock_hz;
 	}
 	__u64 since_ns = now_ns - it->arrival_ns_first;
-	__s64 of_first_ns = (__s64)since_ns - ticks_to_ns((__s32)(first - it->timestamp_first), clock_hz);
-	__s64 of_last_ns = (__s64)since_ns - ticks_to_ns((__s32)(last - it->timestamp_first), clock_hz);
-	__s32 ahead = (__s32)(first - it->timestamp_last);
+	__s64 ticks = it->ticks + (__s32)(first - it->timestamp);
+	it->ticks = ticks;
+	it->timestamp = first;
+	__s64 of_first_ns = (__s64)since_ns - ticks_to_ns(ticks, clock_hz);
+	__s64 of_last_ns = (__s64)since_ns - ticks_to_ns(ticks + (__s32)(last - first), clock_hz);
+	__s64 ahead = ticks - it->ticks_max;
 	if (ahead > 0) {
 		__u64 step_ns = ticks_to_ns(ahead, clock_hz);
 		if (step_ns > it->step_ns_max)
 			it->step_ns_max = step_ns;
-		it->timestamp_last = first;
+		it->ticks_max = ticks;
 	}
 	it->packets_last = packets_before;
 	if (since_ns < WARM_UP_NS) {
@@ -300,6 +394,8 @@ int sink(struct __sk_buff *skb)
 	if (more) {
 		// It names no port: its bytes count at the first.
 		__u32 first = 0;
+		if (CHOSEN && !is_from_sender(skb))
+			return TC_ACT_OK;
 		struct port_state *port = bpf_map_lookup_elem(&ports, &first);
 		if (!port)
 			return TC_ACT_OK;
@@ -316,6 +412,8 @@ int sink(struct __sk_buff *skb)
 		return TC_ACT_OK;
 	struct port_state *port = bpf_map_lookup_elem(&ports, &index);
 	if (!port)
+		return TC_ACT_OK;
+	if (CHOSEN && !(port->is_open && is_from_sender(skb)))
 		return TC_ACT_OK;
 
 	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;

@@ -63,12 +63,14 @@ pub struct Playout {
     /// how many, together.
     starved_ns_max: u64,
     missing: u64,
-    /// RTP timestamps of those two.
-    timestamp_first: u32,
-    timestamp_last: u32,
-    /// Ticks a second of them.
+    /// From the RTP timestamp of the first that was looked at to those of the last and of the one
+    /// that was furthest ahead. The timestamps themselves wrap, at 90 kHz after 13 hours.
+    ticks: i64,
+    ticks_max: i64,
+    /// The RTP timestamp of the last that was looked at.
+    timestamp: u32,
+    /// Ticks a second.
     clock_hz: u32,
-    unused: u32,
     /// Packets after the warm-up that were looked at, by transit less the least of the warm-up.
     slots: [u32; SLOTS],
 }
@@ -136,21 +138,21 @@ impl Playout {
         if self.arrival_ns_first == 0 {
             self.arrival_ns_first = train.arrival_ns;
             (self.base_ns, self.latest_ns) = (i64::MAX, i64::MIN);
-            (self.timestamp_first, self.timestamp_last) = (first, first);
+            (self.ticks, self.ticks_max, self.timestamp) = (0, 0, first);
             self.packets_first = train.packets_before;
             self.clock_hz = train.clock_hz;
         }
         let since_ns = train.arrival_ns.wrapping_sub(self.arrival_ns_first);
-        let transit_ns = |timestamp: u32| {
-            let ticks = timestamp.wrapping_sub(self.timestamp_first).cast_signed();
-            since_ns.cast_signed() - ticks_to_ns(ticks, train.clock_hz)
-        };
-        let (of_first_ns, of_last_ns) = (transit_ns(first), transit_ns(last));
-        let ahead = first.wrapping_sub(self.timestamp_last).cast_signed();
+        let ticks = self.ticks + ticks_between(self.timestamp, first);
+        (self.ticks, self.timestamp) = (ticks, first);
+        let transit_ns = |ticks: i64| since_ns.cast_signed() - ticks_to_ns(ticks, train.clock_hz);
+        let of_first_ns = transit_ns(ticks);
+        let of_last_ns = transit_ns(ticks + ticks_between(first, last));
+        let ahead = ticks - self.ticks_max;
         if ahead > 0 {
             let step_ns = ticks_to_ns(ahead, train.clock_hz).unsigned_abs();
             self.step_ns_max = self.step_ns_max.max(step_ns);
-            self.timestamp_last = first;
+            self.ticks_max = ticks;
         }
         self.packets_last = train.packets_before;
         if since_ns < WARM_UP_NS {
@@ -195,8 +197,7 @@ impl Playout {
     fn starved(&self, ended: Ended, packets: u64) -> Option<(u64, u64)> {
         let came = packets.checked_sub(self.packets_first)?;
         let known = self.packets_last.checked_sub(self.packets_first)?;
-        let ticks = self.timestamp_last.wrapping_sub(self.timestamp_first);
-        if known == 0 || ticks == 0 {
+        if known == 0 || self.ticks_max == 0 {
             return None;
         }
         let media_ns = self.media_ns();
@@ -278,8 +279,7 @@ impl Playout {
 
     /// Media time between the first and the last that were looked at.
     fn media_ns(&self) -> u64 {
-        let ticks = self.timestamp_last.wrapping_sub(self.timestamp_first);
-        ticks_to_ns(ticks.cast_signed(), self.clock_hz.max(1)).unsigned_abs()
+        ticks_to_ns(self.ticks_max, self.clock_hz).unsigned_abs()
     }
 }
 
@@ -296,10 +296,10 @@ impl Default for Playout {
             packets_last: 0,
             starved_ns_max: 0,
             missing: 0,
-            timestamp_first: 0,
-            timestamp_last: 0,
+            ticks: 0,
+            ticks_max: 0,
+            timestamp: 0,
             clock_hz: 0,
-            unused: 0,
             slots: [0; SLOTS],
         }
     }
@@ -405,17 +405,28 @@ fn edge_ns(slot: usize) -> u64 {
     }
 }
 
-/// The BPF program divides likewise: without the sign.
-fn ticks_to_ns(ticks: i32, clock_hz: u32) -> i64 {
-    let ns = u64::from(ticks.unsigned_abs()) * 1_000_000_000 / u64::from(clock_hz);
-    if ticks < 0 {
-        -ns.cast_signed()
-    } else {
-        ns.cast_signed()
-    }
+/// How far an RTP timestamp is ahead of another, over their wrap.
+#[must_use]
+pub fn ticks_between(earlier: u32, later: u32) -> i64 {
+    i64::from(later.wrapping_sub(earlier).cast_signed())
 }
 
-const _: () = assert!(size_of::<Playout>() == 10 * 8 + 4 * 4 + SLOTS * 4);
+/// How long so many ticks of an RTP clock last, at the most [`DURATION_NS_MAX`].
+///
+/// The BPF program divides likewise: without the sign.
+#[must_use]
+pub fn ticks_to_ns(ticks: i64, clock_hz: u32) -> i64 {
+    let ns = u128::from(ticks.unsigned_abs()) * 1_000_000_000 / u128::from(clock_hz.max(1));
+    let ns = i64::try_from(ns)
+        .unwrap_or(DURATION_NS_MAX)
+        .min(DURATION_NS_MAX);
+    if ticks < 0 { -ns } else { ns }
+}
+
+/// 73 years: two of them can be taken off each other. Timestamps are what a server says.
+pub const DURATION_NS_MAX: i64 = 1 << 61;
+
+const _: () = assert!(size_of::<Playout>() == 12 * 8 + 2 * 4 + SLOTS * 4);
 
 #[cfg(test)]
 mod tests {
@@ -565,6 +576,50 @@ mod tests {
     fn a_clock_that_is_moved_is_late_to_the_end() {
         let needed = played(10, |number| if number >= 500 { 700 * MS } else { 0 });
         assert_eq!(needed.needed_ns, 700_000_000);
+    }
+
+    /// 32 bits of 90 kHz wrap after 13 hours, and have a sign for half of that.
+    #[test]
+    fn a_stream_of_ten_hours_is_on_time_to_its_end() {
+        let mut playout = Playout::default();
+        let hours = 10 * 3600;
+        for second in 0..hours {
+            let timestamp = u32::MAX - 7000;
+            let timestamp = timestamp.wrapping_add(second * 90_000);
+            playout.train(&Train {
+                timestamps: (timestamp, timestamp.wrapping_add(900)),
+                clock_hz: 90_000,
+                packets: 2,
+                packets_before: 2 * u64::from(second),
+                arrival_ns: BEGIN_NS + u64::from(second) * 1_000_000_000,
+            });
+        }
+        let (packets, hours_ms) = (2 * u64::from(hours), 1000 * u64::from(hours));
+        let played = playout.finish(ended(hours_ms), packets).unwrap();
+        assert_eq!((played.worst_ns, played.missing), (10_000_000, 0));
+        // For an hour more nothing has come.
+        let starved = playout.finish(ended(hours_ms + 3_600_000), packets);
+        assert_eq!(starved.unwrap().starved_ns / 1_000_000_000, 3599);
+    }
+
+    #[test]
+    fn no_timestamp_is_too_wild() {
+        for clock_hz in [1, 90_000] {
+            let mut playout = Playout::default();
+            for number in 0..100_u32 {
+                let timestamp = number.wrapping_mul(i32::MAX.unsigned_abs());
+                playout.train(&Train {
+                    timestamps: (timestamp, timestamp),
+                    clock_hz,
+                    packets: 1,
+                    packets_before: number.into(),
+                    arrival_ns: BEGIN_NS + u64::from(number) * 100_000_000,
+                });
+            }
+            assert!(playout.finish(ended(20_000), 100).is_some());
+        }
+        assert_eq!(ticks_to_ns(i64::MIN, 1), -DURATION_NS_MAX);
+        assert_eq!(ticks_to_ns(-90_000, 90_000), -1_000_000_000);
     }
 
     #[test]

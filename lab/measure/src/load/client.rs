@@ -4,13 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 use onrush_testkit::playout::{Ended, Played, Playouts, WARM_UP_NS};
 use onrush_testkit::sink::{Look as SinkLook, PortCounts, Sink};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -19,10 +21,10 @@ use super::account::{self, Account};
 use super::connection::TlsTo;
 use super::follow::{Arrived, BURST_GAP_NS};
 use super::plan::{Act, Behaviour, Popularity, Random};
-use super::receiving::{Received, Receiver, Tally, Unread};
-use super::rtsp::{Description, Server, Track, Viewer, ViewerError};
-use super::server::{Memory, Usage, memory, usage};
-use super::shared::{AGAIN, PAUSE, arrivals, nanos, report, resolve};
+use super::receiving::{Received, Receiver, Tally, Unread, bind_pair};
+use super::rtsp::{Description, Server, TRACKS_MAX, Track, Viewer, ViewerError};
+use super::server::{Memory, ServerProcess, Usage, memory};
+use super::shared::{AGAIN, LoadEnd, PAUSE, REDIRECTS_MAX, arrivals, nanos, report, resolve};
 use super::transport::Transport;
 use super::{
     Acts, Connections, Generator, LoadError, Needed, Progress, Receive, Run, STREAMS_KEPT_MAX,
@@ -37,6 +39,9 @@ const STRAGGLERS: Duration = Duration::from_millis(50);
 /// How often it is looked how late the generator's own timers ring.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How often it is looked whether a film is over whose length its server has not told.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// A map of ours that can be written once can be read and written always.
 const PORT_IS_THE_SINKS: &str = "the port is the sink's";
 
@@ -44,11 +49,13 @@ const PORT_IS_THE_SINKS: &str = "the port is the sink's";
 struct Shared {
     settings: Settings,
     servers: Vec<Server>,
+    tls: Arc<ClientConfig>,
+    process: Option<ServerProcess>,
     popularity: Popularity,
     begin: Instant,
     begin_ns: u64,
     /// When all go.
-    end: Instant,
+    end: Rc<LoadEnd>,
     /// RTP ports that are free, those longest unused first.
     ports: RefCell<VecDeque<u16>>,
     sink: Option<RefCell<Sink>>,
@@ -111,18 +118,21 @@ enum From {
     Unread(Rc<Unread>),
 }
 
-/// A channel among the frames of a connection, and what comes on it.
-type Channel = (u8, Rc<RefCell<Received>>);
+/// The channels for packets and for RTCP among the frames of a connection, and what comes on them.
+type Channels = (u8, Option<u8>, Rc<RefCell<Received>>);
 
-/// Lets all come, watch and go.
+/// Lets all come, watch and go; SIGINT may end it early.
 pub(super) async fn all(
     settings: &Settings,
     progress: impl Fn(Progress) + 'static,
+    may_interrupt: bool,
 ) -> Result<Run, LoadError> {
     let coming = (settings.arrival, settings.clients, settings.ramp_ns);
     let (arrivals, ramp_ns) = arrivals(coming, settings.seed);
     let shared = Shared::new(settings, ramp_ns).await?;
     shared.moment(Look::Full)?;
+    let hearing = may_interrupt.then(|| shared.end.hear_interrupts());
+    let hearing = hearing.transpose()?;
     let mut viewers = Vec::with_capacity(arrivals.len());
     for (i, (at_ns, random)) in (0..).zip(arrivals) {
         viewers.push(spawn_local(viewer(Rc::clone(&shared), i, at_ns, random)));
@@ -132,16 +142,18 @@ pub(super) async fn all(
         let failed = looked_at.seen.borrow().failures.values().sum();
         (looked_at.watching.get(), failed)
     };
-    let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
+    let times = (shared.begin, shared.end.at());
+    let reporter = spawn_local(report(times, look, progress));
     let ticking = spawn_local(tick(Rc::clone(&shared)));
-    sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
+    let all_have_come = shared.begin + Duration::from_nanos(ramp_ns);
+    shared.end.sleep_until(all_have_come).await;
     let from = shared.moment(Look::Full)?;
     let mut slices = Vec::new();
     let mut before = from.clone();
     // Who left while others came belongs to no slice.
     shared.needed_of_slice();
     while let Some(slice_end) = shared.slice_end() {
-        sleep_until(slice_end).await;
+        shared.end.sleep_until(slice_end).await;
         let now = shared.moment(Look::Full)?;
         slices.push(Slice {
             needed: shared.needed_of_slice(),
@@ -149,12 +161,11 @@ pub(super) async fn all(
         });
         before = now;
     }
-    sleep_until(shared.end).await;
+    shared.end.sleep_until(shared.end.at()).await;
     let to = shared.moment(Look::Full)?;
-    for viewer in viewers {
-        drop(viewer.await);
-    }
-    for task in [reporter, ticking] {
+    shared.end.wait_for(viewers).await;
+    let helpers = [Some(reporter), Some(ticking), hearing];
+    for task in helpers.into_iter().flatten() {
         task.abort();
         drop(task.await);
     }
@@ -176,10 +187,6 @@ async fn tick(shared: Rc<Shared>) {
             .late_ns_max
             .set(shared.late_ns_max.get().max(late_ns));
     }
-}
-
-fn of_process<T>(pid: u32, ask: impl Fn(u32) -> io::Result<T>) -> Result<T, LoadError> {
-    ask(pid).map_err(|source| LoadError::Pid { pid, source })
 }
 
 /// What is looked at.
@@ -231,37 +238,32 @@ impl Moment {
 
 impl Shared {
     async fn new(settings: &Settings, ramp_ns: u64) -> Result<Rc<Self>, LoadError> {
-        let servers = servers(&settings.urls).await?;
-        let sink = match &settings.receive {
-            Receive::Sockets => None,
-            Receive::Sink {
-                device,
-                look_every,
-                bursts,
-            } => {
-                let last = settings.port_first + 2 * pairs(settings.port_first) - 1;
-                let ports = settings.port_first..=last;
-                let look = SinkLook {
-                    every: *look_every,
-                    burst_gap_ns: if *bursts { BURST_GAP_NS } else { 0 },
-                    playout: settings.buffer_ns.is_some(),
-                    ..SinkLook::default()
-                };
-                let sink = Sink::attach_here(device, ports, look)?;
-                Some(RefCell::new(sink))
-            }
-        };
+        let tls = tls_peer::client_config().map_err(|source| LoadError::System {
+            what: "set up TLS",
+            source,
+        })?;
+        let mut servers = Vec::new();
+        for url in &settings.urls {
+            servers.push(server(url, &tls).await?);
+        }
+        let process = ServerProcess::find(settings.pid)?;
+        if let Some(pid) = settings.pid.filter(|_| settings.slice_ns > 0) {
+            memory(pid).map_err(|source| LoadError::Pid { pid, source })?;
+        }
+        let sink = sink(settings, &servers)?;
         let begin = Instant::now();
         let total_ns = ramp_ns.saturating_add(settings.time_ns);
         let shared = Self {
             popularity: Popularity::zipf(settings.urls.len(), settings.zipf),
             settings: settings.clone(),
             servers,
+            tls,
+            process,
             begin,
             begin_ns: monotonic_ns(),
-            end: begin + Duration::from_nanos(total_ns),
+            end: LoadEnd::new(begin + Duration::from_nanos(total_ns)),
             ports: RefCell::default(),
-            sink,
+            sink: sink.map(RefCell::new),
             watching: Cell::new(0),
             tally: Rc::default(),
             sunk: Cell::new(0),
@@ -275,20 +277,21 @@ impl Shared {
     /// When the next slice ends, if there is one more before all go.
     fn slice_end(&self) -> Option<Instant> {
         let end = Instant::now() + Duration::from_nanos(self.settings.slice_ns);
-        (self.settings.slice_ns > 0 && end < self.end).then_some(end)
+        (self.settings.slice_ns > 0 && end < self.end.at()).then_some(end)
     }
 
     fn rtp_ports(&self) -> impl Iterator<Item = u16> {
         let first = self.settings.port_first;
-        (0..pairs(first)).map(move |i| first + 2 * i)
+        (0..pairs(&self.settings)).map(move |i| first + 2 * i)
     }
 
     fn moment(&self, look: Look) -> Result<Moment, LoadError> {
-        let pid = self.settings.pid.filter(|_| look == Look::Full);
+        let process = self.process.as_ref().filter(|_| look == Look::Full);
+        let usage = process.map(ServerProcess::usage);
         // All mappings are looked through for the second: only where it is asked for.
-        let sliced = pid.filter(|_| self.settings.slice_ns > 0);
-        let usage = pid.map(|pid| of_process(pid, usage)).transpose()?;
-        let memory = sliced.map(|pid| of_process(pid, memory)).transpose()?;
+        let sliced = process.filter(|_| self.settings.slice_ns > 0);
+        let sliced = sliced.and_then(ServerProcess::pid);
+        let memory = sliced.and_then(|pid| memory(pid).ok());
         let account = sliced.map(account::Moment::now);
         let tally = &self.tally;
         let (packets, lateness) = match &self.sink {
@@ -326,6 +329,8 @@ impl Shared {
             let what = "a packet could not be decrypted".to_owned();
             seen.failures.insert(what, undecrypted);
         }
+        let ended = self.process.as_ref().and_then(ServerProcess::failure);
+        seen.failures.extend(ended);
         let is_interleaved = self.settings.transport.is_interleaved();
         Run {
             wall_ns: to.at_ns - from.at_ns,
@@ -355,33 +360,50 @@ impl Shared {
     }
 }
 
-/// Where the URLs lead, with TLS where they say so.
-async fn servers(urls: &[String]) -> Result<Vec<Server>, LoadError> {
-    let config = tls_peer::client_config().map_err(|source| LoadError::System {
-        what: "set up TLS",
-        source,
+/// Where an URL leads, with TLS if it says so.
+async fn server(url: &str, tls: &Arc<ClientConfig>) -> Result<Server, LoadError> {
+    let (parsed, address) = resolve(url, &[("rtsp", 554), ("rtsps", 322)]).await?;
+    let host = parsed.host_str().unwrap_or_default();
+    let name = host.trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(name).map_err(|error| LoadError::Url {
+        url: url.to_owned(),
+        reason: error.to_string(),
     })?;
-    let mut servers = Vec::new();
-    for url in urls {
-        let (parsed, address) = resolve(url, &[("rtsp", 554), ("rtsps", 322)]).await?;
-        let host = parsed.host_str().unwrap_or_default();
-        let name = host.trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(name).map_err(|error| LoadError::Url {
-            url: url.clone(),
-            reason: error.to_string(),
-        })?;
-        let tls = (parsed.scheme() == "rtsps").then(|| TlsTo {
-            config: config.clone(),
-            name,
-        });
-        servers.push(Server { address, tls });
+    let tls = (parsed.scheme() == "rtsps").then(|| TlsTo {
+        config: Arc::clone(tls),
+        name,
+    });
+    Ok(Server { address, tls })
+}
+
+/// The sink, if viewers are to have one, for what these servers send.
+fn sink(settings: &Settings, servers: &[Server]) -> Result<Option<Sink>, LoadError> {
+    let Receive::Sink {
+        device,
+        look_every,
+        bursts,
+    } = &settings.receive
+    else {
+        return Ok(None);
+    };
+    let last = settings.port_first + 2 * pairs(settings) - 1;
+    let look = SinkLook {
+        every: *look_every,
+        burst_gap_ns: if *bursts { BURST_GAP_NS } else { 0 },
+        playout: settings.buffer_ns.is_some(),
+        ..SinkLook::default()
+    };
+    let mut sink = Sink::attach_here(device, settings.port_first..=last, look)?;
+    for server in servers {
+        sink.count_sender(server.address.ip())?;
     }
-    Ok(servers)
+    Ok(Some(sink))
 }
 
 /// One place among the viewers: someone watches there from its time to the end.
 async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) {
-    sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    let comes = shared.begin + Duration::from_nanos(at_ns);
+    shared.end.sleep_until(comes).await;
     let mut actor = Actor {
         behaviour: shared.settings.behaviour.of_one(&mut random),
         random,
@@ -393,7 +415,7 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
     // it be refused.
     let mut wanted_ns = shared.begin_ns + at_ns;
     let mut is_waiting = false;
-    while Instant::now() < shared.end {
+    while Instant::now() < shared.end.at() {
         shared.seen.borrow_mut().visits += 1;
         let url = shared.url(place, &mut actor.random);
         let mut streams = Vec::new();
@@ -423,7 +445,7 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
                 is_waiting = false;
             }
             let again = Instant::now() + AGAIN;
-            sleep_until(again.min(shared.end)).await;
+            shared.end.sleep_until(again.min(shared.end.at())).await;
         }
         if !is_waiting {
             wanted_ns = monotonic_ns();
@@ -442,11 +464,8 @@ async fn visit(
     streams: &mut Vec<Watched>,
     actor: &mut Actor,
 ) -> Result<(), ViewerError> {
-    let settings = &shared.settings;
-    let (server, user) = (&shared.servers[url], settings.user.as_ref());
-    let mut viewer = Viewer::connect(server, &settings.urls[url], user).await?;
-    let Description { tracks, seconds } = viewer.describe().await?;
-    let inspects = settings.inspects(place);
+    let (mut viewer, Description { tracks, seconds }) = shared.reach(url).await?;
+    let inspects = shared.settings.inspects(place);
     shared
         .set_up(&mut viewer, (&tracks, inspects), streams)
         .await?;
@@ -460,7 +479,11 @@ async fn visit(
     actor.ended_ns = Some(monotonic_ns());
     shared.watching.set(shared.watching.get() - 1);
     watched?;
-    viewer.tear_down().await?;
+    let torn_down = viewer.tear_down().await;
+    // Of a stream that is over the session may be, too.
+    if !streams.iter().all(Watched::is_over) {
+        torn_down?;
+    }
     // Before the ports are another's.
     sleep(STRAGGLERS).await;
     Ok(())
@@ -474,7 +497,7 @@ async fn watch(
     streams: &mut [Watched],
     actor: &mut Actor,
 ) -> Result<(), ViewerError> {
-    if Instant::now() >= shared.end {
+    if Instant::now() >= shared.end.at() {
         return Ok(());
     }
     let mut media_end = Instant::now() + whole(seconds, 0.0);
@@ -482,14 +505,19 @@ async fn watch(
     let mut next = actor.next_act();
     let mut alive = Instant::now() + viewer.alive_every();
     loop {
-        let act_at = next.map_or(shared.end, |(at, _)| at);
-        let until = shared.end.min(alive).min(media_end).min(act_at);
-        viewer.wait_until(until).await?;
+        let act_at = next.map_or_else(|| shared.end.at(), |(at, _)| at);
+        let until = shared.end.at().min(alive).min(media_end).min(act_at);
+        let is_over = watch_until(shared, viewer, (&*streams, seconds), until).await?;
         let now = Instant::now();
         let seek = next.filter(|_| now >= act_at).map(|(_, act)| act);
         match seek {
-            _ if now >= shared.end => {
+            _ if now >= shared.end.at() => {
                 shared.seen.borrow_mut().stayed += 1;
+                return Ok(());
+            }
+            // Not every server plays again what was over: who sees it once more asks anew.
+            _ if is_over => {
+                actor.is_interrupted = true;
                 return Ok(());
             }
             Some(Act::Leave) => {
@@ -533,6 +561,31 @@ async fn watch(
     }
 }
 
+/// Watches until that moment, or until the load is over; or a film whose length nobody has told,
+/// which is the answer.
+async fn watch_until(
+    shared: &Shared,
+    viewer: &mut Viewer,
+    (streams, seconds): (&[Watched], Option<f64>),
+    until: Instant,
+) -> Result<bool, ViewerError> {
+    let may_end = seconds.is_none() && streams.iter().any(|it| it.received().is_some());
+    loop {
+        let look = match may_end {
+            true => until.min(Instant::now() + LOOK_EVERY),
+            false => until,
+        };
+        let waited = shared.end.within(look, viewer.wait_until(look)).await;
+        if may_end && streams.iter().all(Watched::is_over) {
+            return Ok(true);
+        }
+        waited.transpose()?;
+        if Instant::now() >= until.min(shared.end.at()) {
+            return Ok(false);
+        }
+    }
+}
+
 /// How long a film of that length lasts from a place on; for ever, if nobody knows.
 fn whole(seconds: Option<f64>, from: f64) -> Duration {
     let left = seconds.map(|seconds| Duration::try_from_secs_f64(seconds - from));
@@ -548,6 +601,37 @@ impl Shared {
             usize::try_from(place % urls).expect("below a usize")
         } else {
             self.popularity.draw(random)
+        }
+    }
+
+    /// Connects to where the server is, or sends its viewers on to, and asks what there is to be
+    /// watched.
+    async fn reach(&self, url: usize) -> Result<(Viewer, Description), ViewerError> {
+        let user = self.settings.user.as_ref();
+        let (mut server, mut url) = (self.servers[url].clone(), self.settings.urls[url].clone());
+        let mut redirects_left = REDIRECTS_MAX;
+        loop {
+            let mut viewer = Viewer::connect(&server, &url, user).await?;
+            match viewer.describe().await {
+                Err(ViewerError::Moved { location, .. }) if redirects_left > 0 => {
+                    let next = self::server(&location, &self.tls).await;
+                    server = next.map_err(|_| ViewerError::Elsewhere)?;
+                    self.count_sender(server.address.ip())?;
+                    (url, redirects_left) = (location, redirects_left - 1);
+                }
+                described => return Ok((viewer, described?)),
+            }
+        }
+    }
+
+    /// The sink, if there is one, counts what comes from there.
+    fn count_sender(&self, ip: IpAddr) -> Result<(), ViewerError> {
+        match &self.sink {
+            None => Ok(()),
+            Some(sink) => {
+                let counted = sink.borrow_mut().count_sender(ip);
+                counted.map_err(ViewerError::Sink)
+            }
         }
     }
 
@@ -600,7 +684,7 @@ impl Shared {
         for Watched { port, from } in streams {
             match (from, port.zip(self.sink.as_ref())) {
                 (From::Socket(Receiver { state, .. }) | From::Frames(state), _) => {
-                    state.borrow_mut().follow.restart_clock(ended);
+                    state.borrow_mut().restart_clock(ended);
                 }
                 (From::Sink, Some((port, sink))) => {
                     let mut sink = sink.borrow_mut();
@@ -624,12 +708,12 @@ impl Shared {
         let mut channels = Vec::new();
         for (number, track) in tracks.iter().enumerate() {
             if transport.takes_ports() {
-                let ip = viewer.local_ip()?;
-                streams.push(self.take_up(ip, track.clock_hz).await?);
+                streams.push(self.take_up(viewer.local()?, track.clock_hz)?);
             }
             let port = streams.last().and_then(|stream| stream.port);
             let header = transport.header(number, port.unwrap_or(0));
             let agreed = viewer.set_up(&track.url, &header).await?;
+            agreed.source.map_or(Ok(()), |ip| self.count_sender(ip))?;
             let state = || Received::new(&self.tally, track.clock_hz);
             match (transport, streams.last().map(|stream| &stream.from)) {
                 (Transport::Srtp, Some(From::Socket(receiver))) if inspects => {
@@ -642,11 +726,11 @@ impl Shared {
                 }
                 (Transport::Tcp | Transport::Tls, _) => {
                     let channel = agreed.channel.ok_or(ViewerError::NoPlace("channel"))?;
-                    channels.push((channel, state()));
+                    channels.push((channel, agreed.rtcp_channel, state()));
                 }
                 (Transport::Multicast, _) => {
                     let group = agreed.group.ok_or(ViewerError::NoPlace("group"))?;
-                    let receiver = Receiver::in_group(group, viewer.local_ip()?, state());
+                    let receiver = Receiver::in_group(group, viewer.local()?.ip(), state());
                     let from = From::Socket(receiver.map_err(ViewerError::Join)?);
                     streams.push(Watched { port: None, from });
                 }
@@ -663,48 +747,72 @@ impl Shared {
     fn begin_frames(
         &self,
         viewer: &mut Viewer,
-        (channels, inspects): (Vec<Channel>, bool),
+        (channels, inspects): (Vec<Channels>, bool),
         streams: &mut Vec<Watched>,
     ) {
         if !inspects {
             let from = From::Unread(Rc::default());
             return streams.push(Watched { port: None, from });
         }
-        streams.extend(channels.iter().map(|(_, state)| Watched {
+        streams.extend(channels.iter().map(|(.., state)| Watched {
             port: None,
             from: From::Frames(Rc::clone(state)),
         }));
         let on_frame = move |channel, packet: &mut [u8]| {
-            if let Some((_, state)) = channels.iter().find(|(its, _)| *its == channel) {
-                state.borrow_mut().packet(packet, monotonic_ns());
+            let is_of = |(rtp, rtcp, _): &&Channels| [Some(*rtp), *rtcp].contains(&Some(channel));
+            let Some((rtp, _, state)) = channels.iter().find(is_of) else {
+                return;
+            };
+            let (mut state, now_ns) = (state.borrow_mut(), monotonic_ns());
+            match *rtp == channel {
+                true => state.packet(packet, now_ns),
+                false => state.report(packet, now_ns),
             }
         };
         viewer.follow_frames(&self.tally, Box::new(on_frame));
     }
 
-    /// Ports for one stream, and sockets at them unless the sink counts.
-    async fn take_up(&self, ip: IpAddr, clock_hz: u32) -> Result<Watched, ViewerError> {
+    /// Ports for one stream at this address, and sockets at them unless the sink counts.
+    fn take_up(&self, local: SocketAddr, clock_hz: u32) -> Result<Watched, ViewerError> {
         loop {
             let port = self.ports.borrow_mut().pop_front();
             let port = port.ok_or(ViewerError::NoPort)?;
-            let of = |from| Watched {
-                port: Some(port),
-                from,
-            };
-            if let Some(sink) = &self.sink {
-                // A port that begins anew has a clock of 90 kHz.
-                if clock_hz != 90_000 {
-                    let set = sink.borrow_mut().set_clock(port, clock_hz);
-                    set.expect(PORT_IS_THE_SINKS);
+            // With the scope of a link-local address.
+            let mut rtp = local;
+            rtp.set_port(port);
+            match self.receive_at(rtp, clock_hz) {
+                Ok(from) => {
+                    let port = Some(port);
+                    return Ok(Watched { port, from });
                 }
-                return Ok(of(From::Sink));
-            }
-            let state = Received::new(&self.tally, clock_hz);
-            // A port that another program has is left alone for good.
-            if let Ok(receiver) = Receiver::at_port((ip, port), state).await {
-                return Ok(of(From::Socket(receiver)));
+                // A port that another program has is left alone for good.
+                Err(error) if is_taken(&error) => {}
+                Err(error) => {
+                    self.ports.borrow_mut().push_front(port);
+                    return Err(ViewerError::Socket(error));
+                }
             }
         }
+    }
+
+    /// Has what comes to a port received, or counted, unless another program has it.
+    fn receive_at(&self, rtp: SocketAddr, clock_hz: u32) -> io::Result<From> {
+        let Some(sink) = &self.sink else {
+            let is_encrypted = self.settings.transport == Transport::Srtp;
+            let state = Received::new(&self.tally, clock_hz);
+            return Receiver::at_port(rtp, is_encrypted, state).map(From::Socket);
+        };
+        let (bound, mut sink) = (bind_pair(rtp), sink.borrow_mut());
+        for port in [rtp.port(), rtp.port() + 1] {
+            let set = sink.set_open(port, bound.is_ok());
+            set.expect(PORT_IS_THE_SINKS);
+        }
+        // A port that begins anew has a clock of 90 kHz.
+        if bound.is_ok() && clock_hz != 90_000 {
+            let set = sink.set_clock(rtp.port(), clock_hz);
+            set.expect(PORT_IS_THE_SINKS);
+        }
+        bound.map(|_| From::Sink)
     }
 
     /// What arrived of a stream, and when the first of it; its port begins anew.
@@ -734,7 +842,7 @@ impl Shared {
                 SeenOfStream {
                     arrived: received.follow.arrived,
                     first_ns: received.first_ns,
-                    played: received.follow.played(ended),
+                    played: received.follow.played(received.ended(ended)),
                 }
             }
             (From::Unread(unread), _) => SeenOfStream {
@@ -769,6 +877,21 @@ impl Shared {
             });
         }
         of_stream
+    }
+}
+
+impl Watched {
+    /// What has come of it, if somebody looks at that here.
+    fn received(&self) -> Option<&Rc<RefCell<Received>>> {
+        match &self.from {
+            From::Socket(Receiver { state, .. }) | From::Frames(state) => Some(state),
+            From::Sink | From::Unread(_) => None,
+        }
+    }
+
+    /// Whether its server has said that it is over.
+    fn is_over(&self) -> bool {
+        self.received().is_some_and(|it| it.borrow().is_over())
     }
 }
 
@@ -809,12 +932,14 @@ impl Actor {
 
 /// What the sink has counted of a stream.
 fn arrived(counts: &PortCounts) -> Arrived {
+    let reordered = counts.counts.sequence_reordered;
+    let but_those = |count: u64| count.saturating_sub(reordered);
     Arrived {
         packets: counts.counts.packets,
         bytes: counts.counts.bytes,
-        lost: counts.counts.sequence_missing,
-        reordered: 0,
-        repeated: counts.counts.sequence_repeated,
+        lost: but_those(counts.counts.sequence_missing),
+        reordered,
+        repeated: but_those(counts.counts.sequence_repeated),
         lateness_ns_min: counts.lateness_ns.0,
         lateness_ns_max: counts.lateness_ns.1,
         burst_packets_max: counts
@@ -823,23 +948,46 @@ fn arrived(counts: &PortCounts) -> Arrived {
     }
 }
 
-/// Pairs of ports from `first` on.
-fn pairs(first: u16) -> u16 {
-    (u16::MAX - first) / 2
+/// Pairs of ports for viewers. A sink keeps other programs from what comes to its ports: it has no
+/// more than viewers need, each twice, so that none is another's before all that was sent to it has
+/// come.
+fn pairs(settings: &Settings) -> u16 {
+    let all = (u16::MAX - settings.port_first) / 2;
+    match settings.receive {
+        Receive::Sockets => all,
+        Receive::Sink { .. } => {
+            let needed = 2 * u64::from(settings.clients) * TRACKS_MAX as u64;
+            u16::try_from(needed).unwrap_or(u16::MAX).min(all)
+        }
+    }
+}
+
+/// Whether a port is another program's, or nobody may have it.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::process::Command;
     use std::thread;
 
+    use onrush_testkit::sink::Counts;
     use tokio::runtime::Builder;
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::load::CLIENTS_MAX;
 
     const VIEWERS: u32 = 8;
+
+    /// Bounds what takes moments.
+    const LONG: Duration = Duration::from_secs(60);
 
     const GRANTED: &str = "200 OK";
 
@@ -905,7 +1053,7 @@ mod tests {
                 sleep(Duration::from_millis(1)).await;
             }
             // Nobody wakes until the load is over.
-            thread::sleep(shared.end - Instant::now());
+            thread::sleep(shared.end.at() - Instant::now());
             for viewer in all {
                 viewer.await.unwrap();
             }
@@ -923,6 +1071,220 @@ mod tests {
         let times = [1, 4, 16].map(Duration::from_secs);
         let watching = times.into_iter().find_map(watching_as_the_film_ends);
         assert_eq!(watching, Some(VIEWERS));
+    }
+
+    /// Has each viewer served who comes to the URL.
+    fn serve_all(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("rtsp://{}/film", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let serve = serve.clone();
+                thread::spawn(move || serve(stream.unwrap()));
+            }
+        });
+        url
+    }
+
+    fn on_this_thread<T>(test: impl Future<Output = T>) -> T {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, test)
+    }
+
+    /// What a load of one viewer saw of whom that is enough; it lasts longer where the machine has
+    /// something else to do.
+    fn seen(settings: &Settings, is_enough: impl Fn(&Run) -> bool) -> Run {
+        let times = [1, 4, 16].map(Duration::from_secs);
+        let mut runs = times.into_iter().map(|time| {
+            let settings = Settings {
+                ramp_ns: 0,
+                time_ns: nanos(time),
+                ..settings.clone()
+            };
+            on_this_thread(all(&settings, |_| (), false)).unwrap()
+        });
+        runs.find(is_enough).unwrap()
+    }
+
+    /// Sends a viewer on to another server.
+    fn send_on(stream: &TcpStream, to: &str) {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let mut writer = stream;
+        for _ in lines.filter(|line| line.is_empty()) {
+            let answer = format!("RTSP/1.0 302 Found\r\nLocation: {to}\r\n\r\n");
+            writer.write_all(answer.as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn viewers_are_sent_on_three_times() {
+        let mut url = serve_all(|stream| serve(stream, LONG, GRANTED));
+        for sent in 0..=4 {
+            let settings = Settings::new(vec![url.clone()], 1);
+            let run = seen(&settings, |run| run.played > 0 || !run.failures.is_empty());
+            let is_refused = run.failures.iter().any(|(why, _)| why.ends_with(" 302"));
+            assert_eq!(
+                (run.played > 0, is_refused),
+                (sent <= 3, sent > 3),
+                "{sent}"
+            );
+            url = serve_all(move |stream| send_on(&stream, &url));
+        }
+    }
+
+    /// Sends all of a film of 600 ms at once whenever it is played, and a goodbye if that is asked
+    /// for; how long the film is it does not say.
+    fn play_a_moment(stream: &TcpStream, says_goodbye: bool) {
+        let description = "v=0\r\na=range:npt=0-\r\nm=video 0 RTP/AVP 33\r\n";
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let mut writer = stream;
+        while let Some(request) = lines.next() {
+            let head = lines.by_ref().take_while(|line| !line.is_empty());
+            head.for_each(drop);
+            let body = match request.starts_with("DESCRIBE ") {
+                true => description,
+                false => "",
+            };
+            let mut answer = format!(
+                "RTSP/1.0 200 OK\r\nSession: 1\r\n\
+                 Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .into_bytes();
+            if request.starts_with("PLAY ") {
+                for number in 0..60_u8 {
+                    let [.., high, low] = (u32::from(number) * 900).to_be_bytes();
+                    answer.extend([b'$', 0, 0, 13, 0x80, 33, 0, number, 0, 0, high, low]);
+                    answer.extend([0; 5]);
+                }
+                let goodbye = [b'$', 1, 0, 8, 0x81, 203, 0, 1, 0, 0, 0, 7];
+                answer.extend(goodbye.into_iter().filter(|_| says_goodbye));
+            }
+            writer.write_all(&answer).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_film_without_a_length_ends_by_its_goodbye() {
+        for says_goodbye in [false, true] {
+            let url = serve_all(move |stream| play_a_moment(&stream, says_goodbye));
+            let settings = Settings {
+                transport: Transport::Tcp,
+                ..Settings::new(vec![url], 1)
+            };
+            let missing = |run: &Run| run.playouts.as_ref().unwrap().missing;
+            let run = seen(&settings, |run| missing(run) > 0 || run.visits > 1);
+            assert_eq!(
+                (missing(&run) > 0, run.visits > 1),
+                (!says_goodbye, says_goodbye)
+            );
+            assert!(run.failures.is_empty(), "{:?}", run.failures);
+        }
+    }
+
+    #[test]
+    fn an_interrupted_load_tells_what_there_was() {
+        let url = serve_all(|stream| serve(stream, 2 * LONG, GRANTED));
+        let settings = Settings {
+            time_ns: nanos(2 * LONG),
+            ..Settings::new(vec![url], VIEWERS)
+        };
+        on_this_thread(async {
+            let shared = Shared::new(&settings, 0).await.unwrap();
+            let from = shared.moment(Look::Packets).unwrap();
+            let viewers = (0..u64::from(VIEWERS))
+                .map(|place| spawn_local(viewer(Rc::clone(&shared), place, 0, Random::new(place))));
+            let viewers: Vec<_> = viewers.collect();
+            while shared.watching.get() < VIEWERS {
+                assert!(shared.begin.elapsed() < LONG);
+                sleep(Duration::from_millis(1)).await;
+            }
+            shared.end.interrupt();
+            shared.end.wait_for(viewers).await;
+            assert!(shared.begin.elapsed() < 2 * LONG);
+            let to = shared.moment(Look::Packets).unwrap();
+            let run = shared.run(&from, &to);
+            assert_eq!((run.watching, run.visits), (VIEWERS, VIEWERS.into()));
+            assert!(run.failures.is_empty(), "{:?}", run.failures);
+        });
+    }
+
+    #[test]
+    fn a_load_outlives_the_server_and_says_so() {
+        let url = serve_all(|stream| serve(stream, LONG, GRANTED));
+        let server = Command::new("sleep").arg("1000").spawn().unwrap();
+        let settings = Settings {
+            time_ns: 100_000_000,
+            pid: Some(server.id()),
+            slice_ns: 10_000_000,
+            ..Settings::new(vec![url], 1)
+        };
+        let server = RefCell::new(server);
+        // Progress is told once the load has found the process.
+        let kill = move |_| {
+            let mut server = server.borrow_mut();
+            server.kill().unwrap_or_default();
+            server.wait().unwrap();
+        };
+        let run = on_this_thread(all(&settings, kill, false)).unwrap();
+        let ended = ("the server's process ended".to_owned(), 1);
+        assert!(run.failures.contains(&ended), "{:?}", run.failures);
+        assert!(run.server.is_some());
+    }
+
+    #[test]
+    fn only_what_another_has_is_passed_over() {
+        on_this_thread(async {
+            let settings = Settings::new(vec!["rtsp://127.0.0.1/x".to_owned()], 1);
+            let shared = Shared::new(&settings, 0).await.unwrap();
+            let first = shared.ports.borrow()[0];
+            // This address is no machine's (RFC 5737).
+            let nowhere = SocketAddr::from(([192, 0, 2, 1], 0));
+            let refused = shared.take_up(nowhere, 90_000);
+            assert!(matches!(refused, Err(ViewerError::Socket(_))));
+            assert_eq!(shared.ports.borrow()[0], first);
+            // Another test may have it, too.
+            let taken = UdpSocket::bind(("127.0.0.1", first));
+            let local = SocketAddr::from(([127, 0, 0, 1], 0));
+            let watched = shared.take_up(local, 90_000).unwrap();
+            assert!(watched.port > Some(first));
+            drop(taken);
+        });
+    }
+
+    #[test]
+    fn a_sink_has_no_more_ports_than_viewers_need() {
+        let pairs = |clients, receive| {
+            pairs(&Settings {
+                receive,
+                ..Settings::new(Vec::new(), clients)
+            })
+        };
+        let sink = || Receive::Sink {
+            device: "lo".to_owned(),
+            look_every: 1,
+            bursts: false,
+        };
+        let all = (u16::MAX - 20_000) / 2;
+        assert_eq!((pairs(10, Receive::Sockets), pairs(10, sink())), (all, 160));
+        assert_eq!(pairs(CLIENTS_MAX, sink()), all);
+    }
+
+    #[test]
+    fn what_was_late_at_the_sink_is_not_lost() {
+        let counts = PortCounts {
+            counts: Counts {
+                sequence_missing: 5,
+                sequence_repeated: 4,
+                sequence_reordered: 3,
+                ..Counts::default()
+            },
+            ..PortCounts::default()
+        };
+        let arrived = arrived(&counts);
+        let told = (arrived.lost, arrived.reordered, arrived.repeated);
+        assert_eq!(told, (2, 3, 1));
     }
 
     /// Whether one viewer of a server that sends nothing counts as having waited in vain; `None` if
@@ -943,7 +1305,7 @@ mod tests {
             ..Settings::new(vec![url], 1)
         };
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let run = LocalSet::new().block_on(&runtime, all(&settings, |_| ()));
+        let run = LocalSet::new().block_on(&runtime, all(&settings, |_| (), false));
         let run = run.unwrap();
         (run.visits > 0).then_some(run.unserved)
     }

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard, wake_up_at};
@@ -72,8 +72,8 @@ impl Connection {
     }
 
     /// Where this end of it is.
-    pub(super) fn local_ip(&self) -> io::Result<IpAddr> {
-        Ok(self.socket.local_addr()?.ip())
+    pub(super) fn local(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
     }
 
     /// Sends a request.

@@ -1,6 +1,6 @@
 //! What arrived of one RTP stream: complete, in order, on time?
 
-use onrush_testkit::playout::{Ended, Played, Playout, Train};
+use onrush_testkit::playout::{Ended, Played, Playout, Train, ticks_between, ticks_to_ns};
 use serde::{Deserialize, Serialize};
 
 /// How far behind the newest a packet is still told from one seen before.
@@ -62,6 +62,8 @@ pub(crate) struct Follow {
 #[derive(Clone, Copy, Debug)]
 struct Reference {
     arrival_ns: u64,
+    /// From its timestamp to that of the last packet, and that: timestamps wrap.
+    ticks: i64,
     timestamp: u32,
 }
 
@@ -106,13 +108,15 @@ impl Follow {
         self.burst_packets += 1;
         let longest = self.arrived.burst_packets_max.max(self.burst_packets);
         self.arrived.burst_packets_max = longest;
-        let reference = *self.reference.get_or_insert(Reference {
+        let reference = self.reference.get_or_insert(Reference {
             arrival_ns: now_ns,
+            ticks: 0,
             timestamp,
         });
-        let since_ns = i64::try_from(now_ns - reference.arrival_ns).unwrap_or(i64::MAX);
-        let ticks = timestamp.wrapping_sub(reference.timestamp).cast_signed();
-        let lateness_ns = since_ns - i64::from(ticks) * 1_000_000_000 / i64::from(self.clock_hz);
+        reference.ticks += ticks_between(reference.timestamp, timestamp);
+        reference.timestamp = timestamp;
+        let since_ns = (now_ns - reference.arrival_ns).cast_signed();
+        let lateness_ns = since_ns - ticks_to_ns(reference.ticks, self.clock_hz);
         self.arrived.lateness_ns_min = self.arrived.lateness_ns_min.min(lateness_ns);
         self.arrived.lateness_ns_max = self.arrived.lateness_ns_max.max(lateness_ns);
         Some(lateness_ns)
@@ -216,6 +220,21 @@ mod tests {
         assert_eq!(follow.packet(&packet(1, 0), 1_000_000_000), Some(0));
         let second_later = packet(2, 48_000);
         assert_eq!(follow.packet(&second_later, 2_000_000_003), Some(3));
+    }
+
+    #[test]
+    fn lateness_is_told_of_ten_hours_and_more() {
+        for clock_hz in [90_000_u32, 48_000] {
+            let mut follow = Follow::new(clock_hz);
+            for (second, sequence) in (0..20 * 3600).zip((0..=u16::MAX).cycle()) {
+                let timestamp = clock_hz.wrapping_mul(second);
+                let now_ns = 1_000_000_000 * (1 + u64::from(second));
+                let late = follow.packet(&packet(sequence, timestamp), now_ns);
+                assert_eq!(late, Some(0), "{clock_hz} {second}");
+            }
+            assert_eq!((follow.arrived.lost, follow.arrived.repeated), (0, 0));
+            assert_eq!(follow.played(None).unwrap().worst_ns, 0);
+        }
     }
 
     #[test]

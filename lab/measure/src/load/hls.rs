@@ -12,15 +12,15 @@ use std::time::Duration;
 use onrush_sys::clock::thread_cpu_ns;
 use serde::{Deserialize, Serialize};
 use tokio::task::{spawn_local, yield_now};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::Instant;
 use url::Url;
 
 use super::hls_player::{self, Seen, SharedPlayer, play, unix_us};
 use super::hls_playlist::Parsed;
 use super::http_client::Target;
 use super::plan::{Popularity, Random};
-use super::server::{Usage, usage};
-use super::shared::{self, AGAIN, arrivals, nanos, on_this_thread, report};
+use super::server::{ServerProcess, Usage};
+use super::shared::{self, AGAIN, LoadEnd, arrivals, nanos, on_this_thread, report};
 use super::{Arrival, LoadError, Progress};
 use crate::error::refuse;
 use crate::experiment::{Environment, Record};
@@ -41,6 +41,7 @@ pub type HlsRecord = Record<HlsSettings, HlsRun>;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct HlsSettings {
     /// What is played, the most popular first.
+    #[serde(serialize_with = "crate::experiment::urls_without_secrets")]
     pub urls: Vec<String>,
     /// How popularity falls from one to the next (Zipf's exponent); 0: all alike.
     pub zipf: f64,
@@ -111,7 +112,7 @@ struct Shared {
     parsed: Rc<Parsed>,
     popularity: Popularity,
     begin: Instant,
-    end: Instant,
+    end: Rc<LoadEnd>,
     active: Cell<u32>,
     /// Those that play now, by the number of their client.
     players: RefCell<Vec<Option<SharedPlayer>>>,
@@ -119,7 +120,7 @@ struct Shared {
     failures: RefCell<BTreeMap<String, u64>>,
 }
 
-/// Makes the load, on this thread.
+/// Makes the load, on this thread. SIGINT ends it early.
 ///
 /// # Errors
 ///
@@ -146,14 +147,9 @@ async fn all(
     let (arrivals, ramp_ns) = arrivals(coming, settings.seed);
     let ramp = Duration::from_nanos(ramp_ns);
     let shared = Shared::new(settings, ramp).await?;
-    let usage_now = || {
-        let usage = settings.pid.map(|pid| {
-            let error = move |source| LoadError::Pid { pid, source };
-            usage(pid).map_err(error)
-        });
-        usage.transpose()
-    };
-    usage_now()?;
+    let server = ServerProcess::find(settings.pid)?;
+    let usage_now = || server.as_ref().map(ServerProcess::usage);
+    let hearing = shared.end.hear_interrupts()?;
     let mut clients = Vec::with_capacity(arrivals.len());
     for (number, (at_ns, random)) in arrivals.into_iter().enumerate() {
         let client = client(Rc::clone(&shared), number, at_ns, random);
@@ -164,23 +160,24 @@ async fn all(
         let failed = looked_at.failures.borrow().values().sum();
         (looked_at.active.get(), failed)
     };
-    let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
+    let times = (shared.begin, shared.end.at());
+    let reporter = spawn_local(report(times, look, progress));
     let poller = settings.busy_poll.then(|| spawn_local(poll_for_ever()));
-    sleep_until(shared.begin + ramp).await;
+    shared.end.sleep_until(shared.begin + ramp).await;
     let (from, from_bytes) = (Instant::now(), shared.bytes());
-    let (cpu_ns, before) = (thread_cpu_ns(), usage_now()?);
-    sleep_until(shared.end).await;
+    let (cpu_ns, before) = (thread_cpu_ns(), usage_now());
+    shared.end.sleep_until(shared.end.at()).await;
     let (to_bytes, own_cpu_ns) = (shared.bytes(), thread_cpu_ns() - cpu_ns);
-    let (wall_ns, after) = (nanos(from.elapsed()), usage_now()?);
-    for client in clients {
-        drop(client.await);
-    }
-    for helper in [Some(reporter), poller].into_iter().flatten() {
+    let (wall_ns, after) = (nanos(from.elapsed()), usage_now());
+    shared.end.wait_for(clients).await;
+    let helpers = [Some(reporter), Some(hearing), poller];
+    for helper in helpers.into_iter().flatten() {
         helper.abort();
         drop(helper.await);
     }
     let mut run = shared.run.take();
-    run.failures = shared.failures.take().into_iter().collect();
+    let ended = server.as_ref().and_then(ServerProcess::failure);
+    run.failures = shared.failures.take().into_iter().chain(ended).collect();
     run.bytes_steady = to_bytes.saturating_sub(from_bytes);
     run.server = after.zip(before).map(|(after, before)| after.since(before));
     (run.wall_ns, run.own_cpu_ns) = (wall_ns, own_cpu_ns);
@@ -198,9 +195,10 @@ async fn poll_for_ever() {
 
 /// One place among the players: someone plays there from its time to the end.
 async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Random) {
-    sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    let comes = shared.begin + Duration::from_nanos(at_ns);
+    shared.end.sleep_until(comes).await;
     let buffer = Duration::from_nanos(shared.settings.buffer_ns);
-    while Instant::now() < shared.end {
+    while Instant::now() < shared.end.at() {
         let played = shared.targets[shared.popularity.draw(&mut random)].clone();
         let player = hls_player::player();
         shared.players.borrow_mut()[number] = Some(Rc::clone(&player));
@@ -212,13 +210,14 @@ async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Rando
             buffer,
             Rc::clone(&player),
         );
-        let ended = timeout_at(shared.end, playing).await;
+        let ended = shared.end.within(shared.end.at(), playing).await;
         shared.active.set(shared.active.get() - 1);
         shared.players.borrow_mut()[number] = None;
-        shared.leave(&player, ended.is_err());
-        if let Ok(Err(error)) = ended {
+        shared.leave(&player, ended.is_none());
+        if let Some(Err(error)) = ended {
             shared.fail(error.to_string());
-            sleep_until((Instant::now() + AGAIN).min(shared.end)).await;
+            let again = Instant::now() + AGAIN;
+            shared.end.sleep_until(again.min(shared.end.at())).await;
         }
     }
 }
@@ -247,7 +246,7 @@ impl Shared {
             targets,
             parsed: Rc::default(),
             begin,
-            end: begin + ramp + Duration::from_nanos(settings.time_ns),
+            end: LoadEnd::new(begin + ramp + Duration::from_nanos(settings.time_ns)),
             active: Cell::new(0),
             players: RefCell::new(vec![None; clients]),
             run: RefCell::default(),

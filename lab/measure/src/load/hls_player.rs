@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::hls_connection::PlayerConnection;
-use super::hls_playlist::{BadPlaylist, Media, Parsed, Playlist, Segment};
+use super::hls_playlist::{BadPlaylist, Media, Parsed, Playlist, Resource, Segment};
 use super::http_client::{FetchError, Target};
 
 /// Why a player stopped.
@@ -178,10 +178,13 @@ pub(super) async fn play(
     buffer: Duration,
     player: SharedPlayer,
 ) -> Result<(), PlayError> {
-    let mut connection = PlayerConnection::new(&target);
+    let mut connection = PlayerConnection::new(Rc::clone(&target));
     let text = connection.text(&url).await;
     count(&player, &mut connection);
-    let urls = match parsed.parse(text?)? {
+    let (text, moved) = text?;
+    // What a playlist names is beside where it was, not where it was asked for.
+    let url = moved.unwrap_or(url);
+    let urls = match parsed.parse(text)? {
         Playlist::Media(_) => vec![url],
         Playlist::Main(uris) => {
             let joined = uris.iter().map(|uri| join(&url, uri));
@@ -201,7 +204,7 @@ pub(super) async fn play(
         let parsed = Rc::clone(&parsed);
         renditions.spawn_local(async move {
             let mut following = Following {
-                connection: PlayerConnection::new(&target),
+                connection: PlayerConnection::new(target),
                 parsed,
                 player,
                 rendition,
@@ -224,20 +227,20 @@ pub(super) async fn play(
 }
 
 /// A rendition that is fetched.
-struct Following<'a> {
-    connection: PlayerConnection<'a>,
+struct Following {
+    connection: PlayerConnection,
     parsed: Rc<Parsed>,
     player: SharedPlayer,
     rendition: usize,
     url: Url,
     buffer: Duration,
     /// What was fetched last of what segments have in common.
-    map: Option<String>,
+    map: Option<Resource>,
     /// The segment and the part of it that are fetched next.
     next: (u64, usize),
 }
 
-impl Following<'_> {
+impl Following {
     async fn run(&mut self) -> Result<(), PlayError> {
         let mut media = self.load(None).await?;
         self.start(&media);
@@ -274,8 +277,7 @@ impl Following<'_> {
         if media.has_ended {
             return;
         }
-        let recorded_us = first.and_then(|it| it.recorded_us);
-        let start_us = self.start_us(media, recorded_us);
+        let start_us = self.start_us(media, media.recorded_us());
         let (mut at_us, mut begin_us) = (0, 0);
         for segment in &media.segments {
             let mut begins = |number, part, at_us: u64| {
@@ -320,28 +322,44 @@ impl Following<'_> {
             // What is between has gone.
             self.next = (segment.number, 0);
         }
-        if let Some(map) = segment
-            .map
-            .as_ref()
-            .filter(|it| self.map.as_ref() != Some(*it))
-        {
+        let is_new = |it: &&Resource| !segment.is_gap && self.map.as_ref() != Some(*it);
+        if let Some(map) = segment.map.as_ref().filter(is_new) {
             self.fetch(map).await?;
             self.map = Some(map.clone());
         }
-        if let (Some(uri), 0) = (&segment.uri, self.next.1) {
+        if let (Some(resource), 0) = (&segment.resource, self.next.1) {
             self.wait_for_room(media).await;
-            self.fetch(uri).await?;
-            self.append(segment.lasts_us, |seen| seen.segments += 1);
+            let taken = (segment.lasts_us, segment.is_gap);
+            self.take(resource, taken, |seen| seen.segments += 1)
+                .await?;
             self.next = (segment.number + 1, 0);
             return Ok(());
         }
         while let Some(part) = segment.parts.get(self.next.1) {
-            self.fetch(&part.uri).await?;
-            self.append(part.lasts_us, |seen| seen.parts += 1);
+            let taken = (part.lasts_us, part.is_gap);
+            self.take(&part.resource, taken, |seen| seen.parts += 1)
+                .await?;
             self.next.1 += 1;
         }
-        if segment.uri.is_some() {
+        if segment.resource.is_some() {
             self.next = (segment.number + 1, 0);
+        }
+        Ok(())
+    }
+
+    /// Fetches what lasts so long, and has it to play. A gap is not asked for (section 4.4.4.7),
+    /// and takes its time all the same.
+    async fn take(
+        &mut self,
+        resource: &Resource,
+        (lasts_us, is_gap): (u64, bool),
+        counted: impl FnOnce(&mut Seen),
+    ) -> Result<(), PlayError> {
+        if is_gap {
+            self.append(lasts_us, |_| ());
+        } else {
+            self.fetch(resource).await?;
+            self.append(lasts_us, counted);
         }
         Ok(())
     }
@@ -385,15 +403,19 @@ impl Following<'_> {
         }
         let text = self.connection.text(&url).await;
         count(&self.player, &mut self.connection);
-        match self.parsed.parse(text?)? {
+        let (text, moved) = text?;
+        if let Some(moved) = moved {
+            self.url = without_directives(moved);
+        }
+        match self.parsed.parse(text)? {
             Playlist::Media(media) => Ok(media),
             Playlist::Main(_) => Err(PlayError::Nested),
         }
     }
 
-    async fn fetch(&mut self, uri: &str) -> Result<(), PlayError> {
-        let url = join(&self.url, uri)?;
-        let fetched = self.connection.discard(&url).await;
+    async fn fetch(&mut self, resource: &Resource) -> Result<(), PlayError> {
+        let url = join(&self.url, &resource.uri)?;
+        let fetched = self.connection.discard(&url, resource.range).await;
         count(&self.player, &mut self.connection);
         Ok(fetched?)
     }
@@ -406,10 +428,19 @@ impl Following<'_> {
 }
 
 /// What a connection has brought is the player's.
-fn count(player: &SharedPlayer, connection: &mut PlayerConnection<'_>) {
+fn count(player: &SharedPlayer, connection: &mut PlayerConnection) {
     let seen = &mut player.borrow_mut().seen;
     seen.requests += std::mem::take(&mut connection.requests);
     seen.bytes += std::mem::take(&mut connection.bytes);
+}
+
+/// The URL without what a reload waits for (section 6.2.5.2), which is said anew each time.
+fn without_directives(mut url: Url) -> Url {
+    let query = url.query().unwrap_or_default().split('&');
+    let kept: Vec<_> = query.filter(|it| !it.starts_with("_HLS_")).collect();
+    let kept = kept.join("&");
+    url.set_query(Some(kept.as_str()).filter(|it| !it.is_empty()));
+    url
 }
 
 /// What a playlist names, on the same server.
@@ -433,6 +464,8 @@ const MICROS_A_SECOND: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Builder;
+
     use super::*;
 
     #[test]
@@ -458,22 +491,31 @@ mod tests {
         assert_eq!(player.position_us(at(3000)), 2_250_000);
     }
 
+    fn x() -> Resource {
+        Resource {
+            uri: "x".to_owned(),
+            range: None,
+        }
+    }
+
     #[test]
     fn a_live_player_begins_where_its_playlist_says() {
         let segment = |number, parts: &[bool]| Segment {
             number,
-            uri: parts.is_empty().then(|| "x".to_owned()),
+            resource: parts.is_empty().then(x),
             lasts_us: 4_000_000,
-            recorded_us: Some(1_000_000),
-            map: None,
+            // Of the first alone.
+            recorded_us: (number == 10).then_some(1_000_000),
             parts: parts
                 .iter()
                 .map(|&is_independent| super::super::hls_playlist::Part {
-                    uri: "x".to_owned(),
+                    resource: x(),
                     lasts_us: 1_000_000,
                     is_independent,
+                    is_gap: false,
                 })
                 .collect(),
+            ..Segment::default()
         };
         let target = Target {
             address: ([127, 0, 0, 1], 1).into(),
@@ -482,7 +524,7 @@ mod tests {
         };
         let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
         let mut following = Following {
-            connection: PlayerConnection::new(&target),
+            connection: PlayerConnection::new(Rc::new(target)),
             parsed: Rc::default(),
             player: Rc::clone(&shared),
             rendition: 0,
@@ -518,6 +560,55 @@ mod tests {
         media.segments.push(segment(12, &[true; 4]));
         following.start(&media);
         assert_eq!(following.next, (11, 1));
+    }
+
+    #[test]
+    fn a_gap_takes_its_time_and_is_not_asked_for() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        // Nobody answers there.
+        let target = Target {
+            address: ([127, 0, 0, 1], 1).into(),
+            host: "127.0.0.1:1".to_owned(),
+            path: String::new(),
+        };
+        let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
+        let mut following = Following {
+            connection: PlayerConnection::new(Rc::new(target)),
+            parsed: Rc::default(),
+            player: Rc::clone(&shared),
+            rendition: 0,
+            url: Url::parse("http://127.0.0.1:1/x").unwrap(),
+            buffer: Duration::from_secs(60),
+            map: None,
+            next: (0, 0),
+        };
+        let text = "#EXTM3U\n#EXT-X-MAP:URI=\"x\"\n#EXT-X-GAP\n#EXTINF:4,\na\n#EXTINF:4,\nb\n";
+        let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
+            panic!("a playlist");
+        };
+        let gap = following.segment(&media.segments[0], &media);
+        runtime.block_on(gap).unwrap();
+        assert_eq!(following.next, (1, 0));
+        assert_eq!(shared.borrow().renditions[0].until_us, 4_000_000);
+        assert_eq!(
+            (shared.borrow().seen.segments, shared.borrow().seen.requests),
+            (0, 0)
+        );
+        let whole = following.segment(&media.segments[1], &media);
+        assert!(runtime.block_on(whole).is_err());
+    }
+
+    #[test]
+    fn reloads_are_asked_for_where_the_player_was_sent_to() {
+        for (moved, kept) in [
+            ("http://h/x?_HLS_msn=5&_HLS_part=1", "http://h/x"),
+            ("http://h/x?a=b&_HLS_msn=5", "http://h/x?a=b"),
+            ("http://h/x?a=b", "http://h/x?a=b"),
+            ("http://h/x", "http://h/x"),
+        ] {
+            let url = without_directives(Url::parse(moved).unwrap());
+            assert_eq!(url.as_str(), kept);
+        }
     }
 
     #[test]

@@ -79,26 +79,40 @@ pub(super) struct Media {
     pub(super) segments: Vec<Segment>,
 }
 
+/// The first and the last byte of a range.
+pub(super) type ByteRange = (u64, u64);
+
+/// What is fetched: all of what is at an URI, or a range of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Resource {
+    pub(super) uri: String,
+    pub(super) range: Option<ByteRange>,
+}
+
 /// A segment, whole or as far as there is of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Segment {
     pub(super) number: u64,
     /// Once it is whole.
-    pub(super) uri: Option<String>,
+    pub(super) resource: Option<Resource>,
     pub(super) lasts_us: u64,
-    /// When its beginning was recorded, in us since 1970, if that is told.
+    /// When its beginning was recorded, in us since 1970, if that is told of it.
     pub(super) recorded_us: Option<i64>,
     /// What must be fetched before.
-    pub(super) map: Option<String>,
+    pub(super) map: Option<Resource>,
     pub(super) parts: Vec<Part>,
+    /// It is not there, and not to be asked for.
+    pub(super) is_gap: bool,
 }
 
 /// A part of a segment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Part {
-    pub(super) uri: String,
+    pub(super) resource: Resource,
     pub(super) lasts_us: u64,
     pub(super) is_independent: bool,
+    /// As that of a segment.
+    pub(super) is_gap: bool,
 }
 
 impl Playlist {
@@ -143,7 +157,7 @@ fn main(text: &str) -> Result<Vec<String>, BadPlaylist> {
 impl Media {
     fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Self, BadPlaylist> {
         let mut media = Self::default();
-        let (mut number, mut map, mut entries) = (0, None, 0);
+        let (mut number, mut map, mut range, mut entries) = (0, None, None, 0);
         let mut next = Segment::default();
         for line in lines.map(str::trim_end) {
             let (tag, rest) = line.split_once(':').unwrap_or((line, ""));
@@ -163,16 +177,26 @@ impl Media {
                 "#EXT-X-PART-INF" => {
                     media.part_us = value(&of()?, "PART-TARGET").map(us).transpose()?;
                 }
-                "#EXT-X-MAP" => map = value(&of()?, "URI").map(str::to_owned),
+                "#EXT-X-MAP" => {
+                    let of = of()?;
+                    let resource = |uri| Resource::of(uri, value(&of, "BYTERANGE"), None);
+                    map = value(&of, "URI").map(resource).transpose()?;
+                }
                 "#EXT-X-PROGRAM-DATE-TIME" => next.recorded_us = recorded_us(rest),
+                "#EXT-X-BYTERANGE" => range = Some(rest),
+                "#EXT-X-GAP" => next.is_gap = true,
                 "#EXT-X-PART" => {
-                    next.parts.push(Part::of(&of()?)?);
+                    let before = media.segments.last().and_then(|it| it.parts.last());
+                    let before = next.parts.last().or(before);
+                    let part = Part::of(&of()?, before)?;
+                    next.parts.push(part);
                     entries += 1;
                 }
                 "#EXTINF" => next.lasts_us = us(rest.split(',').next().unwrap_or_default())?,
                 _ if line.is_empty() || line.starts_with('#') => {}
                 _ => {
-                    next.uri = Some(line.to_owned());
+                    let before = media.segments.last().and_then(|it| it.resource.as_ref());
+                    next.resource = Some(Resource::of(line, range.take(), before)?);
                     media.push(std::mem::take(&mut next), &mut number, map.as_ref());
                     entries += 1;
                 }
@@ -190,9 +214,9 @@ impl Media {
         }
     }
 
-    fn push(&mut self, mut segment: Segment, number: &mut u64, map: Option<&String>) {
+    fn push(&mut self, mut segment: Segment, number: &mut u64, map: Option<&Resource>) {
         (segment.number, segment.map) = (*number, map.cloned());
-        if segment.uri.is_none() {
+        if segment.resource.is_none() {
             segment.lasts_us = segment.parts.iter().map(|it| it.lasts_us).sum();
         }
         *number = number.saturating_add(1);
@@ -210,16 +234,55 @@ impl Media {
     pub(super) fn lasts_us(&self) -> u64 {
         self.segments.iter().map(|it| it.lasts_us).sum()
     }
+
+    /// When its beginning was recorded, in us since 1970, if that is told of any segment: those
+    /// before it last as long as they do.
+    pub(super) fn recorded_us(&self) -> Option<i64> {
+        let mut before_us = 0;
+        self.segments.iter().find_map(|segment| {
+            let recorded_us = segment.recorded_us;
+            let begin_us = recorded_us.map(|us| us.saturating_sub_unsigned(before_us));
+            before_us += segment.lasts_us;
+            begin_us
+        })
+    }
+}
+
+impl Resource {
+    /// What is at an URI, or so many bytes of it, `N[@FROM]` (section 4.4.4.2): without a place
+    /// those behind the range before, if that is of the same URI.
+    fn of(uri: &str, range: Option<&str>, before: Option<&Self>) -> Result<Self, BadPlaylist> {
+        let number = |text: &str| text.trim().parse().map_err(|_| BadPlaylist::Garbled);
+        let before = before.filter(|it| it.uri == uri).and_then(|it| it.range);
+        let range = range.map(|range| {
+            let (bytes, first): (u64, u64) = match range.split_once('@') {
+                Some((bytes, first)) => (number(bytes)?, number(first)?),
+                None => (number(range)?, before.map_or(0, |(_, last)| last + 1)),
+            };
+            let last = bytes
+                .checked_sub(1)
+                .and_then(|more| first.checked_add(more));
+            // One more is still a number: the next range may begin there.
+            let last = last.filter(|&last| last < u64::MAX);
+            Ok::<ByteRange, BadPlaylist>((first, last.ok_or(BadPlaylist::Garbled)?))
+        });
+        Ok(Self {
+            uri: uri.to_owned(),
+            range: range.transpose()?,
+        })
+    }
 }
 
 impl Part {
-    fn of(of: &Attributes<'_>) -> Result<Self, BadPlaylist> {
+    fn of(of: &Attributes<'_>, before: Option<&Self>) -> Result<Self, BadPlaylist> {
         let uri = value(of, "URI").ok_or(BadPlaylist::Garbled)?;
         let lasts = value(of, "DURATION").ok_or(BadPlaylist::Garbled)?;
+        let before = before.map(|it| &it.resource);
         Ok(Self {
-            uri: uri.to_owned(),
+            resource: Resource::of(uri, value(of, "BYTERANGE"), before)?,
             lasts_us: us(lasts)?,
             is_independent: value(of, "INDEPENDENT") == Some("YES"),
+            is_gap: value(of, "GAP") == Some("YES"),
         })
     }
 }
@@ -263,11 +326,36 @@ fn us(seconds: &str) -> Result<u64, BadPlaylist> {
     }
 }
 
-/// A time in UTC; others are passed over.
+/// A time of ISO 8601 with its offset from UTC, `Z`, `+01:00` or `+0100`; others are passed over.
 fn recorded_us(time: &str) -> Option<i64> {
-    let at = humantime::parse_rfc3339(time.trim()).ok()?;
+    let time = time.trim();
+    let (clock, offset_minutes) = match time.strip_suffix('Z') {
+        Some(clock) => (clock, 0),
+        // The date has a sign, too.
+        None => {
+            let at = time
+                .rfind(['+', '-'])
+                .filter(|&at| at > "2026-01-01T".len())?;
+            (&time[..at], offset_minutes(&time[at..])?)
+        }
+    };
+    let at = humantime::parse_rfc3339_weak(clock).ok()?;
     let since_1970 = at.duration_since(std::time::UNIX_EPOCH).ok()?;
-    i64::try_from(since_1970.as_micros()).ok()
+    let us = i64::try_from(since_1970.as_micros()).ok()?;
+    us.checked_sub(offset_minutes * 60_000_000)
+}
+
+/// `+0100`, `-01:00` or `+01` in minutes.
+fn offset_minutes(offset: &str) -> Option<i64> {
+    let (sign, digits) = offset.split_at(1);
+    let digits = digits.replace(':', "");
+    let number = |text: &str| text.parse::<u8>().ok().map(i64::from);
+    let minutes = match digits.len() {
+        2 => number(&digits)? * 60,
+        4 => number(digits.get(..2)?)? * 60 + number(digits.get(2..)?)?,
+        _ => return None,
+    };
+    Some(if sign == "-" { -minutes } else { minutes })
 }
 
 #[cfg(test)]
@@ -330,9 +418,81 @@ mod tests {
         };
         assert_eq!((whole.number, whole.lasts_us), (7, 3_200_000));
         assert_eq!(whole.recorded_us, Some(2_500_000));
-        assert_eq!((begun.number, begun.uri.as_deref()), (8, None));
-        assert_eq!(begun.parts[0].uri, "v/8.0.m4s");
-        assert_eq!(begun.map.as_deref(), Some("v/init.mp4"));
+        assert_eq!((begun.number, begun.resource.as_ref()), (8, None));
+        assert_eq!(begun.parts[0].resource.uri, "v/8.0.m4s");
+        assert_eq!(begun.map.as_ref().unwrap().uri, "v/init.mp4");
+    }
+
+    #[test]
+    fn ranges_follow_each_other_or_say_where_they_are() {
+        let text = "#EXTM3U\n#EXT-X-MAP:URI=\"film\",BYTERANGE=\"700@0\"\n\
+                    #EXT-X-BYTERANGE:1000@700\n#EXTINF:4,\nfilm\n\
+                    #EXTINF:4,\n#EXT-X-BYTERANGE:50\nfilm\n\
+                    #EXT-X-BYTERANGE:20\n#EXTINF:4,\nother\n\
+                    #EXTINF:4,\nwhole\n\
+                    #EXT-X-PART:DURATION=1,URI=\"p\",BYTERANGE=\"9@1\"\n\
+                    #EXT-X-PART:DURATION=1,URI=\"p\",BYTERANGE=\"5\"\n";
+        let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
+            panic!("{:?}", Playlist::parse(text));
+        };
+        let ranges = media.segments.iter().map(|it| it.resource.as_ref()?.range);
+        let expected = [
+            Some((700, 1699)),
+            Some((1700, 1749)),
+            Some((0, 19)),
+            None,
+            None,
+        ];
+        assert_eq!(ranges.collect::<Vec<_>>(), expected);
+        let ranges = media.segments[4].parts.iter().map(|it| it.resource.range);
+        assert_eq!(ranges.collect::<Vec<_>>(), [Some((1, 9)), Some((10, 14))]);
+        let map = media.segments[4].map.as_ref().unwrap();
+        assert_eq!(map.range, Some((0, 699)));
+    }
+
+    #[test]
+    fn gaps_are_told_of_segments_and_parts() {
+        let text = "#EXTM3U\n#EXTINF:4,\n#EXT-X-GAP\na\n#EXTINF:4,\nb\n\
+                    #EXT-X-PART:DURATION=1,URI=\"c\",GAP=YES\n";
+        let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
+            panic!("{:?}", Playlist::parse(text));
+        };
+        let [gap, whole, begun] = &media.segments[..] else {
+            panic!("{media:?}");
+        };
+        assert!(gap.is_gap && !whole.is_gap && begun.parts[0].is_gap);
+    }
+
+    #[test]
+    fn any_segment_says_when_all_was_recorded() {
+        let of = |time: &str| {
+            let date = format!("#EXT-X-PROGRAM-DATE-TIME:{time}");
+            let text = format!("#EXTM3U\n#EXTINF:1.5,\na\n{date}\n#EXTINF:4,\nb\n");
+            match Playlist::parse(&text) {
+                Ok(Playlist::Media(media)) => media.recorded_us(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let at_one = "1970-01-01T00:00:02.500Z";
+        assert_eq!(of(at_one), Some(1_000_000));
+        for same in [
+            "1970-01-01T00:00:02.5+00:00",
+            "1970-01-01T00:00:02.500+0000",
+            "1970-01-01T01:00:02.500+01:00",
+            "1970-01-01T05:30:02.500+0530",
+            "1970-01-01T02:00:02.5+02",
+        ] {
+            assert_eq!(of(same), of(at_one), "{same}");
+        }
+        assert_eq!(of("1970-01-01T00:00:02.500-0100"), Some(3_601_000_000));
+        for unknown in [
+            "1970-01-01T00:00:02",
+            "now",
+            "1970-01-01T00:00:02+1:00",
+            "+",
+        ] {
+            assert_eq!(of(unknown), None, "{unknown}");
+        }
     }
 
     #[test]
@@ -347,6 +507,10 @@ mod tests {
             "#EXT-X-MEDIA-SEQUENCE:18446744073709551616",
             "#EXT-X-PART:DURATION=1",
             "#EXT-X-PART:URI=\"x",
+            "#EXT-X-BYTERANGE:0\na",
+            "#EXT-X-BYTERANGE:x@1\na",
+            "#EXT-X-BYTERANGE:1@18446744073709551615\na",
+            "#EXT-X-MAP:URI=\"x\",BYTERANGE=\"1@\"",
         ] {
             assert_eq!(parse(lines), Err(BadPlaylist::Garbled), "{lines}");
         }

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::http_client::{FetchError, Head, SILENCE_MAX, SKIP_BYTES, Target, skip};
 use super::plan::{Act, Popularity, Random};
-use super::server::{Usage, usage};
-use super::shared::{self, AGAIN, PAUSE, arrivals, on_this_thread, report};
+use super::server::{ServerProcess, Usage};
+use super::shared::{self, AGAIN, LoadEnd, PAUSE, REDIRECTS_MAX, arrivals, on_this_thread, report};
 use super::{Arrival, Behaviour, LoadError, Progress};
 use crate::error::refuse;
 use crate::experiment::{Environment, Record};
@@ -37,6 +37,7 @@ pub type HttpRecord = Record<HttpSettings, HttpRun>;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct HttpSettings {
     /// What is downloaded, the most popular first.
+    #[serde(serialize_with = "crate::experiment::urls_without_secrets")]
     pub urls: Vec<String>,
     /// How popularity falls from one to the next (Zipf's exponent); 0: all alike.
     pub zipf: f64,
@@ -100,7 +101,7 @@ struct Shared {
     targets: Vec<Target>,
     popularity: Popularity,
     begin: Instant,
-    end: Instant,
+    end: Rc<LoadEnd>,
     active: Cell<u32>,
     client_bytes: Vec<Cell<u64>>,
     seen: RefCell<Seen>,
@@ -129,7 +130,7 @@ impl Seen {
     }
 }
 
-/// Makes the load, on this thread.
+/// Makes the load, on this thread. SIGINT ends it early.
 ///
 /// # Errors
 ///
@@ -143,27 +144,26 @@ pub fn run(
     settings.check()?;
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
-    record.runs.push(on_this_thread(all(settings, progress))?);
+    record
+        .runs
+        .push(on_this_thread(all(settings, progress, true))?);
     Ok(record)
 }
 
-/// Lets all come, download and go.
+/// Lets all come, download and go; SIGINT may end it early.
 async fn all(
     settings: &HttpSettings,
     progress: impl Fn(Progress) + 'static,
+    may_interrupt: bool,
 ) -> Result<HttpRun, LoadError> {
     let coming = (settings.arrival, settings.clients, settings.ramp_ns);
     let (arrivals, ramp_ns) = arrivals(coming, settings.seed);
     let ramp = Duration::from_nanos(ramp_ns);
     let shared = Shared::new(settings, ramp).await?;
-    let usage_now = || {
-        let usage = settings.pid.map(|pid| {
-            let error = move |source| LoadError::Pid { pid, source };
-            usage(pid).map_err(error)
-        });
-        usage.transpose()
-    };
-    usage_now()?;
+    let server = ServerProcess::find(settings.pid)?;
+    let usage_now = || server.as_ref().map(ServerProcess::usage);
+    let hearing = may_interrupt.then(|| shared.end.hear_interrupts());
+    let hearing = hearing.transpose()?;
     let mut clients = Vec::with_capacity(arrivals.len());
     for (number, (at_ns, random)) in arrivals.into_iter().enumerate() {
         let client = client(Rc::clone(&shared), number, at_ns, random);
@@ -171,19 +171,22 @@ async fn all(
     }
     let looked_at = Rc::clone(&shared);
     let look = move || (looked_at.active.get(), looked_at.seen.borrow().failed());
-    let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
-    sleep_until(shared.begin + ramp).await;
+    let times = (shared.begin, shared.end.at());
+    let reporter = spawn_local(report(times, look, progress));
+    shared.end.sleep_until(shared.begin + ramp).await;
     let (from, from_ns) = (shared.bytes(), monotonic_ns());
-    let (cpu_ns, before) = (thread_cpu_ns(), usage_now()?);
-    sleep_until(shared.end).await;
+    let (cpu_ns, before) = (thread_cpu_ns(), usage_now());
+    shared.end.sleep_until(shared.end.at()).await;
     let (to, to_ns) = (shared.bytes(), monotonic_ns());
-    let (own_cpu_ns, after) = (thread_cpu_ns() - cpu_ns, usage_now()?);
-    for client in clients {
-        drop(client.await);
+    let (own_cpu_ns, after) = (thread_cpu_ns() - cpu_ns, usage_now());
+    shared.end.wait_for(clients).await;
+    for helper in [Some(reporter), hearing].into_iter().flatten() {
+        helper.abort();
+        drop(helper.await);
     }
-    reporter.abort();
-    drop(reporter.await);
-    let seen = shared.seen.take();
+    let mut seen = shared.seen.take();
+    let ended = server.as_ref().and_then(ServerProcess::failure);
+    seen.failures.extend(ended);
     Ok(HttpRun {
         wall_ns: to_ns - from_ns,
         requests: seen.requests,
@@ -200,11 +203,12 @@ async fn all(
 
 /// One place among the clients: someone downloads there from its time to the end.
 async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Random) {
-    sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    let comes = shared.begin + Duration::from_nanos(at_ns);
+    shared.end.sleep_until(comes).await;
     let behaviour = shared.settings.behaviour.of_one(&mut random);
     let mut from_part = None;
     let mut url = shared.popularity.draw(&mut random);
-    while Instant::now() < shared.end {
+    while Instant::now() < shared.end.at() {
         shared.active.set(shared.active.get() + 1);
         let fetched = shared
             .fetch(url, number, from_part, behaviour, &mut random)
@@ -216,7 +220,10 @@ async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Rando
             Ok(End::Seek) => from_part = Some(random.unit()),
             Ok(End::Whole | End::Left) => url = shared.popularity.draw(&mut random),
             Ok(End::Over) => return,
-            Err(_) => sleep_until((Instant::now() + AGAIN).min(shared.end)).await,
+            Err(_) => {
+                let again = Instant::now() + AGAIN;
+                shared.end.sleep_until(again.min(shared.end.at())).await;
+            }
         }
     }
 }
@@ -233,7 +240,7 @@ impl Shared {
             settings: settings.clone(),
             targets,
             begin,
-            end: begin + ramp + Duration::from_nanos(settings.time_ns),
+            end: LoadEnd::new(begin + ramp + Duration::from_nanos(settings.time_ns)),
             active: Cell::new(0),
             client_bytes: (0..settings.clients).map(|_| Cell::new(0)).collect(),
             seen: RefCell::default(),
@@ -272,15 +279,40 @@ impl Shared {
         self.take(&stream, left, bytes, behaviour, random).await
     }
 
-    /// Asks on a connection of its own, and reads the head of the answer.
+    /// Asks, and reads the head of the answer, if need be of the server that the client is sent on
+    /// to.
     async fn ask(
         &self,
         target: &Target,
         method: &str,
         range: Option<u64>,
     ) -> Result<(TcpStream, Head), FetchError> {
-        self.seen.borrow_mut().requests += 1;
         let begin_ns = monotonic_ns();
+        let mut moved = None;
+        let mut redirects_left = REDIRECTS_MAX;
+        let (stream, head) = loop {
+            let target = moved.as_ref().unwrap_or(target);
+            match self.ask_at(target, method, range).await {
+                Err(FetchError::Moved { location, .. }) if redirects_left > 0 => {
+                    let next = target.moved(&location).await?;
+                    (moved, redirects_left) = (Some(next), redirects_left - 1);
+                }
+                asked => break asked?,
+            }
+        };
+        let first_byte_ns = head.first_ns.saturating_sub(begin_ns);
+        self.seen.borrow_mut().first_byte_ns.push(first_byte_ns);
+        Ok((stream, head))
+    }
+
+    /// Asks on a connection of its own.
+    async fn ask_at(
+        &self,
+        target: &Target,
+        method: &str,
+        range: Option<u64>,
+    ) -> Result<(TcpStream, Head), FetchError> {
+        self.seen.borrow_mut().requests += 1;
         let connect = timeout(SILENCE_MAX, TcpStream::connect(target.address)).await;
         let mut stream = connect
             .map_err(|_| FetchError::Silent)?
@@ -293,10 +325,7 @@ impl Shared {
         let request = request(method, path, "HTTP/1.1", &headers);
         stream.write_all(request.as_bytes()).await?;
         let head = timeout(SILENCE_MAX, Head::read(&stream)).await;
-        let head = head.map_err(|_| FetchError::Silent)??;
-        let first_byte_ns = head.first_ns.saturating_sub(begin_ns);
-        self.seen.borrow_mut().first_byte_ns.push(first_byte_ns);
-        Ok((stream, head))
+        Ok((stream, head.map_err(|_| FetchError::Silent)??))
     }
 
     /// Takes what is left of the body, as fast as it may, unless the client does something else
@@ -313,14 +342,16 @@ impl Shared {
         let (begin, mut paced) = (Instant::now(), 0_u64);
         let mut pauses = Duration::ZERO;
         while left > 0 {
-            let until = act.map_or(self.end, |(at, _)| at.min(self.end));
+            let end = self.end.at();
+            let until = act.map_or(end, |(at, _)| at.min(end));
             if Instant::now() >= until {
                 match act.filter(|&(at, _)| at <= Instant::now()) {
-                    _ if Instant::now() >= self.end => return Ok(End::Over),
+                    _ if Instant::now() >= end => return Ok(End::Over),
                     Some((_, Act::Seek)) => return Ok(End::Seek),
                     Some((_, Act::Leave)) => return Ok(End::Left),
                     Some((_, Act::Pause)) => {
-                        sleep_until((Instant::now() + PAUSE).min(self.end)).await;
+                        let on = Instant::now() + PAUSE;
+                        self.end.sleep_until(on.min(end)).await;
                         pauses += PAUSE;
                         act = next_act(behaviour, random);
                     }
@@ -333,7 +364,7 @@ impl Shared {
                 Some(rate) => {
                     let due = begin + pauses + time_of(paced, rate);
                     if due > Instant::now() {
-                        sleep_until(due.min(until)).await;
+                        self.end.sleep_until(due.min(until)).await;
                         continue;
                     }
                     // What leaves in a twentieth of a second, so that a step is worth its while.
@@ -341,15 +372,16 @@ impl Shared {
                 }
             };
             let silent = Instant::now() + SILENCE_MAX;
-            match timeout_at(until.min(silent), skip(stream, most)).await {
-                Ok(Ok(0)) => return Err(FetchError::Short),
-                Ok(taken) => {
+            let skipping = skip(stream, most);
+            match self.end.within(until.min(silent), skipping).await {
+                Some(Ok(0)) => return Err(FetchError::Short),
+                Some(taken) => {
                     let taken = taken?;
                     (left, paced) = (left - taken, paced + taken);
                     bytes.set(bytes.get() + taken);
                 }
-                Err(_) if Instant::now() >= silent => return Err(FetchError::Silent),
-                Err(_) => {}
+                None if Instant::now() >= silent => return Err(FetchError::Silent),
+                None => {}
             }
         }
         Ok(End::Whole)
@@ -420,9 +452,59 @@ const RATE_MIN: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
     use crate::load::CLIENTS_MAX;
     use crate::load::shared::DAY_NS;
+
+    /// A server that answers every request so, and its URL.
+    fn server(answer: String) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/film", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                // Who goes at the load's end has asked for nothing, or does not wait.
+                if lines.any(|line| line.is_empty()) {
+                    (&stream).write_all(answer.as_bytes()).ok();
+                }
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn clients_are_sent_on_three_times() {
+        let film = server("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfilm".to_owned());
+        let sent_on = |url: &str| server(format!("HTTP/1.1 307 There\r\nLocation: {url}\r\n\r\n"));
+        let mut urls = vec![film];
+        for sent in 0..4 {
+            urls.push(sent_on(&urls[sent]));
+        }
+        for (sent, url) in urls.into_iter().enumerate() {
+            // Longer where the machine has something else to do.
+            let times = [100_000_000, 4_000_000_000, 16_000_000_000];
+            let run = times.into_iter().find_map(|time_ns| {
+                let settings = HttpSettings {
+                    time_ns,
+                    ..HttpSettings::new(vec![url.clone()], 1)
+                };
+                let run = on_this_thread(all(&settings, |_| (), false)).unwrap();
+                (run.whole > 0 || !run.failures.is_empty()).then_some(run)
+            });
+            let run = run.unwrap();
+            let is_refused = run.failures.iter().any(|(why, _)| why.ends_with(" 307"));
+            assert_eq!(
+                (run.whole > 0, is_refused),
+                (sent <= 3, sent > 3),
+                "{run:?}"
+            );
+        }
+    }
 
     #[test]
     fn places_and_times_are_within_their_bounds() {

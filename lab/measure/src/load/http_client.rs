@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard};
-use onrush_testkit::message::{self, HEAD_BYTES_MAX};
+use onrush_testkit::message::{self, HEAD_BYTES_MAX, Response};
 use rustix::net::RecvFlags;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use url::Url;
 
 use super::LoadError;
 use super::shared::resolve;
@@ -30,6 +31,10 @@ pub(super) enum FetchError {
     Short,
     #[error("GET was answered {0}")]
     Status(u16),
+    #[error("GET was answered {status}")]
+    Moved { status: u16, location: String },
+    #[error("the server sends its clients on to what is no URL of HTTP, or cannot be found")]
+    Elsewhere,
     #[error("the answer's head is not HTTP, or longer than {HEAD_BYTES_MAX} bytes")]
     Garbled,
     #[error("the answer does not announce its length")]
@@ -48,15 +53,32 @@ pub(super) struct Target {
 impl Target {
     pub(super) async fn of(url: &str) -> Result<Self, LoadError> {
         let (parsed, address) = resolve(url, &[("http", 80)]).await?;
-        let host = parsed.host_str().unwrap_or_default();
-        let port = parsed.port().unwrap_or(80);
         let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));
         Ok(Self {
             address,
-            host: format!("{host}:{port}"),
+            host: host_of(&parsed),
             path: format!("{}{query}", parsed.path()),
         })
     }
+
+    /// Where a Location header leads from here.
+    pub(super) async fn moved(&self, location: &str) -> Result<Self, FetchError> {
+        let here = Url::parse(&format!("http://{}{}", self.host, self.path));
+        let there = here.and_then(|here| here.join(location));
+        let there = there.map_err(|_| FetchError::Elsewhere)?;
+        let there = Self::of(there.as_str()).await;
+        there.map_err(|_| FetchError::Elsewhere)
+    }
+
+    /// Whether the URL is at that server.
+    pub(super) fn has(&self, url: &Url) -> bool {
+        self.host == host_of(url)
+    }
+}
+
+fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    format!("{host}:{}", url.port().unwrap_or(80))
 }
 
 /// The head of an answer.
@@ -99,19 +121,35 @@ impl Head {
         let response = response.filter(|response| response.version.starts_with("HTTP/1."));
         let response = response.ok_or(FetchError::Garbled)?;
         if !matches!(response.status, 200 | 206) {
-            return Err(FetchError::Status(response.status));
+            return Err(refused(&response));
         }
-        let range = response.header("Content-Range").and_then(|range| {
-            let range = range.strip_prefix("bytes ").unwrap_or(range);
-            range.split_once('-')?.0.parse().ok()
-        });
         Ok(Self {
             length: length.ok().flatten().ok_or(FetchError::NoLength)?,
             begun,
-            range_from: range,
+            range_from: range_from(&response),
             first_ns,
         })
     }
+}
+
+/// What an answer says that brings nothing.
+pub(super) fn refused(response: &Response) -> FetchError {
+    let status = response.status;
+    let is_moved = matches!(status, 301 | 302 | 303 | 307 | 308);
+    match response.header("Location").filter(|_| is_moved) {
+        None => FetchError::Status(status),
+        Some(location) => FetchError::Moved {
+            status,
+            location: location.to_owned(),
+        },
+    }
+}
+
+/// Where the range begins that an answer brings, if it is one.
+pub(super) fn range_from(response: &Response) -> Option<u64> {
+    let range = response.header("Content-Range")?;
+    let range = range.strip_prefix("bytes ").unwrap_or(range);
+    range.split_once('-')?.0.parse().ok()
 }
 
 /// Takes up to so many bytes off the connection without having them copied; 0 at its end.
@@ -127,7 +165,31 @@ pub(super) const SKIP_BYTES: u64 = DISCARD_BYTES_MAX as u64;
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Builder;
+
     use super::*;
+
+    #[test]
+    fn redirects_lead_to_other_servers() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let target = |url: &str| runtime.block_on(Target::of(url)).unwrap();
+        let here = target("http://127.0.0.1:81/a/b?c=d");
+        for (location, host, path) in [
+            ("http://127.0.0.2/x?y", "127.0.0.2:80", "/x?y"),
+            ("/x", "127.0.0.1:81", "/x"),
+            ("x", "127.0.0.1:81", "/a/x"),
+        ] {
+            let there = runtime.block_on(here.moved(location)).unwrap();
+            assert_eq!((there.host.as_str(), there.path.as_str()), (host, path));
+            let url = Url::parse(&format!("http://{host}/z")).unwrap();
+            assert!(there.has(&url));
+            assert_eq!(here.has(&url), host == here.host);
+        }
+        for location in ["https://127.0.0.1/x", "http://[/", "rtsp://h"] {
+            let refused = runtime.block_on(here.moved(location));
+            assert!(matches!(refused, Err(FetchError::Elsewhere)), "{location}");
+        }
+    }
 
     #[test]
     fn heads_are_understood_or_refused() {
@@ -148,7 +210,13 @@ mod tests {
                 .range_from,
             None
         );
+        let moved = parse("HTTP/1.1 307 Elsewhere\r\nLocation: http://h/x").map(|_| ());
+        let Err(FetchError::Moved { location, .. }) = &moved else {
+            panic!("{moved:?}");
+        };
+        assert_eq!(location, "http://h/x");
         for (text, said) in [
+            ("HTTP/1.1 307 Elsewhere", "answered 307"),
             ("HTTP/1.1 503 Busy\r\nContent-Length: 1", "answered 503"),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",

@@ -77,6 +77,7 @@ pub type LoadRecord = Record<Settings, Run>;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Settings {
     /// What is watched, the most popular first.
+    #[serde(serialize_with = "crate::experiment::urls_without_secrets")]
     pub urls: Vec<String>,
     /// How popularity falls from one to the next (Zipf's exponent); 0: all alike.
     pub zipf: f64,
@@ -374,7 +375,8 @@ pub enum LoadError {
     },
 }
 
-/// Makes the load, on this thread and in the network namespace that it is in.
+/// Makes the load, on this thread and in the network namespace that it is in. SIGINT (Ctrl-C) ends
+/// it early.
 ///
 /// # Errors
 ///
@@ -387,17 +389,25 @@ pub fn run(
 ) -> Result<LoadRecord, LoadError> {
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
-    record.runs.push(run_unrecorded(settings, progress)?);
+    record.runs.push(make(settings, progress, true)?);
     Ok(record)
 }
 
-/// The same without a record, for experiments that are made of loads.
+/// The same without a record, for experiments that are made of loads: SIGINT ends all of one.
 pub(crate) fn run_unrecorded(
     settings: &Settings,
     progress: impl Fn(Progress) + 'static,
 ) -> Result<Run, LoadError> {
+    make(settings, progress, false)
+}
+
+fn make(
+    settings: &Settings,
+    progress: impl Fn(Progress) + 'static,
+    may_interrupt: bool,
+) -> Result<Run, LoadError> {
     settings.check()?;
-    shared::on_this_thread(client::all(settings, progress))
+    shared::on_this_thread(client::all(settings, progress, may_interrupt))
 }
 
 impl Settings {
@@ -549,6 +559,28 @@ mod tests {
             let mut settings = good.clone();
             change(&mut settings);
             assert!(settings.check().is_err(), "case {i}");
+        }
+    }
+
+    #[test]
+    fn no_record_has_a_password() {
+        let settings = Settings {
+            user: Some(("anna".to_owned(), "secret".to_owned())),
+            ..Settings::new(vec!["rtsp://anna:secret@h/x?token=secret".to_owned()], 1)
+        };
+        let recorded = serde_json::to_value(&settings).unwrap();
+        assert_eq!(
+            recorded["urls"],
+            serde_json::json!(["rtsp://h/x?token=***"])
+        );
+        assert!(!recorded.to_string().contains("secret"), "{recorded}");
+        let of_http = http::HttpSettings::new(settings.urls.clone(), 1);
+        let of_hls = hls::HlsSettings::new(settings.urls.clone(), 1);
+        for recorded in [
+            serde_json::to_string(&of_http),
+            serde_json::to_string(&of_hls),
+        ] {
+            assert!(!recorded.unwrap().contains("secret"));
         }
     }
 

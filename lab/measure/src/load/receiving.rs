@@ -8,6 +8,8 @@ use std::rc::Rc;
 
 use onrush_sys::arrival;
 use onrush_sys::clock::monotonic_ns;
+use onrush_testkit::playout::Ended;
+use onrush_testkit::rtsp_client::rtcp_types;
 use onrush_wire::srtp::{MasterKey, RtpReceiver};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -23,6 +25,15 @@ const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
 /// Room for what comes to a receiver while others are read.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+
+/// Bytes of an RTCP datagram that are looked at; more than a path without jumbo frames carries.
+const REPORT_BYTES_MAX: usize = 1500;
+
+/// The type of an RTCP packet that says goodbye (RFC 3550, section 6.6).
+const BYE: u8 = 203;
+
+/// So long after a goodbye packets may still be on their way; what comes later is another stream.
+const STRAGGLERS_NS: u64 = 50_000_000;
 
 /// What all viewers received who have no sink to count for them.
 #[derive(Debug, Default)]
@@ -48,6 +59,8 @@ pub(super) struct Received {
     tally: Rc<Tally>,
     pub(super) follow: Follow,
     pub(super) first_ns: Option<u64>,
+    /// When its sender said that it is over.
+    over_ns: Option<u64>,
     /// Who looks into encrypted packets.
     srtp: Option<RtpReceiver>,
 }
@@ -59,12 +72,11 @@ pub(super) struct Unread {
     pub(super) first_ns: Cell<Option<u64>>,
 }
 
-/// A socket that is read, and one for RTCP that is only there.
+/// Sockets that are read, one for packets and, at a port of its own, one for RTCP.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) state: Rc<RefCell<Received>>,
-    task: JoinHandle<()>,
-    _rtcp: Option<UdpSocket>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Tally {
@@ -85,6 +97,7 @@ impl Received {
             tally: Rc::clone(tally),
             follow: Follow::new(clock_hz),
             first_ns: None,
+            over_ns: None,
             srtp: None,
         }))
     }
@@ -96,6 +109,9 @@ impl Received {
 
     /// Takes a packet.
     pub(super) fn packet(&mut self, packet: &mut [u8], now_ns: u64) {
+        if self.over_ns.is_some_and(|ns| now_ns > ns + STRAGGLERS_NS) {
+            self.restart_clock(None);
+        }
         let Some(lateness_ns) = self.follow.packet(packet, now_ns) else {
             return;
         };
@@ -106,6 +122,30 @@ impl Received {
         if srtp.is_some_and(|srtp| srtp.unprotect(packet).is_err()) {
             Tally::add(&self.tally.undecrypted, 1);
         }
+    }
+
+    /// Takes RTCP, in the clear. After a goodbye nothing more is due.
+    pub(super) fn report(&mut self, datagram: &[u8], now_ns: u64) {
+        if rtcp_types(datagram).contains(&BYE) {
+            self.over_ns = Some(now_ns);
+        }
+    }
+
+    /// What comes next is measured from its own first packet, and the stream is not over.
+    pub(super) fn restart_clock(&mut self, ended: Option<Ended>) {
+        let ended = self.ended(ended);
+        self.over_ns = None;
+        self.follow.restart_clock(ended);
+    }
+
+    /// When the viewer stopped watching, unless the stream was over before.
+    pub(super) fn ended(&self, ended: Option<Ended>) -> Option<Ended> {
+        ended.filter(|_| !self.is_over())
+    }
+
+    /// Whether its sender has said that it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.over_ns.is_some()
     }
 }
 
@@ -120,15 +160,31 @@ impl Unread {
     }
 }
 
+/// Sockets at a pair of ports, of which this is the first; an error if another program has one.
+pub(super) fn bind_pair(rtp: SocketAddr) -> io::Result<[std::net::UdpSocket; 2]> {
+    let mut rtcp = rtp;
+    rtcp.set_port(rtp.port() + 1);
+    let bind = std::net::UdpSocket::bind::<SocketAddr>;
+    Ok([bind(rtp)?, bind(rtcp)?])
+}
+
 impl Receiver {
     /// Receives at a port of its own, and at the one above; an error if another program has one.
-    pub(super) async fn at_port(
-        (ip, port): (IpAddr, u16),
+    pub(super) fn at_port(
+        rtp: SocketAddr,
+        is_encrypted: bool,
         state: Rc<RefCell<Received>>,
     ) -> io::Result<Self> {
-        let rtp = UdpSocket::bind((ip, port)).await?;
-        let rtcp = UdpSocket::bind((ip, port + 1)).await?;
-        Self::start(rtp, Some(rtcp), state)
+        let sockets = bind_pair(rtp)?;
+        for socket in &sockets {
+            socket.set_nonblocking(true)?;
+        }
+        let [rtp, rtcp] = sockets;
+        let (rtp, rtcp) = (UdpSocket::from_std(rtp)?, UdpSocket::from_std(rtcp)?);
+        let mut receiver = Self::start(rtp, state)?;
+        let listening = listen(rtcp, is_encrypted, Rc::clone(&receiver.state));
+        receiver.tasks.push(spawn_local(listening));
+        Ok(receiver)
     }
 
     /// Receives what is sent to a group, as all do who have joined it from `local`.
@@ -148,31 +204,36 @@ impl Receiver {
             _ => return Err(io::ErrorKind::AddrNotAvailable.into()),
         }
         let socket = UdpSocket::from_std(socket.into())?;
-        Self::start(socket, None, state)
+        Self::start(socket, state)
     }
 
-    fn start(
-        rtp: UdpSocket,
-        rtcp: Option<UdpSocket>,
-        state: Rc<RefCell<Received>>,
-    ) -> io::Result<Self> {
+    fn start(rtp: UdpSocket, state: Rc<RefCell<Received>>) -> io::Result<Self> {
         // As much room as this account may have; what is too little is counted.
         if sockopt::set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).is_err() {
             sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES).ok();
         }
         arrival::stamp(&rtp)?;
-        let task = spawn_local(receive(rtp, Rc::clone(&state)));
-        Ok(Self {
-            state,
-            task,
-            _rtcp: rtcp,
-        })
+        let tasks = vec![spawn_local(receive(rtp, Rc::clone(&state)))];
+        Ok(Self { state, tasks })
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.task.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Reads RTCP. What is encrypted is thrown away.
+async fn listen(socket: UdpSocket, is_encrypted: bool, state: Rc<RefCell<Received>>) {
+    let mut datagram = [0; REPORT_BYTES_MAX];
+    while let Ok(bytes) = socket.recv(&mut datagram).await {
+        if !is_encrypted {
+            let report = &datagram[..bytes];
+            state.borrow_mut().report(report, monotonic_ns());
+        }
     }
 }
 
@@ -206,6 +267,101 @@ async fn receive(socket: UdpSocket, state: Rc<RefCell<Received>>) {
                     Tally::add(&tally.dropped, u64::from(now.wrapping_sub(overflows)));
                     overflows = now;
                 }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+    use tokio::task::LocalSet;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn packet(sequence: u16, timestamp: u32) -> [u8; 13] {
+        let mut packet = [0x80; 13];
+        packet[1] = 33;
+        packet[2..4].copy_from_slice(&sequence.to_be_bytes());
+        packet[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        packet
+    }
+
+    /// A receiver report of nothing, and a goodbye.
+    const GOODBYE: [u8; 16] = [0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, BYE, 0, 1, 0, 0, 0, 7];
+
+    /// A second of packets, 10 ms of media each, and when it began.
+    fn second_of_packets() -> (Rc<RefCell<Received>>, u64) {
+        let (state, begin_ns) = (Received::new(&Rc::default(), 90_000), 1_000_000_000);
+        for number in 0..=100_u16 {
+            let at_ns = begin_ns + u64::from(number) * 10_000_000;
+            let mut packet = packet(number, u32::from(number) * 900);
+            state.borrow_mut().packet(&mut packet, at_ns);
+        }
+        (state, begin_ns)
+    }
+
+    /// What has not come to a viewer who waits for four seconds more.
+    fn missing(state: &Rc<RefCell<Received>>, begin_ns: u64) -> u64 {
+        let ended = Ended {
+            at_ns: begin_ns + 5_000_000_000,
+            buffer_ns: 40_000_000,
+        };
+        let state = state.borrow();
+        let played = state.follow.played(state.ended(Some(ended)));
+        played.unwrap().missing
+    }
+
+    #[test]
+    fn after_a_goodbye_nothing_is_due() {
+        let (state, begin_ns) = second_of_packets();
+        assert!(missing(&state, begin_ns) > 300);
+        state.borrow_mut().report(&GOODBYE[..8], begin_ns);
+        assert!(!state.borrow().is_over());
+        let over_ns = begin_ns + 1_000_000_000;
+        state.borrow_mut().report(&GOODBYE, over_ns);
+        assert!(state.borrow().is_over());
+        assert_eq!(missing(&state, begin_ns), 0);
+        // One was still on its way.
+        let mut straggler = packet(101, 101 * 900);
+        let at_ns = over_ns + 10_000_000;
+        state.borrow_mut().packet(&mut straggler, at_ns);
+        assert!(state.borrow().is_over());
+        // It goes on, by a clock of its own.
+        let mut next = packet(102, 5);
+        let at_ns = over_ns + 2_000_000_000;
+        state.borrow_mut().packet(&mut next, at_ns);
+        let state = state.borrow();
+        assert!(!state.is_over());
+        assert_eq!(state.follow.arrived.lateness_ns_max, 0);
+        assert_eq!(state.follow.arrived.packets, 103);
+    }
+
+    #[test]
+    fn a_goodbye_is_heard_at_the_port_above() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let receiver = (20_000..60_000).step_by(2).find_map(|port| {
+                let at = SocketAddr::from(([127, 0, 0, 1], port));
+                let state = Received::new(&Rc::default(), 90_000);
+                Receiver::at_port(at, false, state).ok().zip(Some(at))
+            });
+            let (receiver, rtp) = receiver.unwrap();
+            // Nobody else may have the pair.
+            assert_eq!(bind_pair(rtp).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            sender
+                .send_to(&GOODBYE, (rtp.ip(), rtp.port() + 1))
+                .unwrap();
+            let give_up = Instant::now() + LONG;
+            while !receiver.state.borrow().is_over() {
+                assert!(Instant::now() < give_up);
+                sleep(Duration::from_millis(1)).await;
             }
         });
     }

@@ -1,11 +1,12 @@
 //! A viewer's side of RTSP 1.0 (RFC 2326): as much as it takes to be served by any server.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_testkit::rtsp_client::{Dialogue, Incoming, Response};
+use onrush_testkit::sink::SinkError;
 use onrush_wire::auth::Answering;
 use onrush_wire::srtp::{MasterKey, parse_crypto_attribute};
 use thiserror::Error;
@@ -23,7 +24,10 @@ pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// Media of a description that are set up at the most.
-const TRACKS_MAX: usize = 8;
+pub(super) const TRACKS_MAX: usize = 8;
+
+/// Challenges that a request answers: the first, and two that say that the nonce was too old.
+const CHALLENGES_MAX: u32 = 3;
 
 /// A session's time-out where the server names none (RFC 2326, section 12.37).
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,12 +47,28 @@ pub(super) enum ViewerError {
     Ended,
     #[error("{method} was answered {status}")]
     Refused { method: &'static str, status: u16 },
+    /// As above, and where to go instead.
+    #[error("{method} was answered {status}")]
+    Moved {
+        method: &'static str,
+        status: u16,
+        location: String,
+    },
+    #[error("the server sends viewers on to what is no URL of RTSP, or cannot be found")]
+    Elsewhere,
     #[error("the answer to {0} cannot be understood")]
     Garbled(&'static str),
     #[error("the description has no media whose RTP clock it tells")]
     NoTrack,
     #[error("no port is left; begin lower with --ports")]
     NoPort,
+    #[error(
+        "no socket at a port of its own: {0}; where files are what is short, raise ulimit -n: each \
+         viewer takes one, and two for each track"
+    )]
+    Socket(#[source] std::io::Error),
+    #[error("{0}; fewer of them, or no --sink")]
+    Sink(#[source] SinkError),
     #[error("the answer to SETUP names no {0}")]
     NoPlace(&'static str),
     #[error("cannot join the group: {0}")]
@@ -137,8 +157,8 @@ impl Viewer {
     }
 
     /// Where this end of the connection is.
-    pub(super) fn local_ip(&self) -> Result<IpAddr, ViewerError> {
-        self.connection.local_ip().map_err(ViewerError::Connection)
+    pub(super) fn local(&self) -> Result<SocketAddr, ViewerError> {
+        self.connection.local().map_err(ViewerError::Connection)
     }
 
     /// From here on packets that come on the connection are given to `on_frame`.
@@ -291,14 +311,15 @@ impl Viewer {
         url: &str,
         headers: &[(&str, &str)],
     ) -> Result<Response, ViewerError> {
+        let mut challenges_left = CHALLENGES_MAX;
         loop {
             self.say(method, url, headers).await?;
             let answer = timeout(ANSWER_TIME_MAX, self.answer(method)).await;
             let answer = answer.map_err(|_| ViewerError::Silent(method))??;
             match answer.status {
                 200..300 => return Ok(answer),
-                401 if self.is_challenged(&answer) => {}
-                status => return Err(ViewerError::Refused { method, status }),
+                401 if challenges_left > 0 && self.is_challenged(&answer) => challenges_left -= 1,
+                _ => return Err(refused(method, &answer)),
             }
         }
     }
@@ -354,6 +375,20 @@ impl fmt::Debug for Frames {
     }
 }
 
+/// What an answer says that grants nothing.
+fn refused(method: &'static str, answer: &Response) -> ViewerError {
+    let status = answer.status;
+    let is_moved = matches!(status, 301 | 302 | 307);
+    match answer.header("Location").filter(|_| is_moved) {
+        None => ViewerError::Refused { method, status },
+        Some(location) => ViewerError::Moved {
+            method,
+            status,
+            location: location.to_owned(),
+        },
+    }
+}
+
 /// The media whose clock a description tells (RFC 4566; RFC 2326, appendix C.1.1).
 fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
     let mut tracks: Vec<(Option<u32>, Option<&str>, Option<MasterKey>)> = Vec::new();
@@ -401,6 +436,12 @@ fn seconds_of(sdp: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use tokio::runtime::Builder;
+
     use super::*;
 
     #[test]
@@ -409,6 +450,75 @@ mod tests {
         assert!(answered("SETUP", 453).is_for_want_of_room());
         assert!(!answered("SETUP", 461).is_for_want_of_room());
         assert!(!answered("PLAY", 453).is_for_want_of_room());
+    }
+
+    /// Answers a viewer's requests with the heads that are given, one after the other, the last for
+    /// ever; how many it was asked when the viewer has left.
+    fn server(heads: Vec<String>) -> (Server, thread::JoinHandle<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = move || {
+            let (stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let mut asked = 0;
+            for _ in lines.filter(|line| line.is_empty()) {
+                let head = &heads[asked.min(heads.len() - 1)];
+                let answer = format!("RTSP/1.0 {head}\r\n\r\n");
+                (&stream).write_all(answer.as_bytes()).unwrap();
+                asked += 1;
+            }
+            asked
+        };
+        (Server { address, tls: None }, thread::spawn(serve))
+    }
+
+    /// Why a viewer cannot describe what a server has that answers so, and how often it asks.
+    fn described(heads: Vec<String>) -> (ViewerError, usize) {
+        let (server, asked) = server(heads);
+        let user = ("anna".to_owned(), "secret".to_owned());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(async {
+            let viewer = Viewer::connect(&server, "rtsp://h/x", Some(&user)).await;
+            viewer.unwrap().describe().await.unwrap_err()
+        });
+        (error, asked.join().unwrap())
+    }
+
+    #[test]
+    fn a_nonce_may_be_too_old_twice() {
+        for stale in [2, 3] {
+            let challenge = |number| {
+                let is_stale = if number > 0 { ", stale=true" } else { "" };
+                let digest = format!("Digest realm=\"x\", nonce=\"{number}\"{is_stale}");
+                format!("401 Unauthorized\r\nWWW-Authenticate: {digest}")
+            };
+            let mut heads: Vec<_> = (0..=stale).map(challenge).collect();
+            heads.push("404 Not Found".to_owned());
+            let (error, asked) = described(heads);
+            let status = if stale == 2 { 404 } else { 401 };
+            assert_eq!(error.to_string(), format!("DESCRIBE was answered {status}"));
+            assert_eq!(asked, 4);
+        }
+    }
+
+    #[test]
+    fn who_is_sent_on_is_told_where_to() {
+        let location = "Location: rtsp://h/y";
+        for (head, is_moved) in [
+            (format!("302 Found\r\n{location}"), true),
+            (format!("307 Temporary\r\n{location}"), true),
+            (format!("404 Not Found\r\n{location}"), false),
+            ("302 Found".to_owned(), false),
+        ] {
+            let (error, _) = described(vec![head.clone()]);
+            match error {
+                ViewerError::Moved { location, .. } => {
+                    assert!(is_moved && location == "rtsp://h/y", "{head}");
+                }
+                ViewerError::Refused { .. } => assert!(!is_moved, "{head}"),
+                other => panic!("{head}: {other}"),
+            }
+        }
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! What the server's process uses.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, ErrorKind};
 
+use rustix::io::Errno;
 use rustix::param::{clock_ticks_per_second, page_size};
 use serde::{Deserialize, Serialize};
+
+use super::LoadError;
 
 /// Processor time and memory of a process.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -34,6 +38,56 @@ pub struct Memory {
     pub descriptors: u64,
 }
 
+/// What a load says of a server whose process has ended meanwhile.
+const HAS_ENDED: &str = "the server's process ended";
+
+/// The server's process, which may end while the load goes on.
+#[derive(Debug)]
+pub(super) struct ServerProcess {
+    pid: u32,
+    /// What it had used when it was last looked at.
+    usage: Cell<Usage>,
+    has_ended: Cell<bool>,
+}
+
+impl ServerProcess {
+    /// The process of that number, if there is one.
+    pub(super) fn find(pid: Option<u32>) -> Result<Option<Self>, LoadError> {
+        let Some(pid) = pid else { return Ok(None) };
+        let usage = usage(pid).map_err(|source| LoadError::Pid { pid, source })?;
+        Ok(Some(Self {
+            pid,
+            usage: Cell::new(usage),
+            has_ended: Cell::new(false),
+        }))
+    }
+
+    /// Its number, as long as it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        (!self.has_ended.get()).then_some(self.pid)
+    }
+
+    /// What it has used so far; once it has ended, what was seen last.
+    pub(super) fn usage(&self) -> Usage {
+        match self.pid().map(usage) {
+            Some(Ok(usage)) => self.usage.set(usage),
+            Some(Err(error)) => self.has_ended.set(is_gone(&error)),
+            None => {}
+        }
+        self.usage.get()
+    }
+
+    /// What is to be told among what has failed.
+    pub(super) fn failure(&self) -> Option<(String, u64)> {
+        self.has_ended.get().then(|| (HAS_ENDED.to_owned(), 1))
+    }
+}
+
+/// Whether there is no such process; a load that lacks descriptors fails otherwise.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || Errno::from_io_error(error) == Some(Errno::SRCH)
+}
+
 /// What process `pid` has at the moment.
 pub(super) fn memory(pid: u32) -> io::Result<Memory> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
@@ -51,10 +105,10 @@ pub(super) fn memory(pid: u32) -> io::Result<Memory> {
 }
 
 /// What process `pid` has used so far.
-pub(super) fn usage(pid: u32) -> io::Result<Usage> {
+fn usage(pid: u32) -> io::Result<Usage> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let statm = fs::read_to_string(format!("/proc/{pid}/statm"))?;
-    parse(&stat, &statm).ok_or_else(|| io::Error::from(ErrorKind::InvalidData))
+    parse(&stat, &statm).ok_or_else(|| io::Error::from(ErrorKind::NotFound))
 }
 
 impl Usage {
@@ -68,10 +122,15 @@ impl Usage {
 }
 
 /// Reads proc_pid_stat(5) and proc_pid_statm(5). The second word of the first is the program's
-/// name, in brackets, and may hold anything.
+/// name, in brackets, and may hold anything. `None` also of a process that has ended, and that
+/// nobody has waited for yet.
 fn parse(stat: &str, statm: &str) -> Option<Usage> {
     let after_name = stat.rsplit_once(") ")?.1;
-    let mut words = after_name.split_ascii_whitespace().skip(11);
+    let mut words = after_name.split_ascii_whitespace();
+    if matches!(words.next()?, "Z" | "X") {
+        return None;
+    }
+    let mut words = words.skip(10);
     let user: u64 = words.next()?.parse().ok()?;
     let kernel: u64 = words.next()?.parse().ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -126,6 +185,10 @@ fn kilobytes(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -136,6 +199,27 @@ mod tests {
         assert_eq!(usage.memory_bytes, 25 * page_size() as u64);
         assert_eq!(parse("7 (a", "1"), None);
         assert_eq!(parse(stat, "1"), None);
+        assert_eq!(parse(&stat.replace(") S", ") Z"), "0 0 0 0 0 0 0"), None);
+    }
+
+    #[test]
+    fn of_a_process_that_has_ended_the_last_is_kept() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let server = ServerProcess::find(Some(child.id())).unwrap().unwrap();
+        assert_eq!((server.pid(), server.failure()), (Some(child.id()), None));
+        let last = server.usage();
+        child.kill().unwrap();
+        // Nobody waits for it, so that it is a zombie.
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while server.failure().is_none() && Instant::now() < give_up {
+            server.usage();
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(server.failure(), Some((HAS_ENDED.to_owned(), 1)));
+        child.wait().unwrap();
+        assert!(server.usage().cpu_ns >= last.cpu_ns && server.pid().is_none());
+        assert!(ServerProcess::find(Some(child.id())).is_err());
+        assert!(ServerProcess::find(None).unwrap().is_none());
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! What loads of viewers and of downloads share: how they come, where URLs lead, what is reported
 //! meanwhile, and which settings make no sense.
 
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, pending};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
 use tokio::net::lookup_host;
 use tokio::runtime::Builder;
-use tokio::task::LocalSet;
-use tokio::time::{Instant, sleep};
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::{Instant, sleep, timeout_at};
 use url::Url;
 
 use super::plan::{Arrival, Random};
@@ -23,6 +28,95 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// How often progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(super) const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+/// How often a client is sent on to another server until it has had enough.
+pub(super) const REDIRECTS_MAX: u32 = 3;
+
+/// When a load is over: at its time, or when somebody interrupts it.
+#[derive(Debug)]
+pub(super) struct LoadEnd {
+    at: Cell<Instant>,
+    interrupts: Cell<u32>,
+    heard: Notify,
+}
+
+impl LoadEnd {
+    pub(super) fn new(at: Instant) -> Rc<Self> {
+        Rc::new(Self {
+            at: Cell::new(at),
+            interrupts: Cell::new(0),
+            heard: Notify::new(),
+        })
+    }
+
+    /// That moment, as far as it is known.
+    pub(super) fn at(&self) -> Instant {
+        self.at.get()
+    }
+
+    /// It is over now, if it was not before. The second time nobody is waited for.
+    pub(super) fn interrupt(&self) {
+        self.at.set(self.at.get().min(Instant::now()));
+        self.interrupts.set(self.interrupts.get() + 1);
+        self.heard.notify_waiters();
+    }
+
+    /// Interrupts the load at each SIGINT (Ctrl-C), for ever.
+    pub(super) fn hear_interrupts(self: &Rc<Self>) -> Result<JoinHandle<()>, LoadError> {
+        let signals = signal(SignalKind::interrupt());
+        let mut signals = signals.map_err(|source| LoadError::System {
+            what: "listen for SIGINT",
+            source,
+        })?;
+        let end = Rc::clone(self);
+        Ok(spawn_local(async move {
+            while signals.recv().await.is_some() {
+                end.interrupt();
+            }
+        }))
+    }
+
+    /// Waits until it has been interrupted so often.
+    async fn interrupted(&self, times: u32) {
+        loop {
+            // Made before it is asked for: what happens in between is not missed.
+            let heard = self.heard.notified();
+            if self.interrupts.get() >= times {
+                return;
+            }
+            heard.await;
+        }
+    }
+
+    /// Waits for something until that moment, or until the load is interrupted; `None` then.
+    pub(super) async fn within<T>(
+        &self,
+        until: Instant,
+        wanted: impl Future<Output = T>,
+    ) -> Option<T> {
+        select! {
+            done = timeout_at(until, wanted) => done.ok(),
+            () = self.interrupted(1) => None,
+        }
+    }
+
+    /// Sleeps until that moment, or until the load is interrupted.
+    pub(super) async fn sleep_until(&self, until: Instant) {
+        self.within(until, pending::<()>()).await;
+    }
+
+    /// Waits until all clients have gone, or until the load is interrupted again.
+    pub(super) async fn wait_for(&self, clients: Vec<JoinHandle<()>>) {
+        let all = async {
+            for client in clients {
+                drop(client.await);
+            }
+        };
+        select! {
+            () = all => {}
+            () = self.interrupted(2) => {}
+        }
+    }
+}
 
 /// Runs the tasks of a load on this thread.
 pub(super) fn on_this_thread<T>(
@@ -118,4 +212,57 @@ pub(super) fn check(
 
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn who_is_interrupted_waits_no_longer() {
+        run(async {
+            let begin = Instant::now();
+            let end = LoadEnd::new(begin + LONG);
+            assert_eq!(end.within(end.at(), ready(7)).await, Some(7));
+            assert_eq!(end.within(begin, pending::<()>()).await, None);
+            let interrupting = Rc::clone(&end);
+            let interrupting = spawn_local(async move { interrupting.interrupt() });
+            end.sleep_until(end.at()).await;
+            interrupting.await.unwrap();
+            assert!(end.at() < begin + LONG && Instant::now() >= end.at());
+            let at = end.at();
+            // Who comes later does not wait either, and what is over stays over.
+            end.sleep_until(begin + LONG).await;
+            end.interrupt();
+            assert_eq!(end.at(), at);
+            end.wait_for(vec![spawn_local(pending())]).await;
+            assert!(begin.elapsed() < LONG);
+        });
+    }
+
+    #[test]
+    fn clients_are_waited_for_until_a_second_interrupt() {
+        run(async {
+            let end = LoadEnd::new(Instant::now() + LONG);
+            end.interrupt();
+            let client = spawn_local(sleep(Duration::from_millis(20)));
+            let gone = Rc::new(Cell::new(false));
+            let goes = Rc::clone(&gone);
+            let goes = spawn_local(async move {
+                drop(client.await);
+                goes.set(true);
+            });
+            end.wait_for(vec![goes]).await;
+            assert!(gone.get());
+        });
+    }
 }

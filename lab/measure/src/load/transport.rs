@@ -33,10 +33,14 @@ named! {
 pub(super) struct Agreed {
     /// The channel of the packets among the connection's frames.
     pub(super) channel: Option<u8>,
+    /// That of RTCP.
+    pub(super) rtcp_channel: Option<u8>,
     /// The group, and its port for packets.
     pub(super) group: Option<(IpAddr, u16)>,
     /// What packets are encrypted with, if the description has not said so.
     pub(super) key: Option<MasterKey>,
+    /// From where packets come, if not from the server that was asked.
+    pub(super) source: Option<IpAddr>,
 }
 
 impl Transport {
@@ -95,13 +99,17 @@ impl Agreed {
             let found = parts.find(|(its, _)| its.trim().eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.trim())
         };
-        let first = |name: &str| value(name)?.split('-').next();
+        let nth = |name: &str, place| value(name)?.split('-').nth(place);
+        let first = |name: &str| nth(name, 0);
+        let channel = |place| nth("interleaved", place)?.parse().ok();
         let group = value("destination").and_then(|ip| ip.parse().ok());
         let port = first("port").and_then(|port| port.parse().ok());
         let told = answer.header("KeyMgmt").map(parse_key_mgmt);
         Self {
-            channel: first("interleaved").and_then(|channel| channel.parse().ok()),
+            channel: channel(0),
+            rtcp_channel: channel(1),
             group: group.zip(port),
+            source: value("source").and_then(|ip| ip.parse().ok()),
             key: told.and_then(Result::ok).map(|message| message.key),
         }
     }
@@ -141,9 +149,11 @@ mod tests {
     fn what_a_server_grants_is_read() {
         let framed = agreed("RTP/AVP/TCP;unicast;interleaved=4-5;ssrc=1");
         assert_eq!((framed.channel, framed.group), (Some(4), None));
+        assert_eq!((framed.rtcp_channel, framed.source), (Some(5), None));
         let group = agreed("RTP/AVP;multicast;destination=239.1.2.3;source=192.0.2.1;port=50-51");
         let ip = "239.1.2.3".parse().unwrap();
         assert_eq!((group.channel, group.group), (None, Some((ip, 50))));
+        assert_eq!(group.source, Some("192.0.2.1".parse().unwrap()));
         for nothing in ["", "RTP/AVP;multicast;port=50", "a;interleaved=256-257"] {
             let agreed = agreed(nothing);
             assert!(

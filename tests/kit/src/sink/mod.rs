@@ -8,6 +8,7 @@
 //! Not here: payloads. Those who compare bytes use the [`receiver`](crate::receiver).
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use aya::maps::{Array, MapData, MapError, PerCpuArray};
@@ -25,6 +26,10 @@ pub struct Sink {
     lateness: PerCpuArray<MapData, u64>,
     /// Of one port each, or a single one that nobody writes.
     playouts: Array<MapData, Playout>,
+    /// The addresses of those who are named, as IPv6 has them.
+    senders: Array<MapData, [u8; 16]>,
+    /// Those who are in it.
+    named: Vec<IpAddr>,
     /// Holds the program and its attachment.
     ebpf: Ebpf,
 }
@@ -86,6 +91,9 @@ pub struct Counts {
     pub sequence_missing: u64,
     /// RTP packets whose numbers were behind those already seen: repeated or reordered.
     pub sequence_repeated: u64,
+    /// Those of them that came late and not again, which are among the missing, too. 0 where not
+    /// every socket buffer is looked at.
+    pub sequence_reordered: u64,
 }
 
 /// What arrived at one port, and when.
@@ -135,6 +143,12 @@ pub enum SinkError {
     /// A map could not be read or written.
     #[error("the sink's counters: {0}")]
     Map(#[from] MapError),
+    /// More senders than it can hold are named.
+    #[error("more than {senders_max} addresses of servers")]
+    Senders {
+        /// How many it can hold.
+        senders_max: u32,
+    },
     /// No sink counts this port.
     #[error("port {port} is outside the sink's {first} to {last}")]
     Port {
@@ -230,8 +244,9 @@ impl Sink {
         Self::load(netns, device, ports, Verdict::Drop, look)
     }
 
-    /// Counts and drops UDP to `ports` that reaches `device` in the namespace that this thread is
-    /// in.
+    /// Counts and drops UDP that reaches `device` in the namespace that this thread is in: to those
+    /// of `ports` that are [open](Self::set_open), from those who are
+    /// [named](Self::count_sender). All else passes, because other programs use the device, too.
     ///
     /// # Panics
     ///
@@ -241,7 +256,7 @@ impl Sink {
         ports: RangeInclusive<u16>,
         look: Look,
     ) -> Result<Self, SinkError> {
-        let mut sink = Self::prepare(ports, Verdict::Drop, look)?;
+        let mut sink = Self::prepare(ports, Verdict::Drop, look, true)?;
         sink.attach_to(device)?;
         Ok(sink)
     }
@@ -253,7 +268,7 @@ impl Sink {
         verdict: Verdict,
         look: Look,
     ) -> Result<Self, SinkError> {
-        let mut sink = Self::prepare(ports, verdict, look)?;
+        let mut sink = Self::prepare(ports, verdict, look, false)?;
         netns.run(|| sink.attach_to(device))?;
         Ok(sink)
     }
@@ -262,6 +277,7 @@ impl Sink {
         ports: RangeInclusive<u16>,
         verdict: Verdict,
         look: Look,
+        is_chosen: bool,
     ) -> Result<Self, SinkError> {
         assert!(!ports.is_empty(), "a sink counts at least one port");
         assert!(look.every > 0, "a sink looks at times");
@@ -277,6 +293,7 @@ impl Sink {
             .override_global("PORT_COUNT", &count, true)
             .override_global("VERDICT", &verdict, true)
             .override_global("LOOK_EVERY", &u32::from(look.every), true)
+            .override_global("CHOSEN", &u32::from(is_chosen), true)
             .override_global("BY_CLOCK", &u32::from(look.by_clock), true)
             .override_global("PLAYOUT", &u32::from(look.playout), true)
             .override_global("BURST_GAP_NS", &look.burst_gap_ns, true)
@@ -294,6 +311,8 @@ impl Sink {
             port_states: map("ports").try_into()?,
             lateness: map("lateness").try_into()?,
             playouts: map("playouts").try_into()?,
+            senders: map("senders").try_into()?,
+            named: Vec::new(),
             ebpf,
         })
     }
@@ -306,6 +325,39 @@ impl Sink {
         let program: &mut SchedClassifier = program.expect("it was loaded").try_into()?;
         program.attach(device, TcAttachType::Ingress)?;
         Ok(())
+    }
+
+    /// From here on what comes from there to open ports is counted, and dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Senders`] if too many are named already.
+    pub fn count_sender(&mut self, ip: IpAddr) -> Result<(), SinkError> {
+        if self.named.contains(&ip) {
+            return Ok(());
+        }
+        let senders_max = self.senders.len();
+        let place = u32::try_from(self.named.len()).unwrap_or(u32::MAX);
+        if place >= senders_max {
+            return Err(SinkError::Senders { senders_max });
+        }
+        let as_ipv6 = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        self.senders.set(place, as_ipv6.octets(), 0)?;
+        self.named.push(ip);
+        Ok(())
+    }
+
+    /// Opens a port, at which packets are counted from here on, or closes it, so that they pass. It
+    /// stays so until all counters are [reset](Self::reset), which closes it. Call it while nobody
+    /// sends there.
+    pub fn set_open(&mut self, port: u16, is_open: bool) -> Result<(), SinkError> {
+        let index = self.index(port)?;
+        let mut state = self.port_states.get(&index, BPF_F_LOCK)?;
+        state.is_open = u32::from(is_open);
+        Ok(self.port_states.set(index, state, BPF_F_LOCK)?)
     }
 
     /// Sets all counters to nothing. Call it while nobody sends.
@@ -345,8 +397,11 @@ impl Sink {
     pub fn take_port(&mut self, port: u16) -> Result<PortCounts, SinkError> {
         let index = self.index(port)?;
         let state = self.port_states.get(&index, BPF_F_LOCK)?;
-        self.port_states
-            .set(index, PortState::default(), BPF_F_LOCK)?;
+        let anew = PortState {
+            is_open: state.is_open,
+            ..PortState::default()
+        };
+        self.port_states.set(index, anew, BPF_F_LOCK)?;
         Ok(state.into())
     }
 
@@ -443,6 +498,7 @@ impl Counts {
         self.rtp_packets += other.rtp_packets;
         self.sequence_missing += other.sequence_missing;
         self.sequence_repeated += other.sequence_repeated;
+        self.sequence_reordered += other.sequence_reordered;
     }
 }
 
@@ -513,6 +569,8 @@ struct PortState {
     lock: u32,
     sequence_next: u16,
     looks_in: u16,
+    is_open: u32,
+    clock_hz: u32,
     counts: Counts,
     arrival_ns_first: u64,
     arrival_ns_last: u64,
@@ -520,15 +578,17 @@ struct PortState {
     lateness_ns_min: i64,
     lateness_ns_max: i64,
     timestamp_first: u32,
-    burst_packets: u32,
+    timestamp: u32,
+    ticks: i64,
+    seen: u64,
     burst_packets_max: u64,
     burst_ns_last: u64,
-    clock_hz: u32,
+    burst_packets: u32,
     unused: u32,
 }
 
-const _: () = assert!(size_of::<PortState>() == 18 * 8);
-const _: () = assert!(size_of::<Counts>() == 8 * 8);
+const _: () = assert!(size_of::<PortState>() == 22 * 8);
+const _: () = assert!(size_of::<Counts>() == 9 * 8);
 
 // SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All
 // fields are integers, and the size above is the sum of theirs.

@@ -143,6 +143,58 @@ fn ports_outside_the_range_reach_their_receiver() {
     ));
 }
 
+/// Other programs use the device, too: what is theirs reaches them, at ports of the range as well.
+#[test]
+fn only_what_was_chosen_is_counted() {
+    crate::require_root!();
+    let testbed = Testbed::new(Options::default()).unwrap();
+    let attach = || Sink::attach_here(RCV_DEVICE, FIRST..=LAST, Look::default());
+    let mut sink = testbed.rcv.run(attach).unwrap();
+    sink.set_open(FIRST, true).unwrap();
+    let [ipv4, ipv6]: [(IpAddr, IpAddr); 2] = [
+        (SND_IPV4.into(), RCV_IPV4.into()),
+        (SND_IPV6.into(), RCV_IPV6.into()),
+    ];
+    let reaches = |(from, to): (IpAddr, IpAddr), port, datagram: &[u8]| {
+        let receiver = testbed.rcv.run(|| UdpSocket::bind((to, port))).unwrap();
+        receiver.set_read_timeout(Some(LONG)).unwrap();
+        let sender = connected(&testbed, from, to, port);
+        sender.send(datagram).unwrap();
+        receiver.recv(&mut [0; 5000]).unwrap() == datagram.len()
+    };
+    // Three fragments, of which two name no port.
+    assert!(reaches(ipv4, LAST + 1, &[0; 4000]));
+    sink.count_sender(SND_IPV4.into()).unwrap();
+    // Nobody has opened the one port, and who sends to the other is not named.
+    assert!(reaches(ipv4, LAST, &rtp(0, 0)) && reaches(ipv6, FIRST, &rtp(0, 0)));
+    assert_eq!(sink.totals().unwrap(), Counts::default());
+    sink.count_sender(SND_IPV6.into()).unwrap();
+    let send = |(from, to): (IpAddr, IpAddr)| {
+        let socket = connected(&testbed, from, to, FIRST);
+        socket.send(&rtp(0, 0)).unwrap();
+    };
+    send(ipv4);
+    send(ipv6);
+    assert_eq!(totals_at(&sink, 2).packets, 2);
+    // It stays open until it is closed.
+    sink.take_port(FIRST).unwrap();
+    send(ipv4);
+    assert_eq!(totals_at(&sink, 1).packets, 1);
+    sink.set_open(FIRST, false).unwrap();
+    assert!(reaches(ipv4, FIRST, &rtp(1, 0)));
+    assert!(sink.set_open(LAST + 1, true).is_err());
+    // There is room for 62 more, and who is named is named.
+    for last in 0..62 {
+        sink.count_sender([10, 9, 8, last].into()).unwrap();
+    }
+    assert!(sink.count_sender([10, 9, 8, 61].into()).is_ok());
+    let refused = sink.count_sender([10, 9, 8, 62].into());
+    assert!(matches!(
+        refused,
+        Err(SinkError::Senders { senders_max: 64 })
+    ));
+}
+
 #[test]
 fn a_passing_sink_counts_what_it_lets_through() {
     crate::require_root!();
@@ -182,6 +234,34 @@ fn lost_and_repeated_numbers_are_counted_across_the_wrap() {
     let port = sink.port(FIRST + 2).unwrap().counts;
     assert_eq!((port.sequence_missing, port.sequence_repeated), (0, 5));
     assert_eq!((totals.sequence_missing, totals.sequence_repeated), (2, 6));
+}
+
+#[test]
+fn what_comes_late_is_told_from_what_comes_again() {
+    crate::require_root!();
+    let (testbed, sink) = testbed_and_sink();
+    let (single, trains) = (sender(&testbed, FIRST), sender(&testbed, LAST));
+    segment(&trains, PACKET_BYTES);
+    stay_on_one_processor();
+    // 11 and 13 are late, and 9, which the first of all has overtaken; 12 comes again, and 14 to 19
+    // never.
+    for sequence in [10, 12, 11, 12, 9, 20, 13] {
+        single.send(&rtp(sequence, 0)).unwrap();
+    }
+    for sequence in [65_532, 4, 0, 0] {
+        trains.send(&train(sequence, 4)).unwrap();
+    }
+    totals_at(&sink, 7 + 16);
+    let numbers = |port| {
+        let counts = sink.port(port).unwrap().counts;
+        (
+            counts.sequence_missing,
+            counts.sequence_repeated,
+            counts.sequence_reordered,
+        )
+    };
+    assert_eq!(numbers(FIRST), (6 + 3, 1 + 3, 3));
+    assert_eq!(numbers(LAST), (4, 4 + 4, 4));
 }
 
 #[test]
@@ -255,6 +335,25 @@ fn lateness_follows_the_timestamps_across_their_wrap() {
     // The two first packets are late by nothing: in the step that begins at zero.
     assert_eq!(histogram.quantile_ns(0.5), Some(LATENESS_STEP_NS));
     assert!(histogram.quantile_ns(1.0).unwrap() >= 400_000_000);
+}
+
+/// 32 bits of 90 kHz wrap after 13 hours, and have a sign for half of that.
+#[test]
+fn lateness_follows_the_timestamps_for_ten_hours() {
+    crate::require_root!();
+    let (testbed, sink) = testbed_and_sink();
+    let socket = sender(&testbed, FIRST);
+    stay_on_one_processor();
+    // All at once, each an hour earlier than the one before.
+    for hour in 0..=10_u16 {
+        socket
+            .send(&rtp(hour, u32::from(hour) * 3600 * 90_000))
+            .unwrap();
+    }
+    assert_eq!(totals_at(&sink, 11).packets, 11);
+    let (earliest, latest) = sink.port(FIRST).unwrap().lateness_ns;
+    assert!(earliest < -35_900_000_000_000, "{earliest}");
+    assert_eq!(latest, 0);
 }
 
 #[test]
@@ -456,6 +555,10 @@ fn the_sink_follows_a_player_as_sockets_do() {
                 send(&mut sink, &train);
             }
         }
+    }
+    // On by fifteen hours, over what 31 bits can tell.
+    for hour in 1..=15 {
+        send(&mut sink, &[first.wrapping_add(hour * 3600 * 48_000)]);
     }
     let ended = Ended {
         at_ns: sink.port(FIRST).unwrap().arrival_ns.1 + 1_000_000_000,
