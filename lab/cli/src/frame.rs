@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use onrush_measure::counters;
 use onrush_measure::error::ExperimentError;
-use onrush_measure::experiment::{AnyRecord, Environment, Keep, Record};
+use onrush_measure::experiment::{AnyRecord, Environment, Keep, Record, without_secrets};
 use onrush_measure::plot::Drawing;
 use onrush_measure::report::of_record;
 use onrush_measure::table::{Outcome, Report};
@@ -261,8 +261,30 @@ pub(crate) fn settings<S>(is_quick: bool, quick: fn() -> S, full: fn() -> S) -> 
 
 /// The command line, for records and for advice.
 pub(crate) fn command() -> String {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    format!("onrush-lab {}", arguments.join(" "))
+    shown(std::env::args().skip(1))
+}
+
+/// A command line as others may see it, who are shown records: without passwords.
+fn shown(arguments: impl Iterator<Item = String>) -> String {
+    const USER: &str = "--user";
+    let mut words = vec!["onrush-lab".to_owned()];
+    let mut is_user = false;
+    for argument in arguments {
+        let assigned = argument.split_once('=').filter(|(name, _)| *name == USER);
+        words.push(match assigned {
+            _ if is_user => without_password(&argument),
+            Some((_, user)) => format!("{USER}={}", without_password(user)),
+            None => without_secrets(&argument),
+        });
+        is_user = argument == USER;
+    }
+    words.join(" ")
+}
+
+/// `NAME:***` of `NAME:PASSWORD`.
+fn without_password(user: &str) -> String {
+    let name = user.split(':').next().unwrap_or_default();
+    format!("{name}:***")
 }
 
 /// A bar on stderr, hidden by itself where that is no terminal, until it is dropped.
@@ -377,6 +399,25 @@ mod tests {
             from: None,
             plots: None,
             html: None,
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_shown_without_passwords() {
+        for (typed, wanted) in [
+            ("load --user anna:pa:ss -n 2", "load --user anna:*** -n 2"),
+            (
+                "load --user=anna:p=ss rtsp://h",
+                "load --user=anna:*** rtsp://h",
+            ),
+            ("load rtsp://anna:pass@h/x", "load rtsp://h/x"),
+            (
+                "bench capacity --users --rate=4Mbit/s",
+                "bench capacity --users --rate=4Mbit/s",
+            ),
+        ] {
+            let command = shown(typed.split(' ').map(str::to_owned));
+            assert_eq!(command, format!("onrush-lab {wanted}"));
         }
     }
 

@@ -64,7 +64,8 @@ pub(crate) struct Measure {
 
     /// Make and read files here
     ///
-    /// On the file system that is to be measured; up to 1 GiB is written and removed again.
+    /// On the file system that is to be measured; up to 1 GiB is written and removed again. What a
+    /// run that is interrupted leaves there the next one removes.
     #[arg(long, value_name = "DIR", default_value_os_t = Settings::full().folder,
           value_hint = ValueHint::DirPath)]
     dir: PathBuf,
@@ -77,7 +78,8 @@ pub(crate) struct Measure {
 
     /// Read files here, too
     ///
-    /// A directory of a mounted remote file system; up to 85 MiB are written and removed again.
+    /// A directory of a mounted remote file system; up to 85 MiB are written and removed again, as
+    /// in --dir.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     mounted: Option<PathBuf>,
 

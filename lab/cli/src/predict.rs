@@ -27,8 +27,11 @@ use onrush_cli::units::{Rate, Size, Time, within};
 #[derive(Args, Debug)]
 pub(crate) struct Predict {
     /// Size of a packet, header included
+    ///
+    /// 1472B at most, which fill an Ethernet frame: larger packets are fragmented and leave in no
+    /// trains, and nothing is predicted of them.
     #[arg(long, value_name = "SIZE", default_value_t = Size(1328),
-          value_parser = within(Size(16), Size(65_507)))]
+          value_parser = within(Size(16), Size(1472)))]
     packet: Size,
 
     /// Check with packets of these sizes, too

@@ -62,6 +62,14 @@ fn what_cannot_run_ends_with_2_and_says_why() {
             &["load", "--from", "none.json", "--lateness", "449900us"],
             "none.json",
         ),
+        (
+            &["predict", "--from", "none.json", "--packet", "1473B"],
+            "16B to",
+        ),
+        (
+            &["predict", "--from", "none.json", "--packet", "1472B"],
+            "none.json",
+        ),
         (&["completions", "tcsh"], "bash"),
     ]);
 }

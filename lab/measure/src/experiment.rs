@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use onrush_sys::thread::allowed_cores;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::machine;
@@ -305,10 +305,10 @@ impl Environment {
             command: command.to_owned(),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
-            cpu: field(&cpuinfo, "model name").map_or_else(unknown, str::to_owned),
+            cpu: processor(&cpuinfo).unwrap_or_else(unknown),
             cores: allowed_cores(),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            virtual_machine: virtual_machine(&cpuinfo),
+            virtual_machine: virtual_machine(),
             memory_bytes: memory_bytes(),
             network: String::new(),
             load_before: machine::load(),
@@ -333,6 +333,50 @@ impl Environment {
             self.date
         )
     }
+}
+
+/// The same text without what in its URLs lets somebody in, for records, which are shown to others:
+/// `rtsp://HOST/film?token=***` of `rtsp://NAME:PASSWORD@HOST/film?token=TOKEN`.
+#[must_use]
+pub fn without_secrets(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_end = |c: char| c.is_whitespace() || "/?#".contains(c);
+        let authority = part.split(is_end).next().unwrap_or_default();
+        let host = authority.rfind('@').map_or(0, |at| at + 1);
+        shown += "://";
+        shown += &without_values(&part[host..]);
+    }
+    shown
+}
+
+/// The same without the values of such parameters.
+fn without_values(url: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = url;
+    while let Some(at) = rest.find(['?', '&']) {
+        let (before, parameter) = rest.split_at(at + 1);
+        shown += before;
+        rest = parameter;
+        if let Some(name) = SECRET_PARAMETERS.iter().find(|it| rest.starts_with(**it)) {
+            let is_end = |c: char| c.is_whitespace() || "&#".contains(c);
+            shown += &format!("{name}***");
+            rest = &rest[rest.find(is_end).unwrap_or(rest.len())..];
+        }
+    }
+    shown + rest
+}
+
+/// Of a token, and of a signed URL.
+const SECRET_PARAMETERS: [&str; 2] = ["token=", "signature="];
+
+/// Writes URLs of settings into a record.
+pub(crate) fn urls_without_secrets<S: Serializer>(
+    urls: &[String],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(urls.iter().map(|url| without_secrets(url)))
 }
 
 fn text_of(path: &Path) -> Result<String, RecordError> {
@@ -374,9 +418,18 @@ fn compressed(text: &str) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-fn virtual_machine(cpuinfo: &str) -> Option<String> {
-    let flags = field(cpuinfo, "flags").unwrap_or_default();
-    flags.split(' ').any(|flag| flag == "hypervisor").then(|| {
+/// The processor as it calls itself; on arm64, where it has no name, the numbers of who made it.
+fn processor(cpuinfo: &str) -> Option<String> {
+    let by_numbers = || {
+        let [implementer, part] = ["CPU implementer", "CPU part"].map(|it| field(cpuinfo, it));
+        Some(format!("implementer {}, part {}", implementer?, part?))
+    };
+    let name = field(cpuinfo, "model name").map(str::to_owned);
+    name.or_else(by_numbers)
+}
+
+fn virtual_machine() -> Option<String> {
+    machine::is_virtual().then(|| {
         line("/sys/class/dmi/id/sys_vendor").unwrap_or_else(|| "of an unnamed host".to_owned())
     })
 }
@@ -523,6 +576,40 @@ mod tests {
         assert!(refused.contains("the room on that disk"), "{refused}");
         assert_eq!(Record::read(&path, "nothing").unwrap(), record());
         assert_eq!(fs::read_dir(disk.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn processors_without_a_name_have_numbers() {
+        let x86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n";
+        assert_eq!(processor(x86).unwrap(), "AMD EPYC");
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\n\
+            CPU part\t: 0xd0c\nCPU revision\t: 1\n";
+        assert_eq!(processor(arm).unwrap(), "implementer 0x41, part 0xd0c");
+        assert_eq!(processor("processor\t: 0\n"), None);
+    }
+
+    #[test]
+    fn urls_are_shown_without_secrets() {
+        for (text, shown) in [
+            ("rtsp://anna:pass@h:8554/x", "rtsp://h:8554/x"),
+            ("rtsp://anna:p@ss@h", "rtsp://h"),
+            ("http://anna@h?of=a@b#c@d", "http://h?of=a@b#c@d"),
+            ("rtsp://h/a@b://c", "rtsp://h/a@b://c"),
+            ("--peer rtsp://a:b@{address}/x", "--peer rtsp://{address}/x"),
+            ("rtsp://h/x?token=e.y-J", "rtsp://h/x?token=***"),
+            (
+                "hls://h/x?rights=play&signature=q_0&a=b http://h/?token=x",
+                "hls://h/x?rights=play&signature=***&a=b http://h/?token=***",
+            ),
+            (
+                "http://h/?tokens=2&a=token=b",
+                "http://h/?tokens=2&a=token=b",
+            ),
+            ("--rate 4Mbit/s a@b", "--rate 4Mbit/s a@b"),
+            ("", ""),
+        ] {
+            assert_eq!(without_secrets(text), shown);
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod logistic;
 pub mod machine;
 pub mod mechanisms;
 pub mod model;
+mod own_folder;
 mod page_cache;
 pub mod paths;
 pub mod plot;

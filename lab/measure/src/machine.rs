@@ -7,6 +7,7 @@
 use std::fs;
 use std::hint::{black_box, spin_loop};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -244,12 +245,35 @@ pub fn waited_ns(thread: u32) -> u64 {
 /// Whether a hypervisor says that it is there.
 #[must_use]
 pub fn is_virtual() -> bool {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
-    let flags = flags.unwrap_or_default();
-    flags
-        .split_ascii_whitespace()
-        .any(|flag| flag == "hypervisor")
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    // The latter is what QEMU, kvmtool and Firecracker are.
+    let has_node = Path::new("/proc/device-tree/hypervisor").exists()
+        || read("/proc/device-tree/compatible").contains("linux,dummy-virt");
+    let [vendor, product] =
+        ["sys_vendor", "product_name"].map(|name| read(&format!("/sys/class/dmi/id/{name}")));
+    is_guest(&read("/proc/cpuinfo"), has_node, (&vendor, &product))
+}
+
+/// On x86 by a flag of the processor. Elsewhere by a node of the device tree, or by who says that
+/// the machine is theirs (dmidecode(8)).
+fn is_guest(cpuinfo: &str, has_node: bool, (vendor, product): (&str, &str)) -> bool {
+    const HOSTS: [&str; 7] = [
+        "Alibaba Cloud",
+        "Amazon EC2",
+        "Google",
+        "OpenStack",
+        "QEMU",
+        "VMware",
+        "Xen",
+    ];
+    if let Some(flags) = cpuinfo.lines().find(|line| line.starts_with("flags")) {
+        let mut flags = flags.split_ascii_whitespace();
+        return flags.any(|flag| flag == "hypervisor");
+    }
+    let is_host = HOSTS.iter().any(|host| vendor.starts_with(host));
+    // Amazon says the same of its machines of metal.
+    let is_metal = product.trim_end().ends_with(".metal");
+    has_node || product.contains("Virtual") || is_host && !is_metal
 }
 
 /// Runnable threads of the whole machine, averaged over the last minute.
@@ -296,6 +320,24 @@ mod tests {
         assert_eq!(cores[1], CoreTimes::default());
         assert_eq!((cores[2].idle_ns, cores[2].stolen_ns), (70_000_000, 0));
         assert!(!core_times().is_empty());
+    }
+
+    #[test]
+    fn guests_are_told_from_metal() {
+        let x86 = |flags: &str| {
+            let cpuinfo = format!("model name\t: AMD EPYC\nflags\t\t: fpu {flags}\n");
+            is_guest(&cpuinfo, false, ("Amazon EC2\n", "m5.large\n"))
+        };
+        assert!(x86("sse2 hypervisor lahf_lm") && !x86("sse2"));
+        let arm = |has_node, vendor, product| {
+            let cpuinfo = "processor\t: 0\nFeatures\t: fp asimd\nCPU part\t: 0xd0c\n";
+            is_guest(cpuinfo, has_node, (vendor, product))
+        };
+        assert!(arm(false, "Amazon EC2\n", "c6g.large\n"));
+        assert!(!arm(false, "Amazon EC2\n", "c6g.metal\n"));
+        assert!(arm(false, "Microsoft Corporation\n", "Virtual Machine\n"));
+        assert!(!arm(false, "Microsoft Corporation\n", "Surface\n"));
+        assert!(arm(true, "", "") && !arm(false, "", ""));
     }
 
     #[test]

@@ -37,12 +37,12 @@ impl HardwareCounters {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// What the system says; `Unsupported` if the thread ran and nothing was counted.
     pub fn read(&self) -> io::Result<Counted> {
-        let [instructions, misses] = &self.0;
+        let [[instructions, ..], [misses, ..]] = read_together(self.0.each_ref())?;
         Ok(Counted {
-            instructions: read(instructions)?,
-            misses: read(misses)?,
+            instructions,
+            misses,
         })
     }
 }
@@ -109,16 +109,16 @@ impl ThreadCounters {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// What the system says; `Unsupported` if the thread ran and nothing was counted.
     pub fn read(&self) -> io::Result<[Events; 2]> {
-        let of = |[instructions, cycles, misses]: &[OwnedFd; 3]| {
-            Ok::<_, io::Error>(Events {
-                instructions: read_scaled(instructions)?,
-                cycles: read_scaled(cycles)?,
-                misses: read_scaled(misses)?,
-            })
+        let ([a, b, c], [d, e, f]) = (&self.user, &self.kernel);
+        let [a, b, c, d, e, f] = read_together([a, b, c, d, e, f])?.map(scaled);
+        let of = |[instructions, cycles, misses]: [u64; 3]| Events {
+            instructions,
+            cycles,
+            misses,
         };
-        Ok([of(&self.user)?, of(&self.kernel)?])
+        Ok([of([a, b, c]), of([d, e, f])])
     }
 }
 
@@ -162,6 +162,7 @@ fn open(kind: u32, config: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind,
         config,
+        read_format: TOTAL_TIMES,
         ..Attributes::default()
     };
     let (this_thread, any) = (0, -1);
@@ -190,19 +191,31 @@ pub(crate) fn open_with(mut attributes: Attributes, thread: i32, core: i32) -> i
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn read(fd: &OwnedFd) -> io::Result<u64> {
-    let [count] = read_words(fd)?;
-    Ok(count)
+/// What is read of events that were opened together: of each its count, for how long it was to
+/// count, and for how long it did.
+fn read_together<const EVENTS: usize>(
+    events: [&OwnedFd; EVENTS],
+) -> io::Result<[[u64; 3]; EVENTS]> {
+    let mut read = [[0; 3]; EVENTS];
+    for (read, event) in read.iter_mut().zip(events) {
+        *read = read_words(event)?;
+    }
+    match is_uncounted(&read) {
+        true => Err(io::ErrorKind::Unsupported.into()),
+        false => Ok(read),
+    }
 }
 
-/// A count that was taken for a part of the time, as it would have been for all of it.
-fn read_scaled(fd: &OwnedFd) -> io::Result<u64> {
-    let [count, enabled_ns, running_ns] = read_words(fd)?;
-    Ok(scaled(count, enabled_ns, running_ns))
+/// Whether the thread ran and no event was counted for any of that time: on a machine with two
+/// kinds of processors one kind may have no such counters.
+fn is_uncounted(events: &[[u64; 3]]) -> bool {
+    let has_run = events.iter().any(|[_, enabled_ns, _]| *enabled_ns > 0);
+    has_run && events.iter().all(|[_, _, running_ns]| *running_ns == 0)
 }
 
-/// `count`, of `running_ns`, of all of `enabled_ns`.
-fn scaled(count: u64, enabled_ns: u64, running_ns: u64) -> u64 {
+/// A count that was taken for a part of the time, as it would have been for all of it. What had no
+/// turn counts as nothing.
+fn scaled([count, enabled_ns, running_ns]: [u64; 3]) -> u64 {
     let whole = u128::from(count) * u128::from(enabled_ns);
     let scaled = whole.checked_div(u128::from(running_ns)).unwrap_or(0);
     u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -264,10 +277,14 @@ mod tests {
             // Accounts without rights may be refused all of them.
             Err(error) => return assert!(error.raw_os_error().is_some(), "{error}"),
         };
-        let before = read(&counter).unwrap();
+        let count = || {
+            let [[count, ..]] = read_together([&counter]).unwrap();
+            count
+        };
+        let before = count();
         let sum: u64 = (0..1_000_000_u64).map(std::hint::black_box).sum();
         assert_eq!(sum, 499_999_500_000);
-        assert!(read(&counter).unwrap() > before);
+        assert!(count() > before);
     }
 
     /// Pages that are touched for the first time, by whom is told apart: an event of the kernel's
@@ -320,10 +337,19 @@ mod tests {
 
     #[test]
     fn counts_of_a_part_of_the_time_are_told_of_all_of_it() {
-        assert_eq!(scaled(100, 4000, 4000), 100);
-        assert_eq!(scaled(100, 4000, 1000), 400);
-        assert_eq!(scaled(0, 4000, 0), 0);
-        assert_eq!(scaled(u64::MAX, 4000, 1), u64::MAX);
+        assert_eq!(scaled([100, 4000, 4000]), 100);
+        assert_eq!(scaled([100, 4000, 1000]), 400);
+        assert_eq!(scaled([0, 4000, 0]), 0);
+        assert_eq!(scaled([u64::MAX, 4000, 1]), u64::MAX);
+    }
+
+    #[test]
+    fn a_processor_that_counts_nothing_is_not_one_that_did_nothing() {
+        // It ran where there are no counters for it.
+        assert!(is_uncounted(&[[0, 4000, 0], [0, 4000, 0]]));
+        // It has not run since; events take turns.
+        assert!(!is_uncounted(&[[0, 0, 0], [0, 0, 0]]));
+        assert!(!is_uncounted(&[[100, 4000, 4000], [0, 4000, 0]]));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use onrush_sys::fs::advise_done;
 use onrush_testkit::media::age;
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
 use crate::error::{ExperimentError, bounds};
 use crate::film_kind::FilmKind;
+use crate::own_folder::OwnFolder;
 
 /// Files at the most.
 const FILES_MAX: u32 = 20_000;
@@ -44,7 +44,7 @@ pub enum FileSet {
 
 /// Films on disk.
 pub(super) struct Films {
-    folder: TempDir,
+    folder: OwnFolder,
     files: u32,
     /// What they are kept in, one after the other and again from the first.
     kinds: Vec<FilmKind>,
@@ -79,7 +79,7 @@ impl Films {
     /// that tells files apart does not see that.
     pub(super) fn make(files: FileSet, rate_bps: u64, kinds: &[FilmKind]) -> io::Result<Self> {
         let mut films = Self {
-            folder: tempfile::tempdir()?,
+            folder: OwnFolder::new()?,
             files: files.files(),
             kinds: kinds.to_vec(),
             bytes: 0,

@@ -34,6 +34,7 @@ use crate::counters::Counted;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
+use crate::own_folder::OwnFolder;
 use crate::random::Random;
 use crate::setup::{in_turn, on_core, system, two_cores};
 pub use report::report;
@@ -392,9 +393,9 @@ fn measure(
 
 /// The files that all serve, gone when it is.
 struct Files {
-    folder: tempfile::TempDir,
+    folder: OwnFolder,
     /// Where segments lie for the peer, which cannot make them.
-    segments: tempfile::TempDir,
+    segments: OwnFolder,
     names: Vec<String>,
     parts: Vec<Part>,
     identity: Option<Identity>,
@@ -498,8 +499,8 @@ impl Files {
 }
 
 /// A folder that nginx can read, which looks it up as another user where it is started by root.
-fn readable_folder() -> io::Result<tempfile::TempDir> {
-    let folder = tempfile::tempdir()?;
+fn readable_folder() -> io::Result<OwnFolder> {
+    let folder = OwnFolder::new()?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(folder.path(), readable)?;
     Ok(folder)

@@ -15,6 +15,7 @@ use super::term::Term::{
     Sleep, SpliceCall, SpliceOut, SpliceOutPage, SplicePage, StreamByte, StreamWrite, Train,
     TrainByte,
 };
+use crate::paths::MTU_PACKET_BYTES;
 
 /// How often each term is in a path, for a packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +44,9 @@ pub enum NotPredicted {
     /// Nobody has that name.
     #[error("the model knows no path or way {0:?}")]
     Name(String),
+    /// The kernel fragments such packets and makes no trains of them; no term is of fragments.
+    #[error("packets beyond the MTU ({MTU_PACKET_BYTES} B) are fragmented")]
+    BeyondMtu,
 }
 
 /// Bytes of a send (udp(7)); packets of a train; pieces of one (MAX_SKB_FRAGS); entries of a batch.
@@ -59,13 +63,15 @@ const STEP_BYTES: f64 = 262_144.0;
 ///
 /// # Errors
 ///
-/// If there is no such path.
+/// If there is no such path, or a datagram is larger than the MTU.
 pub fn path(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
+    if let Some(formula) = streams(name, load, StreamByte) {
+        return Ok(formula);
+    }
     let known = alone(name, load)
-        .or_else(|| streams(name, load, StreamByte))
         .or_else(|| trains(name, load))
         .or_else(|| rings(name, load));
-    known.ok_or_else(|| NotPredicted::Name(name.to_owned()))
+    load.unfragmented(known.ok_or_else(|| NotPredicted::Name(name.to_owned()))?)
 }
 
 /// Paths that send each packet by itself, by calls.
@@ -213,7 +219,7 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
 ///
 /// # Errors
 ///
-/// If the way costs what the model has no term for.
+/// If the way costs what the model has no term for, or a datagram is larger than the MTU.
 pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
     let images = load.train(load.payload_bytes + load.header_bytes);
     let bytes = load.payload_bytes + load.header_bytes;
@@ -226,8 +232,8 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
         // Members need no order among them.
         "uring" => path("krtpsendfile", load).map(unlinked),
         // Segments are cut for each copy, where the kernel cuts them; a train of one is none.
-        "kernel" if images > 1.0 => Ok(1.0 / images * Clone + ReferredSegment),
-        "kernel" => Ok(Clone.into()),
+        "kernel" if images > 1.0 => load.unfragmented(1.0 / images * Clone + ReferredSegment),
+        "kernel" => load.unfragmented(Clone.into()),
         _ => Err(NotPredicted::Name(way.to_owned())),
     }
 }
@@ -350,6 +356,14 @@ impl fmt::Display for Formula {
 }
 
 impl Load {
+    /// What packets cost that fit the MTU.
+    fn unfragmented(&self, formula: Formula) -> Result<Formula, NotPredicted> {
+        if self.payload_bytes + self.header_bytes > f64::from(MTU_PACKET_BYTES) {
+            return Err(NotPredicted::BeyondMtu);
+        }
+        Ok(formula)
+    }
+
     /// Packets of these bytes that leave together.
     fn train(&self, bytes: f64) -> f64 {
         let fit = (SEND_BYTES_MAX / bytes.max(1.0)).floor();

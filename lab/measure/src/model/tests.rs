@@ -96,6 +96,27 @@ fn a_short_burst_shares_less() {
 }
 
 #[test]
+fn datagrams_beyond_the_mtu_are_not_predicted() {
+    let with = |payload_bytes| Load {
+        payload_bytes,
+        ..MTU
+    };
+    let (largest, beyond) = (with(1460.0), with(1461.0));
+    for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
+        assert!(path(name.as_str(), &largest).is_ok(), "{name}");
+        let refused = path(name.as_str(), &beyond);
+        assert_eq!(refused, Err(NotPredicted::BeyondMtu), "{name}");
+    }
+    for way in onrush_group::Way::ALL {
+        assert!(group(way.as_str(), &largest).is_ok(), "{way}");
+        let refused = group(way.as_str(), &beyond);
+        assert_eq!(refused, Err(NotPredicted::BeyondMtu), "{way}");
+    }
+    // What goes by TCP is cut elsewhere.
+    assert!(path("sendfile_tcp", &beyond).is_ok() && over_tcp("mmap_send", &beyond).is_ok());
+}
+
+#[test]
 fn bursts_of_many_clients_go_by_cold_sockets() {
     let load = Load {
         burst_packets: 8.0,

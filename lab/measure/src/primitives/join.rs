@@ -6,9 +6,10 @@
 //! processes, and between hours if they are hours apart, is in the intervals.
 
 use super::rows::warnings;
-use super::{Curve, Entry, MeasureRecord, Measured, Missing, NAME, Note, Point, Row, Series};
+use super::{Curve, Entry, MeasureRecord, Measured, Missing, NAME, Note, Point, Row, Series, Unit};
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
+use crate::stats::ratio;
 
 /// The record of all `records`, each of which is a round of it; `command` is how it was made.
 ///
@@ -59,16 +60,31 @@ pub fn join(records: &[MeasureRecord], command: &str) -> Result<MeasureRecord, E
 /// Why two records cannot be joined.
 fn difference(first: &MeasureRecord, other: &MeasureRecord) -> Option<String> {
     let (a, b) = (&first.environment, &other.environment);
+    let host = |it: &Environment| {
+        it.virtual_machine
+            .clone()
+            .unwrap_or_else(|| "metal".to_owned())
+    };
+    let cores = |it: &Environment| format!("{:?}", it.cores);
+    let memory = |it: &Environment| Unit::Bytes.told(ratio(it.memory_bytes, 1));
     let pairs = [
-        ("processor", &a.cpu, &b.cpu),
-        ("kernel", &a.kernel, &b.kernel),
-        ("program", &a.version, &b.version),
+        ("processor", a.cpu.clone(), b.cpu.clone()),
+        ("host", host(a), host(b)),
+        ("processors that may be used", cores(a), cores(b)),
+        ("kernel", a.kernel.clone(), b.kernel.clone()),
+        ("program", a.version.clone(), b.version.clone()),
     ];
     let differs = pairs.into_iter().find(|(_, a, b)| a != b);
+    // What a kernel takes of it at its start is not the same each time.
+    let memory_apart = a.memory_bytes.abs_diff(b.memory_bytes);
+    let has_other = memory_apart > a.memory_bytes.max(b.memory_bytes) / 16;
+    let differs = differs.or_else(|| has_other.then(|| ("memory", memory(a), memory(b))));
     let told = differs.map(|(what, a, b)| format!("{what}: {a}, and {b}"));
     let of_settings = || {
         let is_same = first.settings.same_as(&other.settings);
-        (!is_same).then(|| "what was asked for: one quick, or of other groups".to_owned())
+        let what = "what was asked for: one quick, of other groups, or with another --dir, \
+                    --remote or --mounted";
+        (!is_same).then(|| what.to_owned())
     };
     let told = told.or_else(of_settings)?;
     Some(format!(
@@ -182,7 +198,7 @@ fn only_later(first: &MeasureRecord, records: &[MeasureRecord]) -> Vec<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::primitives::{Better, Estimate, Group, Settings, Unit};
+    use crate::primitives::{Better, Estimate, Group, Settings};
 
     fn measured_row(id: &str, medians: &[f64]) -> Row {
         let rounds: Vec<_> = medians.iter().map(|&median| vec![median]).collect();
@@ -264,17 +280,41 @@ mod tests {
         );
     }
 
+    type Change = fn(&mut MeasureRecord);
+
     #[test]
     fn what_is_not_the_same_is_not_joined() {
         let run = record("a", &[measured_row("call", &[5.0])]);
         let refused =
             |other: MeasureRecord| join(&[run.clone(), other], "join").unwrap_err().to_string();
-        let mut other = run.clone();
-        other.environment.kernel = "9.9".to_owned();
-        assert!(refused(other).contains("differ in kernel"));
-        let mut other = run.clone();
-        other.settings.quick = true;
-        assert!(refused(other).contains("differ in what was asked for"));
+        let changes: [(&str, Change); 9] = [
+            ("kernel", |it| it.environment.kernel = "9.9".to_owned()),
+            ("processor: ", |it| it.environment.cpu += " II"),
+            ("host", |it| {
+                it.environment.virtual_machine = Some("of another".to_owned())
+            }),
+            ("processors that", |it| it.environment.cores.push(4096)),
+            ("memory", |it| it.environment.memory_bytes *= 2),
+            ("what was asked for", |it| it.settings.quick = true),
+            ("what was asked for", |it| {
+                it.settings.folder = "/srv".into()
+            }),
+            ("what was asked for", |it| {
+                it.settings.remote = Some("h".to_owned())
+            }),
+            ("what was asked for", |it| {
+                it.settings.mounted = Some("/mnt".into())
+            }),
+        ];
+        for (what, change) in changes {
+            let mut other = run.clone();
+            change(&mut other);
+            let refused = refused(other);
+            assert!(refused.contains(&format!("differ in {what}")), "{refused}");
+        }
+        let mut rebooted = run.clone();
+        rebooted.environment.memory_bytes -= 1 << 20;
+        assert!(join(&[run.clone(), rebooted], "join").is_ok());
         let alone = join(std::slice::from_ref(&run), "join").unwrap_err();
         assert!(alone.to_string().contains("two records or more"), "{alone}");
     }

@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_lock::memory::available_bytes;
 use onrush_primitives::bandwidth::{WORDS, Way};
 use onrush_primitives::map::{Memory, Pages};
 use onrush_sys::thread::pin_to;
@@ -85,12 +86,13 @@ fn levels(bytes_max: usize, steps: &[staircase::Step]) -> Vec<(&'static str, Pag
 fn bandwidth(method: &Method, found: &mut Found, kept: &mut Kept) {
     let bytes = method.much(128 << 20, 256 << 20);
     if kept.area.is_none() {
-        kept.area = found.there(&["bandwidth"], touched(bytes));
+        let area = share(bytes, available_bytes(), 1).and_then(touched);
+        kept.area = found.there(&["bandwidth"], area);
     }
     let Some(area) = &mut kept.area else {
         return;
     };
-    found.fact("bandwidth_bytes", to_f64(bytes));
+    found.fact("bandwidth_bytes", to_f64(area.bytes()));
     for way in Way::ALL {
         let id = format!("bandwidth_{}", way.name());
         if way.is_here() {
@@ -207,6 +209,26 @@ fn touched(bytes: usize) -> io::Result<Memory> {
     Ok(memory)
 }
 
+/// Memory for each of so many processors at once: `bytes`, but together no more than half of what
+/// can be had. Who touches more than its control group may have is killed.
+fn share(bytes: usize, available_bytes: u64, cores: usize) -> io::Result<usize> {
+    let room = available_bytes / 2 / cores.max(1) as u64;
+    let bytes = usize::try_from(room).map_or(bytes, |room| room.min(bytes)) >> 20 << 20;
+    if bytes < SHARE_BYTES_MIN {
+        return Err(io::Error::other(format!(
+            "it needs {} MiB of memory, {} for each processor, and half of {} MiB can be taken \
+             here; a higher limit of memory would help, or fewer processors (taskset -c)",
+            (SHARE_BYTES_MIN >> 20) * cores,
+            SHARE_BYTES_MIN >> 20,
+            available_bytes >> 20
+        )));
+    }
+    Ok(bytes)
+}
+
+/// Caches would hold less.
+const SHARE_BYTES_MIN: usize = 8 << 20;
+
 /// The paper's ways on two processors at once, as it cites them.
 fn of_two_cores(method: &Method, found: &mut Found, bytes: usize) {
     let two = method.cores().last_chunk::<2>();
@@ -231,6 +253,7 @@ pub(super) const WAYS_OF_TWO: [Way; 4] = [
 
 /// These processors at once, each with memory of its own; one sample.
 fn of_all_cores(cores: &[usize], way: Way, bytes: usize, time: Duration) -> io::Result<Vec<f64>> {
+    let bytes = share(bytes, available_bytes(), cores.len())?;
     let barrier = Barrier::new(cores.len());
     let each = thread::scope(|scope| {
         let barrier = &barrier;
@@ -267,4 +290,31 @@ fn of_core(
     }
     let words = memory.words_mut().len();
     Ok(moved_bytes(way, words * 8) * f64::from(passes) / begin.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_share_half_of_what_can_be_had() {
+        let mib = |available_mib: u64, cores| {
+            let bytes = share(128 << 20, available_mib << 20, cores);
+            bytes
+                .map(|bytes| bytes >> 20)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(mib(1 << 20, 64), Ok(128));
+        assert_eq!(mib(16 << 10, 64), Ok(128));
+        assert_eq!(mib(4 << 10, 64), Ok(32));
+        assert_eq!(mib(300, 1), Ok(128));
+        assert_eq!(mib(1 << 10, 64), Ok(8));
+        let refused = mib((1 << 10) - 1, 64).unwrap_err();
+        assert!(
+            refused.contains("512 MiB of memory, 8 for each"),
+            "{refused}"
+        );
+        assert!(refused.contains("half of 1023 MiB"), "{refused}");
+        assert_eq!(share(128 << 20, u64::MAX, 2).unwrap(), 128 << 20);
+    }
 }

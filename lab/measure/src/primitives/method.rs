@@ -2,6 +2,7 @@
 //! own cost, that cost taken off, every sample kept, and never longer than allowed.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -58,12 +59,38 @@ impl Basics {
     }
 }
 
-/// The clock that the processor is said to have, in MHz.
+/// The clock that the measuring processor is said to have, in MHz.
 fn stated_mhz() -> Option<f64> {
-    let told = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = told.lines().find(|line| line.starts_with("cpu MHz"))?;
-    let mhz = line.split(':').nth(1)?.trim().parse().ok()?;
-    (100.0..10_000.0).contains(&mhz).then_some(mhz)
+    let core = allowed_cores().last().copied().unwrap_or(0);
+    let read = |name: &str| {
+        let file = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/{name}");
+        fs::read_to_string(file).unwrap_or_default()
+    };
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    mhz_of([read("base_frequency"), read("cpuinfo_max_freq")], &cpuinfo)
+}
+
+/// What the kernel's driver of frequencies says, in kHz; else what the processor calls itself
+/// (`@ 2.40GHz`); else `cpu MHz`, which is stated on guests without such a driver, and elsewhere
+/// what the clock happened to be.
+fn mhz_of(driver_khz: [String; 2], cpuinfo: &str) -> Option<f64> {
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim())
+    };
+    let of_driver = driver_khz.iter().map(|khz| {
+        let khz: f64 = khz.trim().parse().ok()?;
+        Some(khz / 1e3)
+    });
+    let of_name = || {
+        let (_, ghz) = field("model name")?.rsplit_once('@')?;
+        let ghz: f64 = ghz.trim().strip_suffix("GHz")?.trim().parse().ok()?;
+        Some(ghz * 1e3)
+    };
+    let of_now = || field("cpu MHz")?.parse::<f64>().ok();
+    let is_sane = |mhz: &f64| (100.0..10_000.0).contains(mhz);
+    let mut all = of_driver.chain([of_name(), of_now()]).flatten();
+    all.find(is_sane)
 }
 
 impl Method {
@@ -444,6 +471,23 @@ mod tests {
 
     fn method() -> Method {
         Method::new(&Settings::quick()).unwrap()
+    }
+
+    #[test]
+    fn the_stated_clock_is_not_that_of_the_moment() {
+        let cpuinfo =
+            |name: &str| format!("processor : 0\nmodel name : {name}\ncpu MHz : 800.012\n");
+        let xeon = cpuinfo("Intel(R) Xeon(R) CPU @ 2.20GHz");
+        let of = |base: &str, most: &str, cpuinfo: &str| {
+            mhz_of([base.to_owned(), most.to_owned()], cpuinfo)
+        };
+        assert_eq!(of("2400000\n", "4700000\n", &xeon), Some(2400.0));
+        assert_eq!(of("", "4700000\n", &xeon), Some(4700.0));
+        assert_eq!(of("", "", &xeon), Some(2200.0));
+        // A guest that has nothing else.
+        assert_eq!(of("", "", &cpuinfo("AMD EPYC")), Some(800.012));
+        assert_eq!(of("0\n", "", &cpuinfo("AMD EPYC @ home")), Some(800.012));
+        assert_eq!(of("", "", "CPU part : 0xd0c\n"), None);
     }
 
     #[test]

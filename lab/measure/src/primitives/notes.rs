@@ -2,11 +2,12 @@
 //! is.
 
 use std::fs;
+use std::path::Path;
 
 use super::method::Method;
 use super::{Found, Note, staircase};
 use crate::machine::{CoreTimes, core_times, is_virtual, yardstick_ns};
-use crate::stats::{Summary, ratio};
+use crate::stats::{Summary, ratio, to_f64};
 use onrush_primitives::counter::Counter;
 
 /// Looks at the machine between the rounds.
@@ -50,13 +51,14 @@ impl Watch {
                 "there is one processor only: everything takes turns with whatever else runs";
             notes.push(warning(text));
         }
+        notes.extend(of_limit(cores, processors_allowed()));
         if is_virtual() {
             notes.push(note(
                 "this is a virtual machine: the host may take the processor away, caches are \
                  shared with others, and finding a page takes a walk through two tables",
             ));
         }
-        notes.extend(of_frequency());
+        notes.extend(of_frequency(core));
         let pace = Summary::of(&self.yardsticks);
         if let Some(pace) = pace.filter(|pace| pace.spread() > PACE_UNEVEN) {
             notes.push(warning(format!(
@@ -67,7 +69,7 @@ impl Watch {
             )));
         }
         notes.extend(self.stolen());
-        notes.extend(of_memory(found));
+        notes.extend(of_memory(core, found));
         notes
     }
 
@@ -114,8 +116,38 @@ fn warning(text: impl Into<String>) -> Note {
 const PACE_UNEVEN: f64 = 0.05;
 const STOLEN_NS: f64 = 1e7;
 
-/// What was found about caches, beside what the machine says of itself.
-fn of_memory(found: &Found) -> Vec<Note> {
+/// Whether all processors at once get less time than there are of them.
+fn of_limit(cores: usize, allowed: Option<f64>) -> Option<Note> {
+    let allowed = allowed.filter(|&allowed| allowed < to_f64(cores))?;
+    Some(warning(format!(
+        "the control group of this process gives it the time of {allowed:.1} processors (cpu.max), \
+         of {cores} that it may use: what more do at once is held back a part of the time"
+    )))
+}
+
+/// The time of how many processors the control groups of this process give it, by the least
+/// `cpu.max` of them (cgroup v2); `None` if as many as there are.
+fn processors_allowed() -> Option<f64> {
+    let mount = Path::new("/sys/fs/cgroup");
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let own = mount.join(own);
+    let groups = own.ancestors().take_while(|group| group.starts_with(mount));
+    let limits = groups.filter_map(|group| {
+        let limit = fs::read_to_string(group.join("cpu.max")).ok()?;
+        processors_of(&limit)
+    });
+    limits.min_by(f64::total_cmp)
+}
+
+/// Of `QUOTA PERIOD`; `None` of `max PERIOD`.
+fn processors_of(cpu_max: &str) -> Option<f64> {
+    let (quota, period) = cpu_max.trim().split_once(' ')?;
+    Some(ratio(quota.parse().ok()?, period.parse().ok()?))
+}
+
+/// What was found about caches, beside what the machine says of the processor `core`.
+fn of_memory(core: usize, found: &Found) -> Vec<Note> {
     let mut notes = Vec::new();
     if let Some(seconds) = found.known("staircase_seconds") {
         notes.push(Note {
@@ -133,7 +165,7 @@ fn of_memory(found: &Found) -> Vec<Note> {
     let line = found.line(staircase::CURVE, staircase::HUGE);
     let steps = staircase::cache_steps(found);
     let random = staircase::steps(&line);
-    for (index, stated) in stated_caches().into_iter().enumerate() {
+    for (index, stated) in stated_caches(core).into_iter().enumerate() {
         let level = index + 1;
         let Some(step) = steps.get(index) else {
             if !line.is_empty() {
@@ -234,11 +266,12 @@ fn size(bytes: u64) -> String {
     super::Unit::Bytes.told(ratio(bytes, 1))
 }
 
-/// Data caches of the first processor as the kernel lists them, by level, in bytes.
-fn stated_caches() -> Vec<u64> {
+/// Data caches of a processor as the kernel lists them, by level, in bytes. Those of one machine
+/// need not be alike.
+fn stated_caches(core: usize) -> Vec<u64> {
     let mut found = Vec::new();
     for index in 0..8 {
-        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        let folder = format!("/sys/devices/system/cpu/cpu{core}/cache/index{index}");
         let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
         if read("type").trim() == "Instruction" {
             continue;
@@ -257,8 +290,9 @@ fn stated_caches() -> Vec<u64> {
 }
 
 /// Who sets the processor's frequency.
-fn of_frequency() -> Option<Note> {
-    match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
+fn of_frequency(core: usize) -> Option<Note> {
+    let file = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor");
+    match fs::read_to_string(file) {
         Ok(governor) if governor.trim() == "performance" => None,
         Ok(governor) => Some(warning(format!(
             "the processor's frequency is set by the governor {}; for steady figures: cpupower \
@@ -297,8 +331,20 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_below_the_processors_is_warned_of() {
+        assert_eq!(processors_of("150000 100000\n"), Some(1.5));
+        assert_eq!(processors_of("max 100000\n"), None);
+        assert_eq!(processors_of("max"), None);
+        let warned = of_limit(4, Some(1.5)).unwrap();
+        assert!(warned.is_warning && warned.text.contains("1.5 processors"));
+        assert_eq!(of_limit(4, Some(4.0)), None);
+        assert_eq!(of_limit(4, None), None);
+    }
+
+    #[test]
     fn caches_that_the_machine_states_rise() {
-        let stated = stated_caches();
+        assert!(stated_caches(usize::MAX).is_empty());
+        let stated = stated_caches(0);
         assert!(
             stated.windows(2).all(|pair| pair[0] < pair[1]),
             "{stated:?}"

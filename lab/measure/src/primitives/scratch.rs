@@ -1,17 +1,17 @@
-//! Files of our own on the file system that is measured, gone when the measurement is.
+//! Files of our own on the file system that is measured, gone when the measurement is, or when the
+//! next one begins there.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
-
+use crate::own_folder::OwnFolder;
 use crate::page_cache;
 
 /// A folder of our own.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    folder: TempDir,
+    folder: OwnFolder,
 }
 
 impl Scratch {
@@ -21,10 +21,7 @@ impl Scratch {
     ///
     /// If nothing can be made there; the error says where and what to do.
     pub(super) fn new(parent: &Path) -> io::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("onrush-measure-")
-            .tempdir_in(parent);
-        let folder = folder.map_err(|error| helped(parent, &error))?;
+        let folder = OwnFolder::new_in(parent).map_err(|error| helped(parent, &error))?;
         Ok(Self { folder })
     }
 

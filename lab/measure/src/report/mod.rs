@@ -239,7 +239,11 @@ fn collect(
     for entry in fs::read_dir(folder).map_err(refused)? {
         let entry = entry.map_err(refused)?;
         let (path, kind) = (entry.path(), entry.file_type().map_err(refused)?);
-        let wanted = path.extension().is_some_and(|e| e == "json" || e == "svg");
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let wanted = [".json", ".json.gz", ".svg"]
+            .iter()
+            .any(|end| name.ends_with(end));
         if kind.is_dir() && depth > 0 {
             collect(root, &path, depth - 1, files)?;
         } else if kind.is_file() && wanted {

@@ -139,6 +139,17 @@ fn what_is_no_record_is_named_and_left_out() {
 }
 
 #[test]
+fn compressed_records_are_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = crate::experiment::Environment::here("1", "c");
+    let record = crate::experiment::Record::<u8, u8>::new("x", here, 1);
+    record.write(&folder.path().join("r.json.gz")).unwrap();
+    fs::write(folder.path().join("log.gz"), "").unwrap();
+    let text = of_folder(folder.path()).unwrap().render();
+    assert!(text.contains("r.json.gz") && !text.contains("log.gz"));
+}
+
+#[test]
 fn a_folder_has_so_many_files_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let write =

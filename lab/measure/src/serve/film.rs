@@ -11,13 +11,13 @@ use onrush_server::library::{Library, Media};
 use onrush_testkit::media::age;
 use onrush_wire::media::ts::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Plan, TS_PACKET_BYTES};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 use super::record::Settings;
 use crate::error::ExperimentError;
 use crate::film_kind::FilmKind;
+use crate::own_folder::OwnFolder;
 use crate::random::Random;
 use crate::setup::system;
 
@@ -41,7 +41,7 @@ const PAYLOAD_BYTES: usize = 1500 - 20 - 8 - 12;
 
 /// A film on disk.
 pub(super) struct Film {
-    folder: TempDir,
+    folder: OwnFolder,
     media: FilmKind,
     /// How much of it sessions begin in.
     places_ns: u64,
@@ -73,8 +73,8 @@ impl Film {
                 ns.clamp(1_000_000_000, PLACES_NS_MAX)
             }
         };
-        let write = || -> io::Result<(TempDir, u64)> {
-            let folder = tempfile::tempdir()?;
+        let write = || -> io::Result<(OwnFolder, u64)> {
+            let folder = OwnFolder::new()?;
             let path = folder.path().join(name_of(media));
             let ms = (played_ns + places_ns) / 1_000_000;
             media.write(&path, settings.rate_bps, ms)?;

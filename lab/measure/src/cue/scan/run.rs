@@ -16,7 +16,6 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::advise_done;
 use onrush_sys::path::cue::is_resident;
 use onrush_sys::thread::{keep_off, raise_open_files_limit};
-use tempfile::TempDir;
 
 use super::super::senders::{self, Progress, Task, Work};
 use super::super::watch::{Receivers, Taking, switches};
@@ -24,6 +23,7 @@ use super::super::{BLOCK_BYTES, Contestant};
 use super::{Cell, Run, Set, Settings, State};
 use crate::error::ExperimentError;
 use crate::machine::{cpu_ns_of_all, threads_named};
+use crate::own_folder::OwnFolder;
 use crate::random::Random;
 use crate::setup::{system, two_cores};
 
@@ -40,7 +40,7 @@ const ALONE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) settings: Settings,
-    folder: TempDir,
+    folder: OwnFolder,
     files: Vec<Arc<File>>,
     /// Where senders and metering processes run, and where receivers do.
     pub(super) cores: (usize, usize),
@@ -58,7 +58,7 @@ impl Stage {
         raise_open_files_limit();
         let (first, last) = two_cores("the senders")?;
         keep_off(&[last]);
-        let folder = tempfile::tempdir_in("/var/tmp").map_err(system("make a folder"))?;
+        let folder = OwnFolder::new_in(Path::new("/var/tmp")).map_err(system("make a folder"))?;
         let mut random = Random::new(3);
         let files = (0..settings.files).map(|number| {
             let path = folder.path().join(name_of(number));
