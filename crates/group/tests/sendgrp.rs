@@ -464,7 +464,7 @@ print(refused(v, SET, members(ports)))
     assert_eq!(said, expected);
 }
 
-/// Lists are 48 KiB of the kernel's memory each, also those without members.
+/// The two lists of a socket are 128 KiB of the kernel's memory, also those without members.
 #[test]
 fn sockets_without_members_have_lists_within_a_quota() {
     onrush_testkit::require_root!();

@@ -158,10 +158,10 @@ impl Follow {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn packet(sequence: u16, timestamp: u32) -> [u8; 13] {
+    pub(in crate::load) fn packet(sequence: u16, timestamp: u32) -> [u8; 13] {
         let mut packet = [0x80; 13];
         packet[1] = 33;
         packet[2..4].copy_from_slice(&sequence.to_be_bytes());

@@ -468,6 +468,27 @@ mod tests {
 
     use super::*;
 
+    /// Of a server that does not answer.
+    fn following(buffer: Duration) -> (Rc<RefCell<Player>>, Following) {
+        let target = Target {
+            address: ([127, 0, 0, 1], 1).into(),
+            host: "127.0.0.1:1".to_owned(),
+            path: String::new(),
+        };
+        let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
+        let following = Following {
+            connection: PlayerConnection::new(Rc::new(target)),
+            parsed: Rc::default(),
+            player: Rc::clone(&shared),
+            rendition: 0,
+            url: Url::parse("http://127.0.0.1:1/x").unwrap(),
+            buffer,
+            map: None,
+            next: (0, 0),
+        };
+        (shared, following)
+    }
+
     #[test]
     fn a_player_stands_still_when_it_has_nothing_and_says_so() {
         let begin = Instant::now();
@@ -517,22 +538,7 @@ mod tests {
                 .collect(),
             ..Segment::default()
         };
-        let target = Target {
-            address: ([127, 0, 0, 1], 1).into(),
-            host: String::new(),
-            path: String::new(),
-        };
-        let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
-        let mut following = Following {
-            connection: PlayerConnection::new(Rc::new(target)),
-            parsed: Rc::default(),
-            player: Rc::clone(&shared),
-            rendition: 0,
-            url: Url::parse("http://h/x").unwrap(),
-            buffer: Duration::ZERO,
-            map: None,
-            next: (0, 0),
-        };
+        let (shared, mut following) = following(Duration::ZERO);
         // Twelve seconds from the end are four from the beginning.
         let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\nx\n";
         let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
@@ -565,23 +571,7 @@ mod tests {
     #[test]
     fn a_gap_takes_its_time_and_is_not_asked_for() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        // Nobody answers there.
-        let target = Target {
-            address: ([127, 0, 0, 1], 1).into(),
-            host: "127.0.0.1:1".to_owned(),
-            path: String::new(),
-        };
-        let shared = Rc::new(RefCell::new(Player::new(1, Instant::now())));
-        let mut following = Following {
-            connection: PlayerConnection::new(Rc::new(target)),
-            parsed: Rc::default(),
-            player: Rc::clone(&shared),
-            rendition: 0,
-            url: Url::parse("http://127.0.0.1:1/x").unwrap(),
-            buffer: Duration::from_secs(60),
-            map: None,
-            next: (0, 0),
-        };
+        let (shared, mut following) = following(Duration::from_secs(60));
         let text = "#EXTM3U\n#EXT-X-MAP:URI=\"x\"\n#EXT-X-GAP\n#EXTINF:4,\na\n#EXTINF:4,\nb\n";
         let Ok(Playlist::Media(media)) = Playlist::parse(text) else {
             panic!("a playlist");

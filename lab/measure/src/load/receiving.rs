@@ -281,16 +281,9 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::load::follow::tests::packet;
 
     const LONG: Duration = Duration::from_secs(60);
-
-    fn packet(sequence: u16, timestamp: u32) -> [u8; 13] {
-        let mut packet = [0x80; 13];
-        packet[1] = 33;
-        packet[2..4].copy_from_slice(&sequence.to_be_bytes());
-        packet[4..8].copy_from_slice(&timestamp.to_be_bytes());
-        packet
-    }
 
     /// A receiver report of nothing, and a goodbye.
     const GOODBYE: [u8; 16] = [0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, BYE, 0, 1, 0, 0, 0, 7];

@@ -291,6 +291,18 @@ fn a_picture_that_lies_too_far_apart_is_left_out() {
     );
 }
 
+/// Frame `at` of sound of 1024 samples at 48 kHz, in a packet of its own.
+fn write_sound(writer: &mut Writer, at: u64, frame: &[u8]) {
+    let stamp = 90_000 + at * 1920;
+    let packet = pes(0xc0, Some((stamp, stamp)), frame);
+    writer.packet(Packet {
+        pid: AUDIO,
+        unit_start: true,
+        payload: &packet,
+        ..Packet::default()
+    });
+}
+
 /// Frames are found again where the stream has others' bytes between.
 #[test]
 fn sound_is_found_again_behind_garbage() {
@@ -304,14 +316,7 @@ fn sound_is_found_again_behind_garbage() {
         } else {
             &[]
         };
-        let stamp = 90_000 + at * 1920;
-        let packet = pes(0xc0, Some((stamp, stamp)), &[between, &frame].concat());
-        writer.packet(Packet {
-            pid: AUDIO,
-            unit_start: true,
-            payload: &packet,
-            ..Packet::default()
-        });
+        write_sound(&mut writer, at, &[between, &frame].concat());
         frames.push(data);
     }
     let file = writer.finish();
@@ -333,14 +338,7 @@ fn of_channels(channels: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let data = vec![u8::try_from(at % 200 + 1).unwrap(); 100];
         let mut frame = adts(&data);
         frame[3] = frame[3] & 0x3f | channels << 6;
-        let stamp = 90_000 + at * 1920;
-        let packet = pes(0xc0, Some((stamp, stamp)), &frame);
-        writer.packet(Packet {
-            pid: AUDIO,
-            unit_start: true,
-            payload: &packet,
-            ..Packet::default()
-        });
+        write_sound(&mut writer, at, &frame);
         frames.push(data);
     }
     (writer.finish(), frames)
