@@ -1,5 +1,6 @@
 """How long a server takes to open films that nobody has asked for, from the page cache: to the answer
-to DESCRIBE, and from PLAY to the first packet; and once more, when it knows them.
+to DESCRIBE, from PLAY to the first packet, and from SETUP to its answer, which comes between them;
+and once more, when it knows them.
 
     python3 open.py ONRUSH FILM [COPIES]
 
@@ -32,7 +33,7 @@ def ask(rtsp, method, url, headers=""):
 
 
 def opened(address, name):
-    """Milliseconds to the answer to DESCRIBE, and from PLAY to the first packet."""
+    """Milliseconds to the answer to DESCRIBE, from PLAY to the first packet, and from SETUP to its answer."""
     url = f"rtsp://{address[0]}:{address[1]}/{name}"
     with socket.create_connection(address) as rtsp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         udp.bind(("127.0.0.1", 0))
@@ -46,7 +47,8 @@ def opened(address, name):
         play = time.perf_counter()
         rtsp.sendall(f"PLAY {url} RTSP/1.0\r\nCSeq: 2\r\nSession: {session}\r\n\r\n".encode())
         udp.recv(2048)
-        return [(described - begin) * 1e3, (time.perf_counter() - play) * 1e3]
+        played = time.perf_counter()
+        return [(described - begin) * 1e3, (played - play) * 1e3, (play - described) * 1e3]
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +72,6 @@ with tempfile.TemporaryDirectory() as folder:
             server.terminate()
     print(json.dumps({"film_bytes": film.stat().st_size, "first_ms": first, "again_ms": again}))
     for what, times in [("first", first), ("again", again)]:
-        for step, column in [("DESCRIBE", 0), ("PLAY to the first packet", 1)]:
-            ms = [pair[column] for pair in times]
+        for column, step in enumerate(["DESCRIBE", "PLAY to the first packet", "SETUP"]):
+            ms = [steps[column] for steps in times]
             print(f"{what}: {step}: median {statistics.median(ms):.1f} ms, {min(ms):.1f} to {max(ms):.1f}")

@@ -8,6 +8,7 @@
 mod behind;
 mod encrypted;
 mod opened;
+pub(crate) mod plans;
 pub(crate) mod segments;
 
 use std::fs::{self, Metadata};
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale, Scanner, Track};
+use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, RtpOrigin, Scale, Scanner, Track};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -35,6 +36,10 @@ pub const REFRESH_EVERY: Duration = Duration::from_millis(500);
 
 /// Bytes of one file that are read on in one look at all of those that are played.
 pub const REFRESH_BYTES_MAX: u64 = 64 << 20;
+
+/// The same while somebody waits who opens it: a second or two of a disk. One that had ended and
+/// goes on may have to be read from its start.
+const OPENED_BYTES: u64 = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 
 /// Places that are compared to see whether a file still is what was indexed.
 const PROBES_MAX: usize = 16;
@@ -56,6 +61,7 @@ pub struct Media {
     sources: Box<[[MadeSource; CUTS_MAX]]>,
     /// Of those whose encrypted images are shared.
     film_keys: FilmKeysInUse,
+    planning: plans::Planning,
     /// Held while it is cut into segments, so that nobody does it twice.
     cutting: Mutex<()>,
     /// How its playlists begin while not all of it is read.
@@ -73,9 +79,9 @@ pub struct Media {
 /// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
 type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 
-/// What is known of the file by now.
-#[derive(Debug)]
-struct State {
+/// What is known of the file by now. Changed by whoever holds [`Media::growth`].
+#[derive(Clone, Debug)]
+struct Known {
     index: Arc<Index>,
     /// What it was when it was read last.
     identity: Identity,
@@ -84,8 +90,13 @@ struct State {
     grows: bool,
     /// Not all of it is read yet, and how long it seems to be.
     estimate_ns: Option<u64>,
-    /// Of each track, by the numbers of its cuts.
-    plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
+}
+
+/// What is known of the file, and what was made of that.
+#[derive(Debug)]
+struct State {
+    known: Known,
+    plans: plans::Plans,
     /// The same cut into segments, once somebody has asked for them.
     segments: Option<segments::Cut>,
     /// Sources of what is played of it at other scales.
@@ -103,8 +114,8 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
-    /// When what is read behind those who play it was published last.
-    published: Instant,
+    /// When what is read behind those who play it is published next.
+    publish_at: Instant,
 }
 
 impl Media {
@@ -133,24 +144,27 @@ impl Media {
             beginning: segments::Beginning::new(identity, &settings),
             settings,
             state: Mutex::new(State {
-                index,
-                identity,
-                digest,
-                grows: growth.is_some() && estimate_ns.is_none(),
-                estimate_ns,
-                plans: no_plans(tracks),
+                known: Known {
+                    index,
+                    identity,
+                    digest,
+                    grows: growth.is_some() && estimate_ns.is_none(),
+                    estimate_ns,
+                },
+                plans: (0..tracks).map(|_| Default::default()).collect(),
                 segments: None,
                 tricks: Tricks::default(),
                 changes: Vec::new(),
             }),
             film_keys: FilmKeysInUse::default(),
+            planning: plans::Planning::default(),
             cutting: Mutex::default(),
             growth: Mutex::new(Growth {
                 scanner: growth,
                 looked: now,
                 grew,
                 bytes_left: u64::MAX,
-                published: now,
+                publish_at: now + behind::PUBLISH_EVERY,
             }),
             refreshing: Arc::default(),
             outdated: AtomicBool::new(false),
@@ -167,40 +181,40 @@ impl Media {
     /// What made it this file when it was read last.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        self.state().identity
+        self.state().known.identity
     }
 
     /// What the file holds, by now.
     #[must_use]
     pub fn index(&self) -> Arc<Index> {
-        Arc::clone(&self.state().index)
+        Arc::clone(&self.state().known.index)
     }
 
     /// Whether the file is still being written.
     #[must_use]
     pub fn grows(&self) -> bool {
-        self.state().grows
+        self.state().known.grows
     }
 
     /// Whether not all of the file is read yet: it is, behind those who play it.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.state().estimate_ns.is_some()
+        self.state().known.estimate_ns.is_some()
     }
 
     /// Whether there may be more of it to play than is known by now.
     #[must_use]
     pub fn goes_on(&self) -> bool {
-        let state = self.state();
-        state.goes_on()
+        self.state().known.goes_on()
     }
 
     /// How long it is, in ns; about, while not all of it is read.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         let state = self.state();
-        let known_ns = state.index.duration_ns();
-        state
+        let known = &state.known;
+        let known_ns = known.index.duration_ns();
+        known
             .estimate_ns
             .map_or(known_ns, |estimate_ns| estimate_ns.max(known_ns))
     }
@@ -218,7 +232,7 @@ impl Media {
     /// If there is no such track.
     #[must_use]
     pub fn track(&self, track: usize) -> Track {
-        self.state().index.tracks()[track].clone()
+        self.state().known.index.tracks()[track].clone()
     }
 
     /// What a track's RTP headers count from: random, as RFC 3550 asks, and one for all clients,
@@ -232,21 +246,9 @@ impl Media {
         self.origins[track]
     }
 
-    /// The packets of a track, by now, if it can be cut into packets of at most so many bytes
-    /// behind their RTP headers.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such track.
-    #[must_use]
-    pub fn plan(&self, track: usize, payload_bytes_max: usize) -> Option<Arc<Plan>> {
-        let mut state = self.state();
-        let cut = state.index.cut(track, payload_bytes_max)?;
-        Some(state.plan(track, cut, self.settings.burst_ns))
-    }
-
-    /// What the store makes images from: such a plan, in chunks of `chunk_bytes`, which must be the
-    /// same at every call. `None` if the track cannot be cut so, or is too long for the chunks.
+    /// What the store makes images from: such a [plan](Self::plan), which is made if there is none,
+    /// in chunks of `chunk_bytes`, which must be the same at every call. `None` if the track cannot
+    /// be cut so, or is too long for the chunks.
     ///
     /// # Panics
     ///
@@ -258,15 +260,16 @@ impl Media {
         payload_bytes_max: usize,
         chunk_bytes: usize,
     ) -> Option<&Arc<Source>> {
+        self.plan(track, payload_bytes_max)?;
         // Until the source stands in its place: what is published meanwhile would not reach it.
-        let mut state = self.state();
-        let cut = state.index.cut(track, payload_bytes_max)?;
-        let plan = state.plan(track, cut, self.settings.burst_ns);
+        let state = self.state();
+        let (cut, plan) = state.planned(track, payload_bytes_max)?;
+        let plan = plan?;
         let source = self.sources[track][cut.number()].get_or_init(|| {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
             let origin = self.origins[track];
             let source = Source::new(Arc::clone(&plan), origin, backing, chunk_bytes)?;
-            source.publish(plan, state.goes_on());
+            source.publish(plan, state.known.goes_on());
             for (part, reason) in &state.changes {
                 change(&source, part, reason);
             }
@@ -292,9 +295,9 @@ impl Media {
         scale: Scale,
     ) -> Option<Arc<Source>> {
         let mut state = self.state();
-        let may_go_on = state.goes_on();
+        let may_go_on = state.known.goes_on();
         let State {
-            index,
+            known: Known { index, .. },
             tricks,
             changes,
             ..
@@ -314,7 +317,7 @@ impl Media {
     /// Looks what has become of the file since it was looked at last: reads on where it has grown,
     /// ends it where it has not for long enough, and notes what was cut off or written over. Costs
     /// a system call where nothing has changed, and blocks. Of a file that has grown by more than
-    /// `bytes_max`, the rest is read another time.
+    /// `bytes_max`, the rest is read another time, and it is played as far as it is known.
     ///
     /// Without a limit it waits for whoever is at it, with one it leaves the file to them.
     pub fn refresh(&self, bytes_max: Option<u64>) {
@@ -357,11 +360,11 @@ impl Media {
             }
             growth.grew = Instant::now();
             if has_grown {
-                return self.read_on(&mut growth, there, bytes_max.unwrap_or(u64::MAX));
+                return self.read_on(&mut growth, there, bytes_max.unwrap_or(OPENED_BYTES));
             }
             let digest = digest(&self.opened.file, there);
             let mut state = self.state();
-            (state.identity, state.digest) = (there, digest);
+            (state.known.identity, state.known.digest) = (there, digest);
         }
         if self.grows() && growth.grew.elapsed() >= self.settings.growth_time_max {
             self.complete(&growth);
@@ -371,11 +374,14 @@ impl Media {
     /// Whether a file that is found under its name now, and looks like this, may be this one, as
     /// far as can be told without reading it.
     pub(super) fn may_be(&self, found: Identity) -> bool {
-        let state = self.state();
-        let known = state.identity;
+        let Known {
+            identity: known,
+            grows,
+            ..
+        } = self.state().known;
         let is_inode = (found.device, found.inode) == (known.device, known.inode);
         let is_as_long = found.file_bytes == known.file_bytes
-            && (state.grows || found.modified_ns == known.modified_ns);
+            && (grows || found.modified_ns == known.modified_ns);
         is_inode && (is_as_long || found.file_bytes > known.file_bytes)
     }
 
@@ -426,15 +432,12 @@ impl Media {
     /// Reads what has been appended, at most so many bytes of it, and publishes it.
     fn read_on(&self, growth: &mut Growth, there: Identity, bytes_max: u64) {
         let (old, was_growing) = {
-            let mut state = self.state();
-            (
-                Arc::clone(&state.index),
-                std::mem::replace(&mut state.grows, true),
-            )
+            let state = self.state();
+            (Arc::clone(&state.known.index), state.known.grows)
         };
         if !was_growing {
             // Whoever is at the end waits from now on, even if it takes long to read all again.
-            self.publish(|_| {});
+            self.publish(|known| known.grows = true);
         }
         let options = self.settings.options;
         let scanner = growth.scanner.get_or_insert_with(|| Scanner::new(options));
@@ -455,12 +458,12 @@ impl Media {
             Err(error) => return self.give_up(&error.to_string()),
         };
         match index.continuing(&old) {
-            Continued::More(index) => self.publish(|state| {
-                state.index = Arc::new(index);
-                state.identity = identity;
+            Continued::More(index) => self.publish(|known| {
+                known.index = Arc::new(index);
+                known.identity = identity;
             }),
             // What comes after the last packet is not certain yet.
-            Continued::NotYet => self.state().identity = identity,
+            Continued::NotYet => self.state().known.identity = identity,
             Continued::Other => self.give_up("it was overwritten"),
         }
     }
@@ -477,11 +480,11 @@ impl Media {
             }
         });
         let digest = digest(&self.opened.file, self.identity());
-        self.publish(|state| {
+        self.publish(|known| {
             if let Some(index) = whole {
-                state.index = Arc::new(index);
+                known.index = Arc::new(index);
             }
-            (state.digest, state.grows) = (digest, false);
+            (known.digest, known.grows) = (digest, false);
         });
     }
 
@@ -492,7 +495,7 @@ impl Media {
             self.name
         );
         self.outdated.store(true, Ordering::Relaxed);
-        self.publish(|state| (state.grows, state.estimate_ns) = (false, None));
+        self.publish(|known| (known.grows, known.estimate_ns) = (false, None));
     }
 
     fn cut(&self, from_bytes: u64, to_bytes: u64) {
@@ -526,23 +529,6 @@ impl Media {
         }
     }
 
-    /// Changes what is known, and tells all sources.
-    fn publish(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state();
-        change(&mut state);
-        state.plans = no_plans(self.tracks());
-        state.segments = None;
-        self.film_keys.retire();
-        for (track, sources) in self.sources.iter().enumerate() {
-            for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
-                let plan = state.plan(track, *cut, self.settings.burst_ns);
-                source.publish(plan, state.goes_on());
-            }
-        }
-        drop(state);
-        self.read.notify_waiters();
-    }
-
     /// The numbers of all sources that were made of it.
     pub(crate) fn source_numbers(&self) -> Vec<u32> {
         let encrypted = self.film_keys.sources();
@@ -558,21 +544,10 @@ impl Media {
     }
 }
 
-impl State {
+impl Known {
     fn goes_on(&self) -> bool {
         self.grows || self.estimate_ns.is_some()
     }
-
-    fn plan(&mut self, track: usize, cut: Cut, burst_ns: u64) -> Arc<Plan> {
-        let (index, grows) = (&self.index, self.goes_on());
-        let plan = self.plans[track][cut.number()]
-            .get_or_insert_with(|| Arc::new(index.plan(track, cut, burst_ns, grows)));
-        Arc::clone(plan)
-    }
-}
-
-fn no_plans(tracks: usize) -> Box<[[Option<Arc<Plan>>; CUTS_MAX]]> {
-    (0..tracks).map(|_| Default::default()).collect()
 }
 
 fn has_failed(sources: &[Arc<Source>]) -> bool {

@@ -47,6 +47,9 @@ pub use identity::Identity;
 use identity::{identified, identify};
 pub use media::Media;
 use media::Opened;
+pub(crate) use media::plans::planned;
+#[cfg(test)]
+pub(crate) use media::plans::tell_of_plans;
 pub(crate) use media::segments::version_of;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 pub use names::NAME_BYTES_MAX;

@@ -540,6 +540,23 @@ async fn much_that_has_been_appended_is_read_a_part_at_a_time() {
     assert!(ts_packets(&media) > 2900);
 }
 
+/// Nor does anybody wait for that who opens it.
+#[tokio::test]
+async fn what_goes_on_after_it_had_ended_opens_as_it_is_known() {
+    let fixture = Fixture::growing(Duration::ZERO);
+    let film = constant_rate(26_000, 0, 10_000);
+    fixture.write("a.ts", 25_000);
+    let media = fixture.open("a.ts").await.unwrap();
+    let more = &film[25_000 * 188..];
+    fixture.to_append("a.ts").write_all(more).unwrap();
+    let same = fixture.open("a.ts").await.unwrap();
+    assert!(Arc::ptr_eq(&media, &same));
+    assert!((media.grows(), ts_packets(&media)) == (true, 25_000));
+    tokio::time::sleep(REFRESH_EVERY).await;
+    drop(fixture.open("a.ts").await.unwrap());
+    assert!(ts_packets(&media) > 25_900);
+}
+
 #[tokio::test]
 async fn files_in_use_stay_and_the_least_recently_used_of_others_goes() {
     let fixture = Fixture::new(3);
@@ -774,9 +791,28 @@ impl RemoteFiles for SilentStore {
         then(Err(io::ErrorKind::TimedOut.into()));
     }
 
+    fn let_go_of_unused(&self) -> bool {
+        self.0.open_files.swap(0, Ordering::Relaxed) > 0
+    }
+
     fn stats(&self) -> &RemoteStats {
         &self.0
     }
+}
+
+#[test]
+fn files_of_a_store_are_counted_and_let_go() {
+    let store = Arc::new(SilentStore::default());
+    store.0.open_files.store(3, Ordering::Relaxed);
+    let config = Config {
+        remote: Some(Arc::<SilentStore>::clone(&store)),
+        ..Config::default()
+    };
+    let library = Library::new(&config).unwrap();
+    assert_eq!(library.descriptors(), 3);
+    assert!(library.let_go_of_unused());
+    assert_eq!(library.descriptors(), 0);
+    assert!(!library.let_go_of_unused());
 }
 
 #[test]

@@ -22,6 +22,7 @@ use super::group::GroupSlot;
 use super::interleaving::ChannelSlot;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
+use super::ports::local_address;
 use super::presentation::{OnGroup, Presentation, playable};
 use super::refusals::{no_ports, refusal, unavailable};
 use super::reports::Reports;
@@ -458,6 +459,7 @@ fn open_stream_by(
     let data = control.content.sending.get();
     let data = data.expect("who has opened a file has what sends it");
     let payload_bytes_max = client.payload_bytes_max(mtu_bytes);
+    // As a rule there is one: see `planning`.
     if media.plan(track, payload_bytes_max).is_none() {
         let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
         return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
@@ -511,7 +513,7 @@ fn live(
             let pair = control.live_ports.share(&control.ports, of, local);
             let pair = pair.map_err(|error| no_ports(&error))?;
             let reports = Reports::Ports(pair.place(at(peer, rtcp_port)));
-            (Way::Datagrams(local.ip(), player), reports)
+            (Way::Datagrams(local_address(local), player), reports)
         }
         LowerTransport::Multicast => unreachable!("its presentation would be another"),
         LowerTransport::Tcp { channels } => {

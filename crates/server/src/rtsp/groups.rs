@@ -23,9 +23,10 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use super::Control;
-use super::client::{Client, canonical};
+use super::client::Client;
 use super::group::{Group, GroupTrackSpec};
-use super::ports::Hear;
+use super::planning::plan_for_group;
+use super::ports::{Hear, local_address};
 use super::presentation::{OnGroup, Presentation};
 use super::refusals::log_refused;
 use super::session::{End, Session};
@@ -74,7 +75,7 @@ impl Groups {
 
     /// Whether there are any for a client that has spoken to that address.
     pub(super) fn serve(&self, local: SocketAddr) -> bool {
-        let ip = canonical(local).ip();
+        let ip = local.ip();
         self.config.ranges.iter().any(|it| it.is_of_family(ip))
     }
 
@@ -85,7 +86,6 @@ impl Groups {
 
     /// The address that is sent from to clients of `local`.
     fn from(&self, local: SocketAddr) -> SocketAddr {
-        let local = canonical(local);
         let mut from = self.config.from.iter();
         match from.find(|it| it.is_ipv4() == local.is_ipv4()) {
             Some(&ip) => SocketAddr::new(ip, 0),
@@ -93,10 +93,36 @@ impl Groups {
         }
     }
 
+    /// Where what is sent to a group comes from, for clients of `local`, and one that it may go to.
+    pub(super) fn way(&self, local: SocketAddr) -> Option<(SocketAddr, SocketAddr)> {
+        let from = self.from(local);
+        let mut ranges = self.config.ranges.iter();
+        let range = ranges.find(|range| range.is_of_family(from.ip()))?;
+        let mut to = SocketAddr::new(range.group(0)?, range.port);
+        if let (SocketAddr::V6(to), SocketAddr::V6(from)) = (&mut to, from) {
+            to.set_scope_id(from.scope_id());
+        }
+        Some((from, to))
+    }
+
+    /// Whether the description of a presentation, asked for by that URL, is to tell of a group.
+    pub(super) fn are_asked_for(
+        &self,
+        presentation: &Presentation,
+        uri: &str,
+        local: SocketAddr,
+    ) -> bool {
+        let query = uri.split_once('?').map_or("", |(_, query)| query);
+        let asks = query.split('&').any(|it| it == "multicast");
+        self.serve(local) && (asks || self.is_always(&presentation.path()))
+    }
+
     fn find(&self, presentation: &Presentation, local: SocketAddr) -> Option<Rc<OnGroup>> {
         let table = self.table.borrow();
         let entry = table.iter().find(|entry| {
-            entry.local.ip() == local.ip() && entry.on.presentation.is_same(presentation)
+            // Links may have the same link-local addresses.
+            local_address(entry.local) == local_address(local)
+                && entry.on.presentation.is_same(presentation)
         });
         entry.map(|entry| Rc::clone(&entry.on))
     }
@@ -267,9 +293,7 @@ pub(super) fn described(
     local: SocketAddr,
 ) -> Result<Option<GroupAddress>, Reply> {
     let groups = &control.groups;
-    let query = uri.split_once('?').map_or("", |(_, query)| query);
-    let asks = query.split('&').any(|it| it == "multicast");
-    if !groups.serve(local) || !(asks || groups.is_always(&presentation.path())) {
+    if !groups.are_asked_for(presentation, uri, local) {
         return Ok(None);
     }
     if !groups.sends_unwatched(control) {
@@ -352,6 +376,7 @@ pub(super) async fn begin(
         return Ok(());
     }
     let presentation = Presentation::open(control, path).await?;
+    plan_for_group(control, &presentation, local).await;
     // Asked again: a drain that began meanwhile has ended all that there was.
     if !is_wanted() {
         return Ok(());

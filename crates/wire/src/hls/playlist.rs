@@ -19,7 +19,7 @@ const DISCONTINUITY: &str = "#EXT-X-DISCONTINUITY\n";
 #[must_use]
 pub fn main_playlist(film: &Presentation<'_>) -> String {
     match &film.renditions[..] {
-        [only] if only.of.format() == Format::Ts && only.of.pictures().is_empty() => {
+        [only] if only.of.format() == Format::Ts && only.of.picture_rates().is_none() => {
             let folder = format!("{}/{}", only.name, only.version);
             media_text(film, only.of, &folder)
         }

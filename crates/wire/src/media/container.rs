@@ -57,6 +57,18 @@ pub(super) trait Container: Any + fmt::Debug + Send + Sync {
     ) -> Box<dyn Packets>;
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued;
 
+    /// As [`Self::packets`], where `before` is what made the same of an index that this one
+    /// [continues](Self::continuing): what is known of its packets need not be found again.
+    fn packets_continuing(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        (burst_ns, grows): (u64, bool),
+        _before: &dyn Any,
+    ) -> Box<dyn Packets> {
+        self.packets(track, cut, burst_ns, grows)
+    }
+
     /// Up to when all that is to be played is known; as a rule its duration.
     fn known_ns(&self) -> u64 {
         self.duration_ns()
@@ -158,6 +170,28 @@ impl Index {
     pub fn plan(&self, track: usize, cut: Cut, burst_ns: u64, grows: bool) -> Plan {
         let container = Arc::clone(&self.0);
         let packets = container.packets(track, cut, burst_ns, grows);
+        let clock_hz = self.tracks()[track].clock_hz;
+        Plan::new(packets, burst_ns, clock_hz, Timeline::NORMAL)
+    }
+
+    /// As [`Self::plan`], where `before` is that of an index that this one
+    /// [continues](Self::continuing), cut in the same way: as a rule only what has come is gone
+    /// through.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn plan_continuing(
+        &self,
+        track: usize,
+        cut: Cut,
+        (burst_ns, grows): (u64, bool),
+        before: &Plan,
+    ) -> Plan {
+        let container = Arc::clone(&self.0);
+        let how = (burst_ns, grows);
+        let packets = container.packets_continuing(track, cut, how, before.maker());
         let clock_hz = self.tracks()[track].clock_hz;
         Plan::new(packets, burst_ns, clock_hz, Timeline::NORMAL)
     }

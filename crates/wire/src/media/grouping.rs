@@ -14,7 +14,7 @@ pub(super) struct Rule {
 
 /// Takes packets one after the other, and says their bursts: of what is due together each stretch
 /// of one size, with the first shorter one at its end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Grouping {
     rule: Rule,
     next: u64,
@@ -92,7 +92,7 @@ pub(super) fn group_bursts(
 
 /// How many bursts have so many packets. Those of more than [`BurstLengths::MOST`] count as several
 /// of as many.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct BurstLengths([u32; Self::MOST as usize]);
 
 impl BurstLengths {

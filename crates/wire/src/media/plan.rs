@@ -4,6 +4,7 @@
 //! bytes, given those of the file: two sessions that ask for the same packets get the same bytes.
 //! Who has a plan knows neither what is in a packet nor whether packets are of one size.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 
@@ -117,7 +118,7 @@ pub enum ImageError {
 }
 
 /// A track's packets, as its packetizer makes them. Each has at least one byte behind its header.
-pub(super) trait Packets: fmt::Debug + Send + Sync {
+pub(super) trait Packets: Any + fmt::Debug + Send + Sync {
     fn count(&self) -> u64;
     /// Never less than for the packet before; the end of the track for what is beyond its last
     /// packet.
@@ -169,6 +170,11 @@ impl Plan {
             clock_hz,
             timeline,
         }
+    }
+
+    /// What made it, for one that goes on where it ends.
+    pub(super) fn maker(&self) -> &dyn Any {
+        &*self.packets
     }
 
     /// What its due times are to the times of the media.

@@ -11,6 +11,8 @@
 
 mod carriage;
 mod filling;
+mod gathered;
+mod made;
 mod parts;
 mod plan;
 pub mod report;
@@ -213,6 +215,18 @@ impl SampledTrack {
         self.due_ns(self.playable())
     }
 
+    /// Whether what packets are made of is in `old` the same as far as that goes.
+    fn continues_packets(&self, old: &Self) -> bool {
+        let [own, others] = [self, old].map(|it| &it.codec.packetizer);
+        // What codecs are made of makes the same packetizer again.
+        let is_alike =
+            Arc::ptr_eq(own, others) || self.config.is_some() && self.config == old.config;
+        is_alike
+            && self.prefix == old.prefix
+            && self.playable() >= old.playable()
+            && continues(self, old)
+    }
+
     /// Whether more of it is known to come than can be played.
     pub(in crate::media) fn is_incomplete(&self) -> bool {
         self.playable() < self.samples.len()
@@ -385,6 +399,23 @@ impl Container for SampledIndex {
         let of = Arc::clone(&self.sampled[track]);
         let grows = grows || of.is_incomplete();
         let plan = SampledPlan::new(of, payload_type, cut.payload_bytes_max(), burst_ns, grows);
+        Box::new(plan)
+    }
+
+    fn packets_continuing(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        (burst_ns, grows): (u64, bool),
+        before: &dyn Any,
+    ) -> Box<dyn Packets> {
+        let Some(before) = before.downcast_ref::<SampledPlan>() else {
+            return self.packets(track, cut, burst_ns, grows);
+        };
+        let of = Arc::clone(&self.sampled[track]);
+        let (payload_type, bytes) = (self.tracks[track].payload_type, cut.payload_bytes_max());
+        let how = (burst_ns, grows || of.is_incomplete());
+        let plan = SampledPlan::continuing(of, payload_type, bytes, how, before);
         Box::new(plan)
     }
 

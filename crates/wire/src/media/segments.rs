@@ -106,6 +106,8 @@ pub struct Rendition {
     pub is_independent: bool,
     /// What it takes to send it.
     pub rates: Rates,
+    /// The same of its pictures alone. Each request for a playlist asks for it.
+    picture_rates: Option<Rates>,
     /// Where each segment begins.
     starts: Vec<Start>,
     /// When the last one ends, in ticks.
@@ -343,16 +345,25 @@ impl Rendition {
     /// What it takes to send its [pictures](Self::pictures) alone; `None` if it has none.
     #[must_use]
     pub fn picture_rates(&self) -> Option<Rates> {
+        self.picture_rates
+    }
+
+    /// The same, once it is known where it is cut.
+    fn rates_of_pictures(&self) -> Option<Rates> {
         let pictures = self.pictures();
-        let sizes = pictures.iter().filter_map(|picture| {
-            let bytes = match picture.part {
-                Some(part) => part.bytes,
-                None => self.picture(picture.number)?.bytes(),
-            };
-            Some((bytes, ns(picture.lasts_ticks, self.timescale)))
-        });
-        let sizes: Vec<_> = sizes.collect();
-        (!sizes.is_empty()).then(|| Rates::of(&sizes))
+        if pictures.is_empty() {
+            return None;
+        }
+        let bytes: Vec<_> = match &self.source {
+            Source::Samples(samples) => samples.picture_bytes(&pictures),
+            Source::Packets(_) => {
+                let parts = pictures.iter().filter_map(|it| it.part);
+                parts.map(|it| it.bytes).collect()
+            }
+        };
+        let lasts = pictures.iter().map(|it| ns(it.lasts_ticks, self.timescale));
+        let sizes: Vec<_> = bytes.into_iter().zip(lasts).collect();
+        Some(Rates::of(&sizes))
     }
 }
 

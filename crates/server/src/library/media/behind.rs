@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use onrush_wire::media::{Continued, Index, Scanner};
 
-use super::{Growth, Media, State};
+use super::{Growth, Known, Media};
 use crate::library::identity::Identity;
 use crate::library::scan::{Read, read};
 
 /// How often what is read behind those who play a file is published at the most.
-const PUBLISH_EVERY: Duration = Duration::from_millis(200);
+pub(super) const PUBLISH_EVERY: Duration = Duration::from_millis(200);
+
+/// So many times as long as it took to publish is read on before the next time: of a long film much
+/// is copied for it, and reading waits meanwhile.
+const PUBLISH_PAUSE: u32 = 4;
 
 impl Media {
     /// Waits until all is known of the file up to a media time, or all of it; but not longer than
@@ -24,7 +28,8 @@ impl Media {
                 read.as_mut().enable();
                 let (index, is_partial) = {
                     let state = self.state();
-                    (Arc::clone(&state.index), state.estimate_ns.is_some())
+                    let known = &state.known;
+                    (Arc::clone(&known.index), known.estimate_ns.is_some())
                 };
                 if !is_partial || index.known_ns() > time_ns {
                     return;
@@ -61,10 +66,11 @@ impl Media {
         };
         if ended {
             self.all_is_read(&mut growth);
-        } else if growth.published.elapsed() >= PUBLISH_EVERY {
-            growth.published = Instant::now();
+        } else if Instant::now() >= growth.publish_at {
+            let begun = Instant::now();
             let settled = growth.scanner.as_ref().map(Scanner::settled);
             self.continue_with(settled.and_then(Result::ok), |_| {});
+            growth.publish_at = Instant::now() + pause(begun.elapsed());
         }
         ended
     }
@@ -83,8 +89,8 @@ impl Media {
         if let Some(index) = index.as_ref().filter(|_| !grows) {
             self.keep(index);
         }
-        self.continue_with(index, |state| {
-            (state.estimate_ns, state.grows) = (None, grows);
+        self.continue_with(index, |known| {
+            (known.estimate_ns, known.grows) = (None, grows);
         });
         (growth.grew, growth.looked) = (Instant::now(), Instant::now());
         if !grows {
@@ -93,13 +99,29 @@ impl Media {
     }
 
     /// Publishes an index of more of the file, if there is one and it is of the same.
-    fn continue_with(&self, index: Option<Index>, change: impl FnOnce(&mut State)) {
+    fn continue_with(&self, index: Option<Index>, change: impl FnOnce(&mut Known)) {
         let continued = index.map(|index| index.continuing(&self.index()));
-        self.publish(|state| {
+        self.publish(|known| {
             if let Some(Continued::More(index)) = continued {
-                state.index = Arc::new(index);
+                known.index = Arc::new(index);
             }
-            change(state);
+            change(known);
         });
+    }
+}
+
+/// How long is read on until what is known is published again, which took so long.
+fn pause(took: Duration) -> Duration {
+    PUBLISH_EVERY.max(took * PUBLISH_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_to_publish_is_published_seldom() {
+        let pauses = [0, 50, 51, 2000].map(|ms| pause(Duration::from_millis(ms)).as_millis());
+        assert_eq!(pauses, [200, 200, 204, 8000]);
     }
 }

@@ -38,11 +38,13 @@ impl Media {
         payload_bytes_max: usize,
         chunk_bytes: usize,
     ) -> Option<Arc<Source>> {
-        let mut state = self.state();
-        let may_go_on = state.goes_on();
-        let cut = state.index.cut(track, payload_bytes_max);
-        let cut = cut.filter(|_| !may_go_on)?;
-        let plan = state.plan(track, cut, self.settings.burst_ns);
+        self.plan(track, payload_bytes_max)?;
+        let state = self.state();
+        if state.known.goes_on() {
+            return None;
+        }
+        let (cut, plan) = state.planned(track, payload_bytes_max)?;
+        let plan = plan?;
         let (of, now) = ((track, cut.number()), Arc::clone(&plan));
         let source = keys.source(of, self.origins[track], |origin, cipher| {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);

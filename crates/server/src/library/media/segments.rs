@@ -65,7 +65,7 @@ impl Media {
             if let Some(cut) = &state.segments {
                 return cut.clone();
             }
-            (Arc::clone(&state.index), !state.goes_on())
+            (Arc::clone(&state.known.index), !state.known.goes_on())
         };
         let read = |part: Range<u64>| {
             let mut bytes = vec![0; usize::try_from(part.end - part.start).ok()?];
@@ -78,7 +78,7 @@ impl Media {
         }
         let mut state = self.state();
         // What was published meanwhile is cut when somebody asks again.
-        if Arc::ptr_eq(&state.index, &index) && state.goes_on() != is_whole {
+        if Arc::ptr_eq(&state.known.index, &index) && state.known.goes_on() != is_whole {
             state.segments = Some(cut.clone());
         }
         cut
@@ -119,7 +119,8 @@ impl Media {
     pub fn version(&self) -> Version {
         let (identity, digest, grows) = {
             let state = self.state();
-            (state.identity, state.digest, state.grows)
+            let known = &state.known;
+            (known.identity, known.digest, known.grows)
         };
         match grows {
             true => self.growing_version(),

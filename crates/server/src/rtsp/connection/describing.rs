@@ -5,6 +5,7 @@ use onrush_wire::route::{Puller, Trace};
 use onrush_wire::rtsp::{self, Reply, Request, SrtpParameter, StatusCode};
 
 use super::super::groups;
+use super::super::planning::plan_for_group;
 use super::super::presentation::Presentation;
 use super::super::srtp::Wish;
 use super::{Connection, OfNode};
@@ -27,6 +28,9 @@ impl Connection {
             let (base, _) = rtsp::take_srtp(&base);
             let base = format!("{}/{parameter}/", base.trim_end_matches('/'));
             return Ok(Reply::description(&base, description));
+        }
+        if control.groups.are_asked_for(&presentation, uri, local) {
+            plan_for_group(control, &presentation, local).await;
         }
         let group = groups::described(control, &presentation, uri, local)?;
         let description = presentation.describe(local.ip(), group, &[])?;

@@ -68,7 +68,7 @@ impl PacketCut {
 
 /// Decides which units of a track are filled, one after the other. What it says of a unit depends
 /// on those before it alone, so that it stays as it is when a file grows.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Filler {
     /// Bytes of padding that are allowed by now.
     allowed: usize,

@@ -9,15 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::SampledTrack;
-use super::filling::{Filler, Filling, PacketCut};
+use super::filling::{Filling, PacketCut};
+use super::gathered::{self, Gathered};
+use super::made::Made;
 use super::sinks::{Images, Lengths};
 use super::units::{TRAIN_NS_MAX, Units};
-use crate::media::grouping::{BurstLengths, Grouping, Rule, group_bursts};
-use crate::media::packetizer::{PAYLOAD_BYTES_MIN, PacketSink, Parts, Unit, UnitSample};
+use crate::media::grouping::{Rule, group_bursts};
+use crate::media::packetizer::{PAYLOAD_BYTES_MIN, PacketSink, Parts};
 use crate::media::plan::{
     Burst, FilePiece, ImageError, JOINED_NS_MAX, Packets, RtpOrigin, SeekPoint,
 };
-use crate::media::samples::column::Column;
 use crate::media::scale::Timeline;
 use crate::media::track::Medium;
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
@@ -30,18 +31,10 @@ pub(super) struct SampledPlan {
     payload_bytes_limit: usize,
     burst_ns: u64,
     timeline: Timeline,
+    /// There is more to come of the track.
+    grows: bool,
     units: Units,
-    /// How many packets each unit makes.
-    packets: Column,
-    /// How each unit is cut, as the [number](PacketCut::number) of that.
-    cuts: Column,
-    /// Bytes behind the RTP header of the largest.
-    payload_bytes_max: usize,
-    /// Bytes of all images. Who lets viewers in asks for it for each of them, and to packetize a
-    /// film once more takes as long as the film.
-    images_bytes: u64,
-    /// How many packets its bursts have, for the same reason.
-    burst_lengths: BurstLengths,
+    made: Made,
 }
 
 impl SampledPlan {
@@ -54,7 +47,29 @@ impl SampledPlan {
     ) -> Self {
         let units = Units::of(&track, payload_bytes_max, grows);
         let cut = (payload_type, payload_bytes_max);
-        Self::with(track, units, cut, burst_ns, (Timeline::NORMAL, grows))
+        let how = (Timeline::NORMAL, grows);
+        Self::with((track, units), cut, burst_ns, how, None)
+    }
+
+    /// As [`Self::new`], of a track that goes on where that of `before` ends: all that was made for
+    /// that stays, and only what is behind it is made.
+    pub(super) fn continuing(
+        track: Arc<SampledTrack>,
+        payload_type: u8,
+        payload_bytes_max: usize,
+        (burst_ns, grows): (u64, bool),
+        before: &Self,
+    ) -> Self {
+        let cut = (payload_type, payload_bytes_max);
+        let is_alike = before.units.stay(before.grows)
+            && (before.payload_type, before.payload_bytes_limit) == cut
+            && before.burst_ns == burst_ns;
+        if !is_alike || !track.continues_packets(&before.track) {
+            return Self::new(track, payload_type, payload_bytes_max, burst_ns, grows);
+        }
+        let units = before.units.continued(&track, payload_bytes_max, grows);
+        let (how, made) = ((Timeline::NORMAL, grows), before.made.clone());
+        Self::with((track, units), cut, burst_ns, how, Some(made))
     }
 
     /// The sync samples alone, by this timeline, and no more of them than can be followed. `None`
@@ -68,91 +83,74 @@ impl SampledPlan {
     ) -> Option<Self> {
         let units = Units::of_syncs(&track, timeline)?;
         let cut = (payload_type, payload_bytes_max);
-        Some(Self::with(track, units, cut, burst_ns, (timeline, false)))
+        let of = (track, units);
+        Some(Self::with(of, cut, burst_ns, (timeline, false), None))
     }
 
+    /// The plan of these units, of which the first are `made`.
     fn with(
-        track: Arc<SampledTrack>,
-        units: Units,
-        (payload_type, payload_bytes_max): (u8, usize),
+        (track, units): (Arc<SampledTrack>, Units),
+        (payload_type, payload_bytes_limit): (u8, usize),
         burst_ns: u64,
         (timeline, grows): (Timeline, bool),
+        made: Option<Made>,
     ) -> Self {
+        let rule = rule(&track, burst_ns);
         let mut plan = Self {
             track,
             payload_type,
-            payload_bytes_limit: payload_bytes_max,
+            payload_bytes_limit,
             burst_ns,
             timeline,
+            grows,
             units,
-            packets: Column::default(),
-            cuts: Column::default(),
-            payload_bytes_max: 0,
-            images_bytes: 0,
-            burst_lengths: BurstLengths::default(),
+            made: Made::new(rule),
         };
-        let mut grouping = Grouping::new(0, plan.rule());
+        let mut made = made.unwrap_or_else(|| Made::new(rule));
         let mut lengths = Lengths::default();
-        let (mut room, mut filler) = (Room::default(), Filler::default());
-        for unit in 0..plan.units.count() {
-            plan.cut(unit, &mut filler, &mut room, &mut lengths);
-            debug_assert!(!lengths.of.is_empty(), "a unit makes a packet");
-            let packets = i64::try_from(lengths.of.len()).unwrap_or(i64::MAX);
-            plan.packets.push(packets);
-            plan.payload_bytes_max = plan
-                .payload_bytes_max
-                .max(lengths.of.iter().copied().max().unwrap_or(0));
-            let images = lengths.of.iter().map(|bytes| (HEADER_BYTES + bytes) as u64);
-            plan.images_bytes += images.sum::<u64>();
-            let due_ns = plan.unit_due_ns(unit);
-            for bytes in &lengths.of {
-                if let Some(burst) = grouping.push(due_ns, HEADER_BYTES + bytes) {
-                    plan.burst_lengths.count(&burst);
-                }
-            }
-        }
-        if let Some(burst) = grouping.end() {
-            plan.burst_lengths.count(&burst);
-        }
-        if grows {
-            // What is to come may be as large as any.
-            plan.payload_bytes_max = payload_bytes_max;
-        }
+        let first = made.units();
+        gathered::each_from(&plan.track, &plan.units, first, |ticks, unit| {
+            let due_ns = plan.due_at(ticks);
+            let cut = plan.cut(unit, due_ns, &mut made, &mut lengths);
+            made.push(due_ns, cut, &lengths.of);
+        });
+        plan.made = made;
         plan
     }
 
-    /// Decides how the next unit is cut, and tells its packets' `lengths`.
-    fn cut(&mut self, unit: usize, filler: &mut Filler, room: &mut Room, lengths: &mut Lengths) {
+    /// Decides how the unit behind those that are `made` is cut, and tells its packets' `lengths`.
+    fn cut(
+        &self,
+        unit: &Gathered,
+        due_ns: u64,
+        made: &mut Made,
+        lengths: &mut Lengths,
+    ) -> PacketCut {
         lengths.clear();
-        self.packetize_cut(unit, PacketCut::Plain, &[], room, lengths);
-        let mut taken = PacketCut::Plain;
+        self.packetize_cut(unit, PacketCut::Plain, &[], lengths);
         let full_bytes = self.payload_bytes_limit;
-        if self.is_followed_soon(unit)
-            && let Some(cut) = filler.cut(&lengths.of, full_bytes)
+        if self.is_followed_soon(due_ns, made.last_ns)
+            && let Some(cut) = made.filler.cut(&lengths.of, full_bytes)
             && self.carries(cut)
         {
             let plain = lengths.clone();
             lengths.clear();
-            self.packetize_cut(unit, cut, &[], room, lengths);
-            match filler.takes(&plain.of, &lengths.of, full_bytes) {
-                true => taken = cut,
-                false => *lengths = plain,
+            self.packetize_cut(unit, cut, &[], lengths);
+            if made.filler.takes(&plain.of, &lengths.of, full_bytes) {
+                return cut;
             }
+            *lengths = plain;
         }
-        self.cuts.push(taken.number());
+        PacketCut::Plain
     }
 
-    /// Whether the unit after this one may leave with it where a sender is behind: pictures that
-    /// are so near to each other as this one is to the one before it.
-    fn is_followed_soon(&self, unit: usize) -> bool {
+    /// Whether the unit after this one, which is due at `due_ns`, may leave with it where a sender
+    /// is behind: pictures that are so near to each other as this one is to the one before it.
+    fn is_followed_soon(&self, due_ns: u64, before_ns: Option<u64>) -> bool {
         let is_played = self.timeline.scale().is_normal();
-        if !is_played || self.track.codec.medium != Medium::Video || unit == 0 {
-            return false;
-        }
-        let since_ns = self
-            .unit_due_ns(unit)
-            .saturating_sub(self.unit_due_ns(unit - 1));
-        since_ns <= JOINED_NS_MAX
+        let is_picture = self.track.codec.medium == Medium::Video;
+        let is_near = |before_ns: u64| due_ns.saturating_sub(before_ns) <= JOINED_NS_MAX;
+        is_played && is_picture && before_ns.is_some_and(is_near)
     }
 
     /// Whether packets that are cut so have room for what their payload format needs.
@@ -167,83 +165,40 @@ impl SampledPlan {
         &self,
         unit: usize,
         data: &[Cow<'_, [u8]>],
-        room: &mut Room,
+        room: &mut Gathered,
         sink: &mut dyn PacketSink,
     ) {
-        let cut = PacketCut::of_number(self.cuts.get(unit));
-        self.packetize_cut(unit, cut, data, room, sink);
+        let cut = PacketCut::of_number(self.made.cuts.get(unit));
+        room.look_up(&self.track, &self.units, unit);
+        self.packetize_cut(room, cut, data, sink);
     }
 
     /// The same of a unit that is cut so.
     fn packetize_cut(
         &self,
-        unit: usize,
+        unit: &Gathered,
         cut: PacketCut,
         data: &[Cow<'_, [u8]>],
-        room: &mut Room,
         sink: &mut dyn PacketSink,
     ) {
-        let (samples, packetizer) = (&self.track.samples, &self.track.codec.packetizer);
-        let of_unit = self.units.samples(unit);
-        let prefix_bytes = u32::try_from(self.track.prefix.len()).unwrap_or(0);
-        room.parts.clear();
-        room.ends.clear();
-        for at in of_unit.clone() {
-            let before = room.parts.len();
-            if packetizer.parts() != Parts::None {
-                samples.parts(at, &mut room.parts);
-                if room.parts.len() == before {
-                    let bytes = samples.size(at) + prefix_bytes;
-                    room.parts.extend(packetizer.only_part(bytes));
-                }
-            }
-            room.ends.push(room.parts.len());
-        }
-        let mut start = 0;
-        let unit_samples = of_unit.clone().zip(&room.ends).enumerate();
-        let unit_samples: Vec<_> = unit_samples
-            .map(|(number, (at, &end))| {
-                let parts = &room.parts[start..end];
-                start = end;
-                UnitSample {
-                    bytes: samples.size(at) + prefix_bytes,
-                    parts,
-                    data: data.get(number).map(|data| &**data),
-                }
-            })
-            .collect();
-        let unit = Unit {
-            samples: &unit_samples,
-            is_sync: samples.is_sync(of_unit.start),
-            entry: samples.entry(of_unit.start),
-        };
-        let limit = self.payload_bytes_limit;
+        let (packetizer, limit) = (&*self.track.codec.packetizer, self.payload_bytes_limit);
         match cut {
-            PacketCut::Plain => packetizer.packetize(&unit, limit, sink),
+            PacketCut::Plain => unit.packetize(packetizer, data, limit, sink),
             PacketCut::Filled { .. } => {
                 let mut sink = Filling::new(sink, limit);
-                packetizer.packetize(&unit, limit - cut.spared_bytes(), &mut sink);
+                unit.packetize(packetizer, data, limit - cut.spared_bytes(), &mut sink);
             }
-        }
-    }
-
-    /// Which packets leave together: of sound also what is due a little later. Its packets are few
-    /// and small, so that a send each costs more than what is in them; pictures fill sends of their
-    /// own, and whoever waits for a picture waits for its last packet.
-    fn rule(&self) -> Rule {
-        let is_sound = self.track.codec.medium == Medium::Audio;
-        Rule {
-            burst_ns: self.burst_ns,
-            reach_ns: if is_sound { TRAIN_NS_MAX } else { 0 },
         }
     }
 
     fn unit_of(&self, packet: u64) -> usize {
-        self.packets.find(i64::try_from(packet).unwrap_or(i64::MAX))
+        self.made
+            .packets
+            .find(i64::try_from(packet).unwrap_or(i64::MAX))
     }
 
     fn first_packet(&self, unit: usize) -> u64 {
-        self.packets.before(unit).unsigned_abs()
+        self.made.packets.before(unit).unsigned_abs()
     }
 
     fn unit_due_ns(&self, unit: usize) -> u64 {
@@ -262,6 +217,15 @@ impl SampledPlan {
                 let last_ns = last.map_or(0, |last| self.timeline.due_ns(self.shown_ns(last)));
                 self.timeline.due_ns(end_ns).max(last_ns)
             }
+        }
+    }
+
+    /// When a unit is due that is decoded and shown then: as [`Self::unit_due_ns`] tells.
+    fn due_at(&self, (decode_ticks, shown_ticks): (i64, i64)) -> u64 {
+        let time_ns = |ticks| u64::try_from(self.track.time_ns(ticks)).unwrap_or(0);
+        match self.timeline.scale().is_normal() {
+            true => time_ns(decode_ticks),
+            false => self.timeline.due_ns(time_ns(shown_ticks)),
         }
     }
 
@@ -294,7 +258,7 @@ impl SampledPlan {
 
     /// Calls `with` the number of each of these packets, its unit, and the bytes of its payload.
     fn each_packet(&self, packets: Range<u64>, mut with: impl FnMut(u64, usize, usize)) {
-        let (mut lengths, mut room) = (Lengths::default(), Room::default());
+        let (mut lengths, mut room) = (Lengths::default(), Gathered::default());
         let units = self.units_of(&packets);
         let mut number = self.first_packet(units.start);
         for unit in units {
@@ -368,17 +332,20 @@ impl SampledPlan {
     }
 }
 
-/// Memory that is used again from unit to unit.
-#[derive(Debug, Default)]
-struct Room {
-    parts: Vec<u32>,
-    /// Where the parts of each sample end.
-    ends: Vec<usize>,
+/// Which packets leave together: of sound also what is due a little later. Its packets are few and
+/// small, so that a send each costs more than what is in them; pictures fill sends of their own,
+/// and whoever waits for a picture waits for its last packet.
+fn rule(track: &SampledTrack, burst_ns: u64) -> Rule {
+    let is_sound = track.codec.medium == Medium::Audio;
+    Rule {
+        burst_ns,
+        reach_ns: if is_sound { TRAIN_NS_MAX } else { 0 },
+    }
 }
 
 impl Packets for SampledPlan {
     fn count(&self) -> u64 {
-        self.packets.sum().unsigned_abs()
+        self.made.packets.sum().unsigned_abs()
     }
 
     fn due_ns(&self, packet: u64) -> u64 {
@@ -421,7 +388,7 @@ impl Packets for SampledPlan {
         let mut lengths = Lengths::default();
         let within = packet - self.first_packet(unit);
         if within > 0 && unit < self.units.count() {
-            self.packetize(unit, &[], &mut Room::default(), &mut lengths);
+            self.packetize(unit, &[], &mut Gathered::default(), &mut lengths);
         }
         let later = lengths
             .ticks
@@ -439,12 +406,16 @@ impl Packets for SampledPlan {
     }
 
     fn payload_bytes_max(&self) -> usize {
-        self.payload_bytes_max
+        match self.grows {
+            // What is to come may be as large as any.
+            true => self.payload_bytes_limit,
+            false => self.made.payload_bytes_max,
+        }
     }
 
     fn images_bytes(&self, packets: Range<u64>) -> u64 {
         if packets.start == 0 && packets.end >= self.count() {
-            return self.images_bytes;
+            return self.made.images_bytes;
         }
         let mut sum = 0;
         self.each_packet(packets, |_, _, bytes| sum += (HEADER_BYTES + bytes) as u64);
@@ -452,7 +423,7 @@ impl Packets for SampledPlan {
     }
 
     fn sends(&self, packets_max: u32) -> Option<u64> {
-        Some(self.burst_lengths.sends(packets_max))
+        Some(self.made.sends(packets_max))
     }
 
     fn file_range(&self, packets: Range<u64>) -> Range<u64> {
@@ -515,7 +486,8 @@ impl Packets for SampledPlan {
             }
             facts.push((due.1, HEADER_BYTES + bytes));
         });
-        group_bursts(first, facts.into_iter(), self.rule(), out);
+        let rule = rule(&self.track, self.burst_ns);
+        group_bursts(first, facts.into_iter(), rule, out);
     }
 
     fn write_images(
@@ -535,7 +507,7 @@ impl Packets for SampledPlan {
         if packets.end > self.count() {
             return Err(room_error);
         }
-        let (mut data, mut room, mut at) = (Vec::new(), Room::default(), 0);
+        let (mut data, mut room, mut at) = (Vec::new(), Gathered::default(), 0);
         for unit in self.units_of(&packets) {
             self.data(unit, pieces, &mut data)?;
             let number = self.first_packet(unit);
@@ -564,7 +536,7 @@ impl Packets for SampledPlan {
                 return Err(room_error);
             }
             at = images.start;
-            if made != self.packets.get(unit).unsigned_abs() {
+            if made != self.made.packets.get(unit).unsigned_abs() {
                 let file_offset = self
                     .track
                     .samples

@@ -9,6 +9,7 @@ use super::*;
 use crate::media::packetizer::{Aggregation, CodecError, PacketSink, Packetizer, Part, Unit};
 use crate::media::plan::{FilePiece, RtpOrigin};
 use crate::media::samples::Sample;
+use crate::media::samples::column::look_ups;
 use crate::media::{Burst, Plan};
 use crate::rtp::{Header, payload};
 
@@ -383,6 +384,119 @@ proptest! {
         let continued = new.continuing(&old);
         prop_assert!(matches!(continued, Continued::More(_)), "{:?}", continued);
     }
+
+    /// Whatever is known at a time of a film that grows, or has rested in between.
+    #[test]
+    fn a_plan_that_goes_on_is_as_one_made_anew(
+        kinds in kinds(), bytes_max in 128..1500_usize,
+        steps in prop::collection::vec((0..30_usize, any::<bool>()), 1..6),
+    ) {
+        let mut whole = file(&kinds);
+        read_parts(&mut whole);
+        let (mut known, mut before) = (0, [None, None]);
+        for (more, grows) in steps.into_iter().chain([(usize::MAX / 2, false)]) {
+            known += more;
+            let index = known_in_part(&whole.tracks, known);
+            for (track, before) in before.iter_mut().enumerate() {
+                let cut = index.cut(track, bytes_max).unwrap();
+                let anew = index.plan(track, cut, 20_000_000, grows);
+                let plan = before.take().map(|before: Plan| {
+                    index.plan_continuing(track, cut, (20_000_000, grows), &before)
+                });
+                if let Some(plan) = &plan {
+                    check_alike(plan, &anew, &whole.bytes);
+                }
+                check_counted(&anew, grows);
+                *before = Some(plan.unwrap_or(anew));
+            }
+        }
+    }
+}
+
+/// An index of the first samples of these tracks.
+fn known_in_part(tracks: &[SampledTrack], samples: usize) -> container::Index {
+    let first = |track: &SampledTrack| SampledTrack {
+        samples: track.samples.first(samples.min(track.samples.len())),
+        ..track.clone()
+    };
+    let index = SampledIndex::new("test", tracks.iter().map(first), Vec::new());
+    container::Index::of(index.unwrap())
+}
+
+fn check_alike(plan: &Plan, other: &Plan, file: &[u8]) {
+    let packets = 0..plan.rtp_packets();
+    assert_eq!(packets, 0..other.rtp_packets());
+    let facts = |plan: &Plan| {
+        let sends = [1, 3, 64].map(|packets_max| plan.sends(packets_max));
+        let bytes = plan.images_bytes(0..plan.rtp_packets());
+        (plan.image_bytes_max(), bytes, sends)
+    };
+    assert_eq!(facts(plan), facts(other));
+    for packet in packets.start..=packets.end {
+        assert_eq!(plan.due_ns(packet), other.due_ns(packet), "{packet}");
+    }
+    let bursts = [plan, other].map(|plan| {
+        let mut bursts = Vec::new();
+        plan.bursts(packets.clone(), &mut bursts);
+        bursts
+    });
+    assert_eq!(bursts[0], bursts[1]);
+    assert!(images(plan, file, 50) == images(other, file, 50));
+}
+
+/// What is known of all packets, which were made in order, is what looking each up tells.
+fn check_counted(plan: &Plan, grows: bool) {
+    let packets = 0..plan.rtp_packets();
+    let sizes: Vec<_> = packets.clone().map(|it| plan.image_bytes(it)).collect();
+    let bytes = sizes.iter().map(|&it| it as u64).sum::<u64>();
+    assert_eq!(plan.images_bytes(packets.clone()), bytes);
+    if let Some(&largest) = sizes.iter().max().filter(|_| !grows) {
+        assert_eq!(plan.image_bytes_max(), largest);
+    }
+    let mut bursts = Vec::new();
+    plan.bursts(packets, &mut bursts);
+    for packets_max in [1, 64] {
+        let sends = bursts.iter().map(|it| it.packets.div_ceil(packets_max));
+        let sends: u64 = sends.map(u64::from).sum();
+        assert_eq!(plan.sends(packets_max), Some(sends));
+    }
+}
+
+/// Of a film of twelve hours that would take seconds.
+#[test]
+fn samples_are_not_looked_up_to_plan_all_of_them() {
+    const PICTURES: usize = 3000;
+    let kinds = (0..PICTURES).map(|at| {
+        let bytes = u16::from(noise(at, at / 7));
+        Kind::Picture(vec![bytes, 9], noise(at, 3).is_multiple_of(8))
+    });
+    let mut file = file(&kinds.collect::<Vec<_>>());
+    read_parts(&mut file);
+    let index = SampledIndex::new("test", file.tracks, Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let cut = index.cut(0, 1460).unwrap();
+    let before = look_ups();
+    let plan = index.plan(0, cut, 20_000_000, false);
+    let looked_up = look_ups() - before;
+    assert!(plan.rtp_packets() > PICTURES as u64);
+    assert!(looked_up < PICTURES as u64, "{looked_up}");
+}
+
+#[test]
+fn what_is_planned_is_not_planned_again() {
+    let mut file = file(&vec![Kind::Frame(90); 300]);
+    let count = Arc::new(AtomicUsize::new(0));
+    file.tracks[1].codec.packetizer = Arc::new(Counted(Arc::clone(&count)));
+    let sound = file.tracks.split_off(1);
+    let index = known_in_part(&sound, 100);
+    let cut = index.cut(0, 1460).unwrap();
+    let mut plan = index.plan(0, cut, 20_000_000, true);
+    for samples in [200, 300] {
+        let index = known_in_part(&sound, samples);
+        plan = index.plan_continuing(0, cut, (20_000_000, true), &plan);
+    }
+    assert_eq!(plan.rtp_packets(), 300);
+    assert_eq!(count.load(Ordering::Relaxed), 300);
 }
 
 #[test]

@@ -115,6 +115,8 @@ impl Column {
     ///
     /// If there are not so many.
     pub(in crate::media) fn get(&self, at: usize) -> i64 {
+        #[cfg(test)]
+        note_look_up();
         match at.checked_sub(self.packed as usize) {
             Some(at) => self.tail[at],
             None => {
@@ -126,6 +128,8 @@ impl Column {
 
     /// The sum of the first `count`, or of all if there are not so many.
     pub(in crate::media) fn before(&self, count: usize) -> i64 {
+        #[cfg(test)]
+        note_look_up();
         if let Some(of_tail) = count.checked_sub(self.packed as usize) {
             let tail = &self.tail[..of_tail.min(self.tail.len())];
             return self.packed_sum + tail.iter().sum::<i64>();
@@ -145,6 +149,8 @@ impl Column {
     /// `before(at + 1) > sum`; the length if there is none. Only of a column without negative
     /// numbers.
     pub(in crate::media) fn find(&self, sum: i64) -> usize {
+        #[cfg(test)]
+        note_look_up();
         if sum >= self.packed_sum {
             let mut left = sum - self.packed_sum;
             let past = self.tail.iter().position(|&value| {
@@ -252,6 +258,22 @@ impl Column {
 
 fn count_i64(count: usize) -> i64 {
     i64::try_from(count).expect("a column has fewer than 2^32 numbers")
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOK_UPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn note_look_up() {
+    LOOK_UPS.with(|it| it.set(it.get() + 1));
+}
+
+/// How often this thread has looked a number, or a sum, up in any column.
+#[cfg(test)]
+pub(in crate::media) fn look_ups() -> u64 {
+    LOOK_UPS.with(std::cell::Cell::get)
 }
 
 #[cfg(test)]

@@ -42,6 +42,19 @@ impl Samples {
             (sample, lasts)
         })
     }
+
+    /// Takes the parts of samples in order, from sample `from` on: each call appends what
+    /// [`Self::parts`] appends of the next one.
+    pub(in crate::media) fn walk_parts(&self, from: usize) -> impl FnMut(&mut Vec<u32>) + '_ {
+        let first = usize::try_from(self.part_counts.before(from)).unwrap_or(0);
+        let mut counts = self.part_counts.iter_from(from);
+        let mut parts = self.parts.iter_from(first);
+        move |out| {
+            let of_sample = usize::try_from(counts.next().unwrap_or(0)).unwrap_or(0);
+            let parts = parts.by_ref().take(of_sample);
+            out.extend(parts.map(|part| u32::try_from(part).expect("pushed as such")));
+        }
+    }
 }
 
 /// Where runs of samples end that lie one behind the other.
@@ -130,6 +143,7 @@ mod tests {
         fn a_walk_tells_what_looking_up_tells(
             steps in prop::collection::vec((0..9_u32, 1..500_u32, 0..3_u64, -5..5_i64), 0..700),
             (from, to) in (0..700_usize, 0..720_usize),
+            parts in prop::collection::vec(0..4_usize, 0..700),
         ) {
             let (mut samples, mut offset, mut ticks) = (Samples::default(), 40, 0);
             for (at, &(lasts, bytes, gap, composition)) in steps.iter().enumerate() {
@@ -158,6 +172,17 @@ mod tests {
                 })
                 .collect();
             prop_assert_eq!(walked, looked_up);
+            for (at, &parts) in parts.iter().take(steps.len()).enumerate() {
+                let parts = (0..parts).map(|it| u32::try_from(at * 7 + it).unwrap());
+                samples.push_parts(&parts.collect::<Vec<_>>());
+            }
+            let mut walk = samples.walk_parts(from);
+            let (mut walked, mut looked_up) = (Vec::new(), Vec::new());
+            for at in from..to.min(steps.len()) {
+                walk(&mut walked);
+                samples.parts(at, &mut looked_up);
+                prop_assert_eq!(&walked, &looked_up, "{}", at);
+            }
         }
     }
 }

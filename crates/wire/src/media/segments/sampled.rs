@@ -233,12 +233,14 @@ fn rendition(source: Samples, name: String, firsts: &[usize], is_complete: bool)
         timescale: track.timescale.max(1),
         is_independent: !is_video || firsts.iter().all(|&first| samples.is_sync(first)),
         rates: Rates::default(),
+        picture_rates: None,
         starts,
         end_ticks,
         listed,
         source: Source::Samples(source),
     };
     rendition.rates = Rates::of(&sizes(track, &rendition));
+    rendition.picture_rates = rendition.rates_of_pictures();
     rendition
 }
 
@@ -328,6 +330,28 @@ impl Samples {
                 part: None,
             })
             .collect()
+    }
+
+    /// Bytes of the segment of each of these pictures, as [`Self::picture`] makes it: from a walk,
+    /// and without making any.
+    pub(super) fn picture_bytes(&self, pictures: &[Picture]) -> Vec<u64> {
+        let samples = &self.track.samples;
+        let syncs = || {
+            let walk = samples.walk(0..samples.len());
+            walk.map(|(sample, _)| sample).filter(|it| it.is_sync)
+        };
+        let nexts = syncs().skip(1).map(|next| next.decode_ticks);
+        let ends = nexts.chain([samples.end_ticks()]);
+        let mut pictures = pictures.iter().map(|it| it.number).peekable();
+        let mut all = Vec::with_capacity(pictures.len());
+        for (number, (sync, end)) in (1_u64..).zip(syncs().zip(ends)) {
+            if pictures.next_if_eq(&number).is_some() {
+                let mut shape = Shape::default();
+                shape.push(&sync, end - sync.decode_ticks);
+                all.push(shape.bytes());
+            }
+        }
+        all
     }
 
     /// Sync sample number `number`, from 1 on, which lasts until the next one is shown.

@@ -12,6 +12,7 @@ use crate::media::codec::dolby_vision::DolbyVision;
 use crate::media::codec::testing::hex;
 use crate::media::colour::Colour;
 use crate::media::sampled::{SampledIndex, SampledTrack};
+use crate::media::samples::column::look_ups;
 use crate::media::ts::clock::{PCR_HZ, PCR_WRAP};
 use crate::media::ts::synth;
 
@@ -86,6 +87,7 @@ proptest! {
         let before = seen(&track, &file);
         let cut = Segmented::new(&index(vec![track]), true, |_| None).unwrap();
         let rendition = &cut.renditions[0];
+        check_picture_rates(rendition);
         let all = joined(rendition, &file);
         let mut scanner = Scanner::default();
         scanner.read(&all).unwrap();
@@ -129,6 +131,21 @@ proptest! {
         prop_assert_eq!(&part, &whole[at(from)..at(from + bytes)]);
         prop_assert!(pieces.iter().all(|piece| !piece.is_empty()));
     }
+}
+
+/// That they are those of the pictures as they are sent, and cost nothing to ask for.
+fn check_picture_rates(rendition: &Rendition) {
+    let pictures = rendition.pictures();
+    let sizes = pictures.iter().map(|picture| {
+        let segment = rendition.picture(picture.number).unwrap();
+        let lasts_ns = ns(picture.lasts_ticks, rendition.timescale);
+        (segment.bytes(), lasts_ns)
+    });
+    let sizes: Vec<_> = sizes.collect();
+    let expected = (!sizes.is_empty()).then(|| Rates::of(&sizes));
+    let before = look_ups();
+    assert_eq!(rendition.picture_rates(), expected);
+    assert_eq!(look_ups(), before, "no sample is looked at");
 }
 
 #[test]

@@ -82,6 +82,7 @@ pub(super) fn segmented(
         timescale: TIMESCALE,
         is_independent: streams.seek_kind != SeekKind::None && are_seek_points(&starts, of),
         rates: Rates::default(),
+        picture_rates: None,
         starts,
         end_ticks,
         listed,
@@ -98,6 +99,7 @@ pub(super) fn segmented(
         ));
     }
     rendition.rates = Rates::of(&sizes(&rendition, of, &tables));
+    rendition.picture_rates = rendition.rates_of_pictures();
     Ok(Segmented {
         renditions: vec![rendition],
         left_out: Vec::new(),
