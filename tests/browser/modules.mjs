@@ -18,9 +18,21 @@ function load(name) {
 }
 
 const { Throughput, choose, first } = await load("adapt.js");
+const { fetching } = await load("addresses.js");
 const { LivePlayer, LiveTrack } = await load("live.js");
 const { mediaPlaylist, multivariant, segmentAt } = await load("playlist.js");
 const { Track } = await load("track.js");
+
+test("a file is fetched from beside its page", () => {
+  const command = "curl -O 'http://films.example/in/a%20b%3A.ts'";
+  for (const [page, expected] of [
+    ["http://films.example/in/", command],
+    ["https://films.example/media/in/?x=/y#z",
+      "curl -O 'https://films.example/media/in/a%20b%3A.ts'"],
+  ]) {
+    assert.equal(fetching(command, page), expected);
+  }
+});
 
 const RATES = [4_000_000, 1_000_000, 2_000_000];
 
@@ -355,6 +367,18 @@ test("a channel without a picture to begin with is not asked at once again", () 
     channel.independent = "";
     await channel.run(() => clock.now > 2000);
     assert.ok(channel.asked < 25, `${channel.asked}`);
+  }));
+
+test("a channel whose segments begin with no picture alone begins within one", () =>
+  withClock(async () => {
+    const channel = new Channel();
+    channel.independent = "";
+    const before = channel.playlist.bind(channel);
+    channel.playlist = () => before().replaceAll('.1.m4s"', '.1.m4s",INDEPENDENT=YES');
+    await channel.run(() => channel.asked > 2);
+    const [init, ...taken] = channel.buffer.taken;
+    assert.deepEqual([init, taken[0]], ["/init.mp4", "/101.1.m4s"]);
+    assert.deepEqual(channel.begun, [101]);
   }));
 
 const WRITTEN = `#EXTM3U
@@ -1060,3 +1084,24 @@ test("a channel goes on without sound, and in another codec", () => withClock(as
   });
   assert.deepEqual(failed, ["cannot decode av01"]);
 }));
+
+test("a channel that begins with sound alone has pictures when they come", () =>
+  withClock(async (clock) => {
+    beBrowser();
+    const { LiveChannel } = await load("live.js");
+    const [film, cast] = [new FakeFilm(), new Broadcast(clock)];
+    const whole = cast.main();
+    cast.main = () => '#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=5,CODECS="mp4a"\n/audio\n';
+    const fails = (error) => assert.equal(error.message, "it is over");
+    const channel = new LiveChannel(film, "http://h/index.m3u8", fails, () => {});
+    await channel.begin(multivariant(cast.main()));
+    const has = (...types) => until(film, () => {
+      clock.tick();
+      const now = film.source.buffers.map((it) => it.type);
+      return `${now}` === `${types}`;
+    }, 0.25);
+    await has('audio/mp4; codecs="mp4a"');
+    cast.main = () => whole;
+    await has('video/mp4; codecs="avc1"', 'audio/mp4; codecs="mp4a"');
+    channel.end(new Error("it is over"));
+  }));

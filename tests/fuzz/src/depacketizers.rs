@@ -76,7 +76,7 @@ pub fn parts(input: &[u8]) -> usize {
                 if random.is_one_in(64)
                     && let Some(cutter) = &mut cutter
                 {
-                    cutter.line(track, header.timestamp, now_ns);
+                    cutter.line(track, header.timestamp, now_ns, header.marker);
                 }
             }
             if let Some(cutter) = &mut cutter {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onrush_sys::wake::Waker;
 use onrush_wire::live::Heard;
 use onrush_wire::media::Track;
-use onrush_wire::rtp::{StaticPayload, ticks_of};
+use onrush_wire::rtp::{PAYLOAD_TYPE_MP2T, StaticPayload, ticks_of};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -262,6 +262,28 @@ impl Channel {
                 .map(Track::from)
                 .ok_or(payload_type),
         }
+    }
+
+    /// Whether packets of this payload type hold a transport stream, as far as anybody has said.
+    pub(super) fn is_transport(&self, payload_type: u8) -> bool {
+        let described = self.described.as_ref();
+        match described.filter(|track| track.payload_type == payload_type) {
+            Some(track) => track.encoding.eq_ignore_ascii_case("MP2T"),
+            None => payload_type == PAYLOAD_TYPE_MP2T,
+        }
+    }
+
+    /// Why no segments are made of what has come last, or is said to come.
+    pub(crate) fn is_not_cut(&self) -> Option<String> {
+        let heard = self.stats().playable.map(|playable| playable.payload_type);
+        let described = self.described.as_ref().map(|track| track.payload_type);
+        let payload_type = heard.or(described)?;
+        let of = match self.track(payload_type) {
+            _ if self.is_transport(payload_type) => return None,
+            Ok(track) => track.encoding.into_owned(),
+            Err(_) => format!("payload type {payload_type}, which nothing describes,"),
+        };
+        Some(format!("{of} is not made into segments"))
     }
 
     /// What players get of a stream whose last RTP packet says this.

@@ -24,10 +24,11 @@ use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use crate::channels::Channel;
-use crate::channels::published::{PublishedChannels, Pulls};
+use crate::channels::published::{PublishedChannels, Pulls, PullsFull};
 
 pub use self::config::LiveHlsConfig;
 pub(crate) use self::stats::{HlsStats, add};
+use self::store::StoreFolder;
 pub use self::stream::LIVE_TEXTS_MAX;
 use self::stream::Source;
 pub(crate) use self::stream::{LiveRow, LiveStream, SegmentBytes, SentText};
@@ -37,6 +38,8 @@ use self::wall::Numbers;
 #[derive(Debug)]
 pub(crate) struct LiveHls {
     config: LiveHlsConfig,
+    /// Held for as long as the server runs, whether a channel is cut or not.
+    store: Option<Arc<StoreFolder>>,
     is_in_kernel: bool,
     stats: Arc<HlsStats>,
     channels: OnceLock<LiveChannels>,
@@ -51,6 +54,17 @@ pub(crate) struct LiveChannels {
     channels: Vec<Arc<Channel>>,
     published: Arc<PublishedChannels>,
     pulls: Arc<Pulls>,
+}
+
+/// Why a channel that there is cannot be had.
+#[derive(Debug)]
+pub(crate) enum NotCut {
+    /// It cannot be cut, in words.
+    Never(String),
+    /// It cannot be taken from another node now.
+    Now(PullsFull),
+    /// It is pulled, and its source does not answer now.
+    Silent,
 }
 
 impl LiveChannels {
@@ -73,8 +87,10 @@ impl LiveHls {
         is_in_kernel: bool,
         stats: &Arc<HlsStats>,
     ) -> Arc<Self> {
+        let store = config.hls_store.as_deref().map(StoreFolder::new);
         Arc::new(Self {
             config,
+            store: store.map(Arc::new),
             is_in_kernel,
             stats: Arc::clone(stats),
             channels: OnceLock::new(),
@@ -141,8 +157,8 @@ impl LiveHls {
     ///
     /// # Errors
     ///
-    /// In words, if it cannot be cut.
-    pub(crate) async fn find(&self, path: &str) -> Option<Result<Arc<LiveStream>, String>> {
+    /// If it cannot be cut, or not be taken from where it is.
+    pub(crate) async fn find(&self, path: &str) -> Option<Result<Arc<LiveStream>, NotCut>> {
         let give_up = Instant::now() + PULLED_TIME_MAX;
         loop {
             if let Some(stream) = self.running().get(path).filter(|it| !it.is_closed()) {
@@ -150,11 +166,17 @@ impl LiveHls {
                 return Some(Ok(Arc::clone(stream)));
             }
             if let Some(source) = self.source(path) {
-                return Some(self.start(path, source));
+                return Some(self.start(path, source).map_err(NotCut::Never));
             }
-            let is_pulled = self.channels.get()?.pulls.want(path);
-            if !is_pulled || Instant::now() >= give_up {
+            let is_pulled = match self.channels.get()?.pulls.want(path) {
+                Ok(is_pulled) => is_pulled,
+                Err(full) => return Some(Err(NotCut::Now(full))),
+            };
+            if !is_pulled {
                 return None;
+            }
+            if Instant::now() >= give_up {
+                return Some(Err(NotCut::Silent));
             }
             sleep(PULLED_LOOK_EVERY).await;
         }
@@ -174,6 +196,11 @@ impl LiveHls {
         if self.is_in_kernel && matches!(source, Source::Transport(_)) {
             return Err("channels that are replicated in the kernel are not cut".to_owned());
         }
+        if let Source::Transport(channel) = &source
+            && let Some(why) = channel.is_not_cut()
+        {
+            return Err(why);
+        }
         let mut running = self.running();
         // Somebody else may have been quicker.
         if let Some(stream) = running.get(path).filter(|it| !it.is_closed()) {
@@ -183,7 +210,8 @@ impl LiveHls {
             Source::Published(channel) => LiveCutter::left_out(channel.tracks()),
             Source::Transport(_) => Vec::new(),
         };
-        let stream = LiveStream::start(path, source, &self.config, &self.stats, &self.numbers)?;
+        let settings = (&self.config, self.store.as_ref());
+        let stream = LiveStream::start(path, source, settings, &self.stats, &self.numbers)?;
         for (track, why) in left_out {
             info!("channel {path} track{}: it is not cut: {why}", track + 1);
         }

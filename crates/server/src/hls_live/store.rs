@@ -9,9 +9,10 @@
 //! wait in memory, within the bound of that.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +20,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_wire::hls::live::{Leaving, Stored, Window};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
 use rustix::io::Errno;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::stats::{HlsStats, add};
 use crate::random::random;
@@ -36,10 +37,18 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// What a file is called while it has a name.
 const PREFIX: &str = ".onrush-hls-";
 
+/// The folder of the files of all channels, which is held: one with nothing but files without names
+/// looks empty, and is removed after a while where others are, too (/var/tmp).
+#[derive(Debug)]
+pub(super) struct StoreFolder {
+    path: PathBuf,
+    opened: Mutex<Option<Arc<OwnedFd>>>,
+}
+
 /// What a channel has on the disk.
 #[derive(Debug)]
 pub(super) struct DiskStore {
-    folder: PathBuf,
+    folder: Arc<StoreFolder>,
     file_bytes: u64,
     files: Mutex<Files>,
     stats: Arc<HlsStats>,
@@ -54,11 +63,39 @@ struct Files {
     length: u64,
 }
 
+impl StoreFolder {
+    pub(super) fn new(path: &Path) -> Self {
+        // If it cannot be opened, who writes tries again, and says why it cannot.
+        let opened = open_locked(path).ok().map(Arc::new);
+        Self {
+            path: path.to_owned(),
+            opened: Mutex::new(opened),
+        }
+    }
+
+    /// A file in it without a name, whatever became of its path.
+    fn without_name(&self) -> io::Result<File> {
+        let opened = lock(&self.opened).clone();
+        // What a file system says of one that was removed is its own affair, success included.
+        let is_there = |it: &Arc<OwnedFd>| fstat(it).is_ok_and(|it| it.st_nlink > 0);
+        if let Some(folder) = opened.filter(is_there) {
+            match without_name(&folder) {
+                Err(Errno::NOENT | Errno::STALE) => {}
+                made => return Ok(made?),
+            }
+        }
+        // It was removed, and may have been made anew.
+        let folder = Arc::new(open_locked(&self.path)?);
+        *lock(&self.opened) = Some(Arc::clone(&folder));
+        Ok(without_name(&folder)?)
+    }
+}
+
 impl DiskStore {
     /// Of a channel, in that folder, for so many bytes.
-    pub(super) fn new(folder: &Path, bytes_max: u64, stats: &Arc<HlsStats>) -> Self {
+    pub(super) fn new(folder: &Arc<StoreFolder>, bytes_max: u64, stats: &Arc<HlsStats>) -> Self {
         Self {
-            folder: folder.to_owned(),
+            folder: Arc::clone(folder),
             file_bytes: (bytes_max / FILES).max(1),
             files: Mutex::default(),
             stats: Arc::clone(stats),
@@ -84,7 +121,7 @@ impl DiskStore {
             Err(error) => {
                 add(&self.stats.stores_failed);
                 if !std::mem::replace(&mut *has_failed, true) {
-                    let folder = self.folder.display();
+                    let folder = self.folder.path.display();
                     warn!(
                         "{folder}: a segment cannot be stored: {error}; the window of the channel \
                          gets shorter"
@@ -120,7 +157,7 @@ impl DiskStore {
         {
             return Ok((newest, Arc::clone(file), files.length));
         }
-        let file = Arc::new(without_name(&self.folder)?);
+        let file = Arc::new(self.folder.without_name()?);
         let number = newest + 1;
         files.open.insert(number, Arc::clone(&file));
         (files.newest, files.length) = (number, 0);
@@ -254,25 +291,36 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
             drop(fs::remove_file(entry.path()));
         }
     }
-    without_name(folder).map(drop)
+    Ok(without_name(&open_locked(folder)?).map(drop)?)
+}
+
+/// The folder at `path`, locked until it is closed: systemd-tmpfiles leaves such a one alone
+/// (tmpfiles.d(5)).
+fn open_locked(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(CWD, path, flags, Mode::empty())?;
+    // Shared, because other servers may have it, too.
+    if let Err(error) = flock(&folder, FlockOperation::NonBlockingLockShared) {
+        let path = path.display();
+        info!("{path} is not locked, and may be removed while it looks empty: {error}");
+    }
+    Ok(folder)
 }
 
 /// A file in that folder without a name.
-fn without_name(folder: &Path) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(file.into()),
+fn without_name(folder: &OwnedFd) -> rustix::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    match openat(folder, ".", flags | OFlags::TMPFILE, mode) {
         // The file system has no such files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random()));
-            let path = folder.join(name);
-            let mut options = OpenOptions::new();
-            let options = options.read(true).write(true).create_new(true).mode(0o600);
-            let file = options.open(&path)?;
-            fs::remove_file(&path)?;
-            Ok(file)
+            let flags = flags | OFlags::CREATE | OFlags::EXCL;
+            let file = openat(folder, name.as_str(), flags, mode)?;
+            unlinkat(folder, name.as_str(), AtFlags::empty())?;
+            Ok(file.into())
         }
-        Err(error) => Err(error.into()),
+        made => Ok(made?.into()),
     }
 }
 
@@ -336,7 +384,8 @@ mod tests {
     #[test]
     fn segments_lie_in_files_without_names_and_go_with_them() {
         let folder = tempfile::tempdir().unwrap();
-        let store = DiskStore::new(folder.path(), 32 * 1000, &Arc::default());
+        let held = Arc::new(StoreFolder::new(folder.path()));
+        let store = DiskStore::new(&held, 32 * 1000, &Arc::default());
         let stored: Vec<_> = (1..=10)
             .map(|byte| store.write(&leaving(byte, 300)).unwrap())
             .collect();
@@ -360,6 +409,31 @@ mod tests {
         assert!(store.file(2).is_none() && store.file(3).is_some());
         let next = store.write(&leaving(11, 300)).unwrap();
         assert_eq!((next.file, next.start), (3, 600));
+    }
+
+    /// As systemd-tmpfiles, which removes what looks empty and is not locked.
+    #[test]
+    fn the_folder_is_held_and_outlives_its_path() {
+        let root = tempfile::tempdir().unwrap();
+        let [path, moved] = ["store", "moved"].map(|name| root.path().join(name));
+        prepare(&path).unwrap();
+        let held = Arc::new(StoreFolder::new(&path));
+        let cleaner = File::open(&path).unwrap();
+        let lock_alone = || flock(&cleaner, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(lock_alone(), Err(Errno::WOULDBLOCK));
+        // Each in a file of its own.
+        let store = DiskStore::new(&held, 32, &Arc::default());
+        store.write(&leaving(1, 300)).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        store.write(&leaving(2, 300)).unwrap();
+        // Once that folder is gone, another is found at the path.
+        fs::remove_dir(&moved).unwrap();
+        assert!(store.write(&leaving(3, 300)).is_err());
+        fs::create_dir(&path).unwrap();
+        store.write(&leaving(4, 300)).unwrap();
+        let cleaner = File::open(&path).unwrap();
+        let locked = flock(&cleaner, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(locked, Err(Errno::WOULDBLOCK));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tracing::info;
 
 use super::LiveHlsConfig;
 use super::stats::{HlsStats, add, subtract};
-use super::store::{DiskStore, Storing, Writer};
+use super::store::{DiskStore, StoreFolder, Storing, Writer};
 use super::wall::{Numbers, STEP_NS_MAX, WallOffset};
 use crate::channels::published::PublishedChannel;
 use crate::channels::tap::{Tap, Tapped};
@@ -126,7 +126,7 @@ impl LiveStream {
     pub(super) fn start(
         path: &str,
         source: Source,
-        config: &LiveHlsConfig,
+        (config, store): (&LiveHlsConfig, Option<&Arc<StoreFolder>>),
         stats: &Arc<HlsStats>,
         numbers: &Numbers,
     ) -> Result<Arc<Self>, String> {
@@ -136,19 +136,17 @@ impl LiveStream {
             Source::Published(channel) => LiveCutter::new(channel.tracks(), offset.ns())?,
             Source::Transport(_) => LiveCutter::transport(offset.ns()),
         };
+        let stored_max = DiskStore::segment_bytes_max(config.hls_stored_max);
         let settings = WindowSettings {
             window_us: u64::try_from(config.hls_window.as_micros()).unwrap_or(u64::MAX),
             bytes_max: config.hls_bytes_max,
-            stored_bytes_max: match config.hls_store {
-                Some(_) => DiskStore::segment_bytes_max(config.hls_stored_max),
-                None => 0,
-            },
+            stored_bytes_max: store.map_or(0, |_| stored_max),
             first_number: since_1970_s,
             first_break: since_1970_s % BREAKS_BEGIN_BELOW,
             version: u64::from_ne_bytes(random()),
         };
         let window = Window::new(settings, cutter.renditions());
-        let stream = Arc::new(Self::new(window, config, stats));
+        let stream = Arc::new(Self::new(window, (config, store), stats));
         let no_thread = |error| format!("no thread for it: {error}");
         let cutting = Cutting {
             stream: Arc::clone(&stream),
@@ -172,8 +170,11 @@ impl LiveStream {
     }
 
     /// Of a window that nobody changes yet.
-    fn new(window: Window, config: &LiveHlsConfig, stats: &Arc<HlsStats>) -> Self {
-        let store = config.hls_store.as_deref();
+    fn new(
+        window: Window,
+        (config, store): (&LiveHlsConfig, Option<&Arc<StoreFolder>>),
+        stats: &Arc<HlsStats>,
+    ) -> Self {
         Self {
             tap: Arc::default(),
             window: Mutex::new(window),
@@ -372,8 +373,8 @@ impl Cutting {
             let batch = self.stream.tap.take(LOOK_EVERY);
             if let Source::Published(channel) = &self.source {
                 for track in 0..channel.tracks().len() {
-                    if let Some((timestamp, at_ns)) = channel.timestamp_and_time(track) {
-                        self.cutter.line(track, timestamp, at_ns);
+                    if let Some((timestamp, at_ns, is_reported)) = channel.line_of(track) {
+                        self.cutter.line(track, timestamp, at_ns, is_reported);
                     }
                 }
             }
@@ -496,8 +497,8 @@ pub(super) fn empty_window() -> Window {
 impl LiveStream {
     /// One that nobody cuts.
     pub(super) fn uncut() -> Arc<Self> {
-        let uncut = Self::new(empty_window(), &LiveHlsConfig::default(), &Arc::default());
-        Arc::new(uncut)
+        let config = (&LiveHlsConfig::default(), None);
+        Arc::new(Self::new(empty_window(), config, &Arc::default()))
     }
 
     /// One that nobody cuts, with a whole segment of pictures.
@@ -517,6 +518,7 @@ impl LiveStream {
             starts_ticks: 0,
             ticks: 90_000,
             is_independent: true,
+            begins_with_sync: true,
             samples: 25,
         };
         let (rendition, mut window) = (0, Window::new(SETTINGS, vec![pictures]));

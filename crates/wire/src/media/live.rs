@@ -5,10 +5,10 @@
 //! and tells a list of [`Output`]; what is kept of that, and for how long, is decided elsewhere
 //! ([`crate::hls::live`]).
 //!
-//! The files stand on each other in this order: `output`, `obus`, `order` and `programs` on
-//! nothing here, `units` on `obus`, `description` on `units`, `lane` on `output`, `track_cut` on
-//! `lane`, `order` and `units`, `tracks` on all of these; `transport` on `output` and `programs`;
-//! this one on both.
+//! The files stand on each other in this order: `output`, `obus`, `order`, `programs` and
+//! `silence` on nothing here, `units` on `obus`, `description` on `units`, `lane` on `output`,
+//! `track_cut` on `lane`, `order` and `units`, `tracks` on all of these; `transport` on `output`,
+//! `programs` and `silence`; this one on both.
 //!
 //! Not here: repair. An access unit of which a packet is missing is left out.
 
@@ -19,6 +19,7 @@ mod obus;
 mod order;
 mod output;
 mod programs;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod track_cut;
@@ -52,6 +53,16 @@ pub const SEGMENT_US_MIN: u64 = 1_900_000;
 /// The first segment ends here at the latest, in us; others when they are as long as the target
 /// duration, which the first one decides. So streams without sync samples are bounded, too.
 pub const SEGMENT_US_MAX: u64 = 12_000_000;
+
+/// A segment that begins with a sync sample may be so many us longer than the target duration, so
+/// that it ends with the next one: what is compared with that is rounded (RFC 8216bis, section
+/// 4.4.3.1). GOPs of a whole number of seconds are longer than that at 29.97 pictures a second.
+const ROUNDED_US: u64 = 499_000;
+
+/// How long a segment may be, in us, if it may be so many us longer than the target duration.
+fn segment_us_max(target_s: Option<u64>, rounded_us: u64) -> u64 {
+    target_s.map_or(SEGMENT_US_MAX, |it| it * 1_000_000 + rounded_us)
+}
 
 /// Seconds of the target duration at the least.
 pub const TARGET_S_MIN: u64 = 4;
@@ -100,7 +111,7 @@ impl LiveCutter {
     pub fn left_out(tracks: &[Track]) -> Vec<(usize, String)> {
         match is_transport(tracks) {
             true => Vec::new(),
-            false => tracks::left_out(tracks),
+            false => description::left_out(tracks),
         }
     }
 
@@ -114,10 +125,12 @@ impl LiveCutter {
     }
 
     /// Says that `timestamp` of a track is `at_ns` of the clock: tracks are tied together by that.
-    /// Where that is told again and again to be otherwise than it was, they are tied anew.
-    pub fn line(&mut self, track: usize, timestamp: u32, at_ns: u64) {
+    /// Where that is told again and again to be otherwise than it was, they are tied anew; and once
+    /// where the publisher's reports, if it `is_reported`, say so first of tracks that were tied by
+    /// arrivals.
+    pub fn line(&mut self, track: usize, timestamp: u32, at_ns: u64, is_reported: bool) {
         if let Kind::Tracks(cutter) = &mut self.0 {
-            cutter.line(track, timestamp, at_ns);
+            cutter.line(track, (timestamp, at_ns), is_reported);
         }
     }
 

@@ -429,9 +429,11 @@ impl PublishedChannel {
         *lock(&self.facts[track].line)
     }
 
-    /// A timestamp of a track, and when that was by the monotonic clock, in ns.
-    pub(crate) fn timestamp_and_time(&self, track: usize) -> Option<(u32, u64)> {
-        self.line(track).map(|line| (line.timestamp, line.at_ns))
+    /// A timestamp of a track, and when that was by the monotonic clock, in ns; whether a report of
+    /// the publisher's says so, or an arrival.
+    pub(crate) fn line_of(&self, track: usize) -> Option<(u32, u64, bool)> {
+        let line = self.line(track)?;
+        Some((line.timestamp, line.at_ns, line.is_reported))
     }
 }
 

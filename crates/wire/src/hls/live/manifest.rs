@@ -50,7 +50,16 @@ impl Window {
                 .filter(has)
                 .find(|it| it.of.medium == medium)
         };
-        let (pictures, sound) = (of(Medium::Video), of(Medium::Audio));
+        let sound = of(Medium::Audio);
+        // Those that are back are named with their first whole segment: what is listed of them
+        // until then is long ago.
+        let starts_ns = |of: &Kept| {
+            let newest = listed(of).next_back();
+            newest.map_or(0, |it| it.starts_unix_ns)
+        };
+        let keep_up =
+            |it: &&Kept| sound.is_none_or(|sound| self.keeps_up(starts_ns(it), starts_ns(sound)));
+        let pictures = of(Medium::Video).filter(keep_up);
         let leading = pictures.or(sound).filter(|_| self.is_ready())?;
         let others: Vec<_> = sound.filter(|_| pictures.is_some()).into_iter().collect();
         let epoch_ms = self.starts_unix_ms?;
@@ -118,6 +127,10 @@ impl Window {
         let all = || listed(leading);
         let (first, last) = (all().next()?, all().next_back()?);
         let longest_us = all().map(|it| it.lasts_us).max()?;
+        // A target duration is one of rounded durations, and more than most segments have.
+        let segments = self.renditions.iter().flat_map(listed);
+        let segment_us_max = segments.map(|it| it.lasts_us).max()?;
+        let segment_us_max = segment_us_max.max(self.target_s?.saturating_mul(1_000_000));
         // What has happened by the newest segment's end is what it tells.
         let ends_ns = ends_unix_ns(last);
         let span_us = u64::try_from((ends_ns - first.starts_unix_ns) / 1000).unwrap_or(0);
@@ -136,7 +149,7 @@ impl Window {
             date_time(ends_ns),
             duration(UPDATE_NS),
             duration(buffer_us.saturating_mul(1000)),
-            duration(self.target_s?.saturating_mul(1_000_000_000)),
+            duration(segment_us_max.saturating_mul(1000)),
             duration(longest_us.saturating_mul(1000 * DELAY_SEGMENTS)),
         ))
     }

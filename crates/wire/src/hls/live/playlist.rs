@@ -12,9 +12,9 @@ use crate::media::segments::Format;
 /// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
 const SKIP_TARGETS: u64 = 6;
 
-/// Sound whose newest segment is so many target durations behind that of the pictures has paused.
-/// Players that begin with it would wait for it.
-const SOUND_TARGETS: u64 = 3;
+/// Sound whose newest segment is so many target durations behind that of the pictures has paused,
+/// and so have pictures that are behind sound. Players that begin with them would wait for them.
+const PAUSED_TARGETS: u64 = 3;
 
 /// How far from the end players stay at the least: three parts (section 4.4.3.8), and a second.
 const HOLD_BACK_PARTS: u64 = 3;
@@ -45,15 +45,42 @@ impl Window {
             .then(|| self.media_text(kept, "", query, skips))
     }
 
-    /// How many URLs a playlist or a manifest has at the most, about.
+    /// How many URLs the playlist of a rendition has at the most, about; `None` is the one that
+    /// names all others.
     #[must_use]
-    pub fn urls(&self) -> usize {
-        let of = |kept: &Kept| {
-            let listed = kept.listed().map(|it| 1 + it.parts.len());
-            // What describes it, what comes next, and where it is itself.
-            listed.sum::<usize>() + 3
+    pub fn playlist_urls(&self, rendition: Option<&str>, skips: bool) -> usize {
+        let of = match (rendition, &self.renditions[..]) {
+            (None, [only]) if only.of.format == Format::Ts => Some(only),
+            (None, renditions) => return renditions.len(),
+            (Some(name), _) => self.kept(name),
         };
-        self.renditions.iter().map(of).sum()
+        let of = of.map(|kept| self.media_urls(kept, skips));
+        of.unwrap_or(0)
+    }
+
+    fn media_urls(&self, kept: &Kept, skips: bool) -> usize {
+        let (listed, target_us) = (listed(kept), self.target_us());
+        let told = listed.iter().skip(skipped(&listed, skips, target_us));
+        let urls = told.map(|(it, behind_us)| match has_parts(*behind_us, target_us) {
+            true => 1 + it.parts.len(),
+            false => 1,
+        });
+        // What describes it, what comes next, and where the others are.
+        urls.sum::<usize>() + 2 + self.renditions.len()
+    }
+
+    /// The same of the manifest, where each line counts as one.
+    #[must_use]
+    pub fn manifest_urls(&self) -> usize {
+        let of = |kept: &Kept| {
+            let listed = kept.listed();
+            let pairs = listed.clone().zip(listed.clone().skip(1));
+            let ends = pairs.filter(|(it, next)| it.breaks != next.breaks).count();
+            // Of each period what describes it, and where its segments are.
+            listed.count() + 2 * (ends + 1)
+        };
+        let most = self.renditions.iter().map(of).max();
+        self.renditions.len() * most.unwrap_or(0) + 1
     }
 
     fn multivariant(&self, query: &str) -> String {
@@ -62,11 +89,15 @@ impl Window {
             let mut of = self.renditions.iter();
             of.find(|it| it.of.medium == medium && it.has_whole())
         };
-        let (pictures, sound) = (has(Medium::Video), has(Medium::Audio));
+        let sound = has(Medium::Audio);
+        let starts_ns = |of: &Kept| of.segments.back().map_or(0, |it| it.starts_unix_ns);
+        let keeps_up = |it: &Kept, other: &Kept| self.keeps_up(starts_ns(it), starts_ns(other));
+        let keep_up = |it: &&Kept| sound.is_none_or(|sound| keeps_up(it, sound));
+        let pictures = has(Medium::Video).filter(keep_up);
         let Some(leading) = pictures.or(sound) else {
             return out;
         };
-        let beside = sound.filter(|sound| pictures.is_some_and(|it| self.keeps_up(sound, it)));
+        let beside = sound.filter(|sound| pictures.is_some_and(|it| keeps_up(sound, it)));
         if let Some(sound) = beside {
             out += "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio1\",NAME=\"audio\",DEFAULT=YES,\
                     AUTOSELECT=YES";
@@ -112,19 +143,21 @@ impl Window {
         out
     }
 
-    /// Whether this sound comes beside the pictures, as far as the newest segments tell.
-    fn keeps_up(&self, sound: &Kept, pictures: &Kept) -> bool {
-        let starts_ns = |of: &Kept| of.segments.back().map_or(0, |it| it.starts_unix_ns);
-        let behind_ns = starts_ns(pictures).saturating_sub(starts_ns(sound));
+    /// Whether a rendition comes beside another, as far as their newest segments tell: when these
+    /// begin, in ns since 1970.
+    pub(super) fn keeps_up(&self, starts_ns: i64, other_ns: i64) -> bool {
+        let behind_ns = other_ns.saturating_sub(starts_ns);
         let target_ns = self.target_s.unwrap_or(1).saturating_mul(1_000_000_000);
-        u64::try_from(behind_ns).unwrap_or(0) <= SOUND_TARGETS.saturating_mul(target_ns)
+        u64::try_from(behind_ns).unwrap_or(0) <= PAUSED_TARGETS.saturating_mul(target_ns)
+    }
+
+    fn target_us(&self) -> u64 {
+        self.target_s.unwrap_or(1) * 1_000_000
     }
 
     fn media_text(&self, kept: &Kept, folder: &str, query: &str, skips: bool) -> String {
-        let target_s = self.target_s.unwrap_or(1);
-        let target_us = target_s * 1_000_000;
-        let listed = listed(kept);
-        let mut out = self.head(target_s);
+        let (listed, target_us) = (listed(kept), self.target_us());
+        let mut out = self.head(target_us / 1_000_000);
         let first = listed.first().map_or(0, |(it, _)| it.number);
         line(&mut out, format_args!("#EXT-X-MEDIA-SEQUENCE:{first}"));
         if let Some((first, _)) = listed.first() {
@@ -135,13 +168,7 @@ impl Window {
                 format_args!("#EXT-X-DISCONTINUITY-SEQUENCE:{breaks}"),
             );
         }
-        let is_old = |(it, behind_us): &&(&Segment, u64)| {
-            it.is_complete && *behind_us >= SKIP_TARGETS * target_us
-        };
-        let skipped = match skips {
-            true => listed.iter().take_while(is_old).count(),
-            false => 0,
-        };
+        let skipped = skipped(&listed, skips, target_us);
         if skipped > 0 {
             line(
                 &mut out,
@@ -151,7 +178,7 @@ impl Window {
         let mut described = None;
         let place = Place { folder, query };
         for &(segment, behind_us) in listed.iter().skip(skipped) {
-            let has_parts = behind_us < PARTS_TARGETS * target_us;
+            let has_parts = has_parts(behind_us, target_us);
             let is_new = described.replace(segment.version) != Some(segment.version);
             place.segment(&mut out, kept, segment, (has_parts, is_new));
         }
@@ -289,6 +316,22 @@ fn listed(kept: &Kept) -> Vec<(&Segment, u64)> {
         .collect();
     listed.reverse();
     listed
+}
+
+/// How many of those that are listed are left out for who has them.
+fn skipped(listed: &[(&Segment, u64)], skips: bool, target_us: u64) -> usize {
+    let is_old = |(it, behind_us): &&(&Segment, u64)| {
+        it.is_complete && *behind_us >= SKIP_TARGETS * target_us
+    };
+    match skips {
+        true => listed.iter().take_while(is_old).count(),
+        false => 0,
+    }
+}
+
+/// Whether parts are listed of a segment that is so far from the end.
+const fn has_parts(behind_us: u64, target_us: u64) -> bool {
+    behind_us < PARTS_TARGETS * target_us
 }
 
 /// The peak and the mean of what is kept, in bits a second.

@@ -80,6 +80,7 @@ fn part_after(window: &mut Window, rendition: usize, bytes: usize, gap_s: i64) {
         starts_ticks,
         ticks: i64::from(TIMESCALE) * 320 / 1000,
         is_independent: true,
+        begins_with_sync: true,
         samples: 8,
     };
     window.apply(Output::Part { rendition, part });
@@ -536,6 +537,57 @@ fn sound_that_has_paused_is_named_once_it_is_back() {
     assert!(is_named(&window));
 }
 
+/// Those who come then would see what was shown long ago, and stand still.
+#[test]
+fn pictures_that_have_paused_are_named_once_they_are_back() {
+    let mut window = window(60, 1 << 20);
+    let are_named = |window: &Window| {
+        let main = window.main_playlist("", false).unwrap();
+        let manifest = window.manifest("").unwrap();
+        assert!(main.contains("audio/index.m3u8") && manifest.contains("audio/mp4"));
+        let named = main.ends_with("\nvideo/index.m3u8\n");
+        assert_eq!(named, !main.ends_with("\naudio/index.m3u8\n"), "{main}");
+        assert_eq!(named, main.contains(",AUDIO=\"audio1\""), "{main}");
+        (named, manifest.contains("video/mp4"))
+    };
+    segment(&mut window, 100);
+    // 9.6 s behind, and 12.8 s.
+    (0..3).for_each(|_| segment_behind(&mut window, 1, 0));
+    assert_eq!(are_named(&window), (true, true));
+    segment_behind(&mut window, 1, 0);
+    assert_eq!(are_named(&window), (false, false));
+    // Who has them already goes on asking for them.
+    assert!(window.media_playlist("video", "", false).is_some());
+    part_after(&mut window, 0, 10, 12);
+    // The manifest lists no parts.
+    assert_eq!(are_named(&window), (true, false));
+    window.apply(Output::SegmentEnd { rendition: 0 });
+    assert_eq!(are_named(&window), (true, true));
+}
+
+/// Its first part has a sync sample, and other pictures in front of that.
+#[test]
+fn a_segment_that_begins_with_other_pictures_is_no_poster() {
+    let mut window = window(60, 1 << 20);
+    segment(&mut window, 100);
+    let is_told = |window: &Window| {
+        let manifest = window.manifest("").unwrap();
+        manifest.matches("startWithSAP=\"1\"").count()
+    };
+    assert_eq!(is_told(&window), 2);
+    let mut part = window.renditions[0].segments[0].parts[0].clone();
+    part.begins_with_sync = false;
+    part.starts_unix_ns += 3_200_000_000;
+    part.starts_ticks += 32 * i64::from(TIMESCALE) / 10;
+    let rendition = 0;
+    window.apply(Output::Part { rendition, part });
+    window.apply(Output::SegmentEnd { rendition });
+    assert_eq!(is_told(&window), 1, "of sound alone");
+    assert_eq!(window.poster().unwrap().number, FIRST);
+    let newest = ",URI=\"00000000000000ab/1001.0.m4s\",INDEPENDENT=YES\n";
+    assert!(text(&window).contains(newest), "{}", text(&window));
+}
+
 #[test]
 fn a_playlist_begins_behind_more_breaks_than_it_tells() {
     let mut window = window(60, 1 << 20);
@@ -560,12 +612,18 @@ fn how_many_urls_a_playlist_has_is_known_before_it_is_written() {
     for _ in 0..10 {
         part(&mut window, 0, 10);
     }
+    (0..12).for_each(|_| segment(&mut window, 100));
     let urls = |text: Option<String>| text.unwrap().matches("?q").count();
-    let most = window.urls();
-    let video = urls(window.media_playlist("video", "?q", false));
-    assert!((video..3 * video).contains(&most), "{most}, not {video}");
-    assert!(urls(window.main_playlist("?q", false)) <= most);
-    assert!(urls(window.manifest("?q")) <= most);
+    let of = |skips| {
+        let found = urls(window.media_playlist("video", "?q", skips));
+        let most = window.playlist_urls(Some("video"), skips);
+        assert!((found..found + 3).contains(&most), "{most}, not {found}");
+        found
+    };
+    assert!(of(true) < of(false), "those that are skipped have none");
+    assert_eq!(urls(window.main_playlist("?q", false)), 2);
+    assert_eq!(window.playlist_urls(None, false), 2);
+    assert!(urls(window.manifest("?q")) <= window.manifest_urls());
 }
 
 proptest! {

@@ -462,7 +462,7 @@ impl Kept {
                 starts_unix_ns: part.starts_unix_ns,
                 starts_ticks: part.starts_ticks,
                 ticks: 0,
-                is_independent: part.is_independent,
+                is_independent: part.begins_with_sync,
                 parts: Vec::new(),
                 is_complete: false,
                 lasts_us: 0,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::output::InitSegment;
-use super::units::{from_hex, parameter};
+use super::units::{Units, from_hex, parameter};
 use crate::media::cmaf::{Description, init_segment};
 use crate::media::codec::av1::{PackedObu, Sequence};
 use crate::media::codec::config::CodecConfig;
@@ -12,7 +12,7 @@ use crate::media::codec::{h264, h265, latm};
 use crate::media::colour::Colour;
 use crate::media::sampled::{SampledTrack, TrackFacts};
 use crate::media::samples::Samples;
-use crate::media::track::Track;
+use crate::media::track::{Medium, Track};
 
 /// Pictures a second that the level of VP9 is told for: how many there are, no stream tells.
 const VP9_RATE: u64 = 60;
@@ -87,6 +87,29 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         channels: sampled.codec.channels,
         timescale: sampled.timescale,
     }))
+}
+
+/// The tracks that are not cut, by their numbers, and why not.
+pub(super) fn left_out(tracks: &[Track]) -> Vec<(usize, String)> {
+    let media = tracks.iter().enumerate();
+    let media = media.filter(|(_, track)| track.medium != Medium::Application);
+    let left_out = media.filter_map(|(number, track)| Some((number, units_of(track).err()?)));
+    left_out.collect()
+}
+
+/// What puts the packets of a track together.
+///
+/// # Errors
+///
+/// In words, if nothing is made of it.
+pub(super) fn units_of(track: &Track) -> Result<Units, String> {
+    let nothing = || format!("{} is not made into segments", track.encoding);
+    let units = Units::new(track).ok_or_else(nothing)?;
+    // Sound has its description from the start, or never.
+    if track.medium == Medium::Audio {
+        describe(track, units.sets())?.ok_or_else(nothing)?;
+    }
+    Ok(units)
 }
 
 const BROKEN_SETS: &str = "its parameter sets are broken";

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::output::{InitSegment, Output, PartOf};
-use super::{PART_BYTES_MAX, SEGMENT_BYTES_MAX};
+use super::{
+    PART_BYTES_MAX, PART_US, SEGMENT_BYTES_MAX, SEGMENT_US_MIN, part_target_us, segment_us_max,
+};
 use crate::media::cmaf::fragment_head;
 use crate::media::samples::Sample;
 
@@ -35,6 +37,8 @@ pub(super) struct Lane {
     pub(super) timescale: u32,
     /// What is to be added to ns of its times to have those since 1970.
     pub(super) unix_offset_ns: i64,
+    /// A segment that begins with a sync sample may be so much longer than the target duration.
+    rounded_us: u64,
     rows: Vec<(Sample, i64)>,
     data: Vec<u8>,
     /// When the part that is written begins, and how long it lasts so far.
@@ -44,17 +48,20 @@ pub(super) struct Lane {
     segment_ticks: i64,
     segment_bytes: usize,
     has_parts: bool,
+    /// Whether it begins where a decoder can start.
+    begins_with_sync: bool,
     sequence: u32,
     /// Breaks since the last sample.
     breaks: u64,
 }
 
 impl Lane {
-    pub(super) fn new(number: usize, timescale: u32, unix_offset_ns: i64) -> Self {
+    pub(super) fn new(number: usize, timescale: u32, rounded_us: u64) -> Self {
         Self {
             number,
             timescale: timescale.max(1),
-            unix_offset_ns,
+            unix_offset_ns: 0,
+            rounded_us,
             rows: Vec::new(),
             data: Vec::new(),
             part: (0, 0),
@@ -62,6 +69,7 @@ impl Lane {
             segment_ticks: 0,
             segment_bytes: 0,
             has_parts: false,
+            begins_with_sync: false,
             sequence: 0,
             breaks: 0,
         }
@@ -74,6 +82,45 @@ impl Lane {
 
     fn is_empty(&self) -> bool {
         !self.has_parts && self.rows.is_empty()
+    }
+
+    /// Whether a sync sample ends the segment. Behind one that begins with none it does at once, so
+    /// that those which follow begin with one again.
+    pub(super) fn may_end(&self) -> bool {
+        !self.begins_with_sync || self.is_long()
+    }
+
+    /// Whether it is as long as segments are at the least.
+    pub(super) fn is_long(&self) -> bool {
+        self.ticks() >= self.ticks_of(SEGMENT_US_MIN)
+    }
+
+    /// The least target duration of which the segment is not too long.
+    pub(super) fn target_s(&self) -> u64 {
+        let us = u64::try_from(self.ns(self.ticks()) / 1000).unwrap_or(0);
+        us.saturating_sub(self.rounded_us).div_ceil(1_000_000)
+    }
+
+    /// How long what is made may be.
+    pub(super) fn lengths(&self, part_us: Option<u64>, target_s: Option<u64>) -> Lengths {
+        let rounded_us = if self.begins_with_sync {
+            self.rounded_us
+        } else {
+            0
+        };
+        Lengths {
+            part: self.ticks_of(part_us.unwrap_or(PART_US)),
+            segment: self.ticks_of(segment_us_max(target_s, rounded_us)),
+        }
+    }
+
+    /// How long parts are, by when the first units are shown.
+    pub(super) fn part_us(&self, shown: &[i64]) -> u64 {
+        let mut sorted = shown.to_vec();
+        sorted.sort_unstable();
+        let steps = sorted.windows(2).map(|pair| self.ns(pair[1] - pair[0]));
+        let longest_us = steps.max().unwrap_or(0).div_euclid(1000) + 1;
+        part_target_us(u64::try_from(longest_us).unwrap_or(0))
     }
 
     /// Whether this sample may not be in the segment that is open.
@@ -114,6 +161,7 @@ impl Lane {
                     init,
                 });
             }
+            self.begins_with_sync = sample.is_sync;
         }
         if self.rows.is_empty() {
             self.part = (sample.decoded, 0);
@@ -164,6 +212,7 @@ impl Lane {
                 starts_ticks: self.starts_shown,
                 ticks,
                 is_independent: rows.iter().any(|(row, _)| row.is_sync),
+                begins_with_sync: rows[0].0.is_sync,
                 samples: u32::try_from(rows.len()).unwrap_or(u32::MAX),
             },
         });
@@ -178,6 +227,12 @@ impl Lane {
             });
         }
         (self.segment_ticks, self.segment_bytes, self.has_parts) = (0, 0, false);
+    }
+
+    /// So many us in ticks.
+    fn ticks_of(&self, us: u64) -> i64 {
+        let ticks = u128::from(us) * u128::from(self.timescale) / 1_000_000;
+        i64::try_from(ticks).unwrap_or(i64::MAX)
     }
 
     /// So many ticks in ns.

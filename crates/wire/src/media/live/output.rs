@@ -50,6 +50,8 @@ pub struct PartOf {
     pub ticks: i64,
     /// Whether a decoder can start in it.
     pub is_independent: bool,
+    /// Whether it can where it begins.
+    pub begins_with_sync: bool,
     /// Samples of it, for the frame rate.
     pub samples: u32,
 }

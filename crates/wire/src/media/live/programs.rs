@@ -1,9 +1,10 @@
-//! Which program of a transport stream is cut: the first with pictures whose map comes, or else one
-//! of sound.
+//! Which program of a transport stream is cut: of those whose maps come the first with pictures, or
+//! else the first of sound, as the table has them.
 //!
 //! A table may name all programs that are sent beside one another, of which receivers pass on one
-//! with its map. So all maps that it names are waited for. Segments have a table that names their
-//! program alone: many players take the first one of each table that comes.
+//! with its map. So all maps that it names are waited for, but not for long. Then a stream that is
+//! taken anew is of the same program, in front of whichever map it begins. Segments have a table
+//! that names their program alone: many players take the first one of each table that comes.
 
 use crate::media::ts::header::Header;
 use crate::media::ts::psi::{
@@ -11,9 +12,9 @@ use crate::media::ts::psi::{
 };
 use crate::media::ts::seek::coded_type;
 
-/// How long one with pictures is waited for once there is one of sound: maps come twice a second at
-/// least (ETSI TR 101 290, section 5.2.1).
-const PICTURES_WAIT_NS: u64 = 1_000_000_000;
+/// How long a better one is waited for once there is one: maps come twice a second at least (ETSI
+/// TR 101 290, section 5.2.1).
+const BETTER_WAIT_NS: u64 = 1_000_000_000;
 
 /// The programs that the newest association table names, and the one that is cut.
 #[derive(Debug, Default)]
@@ -22,8 +23,11 @@ pub(super) struct Programs {
     /// The maps that are followed, by their pids.
     maps: Vec<(u16, Sections)>,
     chosen: Option<Program>,
-    /// The first of sound, and when it came, as long as none is chosen.
-    of_sound: Option<(Program, u64)>,
+    /// The best that has come, as long as none is chosen, and when the first one came.
+    best: Option<(Program, u64)>,
+    /// The tracks of the one that was chosen last, and whether they were others before.
+    tracks: Vec<(u16, u8)>,
+    has_changed: bool,
 }
 
 /// A program whose map has come.
@@ -33,6 +37,12 @@ struct Program {
     map_pid: u16,
     map: Box<[u8]>,
     leading: Leading,
+    /// The pid of its sound, if that is beside pictures.
+    sound: Option<u16>,
+    /// Its tracks: their pids, and how they are coded.
+    tracks: Vec<(u16, u8)>,
+    /// How many the table names in front of it.
+    place: usize,
 }
 
 /// The stream whose times count: its pid, how it is coded, and what it is.
@@ -54,6 +64,16 @@ impl Programs {
         self.chosen.as_ref().map(|it| it.leading)
     }
 
+    /// The pid of the sound that the chosen program has beside its pictures.
+    pub(super) fn sound(&self) -> Option<u16> {
+        self.chosen.as_ref().and_then(|it| it.sound)
+    }
+
+    /// Whether what is cut has other tracks than before; that is told once.
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
     /// The tables of the chosen program, in packets.
     pub(super) fn tables(&self) -> Option<Vec<u8>> {
         let of = self.chosen.as_ref()?;
@@ -69,8 +89,8 @@ impl Programs {
         if let Some(section) = new {
             self.associate(section);
         }
-        let is_over = |it: &mut (Program, u64)| now_ns.saturating_sub(it.1) >= PICTURES_WAIT_NS;
-        if let Some((program, _)) = self.of_sound.take_if(is_over) {
+        let is_over = |it: &mut (Program, u64)| now_ns.saturating_sub(it.1) >= BETTER_WAIT_NS;
+        if let Some((program, _)) = self.best.take_if(is_over) {
             self.choose(program);
         }
     }
@@ -85,7 +105,7 @@ impl Programs {
         if self.chosen.as_ref().is_some_and(is_named) {
             return;
         }
-        (self.chosen, self.of_sound) = (None, None);
+        (self.chosen, self.best) = (None, None);
         self.maps.clear();
         for (_, pid) in named() {
             if self.maps.iter().all(|(known, _)| *known != pid) {
@@ -111,22 +131,30 @@ impl Programs {
 
     /// Takes a program whose map is new.
     fn take(&mut self, program: Program, now_ns: u64) {
-        let has_pictures = program.leading.2 == Kind::Video;
-        match (&self.chosen, &self.of_sound) {
+        if let Some(chosen) = &self.chosen {
             // Two may have their maps on one pid.
-            (Some(other), _) if other.number != program.number => {}
-            (None, Some((other, _))) if !has_pictures && other.number != program.number => {}
-            (None, before) if !has_pictures && self.maps.len() > 1 => {
-                let since_ns = before.as_ref().map_or(now_ns, |it| it.1);
-                self.of_sound = Some((program, since_ns));
+            if chosen.number == program.number {
+                self.choose(program);
             }
-            _ => self.choose(program),
+            return;
+        }
+        if self.maps.len() == 1 || program.rank() == (false, 0) {
+            return self.choose(program);
+        }
+        let since_ns = self.best.as_ref().map_or(now_ns, |it| it.1);
+        let is_better = |(best, _): &(Program, u64)| {
+            best.number == program.number || program.rank() < best.rank()
+        };
+        if self.best.as_ref().is_none_or(is_better) {
+            self.best = Some((program, since_ns));
         }
     }
 
     fn choose(&mut self, program: Program) {
         self.maps.retain(|(pid, _)| *pid == program.map_pid);
-        self.of_sound = None;
+        self.best = None;
+        self.has_changed |= !self.tracks.is_empty() && self.tracks != program.tracks;
+        self.tracks.clone_from(&program.tracks);
         self.chosen = Some(program);
     }
 }
@@ -138,14 +166,30 @@ impl Program {
         tables.read(PAT_PID, association);
         tables.read(map_pid, &map);
         let mut programs = tables.programs.iter();
-        let of = programs.find(|it| it.pmt_pid == map_pid && !it.streams.is_empty())?;
+        let place = programs.position(|it| it.pmt_pid == map_pid && !it.streams.is_empty())?;
+        let of = &tables.programs[place];
         let first = |kind| of.streams.iter().find(|it| it.kind == kind);
         let leading = first(Kind::Video).or_else(|| first(Kind::Audio))?;
+        let sound = first(Kind::Audio).map(|it| it.pid);
+        let mut tracks: Vec<_> = of
+            .streams
+            .iter()
+            .map(|it| (it.pid, coded_type(it)))
+            .collect();
+        tracks.sort_unstable();
         Some(Self {
             number: of.number,
             map_pid,
             map,
             leading: (leading.pid, coded_type(leading), leading.kind),
+            sound: sound.filter(|pid| *pid != leading.pid),
+            tracks,
+            place,
         })
+    }
+
+    /// What of several the least is chosen by: those with pictures first, as the table has them.
+    fn rank(&self) -> (bool, usize) {
+        (self.leading.2 != Kind::Video, self.place)
     }
 }

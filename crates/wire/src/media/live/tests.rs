@@ -1,5 +1,7 @@
 //! Live media cut into segments and parts.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
 
 use super::description::describe;
@@ -109,6 +111,10 @@ impl Sender {
 
     fn picture(&mut self, at: u64, is_sync: bool) {
         let (timestamp, now_ns) = line_of(at);
+        self.picture_of(timestamp, now_ns, is_sync);
+    }
+
+    fn picture_of(&mut self, timestamp: u32, now_ns: u64, is_sync: bool) {
         let payload = match is_sync {
             true => stap(&[SPS, self.pps, &[0x65, 0x88, 0x84]]),
             false => vec![0x41, 0x9a, 1],
@@ -131,23 +137,27 @@ impl Sender {
 
     /// The frames of sound that begin while the picture before this one is shown.
     fn sound(&mut self, picture: u64) {
-        for frame in (picture - 1) * 1920 / 1024..picture * 1920 / 1024 {
+        let now_ns = 1_000_000_000 + picture * 40_000_000;
+        self.frames((picture - 1) * 1920 / 1024..picture * 1920 / 1024, now_ns);
+    }
+
+    fn frames(&mut self, frames: Range<u64>, now_ns: u64) {
+        for frame in frames {
             let payload = [&[0, 16, 0, 5 << 3][..], &[1, 2, 3, 4, 5]].concat();
             let timestamp = ticks(frame * 1024).wrapping_add(self.set_ticks(1));
             let packet = packet(self.number(1), timestamp, true, &payload);
-            let now_ns = 1_000_000_000 + picture * 40_000_000;
             self.cutter.push(1, &packet, now_ns, &mut self.out);
         }
     }
 
-    /// Of each whole segment of a rendition how long it lasts, in ms, and whether it begins with a
-    /// part that a decoder can start in.
+    /// Of each whole segment of a rendition how long it lasts, in ms, and whether a decoder can
+    /// start where it begins.
     fn segments(&self, of: usize) -> Vec<(u64, bool)> {
         let (mut all, mut open) = (Vec::new(), None);
         for output in &self.out {
             match output {
                 Output::Part { rendition, part } if *rendition == of => {
-                    let (us, _) = open.get_or_insert((0, part.is_independent));
+                    let (us, _) = open.get_or_insert((0, part.begins_with_sync));
                     *us += part.lasts_us;
                 }
                 Output::SegmentEnd { rendition } if *rendition == of => {
@@ -171,6 +181,21 @@ impl Sender {
     fn count(&self, is_it: impl Fn(&Output) -> bool) -> usize {
         self.out.iter().filter(|output| is_it(output)).count()
     }
+
+    /// The target duration, in seconds.
+    fn target_s(&self) -> u64 {
+        let mut told = self.out.iter().filter_map(|output| match output {
+            Output::Target(seconds) => Some(*seconds),
+            _ => None,
+        });
+        told.next().unwrap()
+    }
+
+    /// Whether none of these segments is too long: the target is compared with what is rounded.
+    fn are_within_target(&self, segments: &[(u64, bool)]) -> bool {
+        let target_s = self.target_s();
+        segments.iter().all(|(ms, _)| (ms + 500) / 1000 <= target_s)
+    }
 }
 
 #[test]
@@ -193,6 +218,96 @@ fn segments_begin_with_sync_samples_in_all_tracks() {
     assert_eq!(sender.out[0], Output::PartTarget(320_008));
     assert_eq!(sender.count(|it| *it == Output::Target(4)), 1);
     assert_eq!(sender.count(|it| matches!(it, Output::Break { .. })), 0);
+}
+
+/// Ticks of a picture, and pictures from one key frame to the next: 4, 5 and 6 seconds as it is
+/// called at 29.97 pictures a second, what x264 does at 60, 30 and 24 by itself, whole seconds.
+const GOPS: [(u64, u64); 9] = [
+    (3003, 120),
+    (3003, 150),
+    (3003, 180),
+    (1500, 250),
+    (3000, 250),
+    (3750, 250),
+    (3600, 100),
+    (3600, 250),
+    // Of which sound has up to a frame more than that is rounded up.
+    (3750, 107),
+];
+
+#[test]
+fn gops_are_segments_of_tracks_whatever_their_length() {
+    for (each, gop) in GOPS {
+        let mut sender = Sender::new(&[pictures(), sound()]);
+        let frame = |picture: u64| picture * each * 48 / 90 / 1024;
+        for at in 0..gop * 20 {
+            let now_ns = 1_000_000_000 + at * each * 100_000 / 9;
+            sender.picture_of(ticks(at * each), now_ns, at.is_multiple_of(gop));
+            sender.frames(frame(at)..frame(at + 1), now_ns);
+        }
+        let segments = sender.segments(0);
+        let expected = ((gop * each + 45) / 90, true);
+        assert_eq!(segments, [expected; 19], "{each} {gop}");
+        assert!(sender.are_within_target(&segments), "{each} {gop}");
+        let sound = sender.segments(1);
+        assert!(sound.len() >= 18, "{each} {gop}: {sound:?}");
+        let is_whole = |(ms, _): &(u64, bool)| ms.abs_diff(expected.0) < 23;
+        assert!(sound.iter().all(is_whole), "{each} {gop}: {sound:?}");
+        assert!(sender.are_within_target(&sound), "{each} {gop}: {sound:?}");
+    }
+}
+
+/// One of five seconds, where two were expected.
+#[test]
+fn segments_begin_with_sync_samples_again_behind_a_long_gop() {
+    let mut sender = Sender::new(&[pictures(), sound()]);
+    for second in 0..20 {
+        sender.second(
+            second == 0 || second == 2 || second >= 7 && second % 2 == 1,
+            true,
+        );
+    }
+    let expected = [
+        (2000, true),
+        (4440, true),
+        (560, false),
+        (2000, true),
+        (2000, true),
+    ];
+    assert_eq!(sender.segments(0)[..5], expected);
+    assert!(sender.are_within_target(&sender.segments(1)));
+    assert_eq!(breaks_of(&sender), [0, 0]);
+}
+
+/// A camera whose pictures are announced and do not come, or cease to.
+#[test]
+fn sound_goes_on_without_the_pictures_beside_it() {
+    for first in [0, 250] {
+        let mut sender = Sender::new(&[pictures(), sound()]);
+        (0..first / 25).for_each(|second| sender.second(second % 2 == 0, true));
+        (first + 1..=1000).for_each(|picture| sender.sound(picture));
+        let expected = vec![(2000, true); if first == 0 { 0 } else { 5 }];
+        assert_eq!(sender.segments(0), expected);
+        let sound = sender.segments(1);
+        assert!(
+            sound.len() >= 14 && sender.are_within_target(&sound),
+            "{sound:?}"
+        );
+        assert!(
+            sound[sound.len() - 8..]
+                .iter()
+                .all(|it| *it == (1920, true))
+        );
+        assert_eq!(breaks_of(&sender), [0, 0]);
+        // They come, and both begin anew with a key frame.
+        sender.frame = 1000;
+        sender.second(false, true);
+        (0..6).for_each(|second| sender.second(second % 2 == 0, true));
+        assert_eq!(breaks_of(&sender), [1, 1]);
+        let segments = sender.segments(0).split_off(expected.len());
+        assert_eq!(segments, [(2000, true); 2]);
+        assert!(sender.segments(1).last().unwrap().0.abs_diff(2000) < 22);
+    }
 }
 
 #[test]
@@ -385,7 +500,7 @@ fn a_clock_that_runs_away_is_tied_anew() {
             let (timestamp, now_ns) = line_of(sender.frame);
             for _ in 0..3 {
                 let at_ns = now_ns + late_ms * 1_000_000;
-                sender.cutter.line(0, timestamp, at_ns);
+                sender.cutter.line(0, timestamp, at_ns, true);
             }
             sender.second(sender.frame.is_multiple_of(50), false);
         }
@@ -402,6 +517,45 @@ fn a_clock_that_runs_away_is_tied_anew() {
     assert_eq!(seconds(&[0, 400].repeat(10)), (vec![], 0));
     assert_eq!(seconds(&[600; 20]), (vec![600], 1));
     assert_eq!(seconds(&[0; 20]), (vec![600, -600], 2));
+}
+
+/// Pictures come late, of an encoder that looks ahead; what is told of the clocks at first are
+/// arrivals.
+#[test]
+fn tracks_that_were_tied_by_arrivals_are_tied_anew_by_reports() {
+    for (lates_ms, reported, expected) in [
+        ([300, 0], [true, true], [1, 1]),
+        ([300, 300], [true, true], [0, 0]),
+        ([30, 0], [true, true], [0, 0]),
+        // It is not known of both.
+        ([300, 0], [true, false], [0, 0]),
+    ] {
+        let mut sender = Sender::new(&[pictures(), sound()]);
+        for second in 0..12 {
+            // Sound is told to be of the picture with which it came.
+            let lines = [line_of(0), (0, line_of(1).1)];
+            for track in [0, 1] {
+                let (timestamp, at_ns) = lines[track];
+                let is_reported = reported[track] && second >= 4;
+                let late_ns = if is_reported {
+                    lates_ms[track] * 1_000_000
+                } else {
+                    0
+                };
+                let cutter = &mut sender.cutter;
+                // One that was told before is not told again.
+                let timestamp = timestamp.wrapping_add(u32::from(is_reported));
+                cutter.line(track, timestamp, at_ns - late_ns, is_reported);
+            }
+            sender.second(second % 2 == 0, true);
+        }
+        assert_eq!(breaks_of(&sender), expected, "{lates_ms:?}");
+        if expected == [1, 1] {
+            let off_ms = [0, 1].map(|of| dates_off_ms(&sender, of, [299, 100])[1]);
+            let are_right = (-301..=-299).contains(&off_ms[0]) && off_ms[1].abs() < 100;
+            assert!(are_right, "{off_ms:?}");
+        }
+    }
 }
 
 /// By how many ms the date of the last part of a rendition is off that of a picture's arrival, and
@@ -428,8 +582,8 @@ fn a_line_from_before_a_jump_ties_nothing() {
         let mut sender = Sender::new(&[pictures(), sound()]);
         for second in 0..8 {
             let (timestamp, at_ns) = line_of(0);
-            sender.cutter.line(0, timestamp, at_ns);
-            sender.cutter.line(1, 0, at_ns);
+            sender.cutter.line(0, timestamp, at_ns, true);
+            sender.cutter.line(1, 0, at_ns, true);
             if second == 4 {
                 // Sound is a picture later, and nothing is missing for that.
                 sender.set_s[0] = jump_s;
@@ -462,7 +616,7 @@ fn what_was_told_of_a_clock_holds_over_a_pause() {
     let mut sender = Sender::new(&[pictures()]);
     for second in 0..8 {
         let (timestamp, at_ns) = line_of(0);
-        sender.cutter.line(0, timestamp, at_ns - 300_000_000);
+        sender.cutter.line(0, timestamp, at_ns - 300_000_000, true);
         sender.frame += if second == 4 { 125 } else { 0 };
         sender.second(second % 2 == 0, false);
     }
@@ -525,7 +679,7 @@ fn what_came_long_before_it_was_asked_for_has_times_of_its_own() {
     let mut cutter = LiveCutter::new(&[pictures()], 0).unwrap();
     let mut out = Vec::new();
     let now_ns = 20_000_000_000;
-    cutter.line(0, 14 * 90_000, now_ns);
+    cutter.line(0, 14 * 90_000, now_ns, true);
     for at in 0..400_u16 {
         let payload = match at {
             0 => stap(&[SPS, PPS, &[0x65, 0x88, 0x84]]),
@@ -968,12 +1122,17 @@ fn aac_in_latm_is_cut_or_it_is_told_why_not() {
 
 /// A packet of a picture's beginning, with its table when it is a start.
 fn transport(out: &mut Vec<u8>, at: u64, is_start: bool) {
+    transport_of(out, at * 3600, is_start);
+}
+
+/// That of a picture at this time.
+fn transport_of(out: &mut Vec<u8>, ticks: u64, is_start: bool) {
     use crate::media::ts::psi::in_packets as packets;
     if is_start {
         out.extend(packets(0, ASSOCIATION));
         out.extend(packets(0x1000, MAP));
     }
-    let time = (at * 3600) % (1 << 33);
+    let time = ticks % (1 << 33);
     let byte = |shift: u32, mask: u64| u8::try_from(time >> shift & mask).unwrap();
     let stamp = [
         0x21 | byte(30, 7) << 1,
@@ -1029,8 +1188,185 @@ fn a_transport_stream_is_cut_where_decoders_can_start() {
             .cutter
             .push_transport(&packets, at * 40_000_000, &mut sender.out);
     }
-    assert!(sender.segments(0).iter().all(|(ms, _)| *ms <= 4000));
-    assert!(sender.segments(0).len() > 20);
+    // The last that begins with one waits for another as long as it may.
+    let segments = sender.segments(0);
+    assert!(segments[6..].iter().all(|(ms, _)| *ms <= 4000));
+    assert_eq!(segments[5], (4480, true));
+    assert!(segments.len() > 20 && sender.are_within_target(&segments));
+}
+
+#[test]
+fn gops_are_segments_of_transport_streams_whatever_their_length() {
+    for (each, gop) in GOPS {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in 0..gop * 20 {
+            let mut packets = Vec::new();
+            transport_of(&mut packets, at * each, at.is_multiple_of(gop));
+            let Sender { cutter, out, .. } = &mut sender;
+            cutter.push_transport(&packets, at * each * 100_000 / 9, out);
+        }
+        let segments = sender.segments(0);
+        let expected = ((gop * each + 45) / 90, true);
+        assert_eq!(segments, [expected; 19], "{each} {gop}");
+        assert!(sender.are_within_target(&segments), "{each} {gop}");
+    }
+}
+
+/// A network that is away for 1.4 s and for 2.8 s, while a key frame passes.
+#[test]
+fn what_is_lost_makes_no_segment_too_long() {
+    for (lost, expected) in [
+        (
+            190..225,
+            &[(4000, true), (3560, true), (4000, false), (440, false)],
+        ),
+        (
+            190..260,
+            &[(4000, true), (3560, true), (2840, false), (1600, false)],
+        ),
+    ] {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in (0..800_u64).filter(|at| !lost.contains(at)) {
+            let mut packets = Vec::new();
+            transport(&mut packets, at, at.is_multiple_of(100));
+            let Sender { cutter, out, .. } = &mut sender;
+            cutter.push_transport(&packets, at * 40_000_000, out);
+        }
+        let segments = sender.segments(0);
+        assert_eq!(segments[..4], *expected);
+        assert_eq!(segments[4..], [(4000, true); 4]);
+        assert!(sender.are_within_target(&segments));
+        assert_eq!(sender.count(|it| matches!(it, Output::Break { .. })), 0);
+        // All that came is in them, in its order.
+        let ends = sender.parts(0).map(|it| it.starts_ticks + it.ticks);
+        let begins = sender.parts(0).skip(1).map(|it| it.starts_ticks);
+        assert!(begins.zip(ends).all(|(begins, ends)| begins == ends));
+        let whole = sender.parts(0).filter(|it| it.starts_ticks < 28_000_000);
+        let units: u32 = whole.map(|it| it.samples).sum();
+        assert_eq!(units, 700 - u32::try_from(lost.count()).unwrap());
+    }
+}
+
+/// The tables of a program with these streams, and the beginnings of units at that time: of which
+/// pid, what their bytes say they are, and whether their headers say random access.
+fn units(streams: &[(u16, u8)], units: &[(u16, u8, bool)], ticks: u64) -> Vec<u8> {
+    use crate::media::ts::synth::{MapEntry, Packet, Writer, pes};
+    let entries = streams.iter().map(|&(pid, stream_type)| MapEntry {
+        pid,
+        stream_type,
+        descriptors: &[],
+    });
+    let entries: Vec<_> = entries.collect();
+    let mut writer = Writer::new();
+    writer.pat(&[(1, 0x1000)]);
+    writer.pmt(0x1000, 1, 0x100, &entries);
+    for &(pid, code, random_access) in units {
+        writer.packet(Packet {
+            pid,
+            unit_start: true,
+            random_access,
+            payload: &pes(ticks, &[0, 0, 1, code]),
+            ..Packet::default()
+        });
+    }
+    writer.finish()
+}
+
+/// Another publisher, a clock that is set, a splicer.
+#[test]
+fn an_encoder_without_random_access_may_follow_one_with_it() {
+    for (begins, jump) in [(true, 0), (false, 10 * 90_000), (false, 0)] {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in 0..600_u64 {
+            let (is_sync, is_other) = (at.is_multiple_of(50), at >= 300);
+            let Sender { cutter, out, .. } = &mut sender;
+            if begins && at == 300 {
+                cutter.begin(out);
+            }
+            let code = if is_sync { 0x65 } else { 0x41 };
+            let unit = (0x100, code, is_sync && !is_other);
+            let ticks = at * 3600 + if is_other { jump } else { 0 };
+            let packets = units(&[(0x100, 0x1b)], &[unit], ticks);
+            cutter.push_transport(&packets, at * 40_000_000, out);
+        }
+        let segments = sender.segments(0);
+        let is_break = begins || jump > 0;
+        let breaks = sender.count(|it| matches!(it, Output::Break { .. }));
+        assert_eq!(breaks, usize::from(is_break));
+        let expected = match is_break {
+            true => vec![(2000, true); 11],
+            // From 10 s on it is waited for, and then the bytes tell.
+            false => [
+                &[(2000, true); 5][..],
+                &[(4480, true), (1520, false)],
+                &[(2000, true); 3],
+            ]
+            .concat(),
+        };
+        assert_eq!(segments, expected, "{begins} {jump}");
+    }
+}
+
+/// Pictures of which none come for 16 s, beside sound.
+#[test]
+fn times_of_sound_count_while_no_pictures_come() {
+    let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+    for at in 0..800_u64 {
+        let is_sync = at.is_multiple_of(50);
+        let picture = (0x100, if is_sync { 0x65 } else { 0x41 }, is_sync);
+        let sound = (0x101, 0, false);
+        let both = [picture, sound];
+        let first = usize::from((200..600).contains(&at));
+        let streams = [(0x100, 0x1b), (0x101, 0x0f)];
+        let packets = units(&streams, &both[first..], at * 3600);
+        let Sender { cutter, out, .. } = &mut sender;
+        cutter.push_transport(&packets, at * 40_000_000, out);
+    }
+    let expected = [
+        &[(2000, true); 4][..],
+        // From 10.96 s on.
+        &[(1920, true); 6],
+        &[(1520, true)],
+        &[(2000, true); 3],
+    ]
+    .concat();
+    assert_eq!(sender.segments(0), expected);
+    assert_eq!(sender.count(|it| matches!(it, Output::Break { .. })), 2);
+}
+
+/// RFC 8216bis, section 4.4.4.3: number, type, and identifiers of tracks.
+#[test]
+fn another_map_begins_behind_a_break_if_tracks_are_others() {
+    let before = [(0x100, 0x1b), (0x101, 0x0f)];
+    let cases: [(&[(u16, u8)], usize); 7] = [
+        (&before, 0),
+        (&[before[1], before[0]], 0),
+        (&[(0x100, 0x24), before[1]], 1),
+        (&[before[0], (0x101, 0x81)], 1),
+        (&[before[0], (0x102, 0x0f)], 1),
+        (&[before[0], before[1], (0x102, 0x0f)], 1),
+        (&before[..1], 1),
+    ];
+    for (after, breaks) in cases {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in 0..400_u64 {
+            let streams = if at < 200 { &before[..] } else { after };
+            let is_hevc = streams.contains(&(0x100, 0x24));
+            let code = match (is_hevc, at.is_multiple_of(50)) {
+                (false, true) => 0x65,
+                (false, false) => 0x41,
+                (true, true) => 0x26,
+                (true, false) => 0x02,
+            };
+            let unit = (0x100, code, false);
+            let packets = units(streams, &[unit], at * 3600);
+            let Sender { cutter, out, .. } = &mut sender;
+            cutter.push_transport(&packets, at * 40_000_000, out);
+        }
+        let found = sender.count(|it| matches!(it, Output::Break { .. }));
+        assert_eq!(found, breaks, "{after:?}");
+        assert_eq!(sender.segments(0), [(2000, true); 7], "{after:?}");
+    }
 }
 
 /// A sender whose clock is slow by 300 ppm, for an hour.
@@ -1119,12 +1455,13 @@ fn one_program_of_several_is_cut() {
             if has_pictures {
                 writer.pmt(0x1001, 2, 0x102, &[entry(0x102, 0x1b)]);
             }
+            let is_sync = at.is_multiple_of(75);
             for pid in [0x101, 0x102] {
                 writer.packet(Packet {
                     pid,
                     unit_start: true,
-                    random_access: at.is_multiple_of(75),
-                    payload: &pes(at * 3600, &[0, 0, 1, 0x65]),
+                    random_access: is_sync,
+                    payload: &pes(at * 3600, &[0, 0, 1, if is_sync { 0x65 } else { 0x41 }]),
                     ..Packet::default()
                 });
             }
@@ -1143,6 +1480,45 @@ fn one_program_of_several_is_cut() {
         let tables: Vec<_> = packets.filter(|it| it[1..3] == [0x40, 0]).collect();
         assert!(tables.len() >= segments.len());
         assert!(tables.iter().all(|it| *it == table));
+    }
+}
+
+/// A multiplex that is taken in front of the map of its last program; of another one none comes.
+#[test]
+fn of_several_programs_the_first_with_pictures_is_cut() {
+    use crate::media::ts::synth::{MapEntry, Packet, Writer, pes};
+    let both = [(1, 0x1000), (2, 0x1001)];
+    for named in [&both[..], &[(9, 0x900), both[0], both[1]]] {
+        let mut sender = Sender::new(&[crate::rtp::StaticPayload::MP2T.into()]);
+        for at in 0..200_u64 {
+            let mut writer = Writer::new();
+            writer.pat(named);
+            for (number, map_pid) in both.into_iter().rev() {
+                let pid = 0x100 + number;
+                let entry = MapEntry {
+                    pid,
+                    stream_type: 0x1b,
+                    descriptors: &[],
+                };
+                writer.pmt(map_pid, number, pid, &[entry]);
+                writer.packet(Packet {
+                    pid,
+                    unit_start: true,
+                    random_access: true,
+                    payload: &pes(at * 3600, &[0, 0, 1, 0x65]),
+                    ..Packet::default()
+                });
+            }
+            let Sender { cutter, out, .. } = &mut sender;
+            cutter.push_transport(&writer.finish(), at * 40_000_000, out);
+        }
+        let mut table = Writer::new();
+        table.pat(&both[..1]);
+        let table = table.finish();
+        let mut parts = sender.parts(0).peekable();
+        assert!(parts.peek().is_some(), "{named:?}");
+        assert!(parts.all(|it| it.bytes[1..3] != [0x40, 0] || it.bytes[..188] == table));
+        assert!(sender.segments(0).len() >= 2, "{named:?}");
     }
 }
 
@@ -1170,7 +1546,7 @@ proptest! {
             for (track, sequence, timestamp, marker, payload, step) in &packets {
                 now_ns += step * 100_000_000;
                 let packet = packet(sequence % 64, *timestamp, *marker, payload);
-                cutter.line(*track, *timestamp, now_ns);
+                cutter.line(*track, *timestamp, now_ns, *marker);
                 cutter.push(*track, &packet, now_ns, &mut out);
             }
             cutter.begin(&mut out);

@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::ROUNDED_US;
 use super::lane::{Lane, LiveSample};
 use super::order::DecodeTimes;
 use super::output::InitSegment;
 use super::units::Units;
-use crate::media::track::Track;
+use crate::media::track::{Medium, Track};
 
 /// Where the first time of all is, so that none is negative.
 const LEAD_NS: i64 = 10_000_000_000;
@@ -29,6 +30,10 @@ const AHEAD_NS_MAX: i64 = 1_000_000_000;
 /// an arrival may be seconds late.
 const LINES_OFF_MIN: u32 = 12;
 
+/// Segments of pictures are so many us shorter than they might be: the frame of sound at their end
+/// goes on beyond it.
+const FRAME_US: u64 = 49_000;
+
 /// A track that is cut.
 #[derive(Debug)]
 pub(super) struct TrackCut {
@@ -36,8 +41,10 @@ pub(super) struct TrackCut {
     pub(super) units: Units,
     pub(super) lane: Lane,
     pub(super) order: DecodeTimes,
-    /// A timestamp, and when that was by the clock.
+    /// A timestamp, and when that was by the clock; whether a report of the publisher's says so, or
+    /// an arrival.
     line: Option<(u32, u64)>,
+    is_reported: bool,
     /// The last line that was forgotten, which may be told again.
     stale: Option<(u32, u64)>,
     /// The timestamp of the last unit.
@@ -46,6 +53,8 @@ pub(super) struct TrackCut {
     pub(super) has_jumped: bool,
     /// The last lines that were off, one behind the other.
     lines_off: u32,
+    /// By how many ns what it was tied by was off the first report of its time.
+    pub(super) off_ns: Option<i64>,
     /// The last timestamp without its wrapping, and what makes it a time of the media.
     extended: Option<i64>,
     anchor: i64,
@@ -61,16 +70,22 @@ pub(super) struct TrackCut {
 
 impl TrackCut {
     pub(super) fn new(track: &Track, units: Units, lane: usize) -> Self {
+        let rounded_us = match track.medium {
+            Medium::Video => ROUNDED_US - FRAME_US,
+            _ => ROUNDED_US,
+        };
         Self {
             track: track.clone(),
             units,
-            lane: Lane::new(lane, track.clock_hz, 0),
+            lane: Lane::new(lane, track.clock_hz, rounded_us),
             order: DecodeTimes::default(),
             line: None,
+            is_reported: false,
             stale: None,
             last: None,
             has_jumped: false,
             lines_off: 0,
+            off_ns: None,
             extended: None,
             anchor: 0,
             shown: None,
@@ -84,12 +99,18 @@ impl TrackCut {
 
     /// Takes a line: `timestamp` was at `at_ns` of the clock, whose first time of all is
     /// `origin_ns` once that is known.
-    pub(super) fn set_line(&mut self, timestamp: u32, at_ns: u64, origin_ns: Option<i64>) {
+    pub(super) fn set_line(
+        &mut self,
+        (timestamp, at_ns): (u32, u64),
+        is_reported: bool,
+        origin_ns: Option<i64>,
+    ) {
         let told = Some((timestamp, at_ns));
         if told == self.stale {
             return;
         }
         self.stale = None;
+        self.is_reported = is_reported;
         let before = std::mem::replace(&mut self.line, told);
         // The same is told again and again.
         if before == self.line {
@@ -105,6 +126,9 @@ impl TrackCut {
             true => self.lines_off.saturating_add(1),
             false => 0,
         };
+        if is_reported {
+            self.off_ns = self.off_ns.or(Some(off_ns));
+        }
     }
 
     /// Another publisher begins, or the same anew.
@@ -152,6 +176,7 @@ impl TrackCut {
         let at = self.ticks_at(at_ns, origin_ns);
         self.anchor = at.saturating_sub(timestamp.into());
         self.lines_off = 0;
+        self.off_ns = self.line.filter(|_| self.is_reported).map(|_| 0);
         let lead_ns = LEAD_NS.saturating_sub(origin_ns);
         self.lane.unix_offset_ns = unix_offset_ns.saturating_sub(lead_ns);
     }
@@ -163,7 +188,7 @@ impl TrackCut {
     /// What comes has no times that go on where those before have ended.
     pub(super) fn untie(&mut self) {
         (self.extended, self.shown, self.lines_off) = (None, None, 0);
-        self.has_jumped = false;
+        (self.off_ns, self.has_jumped) = (None, false);
     }
 
     /// When a unit with that timestamp is shown, in ticks of the media.

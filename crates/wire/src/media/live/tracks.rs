@@ -1,7 +1,9 @@
 //! Channels of tracks: one of pictures and one of sound, cut at the same times.
 //!
 //! Pictures say where segments end: at sync samples. Sound waits until pictures have come as far,
-//! so that its segments end at the same times. Without pictures sound is cut by its own times.
+//! so that its segments end at the same times. Without pictures sound is cut by its own times. So
+//! it is where they are announced and do not come, or cease to: with the next sync sample of theirs
+//! both begin anew.
 //!
 //! The first units are held until it is known how pictures are ordered and how the tracks' clocks
 //! lie to each other; after a publisher has come anew, again.
@@ -9,14 +11,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::description::describe;
+use super::TARGET_S_MIN;
+use super::description::{describe, left_out, units_of};
 use super::ends::Ends;
-use super::lane::{Lane, Lengths, LiveSample};
+use super::lane::LiveSample;
 use super::order::DecodeTimes;
 use super::output::{InitSegment, LiveRendition, Output};
+use super::silence::Silence;
 use super::track_cut::{JUMP_NS, TrackCut};
-use super::units::{AccessUnit, Units};
-use super::{PART_US, SEGMENT_US_MAX, SEGMENT_US_MIN, TARGET_S_MIN, part_target_us};
+use super::units::AccessUnit;
 use crate::media::segments::Format;
 use crate::media::track::{Medium, Track};
 
@@ -33,6 +36,13 @@ const SOUND_WAITING_MAX: usize = 512;
 
 /// How much sound waits for pictures at the most, in ns.
 const SOUND_WAITING_NS_MAX: i64 = 1_500_000_000;
+
+/// Pictures that have not come for so many ns of sound are waited for no longer.
+const SILENCE_NS_MAX: u64 = 10_000_000_000;
+
+/// Pictures and sound that are further apart, in ns, are tied anew: less is not noticed (ITU-R
+/// BT.1359).
+const APART_NS_MAX: u64 = 40_000_000;
 
 /// Cuts a channel of tracks.
 #[derive(Debug)]
@@ -51,6 +61,9 @@ pub(super) struct TracksCutter {
     target_s: Option<u64>,
     /// Where segments of sound are to end.
     ends: Ends,
+    silence: Silence,
+    /// Pictures are waited for no longer, and sound has come.
+    is_sound_alone: bool,
 }
 
 #[derive(Debug)]
@@ -76,6 +89,8 @@ impl TracksCutter {
             part_us: None,
             target_s: None,
             ends: Ends::default(),
+            silence: Silence::default(),
+            is_sound_alone: false,
         };
         let mut lanes = 0;
         for medium in [Medium::Video, Medium::Audio] {
@@ -115,9 +130,9 @@ impl TracksCutter {
         pictures.into_iter().chain(sound).collect()
     }
 
-    pub(super) fn line(&mut self, track: usize, timestamp: u32, at_ns: u64) {
+    pub(super) fn line(&mut self, track: usize, line: (u32, u64), is_reported: bool) {
         if let Some(Some(track)) = self.tracks.get_mut(track) {
-            track.set_line(timestamp, at_ns, self.origin_ns);
+            track.set_line(line, is_reported, self.origin_ns);
         }
     }
 
@@ -128,6 +143,7 @@ impl TracksCutter {
         }
         self.held.clear();
         self.held_bytes = 0;
+        (self.silence, self.is_sound_alone) = (Silence::default(), false);
     }
 
     pub(super) fn push(
@@ -156,8 +172,31 @@ impl TracksCutter {
                 units.push((of_track.with_sets(unit), told));
             }
         });
+        if self.pictures == Some(number) {
+            self.silence.end();
+        } else if self.pictures.is_some() && self.silence.go_on(now_ns) >= SILENCE_NS_MAX {
+            self.leave_pictures(out);
+        }
         for (unit, init) in units {
             self.unit(number, unit, init, now_ns, out);
+        }
+    }
+
+    /// Ends what has come of pictures: sound goes on alone.
+    fn leave_pictures(&mut self, out: &mut Vec<Output>) {
+        let Some(number) = self.pictures.filter(|_| !self.is_sound_alone) else {
+            return;
+        };
+        self.is_sound_alone = true;
+        self.held.retain(|held| held.track != number);
+        self.held_bytes = self.held.iter().map(|held| held.unit.data.len()).sum();
+        if let Some((sample, lasts)) = self.last_of(number) {
+            self.picture(number, sample, lasts, out);
+            self.decide_target(out);
+        }
+        if let Some(track) = self.tracks[number].as_mut() {
+            track.lane.end_segment(out);
+            track.untie();
         }
     }
 
@@ -169,10 +208,16 @@ impl TracksCutter {
         now_ns: u64,
         out: &mut Vec<Output>,
     ) {
+        if self.is_sound_alone && self.pictures == Some(number) {
+            if !unit.is_sync {
+                return;
+            }
+            self.is_sound_alone = false;
+            self.break_off(out);
+        }
         let leads = self.leading() == Some(number);
-        let mut tracks = self.tracks.iter().flatten();
         // Where a decoder can start nothing is lost by it.
-        if unit.is_sync && leads && tracks.any(|it| it.has_jumped || it.has_drifted()) {
+        if unit.is_sync && leads && self.is_off() {
             self.break_off(out);
         }
         let Some(Some(track)) = self.tracks.get_mut(number) else {
@@ -202,6 +247,17 @@ impl TracksCutter {
         if self.may_start(now_ns) {
             self.start(out);
         }
+    }
+
+    /// Whether tracks are to be tied anew.
+    fn is_off(&self) -> bool {
+        let mut tracks = self.tracks.iter().flatten();
+        let off_ns = |number: Option<usize>| self.tracks[number?].as_ref()?.off_ns;
+        let is_apart = match (off_ns(self.pictures), off_ns(self.sound)) {
+            (Some(pictures), Some(sound)) => pictures.abs_diff(sound) > APART_NS_MAX,
+            _ => false,
+        };
+        is_apart || tracks.any(|it| it.has_jumped || it.has_drifted())
     }
 
     fn hold(&mut self, track: usize, unit: AccessUnit, init: Option<Arc<InitSegment>>, at_ns: u64) {
@@ -252,7 +308,8 @@ impl TracksCutter {
 
     /// The track whose sync samples are where segments begin.
     fn leading(&self) -> Option<usize> {
-        self.pictures.or(self.sound)
+        let pictures = self.pictures.filter(|_| !self.is_sound_alone);
+        pictures.or(self.sound)
     }
 
     fn start(&mut self, out: &mut Vec<Output>) {
@@ -277,7 +334,7 @@ impl TracksCutter {
                 track.go_back_to(first);
             }
             if self.part_us.is_none() && leading == Some(number) {
-                let us = part_us(&shown, &track.lane);
+                let us = track.lane.part_us(&shown);
                 self.part_us = Some(us);
                 out.push(Output::PartTarget(us));
             }
@@ -358,12 +415,19 @@ impl TracksCutter {
         Some((sample, lasts))
     }
 
+    /// The last sample: nothing tells how long it lasts.
+    fn last_of(&mut self, number: usize) -> Option<(LiveSample, i64)> {
+        let track = self.tracks[number].as_mut()?;
+        let sample = track.waiting.pop_front()?;
+        Some((sample, track.lasts.max(1)))
+    }
+
     fn picture(&mut self, number: usize, sample: LiveSample, lasts: i64, out: &mut Vec<Output>) {
-        let Some(track) = self.tracks[number].as_mut() else {
+        let Some(track) = self.tracks[number].as_ref() else {
             return;
         };
-        let lengths = lengths(&track.lane, self.part_us, self.target_s);
-        let ends = sample.is_sync && is_long(&track.lane);
+        let lengths = track.lane.lengths(self.part_us, self.target_s);
+        let ends = sample.is_sync && track.lane.may_end();
         let is_new = sample.init.is_some();
         if ends || is_new || track.lane.must_end(&sample, lasts, lengths) {
             let is_first = track.lane.ticks() == 0;
@@ -390,7 +454,7 @@ impl TracksCutter {
     /// Puts a sample behind those of its segment.
     fn add(&mut self, number: usize, sample: LiveSample, lasts: i64, out: &mut Vec<Output>) {
         if let Some(track) = self.tracks[number].as_mut() {
-            let lengths = lengths(&track.lane, self.part_us, self.target_s);
+            let lengths = track.lane.lengths(self.part_us, self.target_s);
             track.lane.push(sample, lasts, lengths, out);
         }
     }
@@ -399,10 +463,9 @@ impl TracksCutter {
     /// one that is longer by then: sound goes on while pictures are late.
     fn decide_target(&mut self, out: &mut Vec<Output>) {
         if self.target_s.is_none() {
-            let lanes = self.tracks.iter().flatten().map(|track| &track.lane);
-            let longest_ns = lanes.map(|lane| lane.ns(lane.ticks())).max();
-            let rounded = longest_ns.unwrap_or(0).saturating_add(500_000_000) / 1_000_000_000;
-            let seconds = u64::try_from(rounded).unwrap_or(0).max(TARGET_S_MIN);
+            let tracks = self.tracks.iter().flatten();
+            let longest_s = tracks.map(|track| track.lane.target_s()).max();
+            let seconds = longest_s.unwrap_or(0).max(TARGET_S_MIN);
             self.target_s = Some(seconds);
             out.push(Output::Target(seconds));
         }
@@ -410,7 +473,8 @@ impl TracksCutter {
 
     /// Gives sound as far as pictures have come; with `all` what waits.
     fn release_sound(&mut self, all: bool, out: &mut Vec<Output>) {
-        let pictures = self.pictures.and_then(|it| self.tracks[it].as_ref());
+        let pictures = self.pictures.filter(|_| !self.is_sound_alone);
+        let pictures = pictures.and_then(|it| self.tracks[it].as_ref());
         let come_ns = pictures.map(|track| {
             let next = track.waiting.front().map(|sample| sample.decoded);
             next.map_or(i64::MIN, |ticks| track.lane.ns(ticks))
@@ -448,6 +512,7 @@ impl TracksCutter {
         at_ns: i64,
         out: &mut Vec<Output>,
     ) {
+        let is_alone = self.leading() == Some(number);
         let Some(track) = self.tracks[number].as_mut() else {
             return;
         };
@@ -455,12 +520,11 @@ impl TracksCutter {
             track.lane.end_segment(out);
             (0..breaks).for_each(|_| track.lane.break_off());
         }
-        let is_alone = self.pictures.is_none();
-        let lengths = lengths(&track.lane, self.part_us, self.target_s);
+        let lengths = track.lane.lengths(self.part_us, self.target_s);
         let must_end = track.lane.must_end(&sample, lasts, lengths);
         let is_first = !std::mem::replace(&mut track.is_told, true);
         sample.init = track.init.clone().filter(|_| is_first);
-        if must_end || is_alone && is_long(&track.lane) {
+        if must_end || is_alone && track.lane.is_long() {
             self.decide_target(out);
             if let Some(track) = self.tracks[number].as_mut() {
                 track.lane.end_segment(out);
@@ -474,18 +538,14 @@ impl TracksCutter {
         if !self.is_running {
             return;
         }
-        let last = |track: &mut TrackCut| {
-            let sample = track.waiting.pop_front()?;
-            Some((sample, track.lasts.max(1)))
-        };
         if let Some(number) = self.pictures
-            && let Some((sample, lasts)) = self.tracks[number].as_mut().and_then(last)
+            && let Some((sample, lasts)) = self.last_of(number)
         {
             self.picture(number, sample, lasts, out);
         }
         self.release_sound(true, out);
         if let Some(number) = self.sound
-            && let Some((sample, lasts)) = self.tracks[number].as_mut().and_then(last)
+            && let Some((sample, lasts)) = self.last_of(number)
         {
             let at_ns = self.tracks[number]
                 .as_ref()
@@ -508,53 +568,4 @@ impl TracksCutter {
         }
         self.is_running = false;
     }
-}
-
-/// The tracks that are not cut, by their numbers, and why not.
-pub(super) fn left_out(tracks: &[Track]) -> Vec<(usize, String)> {
-    let media = tracks.iter().enumerate();
-    let media = media.filter(|(_, track)| track.medium != Medium::Application);
-    let left_out = media.filter_map(|(number, track)| Some((number, units_of(track).err()?)));
-    left_out.collect()
-}
-
-/// What puts the packets of a track together.
-///
-/// # Errors
-///
-/// In words, if nothing is made of it.
-fn units_of(track: &Track) -> Result<Units, String> {
-    let nothing = || format!("{} is not made into segments", track.encoding);
-    let units = Units::new(track).ok_or_else(nothing)?;
-    // Sound has its description from the start, or never.
-    if track.medium == Medium::Audio {
-        describe(track, units.sets())?.ok_or_else(nothing)?;
-    }
-    Ok(units)
-}
-
-fn ticks(us: u64, timescale: u32) -> i64 {
-    let ticks = u128::from(us) * u128::from(timescale) / 1_000_000;
-    i64::try_from(ticks).unwrap_or(i64::MAX)
-}
-
-fn lengths(lane: &Lane, part_us: Option<u64>, target_s: Option<u64>) -> Lengths {
-    let segment_us = target_s.map_or(SEGMENT_US_MAX, |it| it * 1_000_000);
-    Lengths {
-        part: ticks(part_us.unwrap_or(PART_US), lane.timescale),
-        segment: ticks(segment_us, lane.timescale),
-    }
-}
-
-fn is_long(lane: &Lane) -> bool {
-    lane.ticks() >= ticks(SEGMENT_US_MIN, lane.timescale)
-}
-
-/// How long parts are, by when the first units are shown.
-fn part_us(shown: &[i64], lane: &Lane) -> u64 {
-    let mut sorted = shown.to_vec();
-    sorted.sort_unstable();
-    let steps = sorted.windows(2).map(|pair| lane.ns(pair[1] - pair[0]));
-    let longest_us = steps.max().unwrap_or(0).div_euclid(1000) + 1;
-    part_target_us(u64::try_from(longest_us).unwrap_or(0))
 }

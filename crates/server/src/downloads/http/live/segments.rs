@@ -87,6 +87,7 @@ mod tests {
                 starts_ticks: 90_000,
                 ticks: 90_000,
                 is_independent: true,
+                begins_with_sync: true,
                 samples: 25,
             };
             let rendition = 0;

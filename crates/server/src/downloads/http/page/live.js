@@ -23,7 +23,7 @@ const AGAIN_MS = 1000;
 const FAILING_MS_MAX = 60_000;
 
 // Sound has paused if it is so many seconds behind the pictures, and nothing of it has come for so
-// long. How often it is looked whether it is back.
+// long. How often it is looked whether it is back, or pictures are that had ceased.
 const SOUND_LATE = 5;
 const SOUND_MS = 3000;
 const LOOK_MS = 30_000;
@@ -134,7 +134,9 @@ export class LiveTrack {
       }
       await this.clear();
     }
-    return parts.findLastIndex((it) => it.isIndependent && it.part === 0);
+    const begun = parts.findLastIndex((it) => it.isIndependent && it.part === 0);
+    // Where no segment begins with a picture that can be shown alone, in one there may be some.
+    return begun >= 0 ? begun : parts.findLastIndex((it) => it.isIndependent);
   }
 
   // Begins anew.
@@ -339,7 +341,7 @@ export class LiveChannel {
     this.of = { variant, sound: isSilent ? undefined : sound };
     this.begunAt = performance.now();
     clearInterval(this.timer);
-    if (variant.resolution && !this.of.sound) {
+    if (!this.of.sound) {
       this.timer = setInterval(() => this.look(), LOOK_MS);
     }
     const { film, of, url, shows } = this;

@@ -426,6 +426,21 @@ fn a_segment_is_found_by_the_time_at_which_it_begins() {
     assert!(!window.may_begin_at("none", version, begins(9)));
 }
 
+/// The target duration is one of rounded durations.
+#[test]
+fn the_longest_segment_may_be_longer_than_the_target() {
+    let mut window = window(60, 1 << 20);
+    segment(&mut window, 100);
+    let has = |window: &Window, longest: &str| {
+        let manifest = window.manifest("").unwrap();
+        manifest.contains(&format!(" maxSegmentDuration=\"PT{longest}S\" "))
+    };
+    assert!(has(&window, "4.000"));
+    (0..13).for_each(|_| part(&mut window, 1, 10));
+    window.apply(Output::SegmentEnd { rendition: 1 });
+    assert!(has(&window, "4.160"));
+}
+
 #[test]
 fn there_is_none_before_the_first_segment() {
     let mut window = window(20, 1 << 20);
