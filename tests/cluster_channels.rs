@@ -598,7 +598,7 @@ fn nodes_with_a_key_take_channels_from_each_other() {
     assert_eq!(pulls(), before, "{}", log.log());
     let (status, _) = Process::run(&mut watch(2), LONG).unwrap();
     assert!(!status.success());
-    let refused = "user and password are refused";
+    let refused = "all nodes need the same keys for URLs";
     let log = &cluster.nodes[2].process;
     assert!(log.wait_for_line(refused, LONG).is_some(), "{}", log.log());
     // Who has no name watches at none of them.

@@ -1,7 +1,7 @@
 //! What a camera, or another server, sends a client of ours: responses and packets, cut anyhow.
 
 use onrush_wire::rtsp::{
-    Channels, Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response,
+    Channels, Incoming, Looked, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response,
     take_incoming,
 };
 
@@ -54,13 +54,16 @@ type Taken = (Vec<Incoming>, Option<NoResponse>);
 
 fn taken(input: &[u8], channels: &[Channels], mut piece: impl FnMut(usize) -> usize) -> Taken {
     let (mut received, mut found, mut left) = (Vec::new(), Vec::new(), input);
+    let mut looked = Looked::default();
     while !left.is_empty() {
         let some;
         (some, left) = left.split_at(piece(left.len()));
         received.extend_from_slice(some);
         let memory_max = MEMORY_BYTES + 8 * received.len();
         loop {
-            match bounded(memory_max, || take_incoming(&mut received, channels)) {
+            match bounded(memory_max, || {
+                take_incoming(&mut received, channels, &mut looked)
+            }) {
                 Ok(Some(incoming)) => found.push(incoming),
                 Ok(None) => break,
                 Err(error) => return (found, Some(error)),

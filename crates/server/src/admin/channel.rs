@@ -96,7 +96,8 @@ table! {
         too_long: u64 = stats.too_long, Counter "onrush_channel_too_long_total";
         /// Packets of a publisher that are not of the payload type that it has announced.
         unannounced: u64 = stats.unannounced, Counter "onrush_channel_unannounced_total";
-        /// Packets and reports of a publisher with another SSRC than the one that is taken.
+        /// Packets and reports of a publisher with another SSRC than the one that is taken, or of
+        /// before its numbers or clock began anew.
         foreign: u64 = stats.foreign, Counter "onrush_channel_foreign_total";
         /// Frames of a publisher on channels that it has not set up, and bytes between frames that
         /// are none.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{ELEMENTARY, Group as GroupAddress, Reply, StatusCode, Units, headers};
+use onrush_wire::rtsp::{
+    AskedRange, ELEMENTARY, Group as GroupAddress, Range, RangeError, Reply, StatusCode, Units,
+    headers,
+};
 use onrush_wire::sdp::{Description, Extent};
 use onrush_wire::srtp::MikeyMessage;
 use tokio::time::{Instant, sleep};
@@ -122,6 +125,15 @@ impl Presentation {
         }
     }
 
+    /// What PLAY asks for in normal play time. Of a channel there is only what comes now, by any
+    /// clock.
+    pub(super) fn in_npt(&self, asked: AskedRange) -> Result<Range, RangeError> {
+        match asked.in_npt(self.units()) {
+            Err(_) if self.live().is_some() => Ok(Range::default()),
+            range => range,
+        }
+    }
+
     /// What it is opened by.
     pub(super) fn path(&self) -> String {
         match self {
@@ -215,10 +227,19 @@ async fn published(
     }: &Content,
     path: &str,
 ) -> Result<Option<Arc<PublishedChannel>>, Reply> {
-    let is_pulled = pulls.want(path);
+    let wanted = pulls.want(path);
     let give_up = Instant::now() + PULLED_TIME_MAX;
     loop {
         let channel = published.find(path);
+        let is_pulled = match &wanted {
+            Ok(is_pulled) => *is_pulled,
+            // What is here may be watched all the same.
+            Err(_) if channel.is_some() => false,
+            Err(full) => {
+                let status = StatusCode::ServiceUnavailable;
+                return Err(Reply::refusal(status, &full.to_string()));
+            }
+        };
         if channel.is_some() || !is_pulled {
             return Ok(channel);
         }

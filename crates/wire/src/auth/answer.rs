@@ -46,7 +46,7 @@ impl Answering {
     pub fn challenged<'a>(&mut self, challenges: impl Iterator<Item = &'a str>) -> bool {
         let (mut best, mut is_stale) = (None, false);
         for challenge in challenges {
-            let (scheme, rest) = challenge.trim().split_once(' ').unwrap_or((challenge, ""));
+            let (scheme, rest) = scheme_of(challenge);
             let Ok(params) = Params::parse(rest) else {
                 continue;
             };
@@ -64,6 +64,25 @@ impl Answering {
             (self.challenge, self.count) = (best, 0);
         }
         is_new
+    }
+
+    /// What the WWW-Authenticate headers of a 401 ask for, where nothing of it can be answered,
+    /// whatever the password is: schemes, with their algorithms.
+    pub fn not_understood<'a>(challenges: impl Iterator<Item = &'a str>) -> Option<String> {
+        let mut asked = Vec::new();
+        for challenge in challenges {
+            let (scheme, rest) = scheme_of(challenge);
+            let params = Params::parse(rest).ok();
+            if params.as_ref().is_some_and(|it| read(scheme, it).is_some()) {
+                return None;
+            }
+            let algorithm = params.as_ref().and_then(|it| it.get("algorithm"));
+            let one = format!("{scheme} {}", algorithm.unwrap_or(""));
+            asked.push(one.trim_end().to_owned());
+        }
+        let asked = asked.join(", ");
+        let plain = asked.chars().filter(|c| !c.is_control());
+        Some(plain.take(ASKED_CHARS_MAX).collect())
     }
 
     /// The Authorization header of a request, if one was asked for. `cnonce` is random text of
@@ -118,6 +137,12 @@ impl std::fmt::Debug for Answering {
     }
 }
 
+/// The scheme of a challenge, and what stands behind it.
+fn scheme_of(challenge: &str) -> (&str, &str) {
+    let challenge = challenge.trim();
+    challenge.split_once(' ').unwrap_or((challenge, ""))
+}
+
 fn read(scheme: &str, params: &Params) -> Option<Asked> {
     if scheme.eq_ignore_ascii_case("basic") {
         return Some(Asked::Basic);
@@ -159,6 +184,9 @@ fn rank(asked: &Asked) -> u8 {
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
+
+/// Characters of what is not understood, for a log.
+const ASKED_CHARS_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {
@@ -221,5 +249,19 @@ mod tests {
         let text = answering.authorization("PLAY", "u", "c").unwrap();
         assert_eq!(text, "Basic YW5uYTpzZWNyZXQ=");
         assert!(!format!("{answering:?}").contains("secret"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let what = |challenges: &[&'static str]| {
+            let challenges = challenges.iter().copied();
+            Answering::not_understood(challenges)
+        };
+        let other = "Digest realm=\"x\", nonce=\"1\", algorithm=SHA-512-256";
+        let both = what(&[other, "Bearer realm=\"x\""]);
+        assert_eq!(both.as_deref(), Some("Digest SHA-512-256, Bearer"));
+        assert_eq!(what(&[other, "Basic realm=\"x\""]), None);
+        assert_eq!(what(&[" Negotiate"]).as_deref(), Some("Negotiate"));
+        assert_eq!(what(&[]).as_deref(), Some(""));
     }
 }

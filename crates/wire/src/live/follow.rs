@@ -7,7 +7,7 @@ use super::Kind;
 use super::align::{Aligner, is_cut};
 use super::sender::{SenderLock, Verdict};
 use crate::media::TS_PACKET_BYTES;
-use crate::rtp::{BEHIND_MAX, Header, payload};
+use crate::rtp::{Header, Stragglers, payload};
 
 /// RTP packets that may be missing at one place before the numbers are taken to have begun anew
 /// (`MAX_DROPOUT` of RFC 3550, appendix A.1).
@@ -132,6 +132,7 @@ pub struct Follower {
     is_silent: bool,
     /// The stream's SSRC, and the number that its next packet should have.
     rtp: Option<(u32, u16)>,
+    stragglers: Stragglers,
     /// By PID, the counter of its last packet.
     counters: Box<[Option<u8>]>,
     /// Of a stream whose datagrams are pieces of it.
@@ -150,6 +151,7 @@ impl Follower {
             arrived_ns: 0,
             is_silent: false,
             rtp: None,
+            stragglers: Stragglers::default(),
             counters: vec![None; PIDS].into(),
             aligner: None,
         }
@@ -315,33 +317,35 @@ impl Follower {
         let got = header.sequence;
         let next = Some((header.ssrc, got.wrapping_add(1)));
         match self.rtp {
-            None => self.rtp = next,
+            None => {}
             Some((before, _)) if before != header.ssrc => {
                 self.heard.ssrc_changes += 1;
+                self.stragglers = Stragglers::default();
                 note(Note::SsrcChanged {
                     before,
                     now: header.ssrc,
                 });
-                self.rtp = next;
             }
             Some((_, expected)) => {
-                let (ahead, behind) = (got.wrapping_sub(expected), expected.wrapping_sub(got));
-                if ahead == 0 {
-                    self.rtp = next;
-                } else if ahead <= MISSING_MAX {
-                    self.heard.missing += u64::from(ahead);
-                    note(Note::Missing { packets: ahead });
-                    self.rtp = next;
-                } else if behind <= BEHIND_MAX {
+                if self.stragglers.is_late(got, expected) {
                     self.heard.behind += 1;
-                    note(Note::Behind { packets: behind });
-                } else {
-                    self.heard.restarts += 1;
-                    note(Note::Restarted { expected, got });
-                    self.rtp = next;
+                    let packets = expected.wrapping_sub(got);
+                    return note(Note::Behind { packets });
+                }
+                match got.wrapping_sub(expected) {
+                    0 => {}
+                    packets @ 1..=MISSING_MAX => {
+                        self.heard.missing += u64::from(packets);
+                        note(Note::Missing { packets });
+                    }
+                    _ => {
+                        self.heard.restarts += 1;
+                        note(Note::Restarted { expected, got });
+                    }
                 }
             }
         }
+        self.rtp = next;
     }
 
     /// Continuity counters (ISO/IEC 13818-1, 2.4.3.3): one up with each packet of a PID that has

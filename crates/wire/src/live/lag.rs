@@ -24,7 +24,7 @@ struct Last {
 
 /// The least value of the span of time that runs and of the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Least {
+pub(super) struct Least {
     since_ns: u64,
     now: Option<i64>,
     before: Option<i64>,
@@ -71,7 +71,7 @@ impl Lag {
 }
 
 impl Least {
-    fn note(&mut self, value: i64, now_ns: u64, span_ns: u64) {
+    pub(super) fn note(&mut self, value: i64, now_ns: u64, span_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.since_ns);
         if self.now.is_none() || passed_ns >= span_ns {
             self.before = self.now.filter(|_| passed_ns < 2 * span_ns);
@@ -80,7 +80,7 @@ impl Least {
         self.now = self.now.map(|now| now.min(value));
     }
 
-    fn get(&self) -> Option<i64> {
+    pub(super) fn get(&self) -> Option<i64> {
         let least = |before: i64| self.now.map_or(before, |now| now.min(before));
         self.before.map(least).or(self.now)
     }

@@ -8,7 +8,8 @@
 //! transport stream whose datagrams are pieces of it is put together for them. A [`Recent`] keeps
 //! what came since a decoder could start, which a [`SyncRule`] tells. Of two publishers of one
 //! channel [`active_ingest`] says which one viewers get, and a [`Reserve`] keeps the other ready. A
-//! [`SenderClock`] ties a publisher's clock to ours.
+//! [`SenderClock`] ties a publisher's clock to ours, and an [`ArrivalClock`] that of one whose
+//! reports say nothing.
 //! Not here: the network, the clock, and any attempt at mending a stream (reordering, de-jittering,
 //! repairing).
 
@@ -23,7 +24,7 @@ mod standby;
 mod sync;
 mod train;
 
-pub use self::clock::SenderClock;
+pub use self::clock::{ArrivalClock, SenderClock};
 pub use self::follow::{Follower, Heard, Note};
 pub use self::jitter::Jitter;
 pub use self::lag::Lag;

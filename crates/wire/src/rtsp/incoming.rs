@@ -25,6 +25,9 @@ const BEGINNINGS: [&[u8]; 7] = [
     b"TEARDOWN ",
 ];
 
+/// Bytes of the longest of them; what tells a frame is shorter.
+const BEGINNING_BYTES_MAX: usize = b"GET_PARAMETER ".len();
+
 /// A response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Response {
@@ -56,8 +59,21 @@ pub enum Incoming {
 pub struct ServerRequest {
     /// The first word.
     pub method: String,
+    is_rtsp: bool,
     /// Names as sent, values without the space around them, in their order.
     headers: Vec<(String, String)>,
+}
+
+/// How far that was looked through of which nothing could be taken yet, so that it is not looked
+/// through again with every byte that comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looked {
+    /// No end of a head begins before.
+    head: usize,
+    /// No message begins before, behind bytes that begin nothing.
+    strays: usize,
+    /// A message has so many bytes.
+    message: usize,
 }
 
 /// A server that cannot be understood any more.
@@ -81,6 +97,18 @@ impl Response {
 }
 
 impl ServerRequest {
+    /// The answer that it waits for, as a text (RFC 2326, section 10); none where it is no RTSP.
+    #[must_use]
+    pub fn answer(&self) -> Option<String> {
+        let status = match self.method.as_str() {
+            "OPTIONS" | "GET_PARAMETER" | "REDIRECT" => "200 OK",
+            _ => "501 Not Implemented",
+        };
+        let cseq = self.header("CSeq").unwrap_or("0");
+        let answer = format!("RTSP/1.0 {status}\r\nCSeq: {cseq}\r\n\r\n");
+        self.is_rtsp.then_some(answer)
+    }
+
     /// The value of the first header of that name, in any case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -94,7 +122,8 @@ fn first_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a s
 }
 
 /// Takes what is whole from the front of `input`, or nothing. Called until it has no more before
-/// more is read, `input` is never longer than one message and what was read last.
+/// more is read, `input` is never longer than one message and what was read last. `looked` is of
+/// that input, and `channels` change only once something was taken.
 ///
 /// Once a track has `channels`, bytes that begin nothing are passed over up to the next message.
 /// Before that they say that this is another protocol.
@@ -105,12 +134,28 @@ fn first_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a s
 pub fn take_incoming(
     input: &mut Vec<u8>,
     channels: &[Channels],
+    looked: &mut Looked,
+) -> Result<Option<Incoming>, NoResponse> {
+    if input.len() < looked.message {
+        return Ok(None);
+    }
+    let taken = take(input, channels, looked)?;
+    if taken.is_some() {
+        *looked = Looked::default();
+    }
+    Ok(taken)
+}
+
+fn take(
+    input: &mut Vec<u8>,
+    channels: &[Channels],
+    looked: &mut Looked,
 ) -> Result<Option<Incoming>, NoResponse> {
     let blank = input.iter().take_while(|b| matches!(b, b'\r' | b'\n'));
     let blank = blank.count();
     input.drain(..blank);
     if !channels.is_empty() && !can_begin(input) {
-        return take_strays(input, channels);
+        return take_strays(input, channels, &mut looked.strays);
     }
     if input.first() == Some(&FRAME_MARK) {
         let Some(&[_, channel, high, low]) = input.first_chunk::<FRAME_PREFIX_BYTES>() else {
@@ -123,7 +168,12 @@ pub fn take_incoming(
         let packet = input.drain(..end).skip(FRAME_PREFIX_BYTES).collect();
         return Ok(Some(Incoming::Frame(Frame { channel, packet })));
     }
-    let Some((head_bytes, head)) = head(input)? else {
+    take_message(input, looked)
+}
+
+/// Takes a response or a request.
+fn take_message(input: &mut Vec<u8>, looked: &mut Looked) -> Result<Option<Incoming>, NoResponse> {
+    let Some((head_bytes, head)) = head(input, &mut looked.head)? else {
         return Ok(None);
     };
     let mut lines = head.lines();
@@ -146,13 +196,17 @@ pub fn take_incoming(
     if body_bytes > RESPONSE_BYTES_MAX {
         return Err(NoResponse("a body that is too long"));
     }
-    if input.len() < head_bytes + body_bytes {
+    looked.message = head_bytes + body_bytes;
+    if input.len() < looked.message {
         return Ok(None);
     }
     let Some(behind) = first.strip_prefix("RTSP/") else {
         input.drain(..head_bytes + body_bytes);
-        let method = first.split(' ').next().unwrap_or("").to_owned();
-        let request = ServerRequest { method, headers };
+        let request = ServerRequest {
+            method: first.split(' ').next().unwrap_or("").to_owned(),
+            is_rtsp: first.contains(" RTSP/"),
+            headers,
+        };
         return Ok(Some(Incoming::Request(request)));
     };
     let mut words = behind.splitn(3, ' ');
@@ -178,18 +232,26 @@ fn can_begin(input: &[u8]) -> bool {
         Some(_) => {}
     }
     let is_of_method = |b: &&u8| b.is_ascii_uppercase() || **b == b'_';
-    let letters = input.iter().take_while(is_of_method).count();
+    let first = &input[..input.len().min(METHOD_BYTES_MAX + 1)];
+    let letters = first.iter().take_while(is_of_method).count();
     match input.get(letters) {
-        None | Some(b' ') => letters <= METHOD_BYTES_MAX,
+        _ if letters > METHOD_BYTES_MAX => false,
+        None | Some(b' ') => true,
         Some(_) => input.starts_with(b"RTSP/"),
     }
 }
 
 /// Takes the bytes in front of what surely begins a message, once that has come.
-fn take_strays(input: &mut Vec<u8>, channels: &[Channels]) -> Result<Option<Incoming>, NoResponse> {
+fn take_strays(
+    input: &mut Vec<u8>,
+    channels: &[Channels],
+    looked: &mut usize,
+) -> Result<Option<Incoming>, NoResponse> {
     let window = &input[..input.len().min(RESPONSE_BYTES_MAX)];
-    let next = (1..window.len()).find(|&at| begins(&window[at..], channels));
+    let next = ((*looked).max(1)..window.len()).find(|&at| begins(&window[at..], channels));
     let Some(strays) = next else {
+        // Of what begins here more may have to come.
+        *looked = window.len().saturating_sub(BEGINNING_BYTES_MAX - 1);
         return match input.len() >= RESPONSE_BYTES_MAX {
             true => Err(NoResponse("64 KiB that begin nothing")),
             false => Ok(None),
@@ -212,7 +274,7 @@ fn begins(bytes: &[u8], channels: &[Channels]) -> bool {
 }
 
 /// A head that has come whole, without the empty line at its end, and its bytes with that.
-fn head(input: &[u8]) -> Result<Option<(usize, String)>, NoResponse> {
+fn head(input: &[u8], looked: &mut usize) -> Result<Option<(usize, String)>, NoResponse> {
     let window = &input[..input.len().min(RESPONSE_BYTES_MAX)];
     if window
         .first()
@@ -220,14 +282,32 @@ fn head(input: &[u8]) -> Result<Option<(usize, String)>, NoResponse> {
     {
         return Err(NoResponse("no status line"));
     }
-    let Some(end) = window.windows(4).position(|four| four == b"\r\n\r\n") else {
+    let Some((end, empty)) = end_of_head(window, *looked) else {
+        // What may be its end has two bytes more at the most.
+        *looked = window.len().saturating_sub(2);
         return match input.len() >= RESPONSE_BYTES_MAX {
             true => Err(NoResponse("a head that is too long")),
             false => Ok(None),
         };
     };
+    *looked = end - 1;
     let text = String::from_utf8_lossy(&window[..end]).into_owned();
-    Ok(Some((end + 4, text)))
+    Ok(Some((end + empty, text)))
+}
+
+/// Where the last line of a head ends, not before `from`, and the bytes of the empty line behind
+/// it. LF alone ends lines too, as RFC 2326, section 4, asks of receivers.
+fn end_of_head(window: &[u8], from: usize) -> Option<(usize, usize)> {
+    let rest = window.get(from..)?.iter().enumerate();
+    let mut ends = rest.filter(|(_, byte)| **byte == b'\n');
+    ends.find_map(|(at, _)| {
+        let end = from + at + 1;
+        match &window[end..] {
+            [b'\n', ..] => Some((end, 1)),
+            [b'\r', b'\n', ..] => Some((end, 2)),
+            _ => None,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -238,12 +318,25 @@ mod tests {
 
     const CHANNELS: &[Channels] = &[Channels { rtp: 0, rtcp: 1 }];
 
-    fn all_of(bytes: &[u8], channels: &[Channels]) -> Result<Vec<Incoming>, NoResponse> {
-        let (mut input, mut all) = (bytes.to_vec(), Vec::new());
-        while let Some(incoming) = take_incoming(&mut input, channels)? {
-            all.push(incoming);
+    fn all_in_pieces<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+        channels: &[Channels],
+    ) -> Result<Vec<Incoming>, NoResponse> {
+        let (mut input, mut all, mut looked) = (Vec::new(), Vec::new(), Looked::default());
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            while let Some(incoming) = take_incoming(&mut input, channels, &mut looked)? {
+                all.push(incoming);
+            }
         }
         Ok(all)
+    }
+
+    /// Of bytes that come at once, and the same of each by itself.
+    fn all_of(bytes: &[u8], channels: &[Channels]) -> Result<Vec<Incoming>, NoResponse> {
+        let all = all_in_pieces([bytes], channels);
+        assert_eq!(all_in_pieces(bytes.chunks(1), channels), all);
+        all
     }
 
     fn all(bytes: &[u8]) -> Result<Vec<Incoming>, NoResponse> {
@@ -252,17 +345,31 @@ mod tests {
 
     #[test]
     fn responses_and_frames_are_told_apart() {
-        let bytes = b"RTSP/1.0 401 Unauthorized\r\nCSeq: 1\r\nWWW-Authenticate: a\r\n\
+        let text = "RTSP/1.0 401 Unauthorized\r\nCSeq: 1\r\nWWW-Authenticate: a\r\n\
             www-authenticate:b\r\nnonsense\r\n\r\n$\x02\0\x03abc\r\n\
             OPTIONS * RTSP/1.0\r\nCSeq: 9\r\n\r\n\
             RTSP/1.0 200\r\nContent-Length: 2\r\n\r\nhi$\0\0\x05x";
-        let all = all(bytes).unwrap();
+        // As a VuStream 150 ends lines, and mixed ones.
+        for text in [
+            text.to_owned(),
+            text.replace("\r\n", "\n"),
+            text.replace("\r\n\r\n", "\r\n\n"),
+            text.replace("\r\n\r\n", "\n\r\n"),
+        ] {
+            for cut in 0..text.len() {
+                let (one, other) = text.as_bytes().split_at(cut);
+                check_apart(&all_in_pieces([one, other], &[]).unwrap());
+            }
+        }
+    }
+
+    fn check_apart(all: &[Incoming]) {
         let [
             Incoming::Response(first),
             frame,
             Incoming::Request(request),
             Incoming::Response(last),
-        ] = &all[..]
+        ] = all
         else {
             panic!("{all:?}");
         };
@@ -338,10 +445,12 @@ mod tests {
 
     #[test]
     fn strays_have_a_bound() {
-        let mut input = vec![0; RESPONSE_BYTES_MAX - 1];
-        assert_eq!(take_incoming(&mut input, CHANNELS), Ok(None));
+        let (mut input, mut looked) = (vec![0; RESPONSE_BYTES_MAX - 1], Looked::default());
+        assert_eq!(take_incoming(&mut input, CHANNELS, &mut looked), Ok(None));
         input.push(0);
-        assert!(take_incoming(&mut input, CHANNELS).is_err());
+        assert!(take_incoming(&mut input, CHANNELS, &mut looked).is_err());
+        let lengths = BEGINNINGS.iter().map(|it| it.len());
+        assert_eq!(lengths.max(), Some(BEGINNING_BYTES_MAX));
     }
 
     proptest! {

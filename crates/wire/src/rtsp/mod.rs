@@ -28,15 +28,15 @@ pub(crate) mod url;
 
 pub use self::decode::{Decoder, Event, Limits, Refused};
 pub use self::incoming::{
-    Incoming, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response, ServerRequest,
-    take_incoming,
+    Incoming, Looked, NoResponse, RESPONSE_BYTES_MAX, RESPONSE_HEADERS_MAX, Response,
+    ServerRequest, take_incoming,
 };
 pub use self::intent::{Intent, Known};
 pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};
 pub use self::live_start::LiveStart;
 pub use self::publish::{Publication, Publish};
 pub use self::range::{Range, RangeError, Span, npt};
-pub use self::redirect::{Redirect, RedirectTarget, RedirectTargetError};
+pub use self::redirect::{Redirect, RedirectTarget, RedirectTargetError, is_rtsps};
 pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{ClientAnswer, Malformed, Request};
 pub use self::session::{SessionId, State};

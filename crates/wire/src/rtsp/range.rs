@@ -71,7 +71,11 @@ impl Range {
     /// [`RangeError::Syntax`]: also for other units, which [`AskedRange`](super::AskedRange) reads.
     pub fn parse(value: &str) -> Result<Self, RangeError> {
         let (unit, range) = value.split_once('=').ok_or(RangeError::Syntax)?;
-        let (start, stop) = range.split_once('-').ok_or(RangeError::Syntax)?;
+        let (start, stop) = match range.trim() {
+            // Some recorders forget the dash.
+            "now" => ("now", ""),
+            range => range.split_once('-').ok_or(RangeError::Syntax)?,
+        };
         let (start, stop) = (start.trim(), stop.trim());
         if !unit.trim().eq_ignore_ascii_case("npt") || (start.is_empty() && stop.is_empty()) {
             return Err(RangeError::Syntax);
@@ -230,6 +234,7 @@ mod tests {
             ("npt=01:02:03.5-", Some(3723 * SECOND + SECOND / 2), None),
             ("npt=100:00:00-", Some(360_000 * SECOND), None),
             ("npt=now-", None, None),
+            ("npt=now", None, None),
             ("npt=now-7", None, Some(7 * SECOND)),
             ("npt=-7", None, Some(7 * SECOND)),
             ("npt=1.-", Some(SECOND), None),

@@ -2,7 +2,8 @@
 //!
 //! Whoever publishes, and however often, viewers get one run of numbers and one SSRC. A publisher
 //! that comes back goes on where the one before has ended: by a packet, and by the time that has
-//! passed.
+//! passed. So does one whose numbers or timestamps begin anew under its SSRC, as those of a camera
+//! do that restarts behind a server that goes on.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub(super) struct Intake {
     /// The newest packet as its source has it, and when it came; also of the publisher before.
     newest: Option<(Position, u64)>,
     stragglers: Stragglers,
+    /// How many numbers the newest is ahead of where others have ended; nothing where none has.
+    ahead: Option<u32>,
     /// A report that came before the first packet.
     early: Option<SenderLine>,
     /// The middle of the last report's NTP time, and when it came.
@@ -63,8 +66,6 @@ pub(super) struct Reception {
 pub(super) struct Taken {
     pub(super) bytes: Arc<[u8]>,
     pub(super) timestamp: u32,
-    /// The source's clock has jumped: timestamps are on another line from here on.
-    pub(super) has_jumped: bool,
     /// The report that waited for it.
     pub(super) early: Option<SenderLine>,
 }
@@ -82,6 +83,7 @@ impl Intake {
             source: None,
             newest: None,
             stragglers: Stragglers::default(),
+            ahead: None,
             early: None,
             reported: (0, 0),
             odd_reports: 0,
@@ -137,40 +139,73 @@ impl Intake {
         self.lost_before.get_or_insert(lost);
         self.jitter.note(header.timestamp, now_ns, self.clock_hz);
         self.lag.note(header.timestamp, now_ns, self.clock_hz);
-        let is_newer = match self.newest {
-            Some((newest, _)) => {
-                let stragglers = &mut self.stragglers;
-                !stragglers.is_late(position.sequence, newest.sequence)
-            }
-            None => true,
-        };
-        let has_jumped = is_newer && self.jumps(position.timestamp, now_ns);
-        if is_newer {
-            let is_wrapped = self
-                .newest
-                .is_some_and(|(newest, _)| position.sequence < newest.sequence);
-            self.cycles = self.cycles.wrapping_add(u32::from(is_wrapped));
-            self.newest = Some((position, now_ns));
+        if !self.place(position, now_ns) {
+            self.counts.foreign += 1;
+            return None;
         }
         let (head, rest) = packet.split_first_chunk::<HEADER_BYTES>()?;
         let head = self.numbering.header(head);
         Some(Taken {
             bytes: [&head[..], rest].concat().into(),
             timestamp: self.numbering.position(position).timestamp,
-            has_jumped,
             early,
         })
+    }
+
+    /// Places a packet among those that came. Whether it has a place: not one of before its source
+    /// began anew, nor one that is late by its number and far off by its timestamp, which is of
+    /// before too, or the first of numbers that begin anew.
+    fn place(&mut self, position: Position, now_ns: u64) -> bool {
+        let Some(newest) = self.newest else {
+            self.newest = Some((position, now_ns));
+            return true;
+        };
+        let (Position { sequence, .. }, _) = newest;
+        let has_jumped = self.jumps(position.timestamp, now_ns);
+        let behind = sequence.wrapping_sub(position.sequence);
+        if self.stragglers.is_late(position.sequence, sequence) {
+            let is_before = self.ahead.is_some_and(|ahead| u32::from(behind) > ahead);
+            return !is_before && !has_jumped;
+        }
+        // What is behind and not late has other numbers.
+        let is_renumbered = (1..=u16::MAX / 2).contains(&behind);
+        let step = position.sequence.wrapping_sub(sequence);
+        if has_jumped || is_renumbered {
+            let mut end = self.end(newest, now_ns);
+            if !has_jumped {
+                end.timestamp = position.timestamp;
+            }
+            // What is missing is seen to be: nobody is to take pieces of pictures for whole ones.
+            end.sequence = match step {
+                1..=MISSING_MAX => position.sequence,
+                // The first of them, at the least.
+                _ if is_renumbered => end.sequence.wrapping_add(1),
+                _ => end.sequence,
+            };
+            self.go_on(end, position);
+        } else {
+            let step = u32::from(step);
+            self.ahead = self.ahead.map(|ahead| ahead.saturating_add(step));
+        }
+        let is_wrapped = position.sequence < sequence;
+        self.cycles = self.cycles.wrapping_add(u32::from(is_wrapped));
+        self.newest = Some((position, now_ns));
+        true
     }
 
     /// Whether timestamps begin anew with this one: it is far from the newest, and not because
     /// nothing came for as long.
     fn jumps(&self, timestamp: u32, now_ns: u64) -> bool {
-        let Some((newest, _)) = self.newest else {
+        let Some((newest, at_ns)) = self.newest else {
             return false;
         };
         let step = timestamp.wrapping_sub(newest.timestamp).cast_signed();
         let ticks_max = self.clock_hz.saturating_mul(JUMP_SECONDS);
-        step.unsigned_abs() > ticks_max && self.off_ticks(timestamp, now_ns) > ticks_max
+        // What was held up comes late, also where some of it was left out.
+        let passed = ticks_of(now_ns.saturating_sub(at_ns), self.clock_hz.into());
+        let is_held_up = step > 0 && step.unsigned_abs() <= passed;
+        let is_far = step.unsigned_abs() > ticks_max && !is_held_up;
+        is_far && self.off_ticks(timestamp, now_ns) > ticks_max
     }
 
     /// How far a timestamp is from what the newest packet and the time since say.
@@ -187,18 +222,29 @@ impl Intake {
         off.unsigned_abs()
     }
 
+    /// What would come now if the newest, which came then, were gone on with: the next number, and
+    /// the time that has passed.
+    fn end(&self, (newest, at_ns): (Position, u64), now_ns: u64) -> Position {
+        let passed = ticks_of(now_ns.saturating_sub(at_ns), self.clock_hz.into());
+        Position {
+            sequence: newest.sequence.wrapping_add(1),
+            timestamp: newest.timestamp.wrapping_add(passed.max(1)),
+        }
+    }
+
+    /// What comes from `first` on has the numbers that it would have from `end` on.
+    fn go_on(&mut self, end: Position, first: Position) {
+        self.numbering = self.numbering.continued(end, first);
+        self.ahead = Some(0);
+    }
+
     /// A new source goes on where the one before has ended.
     fn adopt(&mut self, ssrc: u32, first: Position, now_ns: u64) {
         let gain_ns = std::mem::take(&mut self.gain_ns);
-        if let Some((newest, at_ns)) = self.newest {
+        if let Some(newest) = self.newest {
             // First, because a packet that was kept may have come before the last one.
-            let now_ns = now_ns.saturating_add_signed(gain_ns);
-            let passed = ticks_of(now_ns.saturating_sub(at_ns), self.clock_hz.into());
-            let end = Position {
-                sequence: newest.sequence.wrapping_add(1),
-                timestamp: newest.timestamp.wrapping_add(passed.max(1)),
-            };
-            self.numbering = self.numbering.continued(end, first);
+            let end = self.end(newest, now_ns.saturating_add_signed(gain_ns));
+            self.go_on(end, first);
         }
         (self.newest, self.lag, self.lost_before) = (None, Lag::default(), None);
         (self.odd_reports, self.is_odd_told) = (0, false);
@@ -301,6 +347,9 @@ impl Intake {
 
 /// Timestamps that step by more than the time that has passed began anew.
 const JUMP_SECONDS: u32 = 3;
+
+/// Packets that may be missing where they do (`MAX_DROPOUT` of RFC 3550, appendix A.1).
+const MISSING_MAX: u16 = 3000;
 
 /// A report may be so far from the packets: publishers are late, or ahead, by seconds.
 const REPORT_SECONDS_MAX: u32 = 10;
@@ -413,6 +462,8 @@ mod tests {
         assert_eq!(lost(&mut intake, 1, &[11], 0), (1, 0), "it is only late");
         assert_eq!(lost(&mut intake, 1, &[13, 13], 0), (1, 0), "it came twice");
         assert_eq!(lost(&mut intake, 1, &[20], 0), (1, 5));
+        let late = lost(&mut intake, 1, &[65_357, 21], 0);
+        assert_eq!(late, (1, 4), "by 200, and then it goes on");
         // Another source once that one is silent; and when the publisher comes back.
         assert_eq!(lost(&mut intake, 2, &[500], 3 * SECOND), (2, 0));
         assert_eq!(lost(&mut intake, 2, &[503], 3 * SECOND), (2, 2));
@@ -438,13 +489,15 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_is_told_of_and_a_pause_is_not() {
-        let from = ([10, 0, 0, 1], 5000).into();
-        let mut intake = intake();
+    fn a_clock_that_jumps_is_made_good_and_a_pause_is_not() {
+        let (mut intake, mut off) = (intake(), None);
+        // Whether viewers' timestamps are the source's in another way than before.
         let mut jumps = |sequence, seconds: u32, now_s: u64| {
-            let packet = packet(1, sequence, seconds.wrapping_mul(90_000), 33);
-            let taken = intake.take(from, &packet, now_s * SECOND, |_| ());
-            taken.unwrap().has_jumped
+            let timestamp = seconds.wrapping_mul(90_000);
+            let packet = packet(1, sequence, timestamp, 33);
+            let taken = take(&mut intake, &packet, now_s * SECOND);
+            let now = taken.map(|it| it.timestamp.wrapping_sub(timestamp));
+            now.is_some_and(|now| off.replace(now).is_some_and(|before| before != now))
         };
         assert!(!jumps(1, 100, 0));
         // A pause; what was held up by the way, and comes at once.
@@ -456,6 +509,37 @@ mod tests {
         assert!(!jumps(6, 141, 64) && !jumps(30_000, 92, 65));
         assert!(!jumps(3, 7, 66), "it may be a packet that is late");
         assert!(jumps(4, 8, 67) && !jumps(5, 9, 68));
+        // What was held up, where its sender has left out a part.
+        assert!(!jumps(6, 14, 78) && !jumps(7, 15, 78));
+    }
+
+    /// As a camera's do that restarts, under the same SSRC where a server stands between.
+    #[test]
+    fn numbers_go_on_where_a_source_begins_anew() {
+        let mut intake = intake();
+        let mut given = |sequence, seconds: u32, now_s: u64| {
+            let packet = packet(1, sequence, seconds * 90_000, 33);
+            let taken = take(&mut intake, &packet, now_s * SECOND);
+            let given = taken.map(|it| (it.sequence, it.timestamp / 90_000));
+            (given, intake.counts.foreign)
+        };
+        assert_eq!(given(100, 1000, 0), (Some((100, 1000)), 0));
+        assert_eq!(given(101, 1001, 1), (Some((101, 1001)), 0));
+        // Timestamps alone; what is late of before, and of now.
+        assert_eq!(given(102, 5, 3), (Some((102, 1003)), 0));
+        assert_eq!(given(103, 6, 4), (Some((103, 1004)), 0));
+        assert_eq!(given(101, 1001, 4), (None, 1));
+        assert_eq!(given(102, 5, 4), (Some((102, 1003)), 1));
+        // Where some are missing that is seen.
+        assert_eq!(given(106, 900, 5), (Some((106, 1005)), 1));
+        // Both: of the first nobody can know that it is no packet of before. It is missing then.
+        assert_eq!(given(40_000, 2000, 6), (None, 2));
+        assert_eq!(given(40_001, 2001, 7), (Some((108, 1007)), 2));
+        assert_eq!(given(40_002, 2002, 8), (Some((109, 1008)), 2));
+        // Numbers alone.
+        assert_eq!(given(20_000, 2003, 9), (None, 3));
+        assert_eq!(given(20_001, 2004, 10), (Some((111, 1010)), 3));
+        assert_eq!(given(20_002, 2005, 11), (Some((112, 1011)), 3));
     }
 
     #[test]

@@ -9,7 +9,9 @@
 //! watched and somebody has it.
 
 mod node;
+mod sent_on;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +20,20 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_sys::clock::monotonic_ns;
-use tracing::{info, warn};
+use thiserror::Error;
+use tracing::{debug, info, warn};
 
 use self::node::{NodeWay, Origin};
+use self::sent_on::{SentOn, find};
 use super::lease::{Lease, PublishedChannels};
 use super::pull_client::{PullClient, PullError, Track};
 use super::pull_state::PullState;
 use super::right::Right;
 use super::{PUBLISHED_MAX, PUBLISHER_SILENCE_MAX};
 use crate::channels::config::PullConfig;
-use crate::channels::pull_url::{PullUrl, shown};
+use crate::channels::pull_url::PullUrl;
 use crate::cluster::ClusterMember;
+use crate::peer_log::{PEER_LOG_LINES_MAX, Throttle};
 
 /// The longest pause between two attempts.
 pub const PULL_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -71,6 +76,11 @@ struct Wanted {
     is_over: bool,
 }
 
+/// Another node has a channel that cannot be taken from there.
+#[derive(Debug, Error)]
+#[error("no more channels can be taken from other nodes here; try another node, or later")]
+pub(crate) struct PullsFull;
+
 impl Pulls {
     /// Starts to pull channels, which are among `channels` then; in a cluster others when they are
     /// asked for.
@@ -92,23 +102,30 @@ impl Pulls {
 
     /// Whether a channel of that name is pulled, or can be from another node; if so it is asked for
     /// now.
-    pub(crate) fn want(&self, path: &str) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// If another node has it, and no more can be taken from others.
+    pub(crate) fn want(&self, path: &str) -> Result<bool, PullsFull> {
         let mut pulls = self.all();
         let pull = pulls.iter().find(|pull| pull.path == path);
         if pull.is_some_and(|pull| pull.want()) {
-            return true;
+            return Ok(true);
         }
         let cluster = self.cluster.as_ref();
         if cluster.is_none_or(|cluster| cluster.holder_of(path).is_none()) {
-            return false;
+            return Ok(false);
         }
         pulls.retain(|pull| !pull.is_over());
         let of_nodes = pulls.iter().filter(|pull| pull.config.is_none());
         if of_nodes.count() >= NODE_PULLS_MAX {
-            warn!("channel {path}: {NODE_PULLS_MAX} are taken from other nodes, which is the most");
-            return false;
+            tell_full(path);
+            return Err(PullsFull);
         }
-        self.add(&mut pulls, None, path)
+        match self.add(&mut pulls, None, path) {
+            true => Ok(true),
+            false => Err(PullsFull),
+        }
     }
 
     /// Whether a channel of that name is pulled because it is configured so; it is asked for then.
@@ -132,7 +149,8 @@ impl Pulls {
     pub(crate) fn want_awaited(&self) {
         if self.cluster.is_some() {
             for path in self.channels.awaited() {
-                self.want(&path);
+                // The log has it if there is no room; it is asked for again.
+                self.want(&path).ok();
             }
         }
     }
@@ -210,6 +228,7 @@ impl Pull {
             cluster: cluster.map(Arc::clone),
             shared: Arc::clone(&shared),
             state: Arc::clone(&state),
+            sent_on: RefCell::default(),
         };
         let pull = Self {
             config: config.cloned(),
@@ -268,6 +287,18 @@ impl Shared {
     }
 }
 
+/// Says in the log that a channel is not taken from another node.
+fn tell_full(path: &str) {
+    static LINES: Throttle = Throttle::new(PEER_LOG_LINES_MAX);
+    match LINES.admit() {
+        Some(omitted) => warn!(
+            "channel {path}: {NODE_PULLS_MAX} are taken from other nodes, which is the most\
+             {omitted}"
+        ),
+        None => debug!("channel {path}: it is not taken from another node; too many are"),
+    }
+}
+
 /// A source that has said what it has.
 struct Source {
     client: PullClient,
@@ -283,6 +314,7 @@ struct Pulling {
     cluster: Option<Arc<ClusterMember>>,
     shared: Arc<Shared>,
     state: Arc<PullState>,
+    sent_on: RefCell<SentOn>,
 }
 
 /// What a source answers.
@@ -430,7 +462,7 @@ impl Pulling {
         if let Some(node) = &origin.node {
             return self.pull_from_node((origin, node), way, has_begun);
         }
-        let mut source = self.describe(origin, origin.url.clone())?;
+        let mut source = find(&self.path, &origin.url, origin.url.clone())?;
         while let Some(next) = self.pull_from(source, origin, has_begun)? {
             source = next;
             // A source that does nothing else is not to keep us busy.
@@ -473,43 +505,13 @@ impl Pulling {
         ended
     }
 
-    /// What the source has, wherever it sends us on to (RFC 2326, section 11.3).
-    fn describe(&self, origin: &Origin, mut url: PullUrl) -> Result<Source, PullError> {
-        for _ in 0..MOVES_MAX {
-            let location = match ask(url)? {
-                Asked::Source(source) => return Ok(*source),
-                Asked::Moved(location) => location,
-            };
-            let moved = origin.url.moved_to(&location);
-            url = moved.map_err(|_| PullError::Moved(location))?;
-            info!("channel {}: {} is at {url} by now", self.path, origin.url);
-        }
-        Err(PullError::Moved(url.to_string()))
-    }
-
-    /// Where the source sends its clients on to, if it is found there; else it is pulled as before
-    /// while it lasts.
-    fn next_source(&self, origin: &Origin, location: &str) -> Option<Source> {
-        let (path, url) = (&self.path, &origin.url);
-        let there = url.moved_to(location).map_err(|error| error.to_string());
-        let next =
-            there.and_then(|there| self.describe(origin, there).map_err(|it| it.to_string()));
-        let location = shown(location);
-        match &next {
-            Ok(_) => info!("channel {path}: {url} sends its clients on to {location}"),
-            Err(error) => {
-                warn!("channel {path}: {url} sends its clients on to {location}: {error}")
-            }
-        }
-        next.ok()
-    }
-
     fn follow(
         &self,
         client: &mut PullClient,
         lease: &Lease,
         (tracks, origin): (&[Track], &Origin),
     ) -> Result<Option<Source>, PullError> {
+        self.sent_on.borrow_mut().forget();
         let mut reported = Instant::now();
         let mut watched = Instant::now();
         loop {
@@ -519,7 +521,7 @@ impl Pulling {
             })?;
             // A node that drains lets those go whom it is to feed no longer.
             let sent_on = sent_on.filter(|_| origin.node.is_none());
-            if let Some(next) = sent_on.and_then(|it| self.next_source(origin, &it)) {
+            if let Some(next) = self.next_source(origin, sent_on) {
                 return Ok(Some(next));
             }
             client.keep_alive()?;
@@ -560,9 +562,6 @@ impl fmt::Debug for Pulling {
             .finish_non_exhaustive()
     }
 }
-
-/// Places that a source is asked for at, one after the other.
-const MOVES_MAX: usize = 4;
 
 /// The first pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use onrush_wire::auth::Answering;
 use onrush_wire::media;
 use onrush_wire::route::relay::PULL_STEPS_MAX;
-use onrush_wire::rtsp::{Channels, Incoming, NoResponse, Response, frame_prefix, take_incoming};
+use onrush_wire::rtsp::{
+    Channels, Incoming, Looked, NoResponse, Response, ServerRequest, frame_prefix, take_incoming,
+};
 use onrush_wire::sdp::{AnnouncedError, described};
 use thiserror::Error;
 
@@ -24,6 +26,9 @@ use crate::random::random;
 pub(super) struct PullClient {
     socket: TcpStream,
     input: Vec<u8>,
+    looked: Looked,
+    /// Where the source sends its clients on to, if it has said so and nobody was told yet.
+    sent_on: Option<String>,
     /// Frames that came before an answer.
     early: VecDeque<(u8, Vec<u8>)>,
     url: String,
@@ -86,6 +91,12 @@ pub(super) enum PullError {
     LetGo,
     #[error("user and password are refused")]
     LogIn,
+    #[error("it wants a user and a password, and its URL has none")]
+    NoUser,
+    #[error("it takes no URL that is signed here; all nodes need the same keys for URLs")]
+    NoKey,
+    #[error("it wants a user in a way that is not known: {0:?}")]
+    Challenge(String),
     #[error("its answer to {0} makes no sense")]
     Answer(&'static str),
     #[error("nothing has come for {PUBLISHER_SILENCE_MAX:?}{0}")]
@@ -113,6 +124,8 @@ impl PullClient {
         Ok(Self {
             socket,
             input: Vec::new(),
+            looked: Looked::default(),
+            sent_on: None,
             early: VecDeque::new(),
             url: url.asked(),
             base: url.unsigned().to_owned(),
@@ -241,12 +254,11 @@ impl PullClient {
         time: Duration,
         mut take: impl FnMut(Option<(u8, bool)>, Vec<u8>),
     ) -> Result<Option<String>, PullError> {
-        let mut sent_on = None;
         for (channel, packet) in self.early.drain(..) {
             take(place_of(&self.channels, channel), packet);
         }
         self.read(time)?;
-        while let Some(incoming) = take_incoming(&mut self.input, &self.channels)? {
+        while let Some(incoming) = self.take_incoming()? {
             self.is_unanswered &= !matches!(incoming, Incoming::Response(_));
             match incoming {
                 Incoming::Frame(frame) => {
@@ -261,19 +273,28 @@ impl PullClient {
                         return Err(refused("keeping alive", &answer));
                     }
                 }
-                Incoming::Request(request) if request.method == "REDIRECT" => {
-                    let cseq = request.header("CSeq").unwrap_or("0");
-                    let answer = format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n\r\n");
-                    self.socket.write_all(answer.as_bytes())?;
-                    // Without a place it means that the session will end, which we shall see.
-                    if let Some(location) = request.header("Location") {
-                        sent_on = Some(location.to_owned());
-                    }
-                }
-                Incoming::Response(_) | Incoming::Request(_) => {}
+                Incoming::Request(request) => self.answer_to(&request)?,
+                Incoming::Response(_) => {}
             }
         }
-        Ok(sent_on)
+        Ok(self.sent_on.take())
+    }
+
+    fn take_incoming(&mut self) -> Result<Option<Incoming>, NoResponse> {
+        take_incoming(&mut self.input, &self.channels, &mut self.looked)
+    }
+
+    /// Answers a request of the source's: some cameras ask whether somebody is still there.
+    fn answer_to(&mut self, request: &ServerRequest) -> io::Result<()> {
+        // Without a place it means that the session will end, which we shall see.
+        let location = request.header("Location");
+        if let Some(location) = location.filter(|_| request.method == "REDIRECT") {
+            self.sent_on = Some(location.to_owned());
+        }
+        match request.answer() {
+            Some(answer) => self.socket.write_all(answer.as_bytes()),
+            None => Ok(()),
+        }
     }
 
     /// Shows that somebody is here, if it is time; the answer comes among the frames.
@@ -328,12 +349,13 @@ impl PullClient {
             self.send(method, url, headers)?;
             let answer = self.answer()?;
             if answer.status == 401 {
-                let challenges = answer.headers_named("WWW-Authenticate");
-                let answering = self.answering.as_mut().filter(|_| challenges_left > 0);
-                match answering.is_some_and(|answering| answering.challenged(challenges)) {
-                    true => challenges_left -= 1,
-                    false => return Err(PullError::LogIn),
+                let challenges = || answer.headers_named("WWW-Authenticate");
+                let answering = self.answering.as_mut().ok_or(PullError::NoUser)?;
+                if challenges_left == 0 || !answering.challenged(challenges()) {
+                    let unknown = Answering::not_understood(challenges());
+                    return Err(unknown.map_or(PullError::LogIn, PullError::Challenge));
                 }
+                challenges_left -= 1;
                 continue;
             }
             let is_moved = matches!(answer.status, 301 | 302 | 303 | 305);
@@ -380,7 +402,7 @@ impl PullClient {
     fn answer(&mut self) -> Result<Response, PullError> {
         let give_up = Instant::now() + ANSWER_TIME_MAX;
         loop {
-            while let Some(incoming) = take_incoming(&mut self.input, &self.channels)? {
+            while let Some(incoming) = self.take_incoming()? {
                 match incoming {
                     Incoming::Response(answer) => {
                         let is_ours = answer.header("CSeq") == Some(&self.cseq.to_string());
@@ -392,7 +414,8 @@ impl PullClient {
                     Incoming::Frame(frame) if self.early.len() < EARLY_FRAMES_MAX => {
                         self.early.push_back((frame.channel, frame.packet));
                     }
-                    Incoming::Frame(_) | Incoming::Request(_) | Incoming::Stray(_) => {}
+                    Incoming::Request(request) => self.answer_to(&request)?,
+                    Incoming::Frame(_) | Incoming::Stray(_) => {}
                 }
             }
             if Instant::now() >= give_up {
@@ -471,103 +494,4 @@ const EARLY_FRAMES_MAX: usize = 256;
 const PAIR_ATTEMPTS: usize = 32;
 
 #[cfg(test)]
-mod tests {
-    use std::io::{BufRead, BufReader};
-    use std::net::TcpListener;
-    use std::thread;
-
-    use super::*;
-
-    /// A source that says of so many nonces that they were too old, and has nothing then; how many
-    /// requests it had once its client has left.
-    fn source(stale: usize) -> (PullUrl, thread::JoinHandle<usize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let url = format!("rtsp://anna:secret@127.0.0.1:{port}/door");
-        let serve = move || {
-            let (mut socket, _) = listener.accept().unwrap();
-            let lines = BufReader::new(socket.try_clone().unwrap()).lines();
-            let mut lines = lines.map_while(Result::ok);
-            let mut requests = 0;
-            while let Some(cseq) = lines.find(|line| line.starts_with("CSeq:")) {
-                assert_eq!(lines.find(String::is_empty).as_deref(), Some(""));
-                let is_stale = if requests > 0 { ", stale=true" } else { "" };
-                let digest = format!("Digest realm=\"door\", nonce=\"{requests}\"{is_stale}");
-                let status = match requests <= stale {
-                    true => format!("401 Unauthorized\r\nWWW-Authenticate: {digest}"),
-                    false => "404 Not Found".to_owned(),
-                };
-                let answer = format!("RTSP/1.0 {status}\r\n{cseq}\r\n\r\n");
-                socket.write_all(answer.as_bytes()).unwrap();
-                requests += 1;
-            }
-            requests
-        };
-        (url.parse().unwrap(), thread::spawn(serve))
-    }
-
-    #[test]
-    fn a_nonce_may_be_too_old_twice() {
-        for stale in [2, 3] {
-            let (url, requests) = source(stale);
-            let mut client = PullClient::connect(&url).unwrap();
-            let error = client.describe().unwrap_err();
-            match stale {
-                2 => assert!(matches!(error, PullError::Refused { status: 404, .. })),
-                _ => assert!(matches!(error, PullError::LogIn), "{error}"),
-            }
-            drop(client);
-            assert_eq!(requests.join().unwrap(), 4, "{stale}");
-        }
-    }
-
-    /// Bounds what takes a moment.
-    const LONG: Duration = Duration::from_secs(60);
-
-    /// A client that shows itself whenever it is asked to, and its camera.
-    fn pulled() -> (PullClient, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("rtsp://{}/x", listener.local_addr().unwrap());
-        let mut client = PullClient::connect(&url.parse().unwrap()).unwrap();
-        client.timeout = Duration::ZERO;
-        let (camera, _) = listener.accept().unwrap();
-        camera.set_read_timeout(Some(LONG)).unwrap();
-        (client, camera)
-    }
-
-    /// As a Hipcam does, which knows no GET_PARAMETER.
-    #[test]
-    fn a_camera_that_does_not_answer_is_asked_by_options() {
-        let (mut client, mut camera) = pulled();
-        let mut asked = BufReader::new(camera.try_clone().unwrap()).lines();
-        for (method, is_answered) in [
-            ("GET_PARAMETER", true),
-            ("GET_PARAMETER", false),
-            ("OPTIONS", true),
-            ("OPTIONS", false),
-        ] {
-            client.keep_alive().unwrap();
-            let mut head = asked.by_ref().map(Result::unwrap);
-            let first = head.next().unwrap();
-            assert_eq!(first.split(' ').next(), Some(method));
-            assert!(head.any(|line| line.is_empty()));
-            if is_answered {
-                camera.write_all(b"RTSP/1.0 200 OK\r\n\r\n").unwrap();
-                client.receive(LONG, |_, _| {}).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn bytes_between_frames_end_nothing() {
-        let (mut client, mut camera) = pulled();
-        client.channels = vec![Channels { rtp: 0, rtcp: 1 }];
-        let sent = b"$\x00\x00\x02\x80\x60\xff$\x01\x00\x02\x80\xc9";
-        camera.write_all(sent).unwrap();
-        let mut taken = Vec::new();
-        let take = |place, packet: Vec<u8>| taken.push((place, packet.len()));
-        client.receive(LONG, take).unwrap();
-        let expected = [(Some((0, false)), 2), (None, 0), (Some((0, true)), 2)];
-        assert_eq!(taken, expected);
-    }
-}
+mod tests;

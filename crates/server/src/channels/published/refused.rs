@@ -15,7 +15,7 @@ pub(super) struct RefusedCounts {
 pub(crate) struct Refused {
     /// No RTP, or of another payload type than was announced.
     pub(crate) unannounced: u64,
-    /// Of another source than the one that is taken.
+    /// Of another source than the one that is taken, or of before that began anew.
     pub(crate) foreign: u64,
 }
 

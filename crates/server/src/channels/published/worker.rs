@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_wire::live::{Heard, INGESTS_MAX, Lead, Note, SenderClock, SyncRule};
+use onrush_wire::live::{ArrivalClock, Heard, INGESTS_MAX, Lead, Note, SenderClock, SyncRule};
 use onrush_wire::rtcp::{SenderLine, sender_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
@@ -66,6 +66,8 @@ struct Core {
     is_prompt: bool,
     /// The publisher's, by its reports of all tracks.
     clock: SenderClock,
+    /// By track, of timestamps as viewers get them.
+    arrivals: Vec<ArrivalClock>,
     /// What was none of a standby's packets, of those that have gone.
     unannounced: u64,
     /// Datagrams that found no room in sockets that are closed.
@@ -104,8 +106,9 @@ impl Worker {
                 audience,
                 taps: Vec::new(),
                 is_prompt: settings.audience.delay_ns == 0,
-                channel,
                 clock: SenderClock::default(),
+                arrivals: vec![ArrivalClock::default(); channel.tracks().len()],
+                channel,
                 unannounced: 0,
                 overflows: 0,
                 missing: 0,
@@ -343,19 +346,7 @@ impl Core {
         // Of those that were kept some came before the last of the other publisher. Viewers that go
         // by reports are to see no step either: their timestamps stay on one line.
         let time_ns = arrived_ns.saturating_add(self.lead.ns);
-        let line = self.channel.line(track);
-        let is_old = |line: Line| {
-            !line.is_reported && time_ns.saturating_sub(line.at_ns) > LINE_NS_MAX
-                || time_ns.abs_diff(line.at_ns) > REPORT_NS_MAX
-        };
-        if line.is_none_or(is_old) || taken.has_jumped {
-            let line = Line {
-                timestamp: taken.timestamp,
-                at_ns: time_ns,
-                is_reported: false,
-            };
-            self.channel.set_line(track, line);
-        }
+        self.note_arrival(track, taken.timestamp, time_ns);
         for tap in &self.taps {
             tap.push(Tapped::Packet(track, Arc::clone(&taken.bytes), time_ns));
         }
@@ -365,6 +356,22 @@ impl Core {
         };
         if !self.audience.give(track, taken.bytes, (now_ns, now_ns)) {
             self.stats.too_long += 1;
+        }
+    }
+
+    /// A packet came: where no report is known, that says where timestamps are.
+    fn note_arrival(&mut self, track: usize, timestamp: u32, time_ns: u64) {
+        let clock_hz = self.channel.tracks()[track].clock_hz;
+        let told_ns = self.arrivals[track].time_ns(timestamp, time_ns, clock_hz);
+        let is_new = |line: Line| time_ns.abs_diff(line.at_ns) <= REPORT_NS_MAX;
+        let line = self.channel.line(track).filter(|line| line.is_reported);
+        if let (Some(at_ns), false) = (told_ns, line.is_some_and(is_new)) {
+            let line = Line {
+                timestamp,
+                at_ns,
+                is_reported: false,
+            };
+            self.channel.set_line(track, line);
         }
     }
 
@@ -490,8 +497,7 @@ const ROUNDS_MAX: usize = 64;
 /// How long the thread waits at the most.
 const WAIT_NS_MAX: u64 = 250_000_000;
 
-/// What a line of arrivals is renewed after, and by how much a report may be off.
-const LINE_NS_MAX: u64 = 5_000_000_000;
+/// By how much a report may be off.
 const REPORT_NS_MAX: u64 = 60_000_000_000;
 
 /// Receiver reports leave so often.
@@ -499,3 +505,6 @@ const REPORT_EVERY_NS: u64 = 5_000_000_000;
 
 /// Anomalies are logged so often.
 const LOG_EVERY_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests;

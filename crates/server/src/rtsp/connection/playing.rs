@@ -71,9 +71,8 @@ pub(super) async fn play(
     asked: Option<AskedRange>,
     pace: (Scale, Speed),
 ) -> Result<(Reply, Option<Start>), Reply> {
-    let range = asked
-        .map(|asked| asked.in_npt(session.presentation().units()))
-        .transpose();
+    let range = asked.map(|asked| session.presentation().in_npt(asked));
+    let range = range.transpose();
     let range = range.map_err(no_range)?.map(|range| match session.media() {
         Some(media) if matches!(asked, Some(AskedRange::Npt(_))) => {
             in_media_time(range, request, &media.index())

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rtp::PAYLOAD_TYPE_MP2T;
+use crate::rtp::{BEHIND_MAX, PAYLOAD_TYPE_MP2T};
 
 const A: &str = "10.0.0.1:5000";
 const SECOND: u64 = 1_000_000_000;
@@ -80,9 +80,8 @@ fn gaps_stragglers_and_restarts_are_told_apart() {
         ),
         (
             next.wrapping_sub(BEHIND_MAX + 1),
-            Note::Restarted {
-                expected: next,
-                got: next.wrapping_sub(BEHIND_MAX + 1),
+            Note::Behind {
+                packets: BEHIND_MAX + 1,
             },
         ),
     ] {
@@ -102,6 +101,17 @@ fn gaps_stragglers_and_restarts_are_told_apart() {
             "{expected_note:?}"
         );
     }
+    // Of what is that late, the second in a row tells that numbers began anew.
+    let got = next.wrapping_sub(2 * BEHIND_MAX);
+    let all = [first, got, got + 1, got + 2].map(|number| rtp(1, number));
+    let restarted = Note::Restarted {
+        expected: next,
+        got: got + 1,
+    };
+    let late = Note::Behind {
+        packets: 2 * BEHIND_MAX,
+    };
+    assert_eq!(notes(&mut begun(), &all), [late, restarted]);
 }
 
 #[test]

@@ -137,6 +137,8 @@ impl Pulling {
             Err(error @ (PullError::Elsewhere(_) | PullError::GivenUp(_) | PullError::LetGo)) => {
                 return Err(error);
             }
+            // The URL says who asks by being signed.
+            Err(PullError::NoUser) => PullError::NoKey,
             Err(error) => error,
         };
         // Where no way leads down from the root, those that were avoided may be back.

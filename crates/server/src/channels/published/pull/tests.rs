@@ -1,9 +1,15 @@
-//! Pulls as they are stopped.
+//! Pulls as they are stopped, and sent on.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::sync::atomic::AtomicUsize;
+
+use onrush_wire::route::ChannelEntry;
+use onrush_wire::route::channel::CHANNEL_FORMAT;
 
 use super::*;
 use crate::channels::ChannelsConfig;
+use crate::cluster::ClusterConfig;
 use crate::config::Limits;
 
 /// Two pulls whose threads end once both have been told to, and how many have seen that.
@@ -51,6 +57,46 @@ fn all_are_told_to_stop_before_one_is_waited_for() {
     replaced.stop();
 }
 
+/// Told that there is none, clients would take it for gone.
+#[test]
+fn a_channel_too_many_of_other_nodes_is_refused() {
+    let member = ClusterMember::new(ClusterConfig {
+        name: "c".to_owned(),
+        node: "b".to_owned(),
+        host: "b.example".to_owned(),
+        capacity_bps: None,
+        pulls_max: 1,
+    });
+    let entry = ChannelEntry {
+        format: CHANNEL_FORMAT,
+        channel: "live/there".to_owned(),
+        node: "a".to_owned(),
+        instance: 1,
+        // Nobody listens there.
+        rtsp: "127.0.0.1:1".to_owned(),
+        token: 1,
+    };
+    member.leases(vec![Arc::new(entry)], Vec::new());
+    let taken = |number| Pull {
+        config: None,
+        path: format!("live/{number}"),
+        shared: Arc::default(),
+        thread: None,
+    };
+    let pulls = Pulls {
+        channels: PublishedChannels::new(&ChannelsConfig::default(), &Limits::default()),
+        cluster: Some(member),
+        all: Mutex::new((0..NODE_PULLS_MAX).map(taken).collect()),
+    };
+    assert!(matches!(pulls.want("live/there"), Err(PullsFull)));
+    assert!(matches!(pulls.want("live/nowhere"), Ok(false)));
+    assert!(matches!(pulls.want("live/0"), Ok(true)));
+    // What is over leaves room.
+    pulls.all()[0].shared.wanted().is_over = true;
+    assert!(matches!(pulls.want("live/there"), Ok(true)));
+    pulls.stop();
+}
+
 /// Another node's is asked for again with each viewer.
 #[test]
 fn a_pull_without_a_thread_leaves_nothing_behind() {
@@ -59,4 +105,57 @@ fn a_pull_without_a_thread_leaves_nothing_behind() {
     let started = Pull::start(None, "live/door", (&channels, None), spawn);
     assert_eq!(started.unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert!(channels.pulled().is_empty());
+}
+
+/// Whoever listens there answers each connection with a description, without a look at it.
+fn describe_always(listener: TcpListener) {
+    let sdp = "v=0\r\nm=video 0 RTP/AVP 33\r\n";
+    let head = format!("RTSP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", sdp.len());
+    let answer = head + sdp;
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut socket in listener.incoming().flatten() {
+            socket.write_all(answer.as_bytes()).ok();
+            kept.push(socket);
+        }
+    });
+}
+
+/// It would be its own silence that it takes for the source's.
+#[test]
+fn where_a_source_sends_on_to_is_asked_beside_it() {
+    let channels = PublishedChannels::new(&ChannelsConfig::default(), &Limits::default());
+    let config = PullConfig {
+        name: "door".to_owned(),
+        url: "rtsp://192.0.2.1/door".parse().unwrap(),
+        is_on_demand: false,
+    };
+    let path = "live/door".to_owned();
+    let pulling = Pulling {
+        state: Arc::new(PullState::new(path.clone(), config.url.to_string())),
+        config: Some(config),
+        path,
+        channels,
+        cluster: None,
+        shared: Arc::default(),
+        sent_on: RefCell::default(),
+    };
+    let origin = pulling.origin(&mut NodeWay::default()).unwrap();
+    let there = TcpListener::bind("127.0.0.1:0").unwrap();
+    let location = format!("rtsp://{}/door", there.local_addr().unwrap());
+    let next = || pulling.next_source(&origin, Some(location.clone()));
+    assert!(next().is_none());
+    assert!(pulling.sent_on.borrow().is_asking());
+    // What is said of a source is forgotten with it.
+    pulling.sent_on.borrow_mut().forget();
+    describe_always(there);
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let found = loop {
+        if let Some(source) = next() {
+            break source;
+        }
+        assert!(Instant::now() < give_up, "it is not found");
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!((found.url.to_string(), found.tracks.len()), (location, 1));
 }
