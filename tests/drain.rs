@@ -201,6 +201,36 @@ fn the_api_sends_clients_on() {
     assert_eq!(server.describe().0, 200, "what is refused changes nothing");
 }
 
+/// TLS may end at a proxy in front.
+#[test]
+fn clients_keep_a_scheme_that_ends_before_the_server() {
+    let server = Server::start(&["--trusted-proxies=127.0.0.1"]);
+    server.drain(&["--to", "rtsp://192.0.2.8:8600/"]);
+    let mut client = Client::connect(server.rtsp).unwrap();
+    let url = "rtsps://films.example/clip.ts";
+    let answer = client.request("DESCRIBE", url, &[]).unwrap();
+    let location = answer.header("Location").map(str::to_owned);
+    assert_eq!(traced(location).0, "rtsps://192.0.2.8/clip.ts");
+    let ask = |at: SocketAddr, head: &str| {
+        let mut client = http_client::Client::connect(at).unwrap();
+        client.connection.send(format!("{head}\r\n")).unwrap();
+        client.response(false).unwrap()
+    };
+    let get = "GET /clip.ts HTTP/1.1\r\nHost: films.example\r\n";
+    for (lines, scheme) in [("", "http"), ("X-Forwarded-Proto: https\r\n", "https")] {
+        let answer = ask(server.http, &format!("{get}{lines}"));
+        let location = answer.header("Location").map(str::to_owned);
+        let there = format!("{scheme}://192.0.2.8/clip.ts");
+        assert_eq!((answer.status, traced(location).0), (307, there));
+    }
+    // Whose clients a proxy of the API's has, nobody knows.
+    let host = server.metrics;
+    let end = format!("DELETE /api/v1/drain HTTP/1.1\r\nHost: {host}\r\nX-Onrush: test\r\n");
+    let through = ask(host, &format!("{end}Via: 1.1 proxy\r\n"));
+    assert_eq!(through.status, 403, "{}", through.text());
+    assert_eq!(ask(host, &end).status, 200);
+}
+
 #[test]
 fn a_signal_sends_clients_on_and_waits_for_them() {
     for is_impatient in [false, true] {

@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use onrush_testkit::media::age;
 use onrush_testkit::process::Process;
 use onrush_testkit::require_programs;
@@ -100,13 +102,23 @@ fn gstreamer_plays_through_a_tunnel() {
 struct Side(TcpStream);
 
 impl Side {
-    fn open(to: SocketAddr, method: &str, cookie: &str) -> Self {
-        let mut socket = TcpStream::connect(to).unwrap();
+    fn connect(to: SocketAddr) -> Self {
+        let socket = TcpStream::connect(to).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
-        let head = format!("{method} /demo.mp4 HTTP/1.0\r\nx-sessioncookie: {cookie}\r\n\r\n");
-        socket.write_all(head.as_bytes()).unwrap();
         Self(socket)
+    }
+
+    fn open(to: SocketAddr, method: &str, cookie: &str) -> Self {
+        Self::open_with(to, method, &format!("x-sessioncookie: {cookie}\r\n"))
+    }
+
+    /// The same with these header lines.
+    fn open_with(to: SocketAddr, method: &str, lines: &str) -> Self {
+        let mut side = Self::connect(to);
+        let head = format!("{method} /demo.mp4 HTTP/1.0\r\n{lines}\r\n");
+        side.0.write_all(head.as_bytes()).unwrap();
+        side
     }
 
     /// What comes, to the end of a head.
@@ -148,6 +160,55 @@ fn a_tunnel_beyond_all_connections_is_told_so() {
         let mut refused = Side::open(site.http, method, "other");
         assert!(refused.head().starts_with("HTTP/1.0 404 "), "{method}");
         assert!(refused.is_at_end());
+    }
+}
+
+/// Behind a proxy on this machine HTTP comes from here, whoever has asked.
+#[test]
+fn without_users_nobody_publishes_through_a_tunnel() {
+    let site = Site::plain(&[]);
+    let sdp = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
+        a=control:streamid=0\r\n";
+    let announce = format!(
+        "ANNOUNCE rtsp://h/live/cam RTSP/1.0\r\nCSeq: 1\r\nContent-Type: application/sdp\r\n\
+         Content-Length: {}\r\n\r\n{sdp}",
+        sdp.len()
+    );
+    for to in [site.http, site.rtsp] {
+        let cookie = to.port().to_string();
+        let mut get = Side::open(to, "GET", &cookie);
+        assert!(get.head().starts_with("HTTP/1.0 200 OK\r\n"));
+        let mut post = Side::open(to, "POST", &cookie);
+        let text = STANDARD.encode(&announce);
+        post.0.write_all(text.as_bytes()).unwrap();
+        let answer = get.head();
+        assert!(answer.starts_with("RTSP/1.0 403 "), "{to}: {answer}");
+    }
+    let mut own = Side::connect(site.rtsp);
+    own.0.write_all(announce.as_bytes()).unwrap();
+    let answer = own.head();
+    assert!(answer.starts_with("RTSP/1.0 200 "), "{answer}");
+}
+
+/// A cookie is its client's, and clients have chosen the same before.
+#[test]
+fn clients_behind_a_proxy_have_tunnels_of_their_own() {
+    let site = Site::plain(&["--trusted-proxies=127.0.0.1"]);
+    let open = |method: &str, client: &str| {
+        let lines = format!("x-sessioncookie: abc\r\nX-Forwarded-For: {client}\r\n");
+        Side::open_with(site.http, method, &lines)
+    };
+    let clients = ["192.0.2.1", "192.0.2.2"];
+    let gets = clients.map(|client| {
+        let mut get = open("GET", client);
+        let head = get.head();
+        assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{client}: {head}");
+        get
+    });
+    for (client, mut get) in clients.into_iter().zip(gets) {
+        let mut post = open("POST", client);
+        post.drip(OPTIONS[0]);
+        assert!(get.head().contains("CSeq: 1\r\n"), "{client}");
     }
 }
 

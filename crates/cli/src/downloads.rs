@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use onrush_server::config::{Limits, PortRange};
 use onrush_server::downloads::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use onrush_server::transfer::{LEFT_TO_OTHERS, YIELDED_TO_OTHERS};
-use onrush_wire::http::LogFormat;
+use onrush_wire::http::{LogFormat, Network};
 use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule, Yield};
 
@@ -47,6 +47,20 @@ pub(crate) struct DownloadOptions {
     #[arg(long, value_name = "A-B", hide_short_help = true,
           default_value_t = FtpPorts::default(), value_parser = ftp_ports)]
     pub(crate) ftp_ports: FtpPorts,
+
+    /// Proxies that say whose a request of HTTP is
+    ///
+    /// ADDRESS or ADDRESS/PREFIX, several with commas between, as in 127.0.0.1,::1,10.0.0.0/8. Of a
+    /// request that comes from there the client is the last address in X-Forwarded-For that is no
+    /// such proxy, and the scheme that of X-Forwarded-Proto: for the access log, wrong passwords,
+    /// rates, redirects and all else. A proxy must set both, and let nobody else connect.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
+    pub(crate) trusted_proxies: Vec<Network>,
 
     /// A line for each download; -: on stdout
     #[arg(long, value_name = "FILE")]
@@ -96,8 +110,8 @@ pub(crate) struct DownloadOptions {
     ///
     /// Of --download-connections-max, or 64 if that is more; one more is told 503 or 421. Of IPv6
     /// an address is its /64. Of --hls-waiting-max, --ftp-ports and the memory of answers it has as
-    /// large a part, or a quarter if that is more. Raise it for a proxy in front, for viewers
-    /// behind one NAT, and for load tests from one machine.
+    /// large a part, or a quarter if that is more. Raise it for viewers behind one NAT, and for
+    /// load tests from one machine; proxies of --trusted-proxies have no such bound.
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     pub(crate) download_connections_per_address_max: Option<usize>,
 
@@ -199,6 +213,7 @@ impl DownloadOptions {
             // Those are told of beside the other options of TLS.
             https_addresses: Vec::new(),
             ftp_addresses: self.ftp.clone(),
+            trusted_proxies: self.trusted_proxies.clone(),
             ftp_ports: PortRange {
                 first: self.ftp_ports.0,
                 last: self.ftp_ports.1,
@@ -434,6 +449,27 @@ mod tests {
         assert_eq!(of_address(&["--download-connections-max=400"]), 100);
         for ports in ["1023-2000", "2000-1999", "1", "a-b"] {
             assert!(serve(&["--ftp-ports", ports]).is_err(), "{ports}");
+        }
+    }
+
+    #[test]
+    fn trusted_proxies_are_addresses_and_networks() {
+        let of = |options: &[&str]| serve(options).map(|ours| ours.trusted_proxies);
+        assert_eq!(of(&[]), Ok(Vec::new()));
+        let expected = ["127.0.0.1", "::1", "10.0.0.0/8"];
+        let expected = expected.map(|it| it.parse::<Network>().unwrap());
+        for options in [
+            &["--trusted-proxies=127.0.0.1,::1,10.0.0.0/8"][..],
+            &[
+                "--trusted-proxies=127.0.0.1",
+                "--trusted-proxies=::1,10.0.0.0/8",
+            ],
+        ] {
+            assert_eq!(of(options), Ok(expected.to_vec()));
+        }
+        for wrong in ["localhost", "10.0.0.0/33", "127.0.0.1:80"] {
+            let error = of(&["--trusted-proxies", wrong]).unwrap_err();
+            assert!(error.contains("write ADDRESS or ADDRESS/PREFIX"), "{error}");
         }
     }
 

@@ -2,11 +2,12 @@
 //! serves downloads to the one that has the sessions, with what was read of them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::sync::mpsc;
 
 use crate::byte_stream::{ByteStream, Detached};
+use crate::network::canonical;
 
 /// Connections that wait for control at once; beyond that a client is refused.
 pub const TUNNELS_WAITING_MAX: usize = 64;
@@ -32,14 +33,17 @@ pub(crate) fn tunnels() -> (Tunnels, TunnelQueue) {
 }
 
 impl Tunnelled {
-    /// Takes a connection off the runtime of this thread.
+    /// Takes a connection off the runtime of this thread. `client` is whose it is: another than its
+    /// peer, where that is a proxy.
     ///
     /// # Errors
     ///
     /// If it is broken already.
-    pub(crate) fn new(stream: ByteStream, received: Vec<u8>) -> io::Result<Self> {
+    pub(crate) fn new(stream: ByteStream, client: IpAddr, received: Vec<u8>) -> io::Result<Self> {
+        let mut peer = canonical(stream.socket().peer_addr()?);
+        peer.set_ip(client);
         Ok(Self {
-            peer: stream.socket().peer_addr()?,
+            peer,
             stream: stream.detach()?,
             received,
         })

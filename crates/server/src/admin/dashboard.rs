@@ -145,6 +145,8 @@ pub(super) async fn guard(
             protocol: Protocol::Http,
             peer,
             is_encrypted: false,
+            // Where there are users, they log in by way of a proxy as ever.
+            is_behind_proxy: authorizer.is_open() && is_passed_on(request.headers()),
             action: Action::Admin,
             path: "admin",
             method: request.method().as_str(),
@@ -180,6 +182,12 @@ fn is_of_own_page(headers: &HeaderMap, is_open: bool) -> bool {
         name == "localhost" || name.parse::<IpAddr>().is_ok()
     };
     headers.contains_key(OWN_HEADER) && (!is_open || name.is_some_and(is_address))
+}
+
+/// Whether a proxy says that it has passed a request on: its client may be on any machine.
+fn is_passed_on(headers: &HeaderMap) -> bool {
+    let mut told = ["forwarded", "via", "x-forwarded-for"].into_iter();
+    told.any(|name| headers.contains_key(name))
 }
 
 fn refused(refusal: &Refusal, is_api: bool) -> Response {
@@ -369,5 +377,16 @@ mod tests {
             assert!(!is_of_own_page(&headers(true, host), true), "{host}");
             assert!(is_of_own_page(&headers(true, host), false), "{host}");
         }
+    }
+
+    #[test]
+    fn proxies_say_that_they_pass_on() {
+        let with = |name: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("1.1 proxy"));
+            is_passed_on(&headers)
+        };
+        assert!(with("via") && with("forwarded") && with("x-forwarded-for"));
+        assert!(!with("host"));
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct Client {
     connections: usize,
+    /// Requests of its that proxies have passed on.
+    guests: usize,
     limit: Option<Limit>,
     share: Share,
     left: Option<Instant>,
@@ -126,6 +128,40 @@ impl Admission {
             .borrow_mut()
             .retain(|_, client| is_kept(client));
     }
+
+    /// One of a client's connections or requests, as `count` says, has ended.
+    fn leave(&self, network: IpAddr, count: impl FnOnce(&mut Client) -> &mut usize) {
+        let mut clients = self.clients.borrow_mut();
+        let client = clients.get_mut(&network).expect("it was counted in");
+        *count(client) -= 1;
+        if client.connections + client.guests > 0 {
+            return;
+        }
+        client.left = Some(Instant::now());
+        if client.limit.is_none() {
+            clients.remove(&network);
+        }
+    }
+}
+
+impl Client {
+    /// That of a network, which is here now.
+    fn enter<'a>(
+        clients: &'a mut HashMap<IpAddr, Self>,
+        network: IpAddr,
+        site: &Site,
+    ) -> &'a mut Self {
+        let client_rate_max = site.settings.client_rate_max;
+        let client = clients.entry(network).or_insert_with(|| Self {
+            connections: 0,
+            guests: 0,
+            limit: client_rate_max.map(|bytes_a_second| Limit::new(rate(bytes_a_second))),
+            share: Share::default(),
+            left: None,
+        });
+        client.left = None;
+        client
+    }
 }
 
 impl ConnectionSlot {
@@ -137,7 +173,8 @@ impl ConnectionSlot {
         let network = network(peer);
         let of_peer = clients.get(&network).map_or(0, |client| client.connections);
         if admission.connections.get() >= limits.download_connections_max
-            || of_peer >= limits.download_connections_per_address_max
+            || (of_peer >= limits.download_connections_per_address_max
+                && !is_of_proxy(site, protocol, peer))
             || !is_taken(site, protocol)
             || !site.has_files_for_client(protocol.files())
         {
@@ -146,15 +183,8 @@ impl ConnectionSlot {
             REFUSALS.note(peer, protocol.name(), why);
             return None;
         }
-        let client_rate_max = site.settings.client_rate_max;
-        let client = clients.entry(network).or_insert_with(|| Client {
-            connections: 0,
-            limit: client_rate_max.map(|bytes_a_second| Limit::new(rate(bytes_a_second))),
-            share: Share::default(),
-            left: None,
-        });
+        let client = Client::enter(&mut clients, network, site);
         client.connections += 1;
-        client.left = None;
         let (limit, share) = (client.limit.clone(), client.share.clone());
         admission.connections.set(admission.connections.get() + 1);
         let held = &site.statistics.download_files;
@@ -218,6 +248,12 @@ fn is_taken(site: &Site, protocol: Protocol) -> bool {
     !drain.is_on() || is_told()
 }
 
+/// Whether connections from there carry requests of many clients, who have a share each.
+fn is_of_proxy(site: &Site, protocol: Protocol, peer: IpAddr) -> bool {
+    let mut proxies = site.settings.trusted_proxies.iter();
+    matches!(protocol, Protocol::Http) && proxies.any(|it| it.contains(peer))
+}
+
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let admission = &self.site.admission;
@@ -229,15 +265,50 @@ impl Drop for ConnectionSlot {
         let held = &self.site.statistics.download_files;
         held.fetch_sub(self.protocol.files(), Ordering::Relaxed);
         drop_one(self.site.stats.connections(self.protocol));
-        let mut clients = admission.clients.borrow_mut();
-        let client = clients.get_mut(&self.network).expect("it was counted in");
-        client.connections -= 1;
-        if client.connections == 0 {
-            client.left = Some(Instant::now());
-            if self.limit.is_none() {
-                clients.remove(&self.network);
-            }
+        admission.leave(self.network, |client| &mut client.connections);
+    }
+}
+
+/// A client whose request a proxy has passed on, until that is answered. The connection is the
+/// proxy's; all else it shares with those of its network.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    site: Rc<Site>,
+    network: IpAddr,
+    limit: Option<Limit>,
+    share: Share,
+}
+
+impl Guest {
+    /// The one at that address.
+    pub(crate) fn enter(site: &Rc<Site>, address: IpAddr) -> Self {
+        let network = network(address);
+        let mut clients = site.admission.clients.borrow_mut();
+        let client = Client::enter(&mut clients, network, site);
+        client.guests += 1;
+        Self {
+            site: Rc::clone(site),
+            network,
+            limit: client.limit.clone(),
+            share: client.share.clone(),
         }
+    }
+
+    /// The rate that it shares with all of its address.
+    pub(crate) fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
+    /// What it has together with all of its address.
+    pub(crate) fn share(&self) -> &Share {
+        &self.share
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let admission = &self.site.admission;
+        admission.leave(self.network, |client| &mut client.guests);
     }
 }
 
@@ -364,5 +435,48 @@ mod tests {
         assert!(stranger.share().port(2).is_some(), "it is another's");
         drop(ports);
         assert!(other.share().port(1).is_some());
+    }
+
+    #[test]
+    fn a_trusted_proxy_has_as_many_connections_as_there_may_be() {
+        let mut downloads = Downloads::default();
+        downloads.limits.download_connections_max = 4;
+        downloads.limits.download_connections_per_address_max = 1;
+        downloads.trusted_proxies = vec!["192.0.2.0/31".parse().unwrap()];
+        let (site, _root) = testing::site(downloads);
+        let mut slots = Vec::new();
+        let mut take = |protocol, peer: &str| {
+            slots.extend(ConnectionSlot::take(&site, protocol, peer.parse().unwrap()));
+            slots.len()
+        };
+        for (protocol, peer, taken) in [
+            (Protocol::Ftp, "192.0.2.1", 1),
+            (Protocol::Ftp, "192.0.2.1", 1),
+            (Protocol::Http, "192.0.2.2", 2),
+            (Protocol::Http, "192.0.2.2", 2),
+            (Protocol::Http, "192.0.2.1", 3),
+            (Protocol::Http, "192.0.2.1", 4),
+            (Protocol::Http, "192.0.2.1", 4),
+        ] {
+            assert_eq!(take(protocol, peer), taken, "{protocol:?} {peer}");
+        }
+    }
+
+    #[test]
+    fn who_comes_through_a_proxy_has_the_share_of_its_address() {
+        let (site, _root) = site();
+        let enter = |peer: &str| Guest::enter(&site, peer.parse().unwrap());
+        let own = ConnectionSlot::take(&site, Protocol::Http, "2001:db8::1".parse().unwrap());
+        let [one, other] = [enter("2001:db8::2"), enter("2001:db8:0:1::1")];
+        let waits = one.share().wait(1);
+        assert!(waits.is_some() && own.unwrap().share().wait(1).is_none());
+        assert!(other.share().wait(1).is_some(), "it is another's");
+        assert_eq!(site.admission.clients.borrow().len(), 2);
+        // They are no connections.
+        let guests = [(); 3].map(|()| enter("192.0.2.1"));
+        let slot = ConnectionSlot::take(&site, Protocol::Http, "192.0.2.1".parse().unwrap());
+        assert!(slot.is_some());
+        drop((one, other, guests, slot));
+        assert!(site.admission.clients.borrow().is_empty());
     }
 }

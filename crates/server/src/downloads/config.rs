@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onrush_wire::http::LogFormat;
+use onrush_wire::http::{LogFormat, Network};
 use onrush_wire::pace::schedule::Schedule;
 
 use crate::hls_live::config::LiveHlsConfig;
@@ -20,6 +20,9 @@ pub struct Downloads {
     pub https_addresses: Vec<SocketAddr>,
     /// Where FTP listens; nowhere, if there is none.
     pub ftp_addresses: Vec<SocketAddr>,
+    /// Proxies that are believed when they say whose a request of HTTP is, and by which scheme it
+    /// came; by default none are.
+    pub trusted_proxies: Vec<Network>,
     /// Ports of FTP's passive data connections, both ends included.
     pub ftp_ports: PortRange,
     /// Where a line goes for each request.
@@ -66,7 +69,8 @@ pub struct DownloadLimits {
     /// Those from one address (of IPv6 from its /64): by default a quarter of all, so that nobody
     /// keeps all others out. An address has the same part of the memory of answers, of requests
     /// that wait for what comes next of a channel, and of FTP's data ports, if that is more than a
-    /// quarter. Raise it for a proxy in front, for clients behind one NAT, and for load tests.
+    /// quarter. Raise it for clients behind one NAT, and for load tests; trusted proxies have no
+    /// such bound.
     pub download_connections_per_address_max: usize,
     /// Files that are kept open though nobody reads them just now.
     pub download_files_max: usize,
@@ -131,6 +135,7 @@ impl Default for Downloads {
             http_addresses: Vec::new(),
             https_addresses: Vec::new(),
             ftp_addresses: Vec::new(),
+            trusted_proxies: Vec::new(),
             ftp_ports: PortRange {
                 first: 60_000,
                 last: 60_999,

@@ -1,10 +1,10 @@
 //! Nonces of Digest: made without being remembered, and remembered once they were used.
 //!
-//! A nonce is the time when it was made and a MAC of that and of the client's address, so that
-//! whoever asks and never answers costs no memory, and nobody answers with another's. What is
-//! remembered of a used one are the counts that came with it, so that a request cannot be sent
-//! again by somebody who heard it. When that table is full the oldest nonce is forgotten, and with
-//! it all that are as old count as too old: nothing forgotten can come again.
+//! A nonce is the time when it was made and a MAC of that and of the client's address (of IPv6 its
+//! /64), so that whoever asks and never answers costs no memory, and nobody answers with another's.
+//! What is remembered of a used one are the counts that came with it, so that a request cannot be
+//! sent again by somebody who heard it. When that table is full the oldest nonce is forgotten, and
+//! with it all that are as old count as too old: nothing forgotten can come again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,6 +17,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use crate::network::network;
 use crate::random::random;
 
 /// How long a nonce can be used. A client is given another one then, and asks no human for it.
@@ -130,7 +131,7 @@ impl Nonces {
     fn mac(&self, made_us: u64, peer: IpAddr) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("a key of any length");
         mac.update(&made_us.to_be_bytes());
-        match peer {
+        match network(peer) {
             IpAddr::V4(ip) => mac.update(&ip.octets()),
             IpAddr::V6(ip) => mac.update(&ip.octets()),
         }
@@ -201,6 +202,14 @@ mod tests {
         assert!(ours.read(&text, last, PEER).is_some());
         assert_eq!(ours.read(&text, NOW + 2 * NONCE_TIME_MAX, PEER), None);
         assert_eq!(ours.read(&text, NOW, [192, 0, 2, 2].into()), None);
+        let [made, same, next] =
+            ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|ip| ip.parse().unwrap());
+        let of_ipv6 = ours.make(NOW, made);
+        assert!(
+            ours.read(&of_ipv6, NOW, same).is_some(),
+            "a /64 is a client"
+        );
+        assert_eq!(ours.read(&of_ipv6, NOW, next), None);
         assert_eq!(other.read(&text, NOW, PEER), None);
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();

@@ -19,6 +19,9 @@ use super::*;
 
 const OTHER: &str = "192.0.2.8:8600";
 
+/// How a publisher sends frames of its connection.
+const BY_FRAMES: &str = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
+
 /// A server that is to send its clients to [`OTHER`], and those who stay may stay so long.
 fn fixture(time_max: Duration) -> Fixture {
     Fixture::with(|config| {
@@ -235,6 +238,33 @@ fn who_publishes_is_told_and_goes_on() {
     assert_eq!(answer.status, 200);
 }
 
+/// Where one listener takes both IP versions the kernel shows IPv4 addresses as IPv6 ones.
+#[test]
+fn a_publisher_by_ipv4_is_called_by_ipv4() {
+    let fixture = Fixture::with(|config| {
+        config.rtsp_addresses = vec![(Ipv6Addr::UNSPECIFIED, 0).into()];
+        config.limits.idle_time_max = Duration::from_secs(5);
+        config.drain = DrainConfig {
+            to: Some(format!("rtsp://{OTHER}/").parse().unwrap()),
+            time_max: WAIT_MAX * 60,
+        };
+    });
+    let address = SocketAddr::new(V4, fixture.address().port());
+    let mut publisher = Publisher::announce_to(address, "live/cam", BY_FRAMES);
+    publisher.record();
+    let from = publisher.client.stream().local_addr().unwrap().to_string();
+    wait_until(&format!("{from} publishes"), || {
+        let channels = fixture.server.status().channels;
+        let mut active = channels.iter().map(|it| it.publishers.active.as_deref());
+        active.any(|it| it == Some(&*from))
+    });
+    fixture.server.send_on();
+    let request = publisher.client.server_request().unwrap();
+    redirected(&request, &publisher.url);
+    let location = format!("rtsp://{OTHER}/live/cam");
+    assert_eq!(request.header("Location"), Some(&*location));
+}
+
 #[test]
 fn a_publisher_that_does_not_go_is_let_go_in_the_end() {
     let fixture = fixture(Duration::ZERO);
@@ -255,8 +285,7 @@ fn publishers_are_let_go_at_once_for_a_successor() {
     let mut fixture = Fixture::new();
     let ports = Ports::bind(V4).unwrap();
     let by_ports = format!("{};mode=record", ports.transport().unwrap());
-    let by_frames = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
-    let mut publishers: Vec<_> = [("live/ports", &*by_ports), ("live/frames", by_frames)]
+    let mut publishers: Vec<_> = [("live/ports", &*by_ports), ("live/frames", BY_FRAMES)]
         .map(|(path, transport)| {
             let mut publisher = Publisher::announce_at(&fixture, path, transport);
             publisher.record();
@@ -366,13 +395,16 @@ struct Publisher {
 
 impl Publisher {
     fn announce(fixture: &Fixture) -> Self {
-        let transport = "RTP/AVP/TCP;unicast;interleaved=0-1;mode=record";
-        Self::announce_at(fixture, "live/cam", transport)
+        Self::announce_at(fixture, "live/cam", BY_FRAMES)
     }
 
     fn announce_at(fixture: &Fixture, path: &str, transport: &str) -> Self {
-        let mut client = InterleavedClient::connect(fixture.address()).unwrap();
-        let url = fixture.url(path);
+        Self::announce_to(fixture.address(), path, transport)
+    }
+
+    fn announce_to(server: SocketAddr, path: &str, transport: &str) -> Self {
+        let mut client = InterleavedClient::connect(server).unwrap();
+        let url = format!("rtsp://{server}/{path}");
         let sdp = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
                    a=control:streamid=0\r\n";
         let length = sdp.len().to_string();

@@ -164,11 +164,12 @@ impl Answer {
     }
 
     /// The folder's own URL, with its slash, and with the query that the request came with. `path`
-    /// is encoded and begins with a slash.
+    /// is encoded and begins with a slash. What is said of it is relative to what was asked for
+    /// (RFC 9110, section 10.2.2): a proxy may have it elsewhere, and over TLS.
     #[must_use]
     pub fn moved(path: &str, query: Option<&str>, context: &Context<'_>) -> Self {
         let note = "a folder's URL ends in a slash";
-        let mut location = path.to_owned();
+        let mut location = format!("{}/", beside(path.trim_end_matches('/')));
         if let Some(query) = query {
             location.push('?');
             // A header line is ASCII (RFC 9110, section 5.5), whatever a client writes in its
@@ -201,8 +202,8 @@ impl Answer {
         head.alone(Vec::new(), context)
     }
 
-    /// What a PUT came to: 201 with where the file is, or 204 if it replaces one. `path` is encoded
-    /// and begins with a slash.
+    /// What a PUT came to: 201 with where the file is, relative as that of [`Self::moved`], or 204
+    /// if it replaces one. `path` is encoded and begins with a slash.
     #[must_use]
     pub fn stored(is_new: bool, path: &str, etag: &str, context: &Context<'_>) -> Self {
         let status = match is_new {
@@ -211,7 +212,7 @@ impl Answer {
         };
         let mut head = Head::new(status, context);
         if is_new {
-            head.field("Location", path);
+            head.field("Location", beside(path));
             head.field("Content-Length", 0);
         }
         head.field("ETag", etag);
@@ -469,6 +470,12 @@ const fn allowed(context: &Context<'_>) -> &'static str {
 
 fn content_range(part: &Range<u64>, file: &Resource<'_>) -> String {
     format!("bytes {}-{}/{}", part.start, part.end - 1, file.file_bytes)
+}
+
+/// A path, as it is written in URLs relative to itself. A colon in it makes no scheme of what is
+/// before it.
+fn beside(path: &str) -> String {
+    format!("./{}", path.rsplit('/').next().unwrap_or_default())
 }
 
 /// What a page of ours may load and run (Content Security Policy): its own scripts and styles, and

@@ -78,6 +78,10 @@ pub struct Request<'a> {
     pub uri: &'a str,
     /// Authorization.
     pub authorization: Option<&'a str>,
+    /// X-Forwarded-For, all lines as one; what is not UTF-8 is replaced.
+    pub forwarded_for: Option<Cow<'a, str>>,
+    /// X-Forwarded-Proto, likewise.
+    pub forwarded_proto: Option<Cow<'a, str>>,
     /// Referer, for the log.
     pub referer: &'a [u8],
     /// User-Agent, for the log.
@@ -187,6 +191,8 @@ impl<'a> Request<'a> {
             if_unmodified_since: fields.if_unmodified_since,
             uri,
             authorization: fields.authorization,
+            forwarded_for: fields.forwarded_for,
+            forwarded_proto: fields.forwarded_proto,
             referer: fields.referer,
             user_agent: fields.user_agent,
         })
@@ -256,6 +262,8 @@ struct Fields<'a> {
     if_modified_since: Option<&'a str>,
     if_unmodified_since: Option<&'a str>,
     authorization: Option<&'a str>,
+    forwarded_for: Option<Cow<'a, str>>,
+    forwarded_proto: Option<Cow<'a, str>>,
     referer: &'a [u8],
     user_agent: &'a [u8],
 }
@@ -294,8 +302,16 @@ impl<'a> Fields<'a> {
                 self.codings.take(text()?);
                 Ok(())
             }
+            15 if is("X-Forwarded-For") => {
+                forwarded(&mut self.forwarded_for, header.value);
+                Ok(())
+            }
             16 if is("Content-Encoding") => list(&mut self.content_encoding, text()?),
             17 if is("If-Modified-Since") => single(&mut self.if_modified_since, text()?),
+            17 if is("X-Forwarded-Proto") => {
+                forwarded(&mut self.forwarded_proto, header.value);
+                Ok(())
+            }
             17 if is("Transfer-Encoding") => list(&mut self.transfer_encoding, text()?),
             19 if is("If-Unmodified-Since") => single(&mut self.if_unmodified_since, text()?),
             _ => Ok(()),
@@ -369,6 +385,15 @@ fn list<'a>(field: &mut Option<Cow<'a, str>>, value: &'a str) -> Result<(), Refu
         Some(before) => Cow::Owned(format!("{before},{value}")),
     });
     Ok(())
+}
+
+/// As [`list`], of what the clients of a proxy may have begun to write: nothing in it is refused.
+fn forwarded<'a>(field: &mut Option<Cow<'a, str>>, value: &'a [u8]) {
+    let value = String::from_utf8_lossy(value);
+    *field = Some(match field.take() {
+        None => value,
+        Some(before) => Cow::Owned(format!("{before},{value}")),
+    });
 }
 
 fn malformed(head: &[u8], error: httparse::Error) -> Refusal {

@@ -4,11 +4,13 @@
 //! [`Request::parse`], which refuses whatever two readers could read in two ways, and
 //! [`Answer::file`] decides all that a request for a file gets: status, head, and which pieces of
 //! the file in which order. What a request carries as its content is counted off by [`Discard`].
-//! What a PUT stores is a [`StoredPart`]. Opening, sending, storing and waiting are the caller's.
+//! What a PUT stores is a [`StoredPart`]. Whose a request is, also one that a proxy has passed on,
+//! a [`Client`] says. Opening, sending, storing and waiting are the caller's.
 
 mod answer;
 mod condition;
 mod content;
+mod forwarded;
 mod head;
 mod listing;
 mod log;
@@ -23,6 +25,7 @@ mod upload;
 pub use self::answer::{Answer, Context, PAGE_POLICY, Piece, Resource, page_policy_with};
 pub use self::condition::{Validators, Verdict};
 pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
+pub use self::forwarded::{Client, Network, NetworkError};
 pub use self::head::{
     Content, HEAD_BYTES_MAX, HEADERS_MAX, HeadScanner, Request, TARGET_BYTES_MAX, skip_empty_lines,
 };

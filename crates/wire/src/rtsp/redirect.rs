@@ -81,10 +81,13 @@ impl RedirectTarget {
     }
 
     /// What is had there that a client of RTSP asks for by `uri`, over TLS or not. `None` if that
-    /// is where it asks already.
+    /// is where it asks already. Its TLS may end in front of this server: so what it says counts.
     #[must_use]
     pub fn of_rtsp(&self, uri: &str, is_encrypted: bool) -> Option<String> {
-        let scheme = if is_encrypted { "rtsps" } else { "rtsp" };
+        let scheme = match is_encrypted || is_rtsps(uri) {
+            true => "rtsps",
+            false => "rtsp",
+        };
         let (asked, path) = match uri.split_once("://") {
             Some((_, rest)) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
             None => ("", uri),
@@ -122,6 +125,13 @@ impl RedirectTarget {
         };
         (place(&authority) != place(asked)).then(|| format!("{scheme}://{authority}{path}"))
     }
+}
+
+/// Whether a client asks by that URL over TLS, as far as it knows.
+#[must_use]
+pub fn is_rtsps(uri: &str) -> bool {
+    uri.split_once("://")
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("rtsps"))
 }
 
 /// `host[:port]` in its parts: the host with its brackets, the port empty if there is none.
@@ -249,6 +259,10 @@ mod tests {
             ),
             ("rtsps://a:77/f.ts", true, Some("rtsps://b:77/f.ts")),
             ("rtsps://a/f.ts", true, Some("rtsps://b/f.ts")),
+            // TLS has ended before.
+            ("rtsps://a:77/f.ts", false, Some("rtsps://b:77/f.ts")),
+            ("RTSPS://a/f.ts", false, Some("rtsps://b/f.ts")),
+            ("rtsps://b:77/f.ts", false, None),
             ("/f.ts", false, Some("rtsp://b:8600/f.ts")),
             ("*", false, Some("rtsp://b:8600/")),
             ("rtsp://a", false, Some("rtsp://b:8600/")),

@@ -16,13 +16,13 @@ use onrush_wire::rtsp::{TUNNEL_REFUSED, TunnelSide};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_stream::ByteStream;
+use crate::downloads::UnderWay;
 use crate::downloads::clock::Clock;
 use crate::downloads::http::content::Http1Content;
 use crate::downloads::http::live::Waits;
 use crate::downloads::http::responder::{Body, Decided, Responder};
 use crate::downloads::receive::poll_read;
 use crate::downloads::send::{To, abort};
-use crate::downloads::{Site, UnderWay};
 use crate::transfer::Control;
 use crate::tunnelling::Tunnelled;
 
@@ -53,7 +53,7 @@ pub(super) async fn serve(
         Ended::Closed => Ok(None),
         Ended::IsHttp2 => Ok(Some((responder, socket, buffer))),
         Ended::IsTunnel => {
-            hand_over(&responder.site, socket, buffer).await?;
+            hand_over(&responder, socket, buffer).await?;
             Ok(None)
         }
     }
@@ -200,11 +200,22 @@ impl Connection {
                 return Ok(Next::Closes);
             }
         };
-        if self.responder.takes(&request) {
-            return self.change(&request).await;
+        let others = self.responder.passed_on(&request);
+        let own = others.map(|it| Box::new(std::mem::replace(&mut self.responder, it)));
+        let next = self.carry_out(&request).await;
+        if let Some(own) = own {
+            self.responder = *own;
+        }
+        next
+    }
+
+    /// The same of one that is understood, and whose client the responder's is.
+    async fn carry_out(&mut self, request: &Request<'_>) -> io::Result<Next> {
+        if self.responder.takes(request) {
+            return self.change(request).await;
         }
         let (began, time_ms) = (Instant::now(), Clock::now_ms());
-        let content = match self.discard(&request).await? {
+        let content = match self.discard(request).await? {
             Ok(()) => request.keeps_alive,
             Err(refusal) => {
                 self.refuse(refusal).await?;
@@ -215,7 +226,7 @@ impl Connection {
         let is_last = self.requests >= site.settings.limits.download_requests_max
             || site.draining.has_begun();
         let keeps_alive = content && !is_last;
-        let Some((answer, body)) = self.decide(&request, keeps_alive).await? else {
+        let Some((answer, body)) = self.decide(request, keeps_alive).await? else {
             return Ok(Next::Closes);
         };
         if !self.socket.can_seal(answer.body_bytes) {
@@ -226,7 +237,7 @@ impl Connection {
         let is_whole = sent.is_ok();
         self.responder.site.stats.count_answer(answer.status.code());
         self.responder.site.log.add(&Access {
-            peer: self.responder.peer,
+            peer: self.responder.client.address,
             time_ms,
             line: request.line,
             status: answer.status.code(),
@@ -273,7 +284,7 @@ impl Connection {
         let sent = self.send(&answer, None, &Control::default()).await;
         self.responder.site.stats.count_answer(answer.status.code());
         self.responder.site.log.add(&Access {
-            peer: self.responder.peer,
+            peer: self.responder.client.address,
             time_ms,
             line: request.line,
             status: answer.status.code(),
@@ -352,7 +363,7 @@ impl Connection {
         let sent = self.send(&answer, None, &Control::default()).await;
         self.responder.site.stats.count_answer(answer.status.code());
         self.responder.site.log.add(&Access {
-            peer: self.responder.peer,
+            peer: self.responder.client.address,
             time_ms,
             line: "-",
             status: answer.status.code(),
@@ -367,9 +378,16 @@ impl Connection {
 }
 
 /// Gives a side of a tunnel to whoever has the sessions.
-async fn hand_over(site: &Site, mut socket: ByteStream, received: Vec<u8>) -> io::Result<()> {
+async fn hand_over(
+    responder: &Responder,
+    mut socket: ByteStream,
+    received: Vec<u8>,
+) -> io::Result<()> {
+    let site = &responder.site;
     if let Ok(place) = site.tunnels.try_reserve() {
-        place.send(Tunnelled::new(socket, received)?);
+        let client = Request::parse(&received).map(|it| responder.client_of(&it));
+        let address = client.unwrap_or(responder.client).address;
+        place.send(Tunnelled::new(socket, address, received)?);
         return Ok(());
     }
     let refused = async {

@@ -163,30 +163,27 @@ async fn answer(
 ) {
     *shared.active.borrow_mut() = Instant::now();
     let (began, time_ms) = (Instant::now(), Clock::now_ms());
-    let responder = &shared.responder;
-    let site = &responder.site;
+    let site = &shared.responder.site;
     let _under_way = UnderWay::begin(site);
     let (parts, content) = request.into_parts();
     let head = message::head(&parts);
     let line = message::line(&parts);
+    let parsed = Request::parse(&head);
+    let others = parsed.as_ref().ok();
+    let others = others.and_then(|it| shared.responder.passed_on(it));
+    let responder = others.as_ref().unwrap_or(&shared.responder);
     let place = FileSlot::take(site);
-    if let Ok(request) = Request::parse(&head)
-        && responder.takes(&request)
+    if let Ok(request) = &parsed
+        && responder.takes(request)
         && place.is_some()
     {
-        change(
-            &shared,
-            (&request, &line),
-            Http2Content::new(content, meter),
-            respond,
-        )
-        .await;
+        let content = Http2Content::new(content, meter);
+        change(responder, (request, &line), content, respond).await;
         *shared.active.borrow_mut() = Instant::now();
         return;
     }
     let time_max = site.settings.limits.download_head_time_max;
     let received = read_past((content, meter), place.is_some(), time_max).await;
-    let parsed = Request::parse(&head);
     let decided = decide(responder, (parsed.as_ref(), received), &mut respond);
     let Some((answer, body)) = decided.await else {
         return;
@@ -208,7 +205,7 @@ async fn answer(
     site.stats.count_answer(code);
     let request = parsed.as_ref().ok();
     site.log.add(&Access {
-        peer: responder.peer,
+        peer: responder.client.address,
         time_ms,
         line: &line,
         status: code,
@@ -253,13 +250,12 @@ async fn send_body(
 
 /// Carries out a request that changes something.
 async fn change(
-    shared: &Shared,
+    responder: &Responder,
     (request, line): (&Request<'_>, &str),
     mut content: Http2Content,
     mut respond: SendResponse<Bytes>,
 ) {
     let (began, time_ms) = (Instant::now(), Clock::now_ms());
-    let responder = &shared.responder;
     let control = Control::default();
     let changed = responder.change(request, true, (&mut content, &control));
     let Ok(outcome) = Box::pin(changed).await else {
@@ -278,7 +274,7 @@ async fn change(
     });
     responder.site.stats.count_answer(code);
     responder.site.log.add(&Access {
-        peer: responder.peer,
+        peer: responder.client.address,
         time_ms,
         line,
         status: code,

@@ -14,6 +14,7 @@ mod segment_cache;
 mod segment_files;
 mod several;
 mod store;
+mod text_names;
 mod texts;
 
 pub use film::{ANSWER_WAIT_MAX, INDEX_WAIT_MAX};
@@ -26,6 +27,8 @@ pub(super) use segment_cache::SegmentCache;
 pub use segment_files::{GATHERED_AT_ONCE_MAX, KEPT_SEGMENTS_MAX};
 pub(crate) use segment_files::{SegmentFiles, SegmentStats};
 pub use several::{RENDITION_FILES_MAX, RENDITIONS_BYTES_MAX};
+pub(super) use text_names::TextNames;
+pub(super) use texts::films_of;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +48,7 @@ use crate::downloads::Site;
 use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::listening::close;
+use crate::network::canonical;
 use crate::tls::Tls;
 use responder::Responder;
 
@@ -58,8 +62,8 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Ar
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => match &tls {
-                None => admit(&site, socket, peer),
-                Some(tls) => admit_to_tls(&site, tls, socket, peer),
+                None => admit(&site, socket, canonical(peer)),
+                Some(tls) => admit_to_tls(&site, tls, socket, canonical(peer)),
             },
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the backlog: trying
@@ -72,7 +76,7 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Ar
 }
 
 fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
-    let ip = peer.ip().to_canonical();
+    let ip = peer.ip();
     if let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) {
         let socket = ByteStream::Plain(socket);
         drop(spawn_local(serve(Rc::clone(site), socket, ip, place)));
@@ -89,7 +93,7 @@ fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
 
 /// A connection has its place from its first byte on, not only from the end of its handshake.
 fn admit_to_tls(site: &Rc<Site>, tls: &Arc<Tls>, socket: TcpStream, peer: SocketAddr) {
-    let ip = peer.ip().to_canonical();
+    let ip = peer.ip();
     let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) else {
         return debug!("HTTPS connection of {peer} refused: there are too many");
     };

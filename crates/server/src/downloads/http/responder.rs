@@ -1,6 +1,8 @@
 //! What requests get, whichever version of HTTP they come in: found, authorized, answered, and sent
 //! piece by piece. Reading requests is left to whoever has the connection.
 
+mod folder;
+mod forwarded;
 mod home;
 
 use std::io;
@@ -10,16 +12,15 @@ use std::rc::Rc;
 use onrush_wire::auth::Action;
 use onrush_wire::hls::{self, Resource};
 use onrush_wire::http::{
-    Answer, Context, Listing, Method, Piece, Request, Status, Target, in_url, runs_scripts,
+    Answer, Client, Context, Method, Piece, Request, Status, Target, in_url, runs_scripts,
 };
 use onrush_wire::route::{Trace, with_trace};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::byte_stream::ByteStream;
 use crate::downloads::Site;
-use crate::downloads::admission::{ConnectionSlot, Share};
+use crate::downloads::admission::{ConnectionSlot, Guest, Share};
 use crate::downloads::files::{Found, OpenFile};
-use crate::downloads::folder;
 use crate::downloads::http::assets;
 use crate::downloads::http::film;
 use crate::downloads::http::live::{self, Waits};
@@ -31,17 +32,19 @@ use crate::peer_log::Escaped;
 use crate::transfer::{Control, Policy, TransferError};
 use crate::users::{Asked, Login, Protocol, Refusal as NotAllowed};
 
-/// What a client's requests are decided by, whichever version of HTTP they come in.
+/// What a client's requests are decided by, whichever version of HTTP they come in: those of a
+/// connection, or one that a proxy has passed on.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) site: Rc<Site>,
-    pub(super) peer: IpAddr,
-    is_encrypted: bool,
+    pub(super) client: Client,
     policy: Policy,
     /// What its answers hold.
     memory: Memory,
     /// What it has together with others of its address.
     pub(super) share: Share,
+    /// Its place, if it has no connection.
+    _guest: Option<Guest>,
 }
 
 impl Responder {
@@ -59,8 +62,12 @@ impl Responder {
             memory: site.made_bytes.of_connection(&share.made_bytes),
             share,
             site,
-            peer,
-            is_encrypted: socket.is_encrypted(),
+            client: Client {
+                address: peer,
+                is_encrypted: socket.is_encrypted(),
+                is_behind_proxy: false,
+            },
+            _guest: None,
         }
     }
 }
@@ -187,11 +194,11 @@ impl Responder {
             && assets::find(name).is_none()
             && let None | Some((_, Resource::Main | Resource::Manifest)) = asked
         {
-            let trace = redirection.trace(Trace::of(&path), self.peer, Escaped(name));
+            let trace = redirection.trace(Trace::of(&path), self.client.address, Escaped(name));
             path = with_trace(&path, trace);
         }
         let to = &redirection.to;
-        let location = to.of_http(&path, request.host, self.is_encrypted);
+        let location = to.of_http(&path, request.host, self.client.is_encrypted);
         let answer = |c: &Context<'_>| match &location {
             Some(location) => Answer::elsewhere(location, c),
             None => Answer::refusal(Status::ServiceUnavailable, DRAINS, c),
@@ -251,7 +258,7 @@ impl Responder {
         }
         let player = Player::of(site, plays, &mut login).await;
         let asked = (name, request.query);
-        if let Some(found) = film::find(site, asked, player.as_deref(), memory).await {
+        if let Some(found) = film::find(site, asked, player.as_deref(), memory).await? {
             return Ok(Sought::Made(found.map(Box::new)));
         }
         let there = self.there(name).await;
@@ -274,8 +281,9 @@ impl Responder {
     ) -> Asked<'a> {
         Asked {
             protocol: Protocol::Http,
-            peer: self.peer,
-            is_encrypted: self.is_encrypted,
+            peer: self.client.address,
+            is_encrypted: self.client.is_encrypted,
+            is_behind_proxy: self.client.is_behind_proxy,
             action,
             path,
             method: request.line.split(' ').next().unwrap_or_default(),
@@ -360,63 +368,6 @@ impl Responder {
         (answer, Some(Body::File(file)))
     }
 
-    async fn folder(
-        &self,
-        request: &Request<'_>,
-        name: &str,
-        has_slash: bool,
-        keeps_alive: bool,
-    ) -> Decided {
-        if !has_slash {
-            let path = format!("/{}/", in_url(name));
-            let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
-            return (self.with_context(request, keeps_alive, answer), None);
-        }
-        match folder::list(&self.site.places, name).await {
-            Ok((entries, is_cut)) => {
-                let rtsp_host = self.rtsp_host(request.host);
-                let channels = live::listed(&self.site, name);
-                let listing = Listing {
-                    folder: name,
-                    entries: &entries,
-                    is_cut,
-                    http_host: request.host,
-                    is_encrypted: self.is_encrypted,
-                    rtsp_host: &rtsp_host,
-                    channels: &channels,
-                };
-                let html = listing.to_html();
-                let Some(memory) = self.memory.reserve(html.len()) else {
-                    return self.crowded(request, keeps_alive);
-                };
-                let answer = self.with_context(request, keeps_alive, |c| Answer::page(html, c));
-                (answer, Some(Body::Text { _memory: memory }))
-            }
-            Err(error) => {
-                debug!("folder {name:?}: {error}");
-                let (status, note) = match error.kind() {
-                    io::ErrorKind::HostUnreachable => (Status::ServiceUnavailable, SHORT),
-                    _ => (Status::Forbidden, "this folder cannot be read"),
-                };
-                let answer = |c: &Context<'_>| Answer::refusal(status, note, c);
-                (self.with_context(request, keeps_alive, answer), None)
-            }
-        }
-    }
-
-    /// Where RTSP plays what the client finds at `host` by HTTP.
-    fn rtsp_host(&self, host: &str) -> String {
-        let Some(port) = self.site.rtsp_port.filter(|_| !host.is_empty()) else {
-            return String::new();
-        };
-        // A colon within brackets belongs to an IPv6 address.
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if !port.contains(']') => name,
-            _ => host,
-        };
-        format!("{name}:{port}")
-    }
-
     pub(super) fn with_context(
         &self,
         request: &Request<'_>,
@@ -491,7 +442,7 @@ impl Responder {
             error,
             TransferError::Truncated { .. } | TransferError::Changed | TransferError::File { .. }
         ) {
-            warn!("download of {}: {error}", self.peer);
+            warn!("download of {}: {error}", self.client.address);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use onrush_sys::socket::unacknowledged_bytes;
-use onrush_wire::rtsp::{Reply, Request};
+use onrush_wire::rtsp::{Method, Reply, Request, StatusCode};
 
 use super::super::publisher;
 use super::Connection;
@@ -13,6 +13,12 @@ impl Connection {
     /// Carries a publisher's request out; `None` if it is none.
     pub(super) async fn publish(&mut self, request: &Request) -> Option<Result<Reply, Reply>> {
         let (control, peer) = (Rc::clone(self.control()), self.peer());
+        // HTTP's port may be behind a proxy on this machine, whose clients all come from here.
+        let is_known = self.tunnel.is_none() || !control.content.authorizer.is_open();
+        if request.method == Method::Announce && !is_known {
+            let note = "without users nobody publishes through HTTP; ask at the port of RTSP";
+            return Some(Err(Reply::refusal(StatusCode::Forbidden, note)));
+        }
         // Of a tunnel both sides are.
         let from = (&self.socket, peer, self.is_encrypted());
         publisher::answer(&control, &mut self.publisher, request, from).await

@@ -10,11 +10,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use onrush_wire::http::in_url;
 use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
 use onrush_wire::rtsp::{
     ClientAnswer, ELEMENTARY, Method, Redirect, RedirectTarget, Reply, Request, State, Target,
-    take_srtp, track, track_behind_query, track_name,
+    is_rtsps, take_srtp, track, track_behind_query, track_name,
 };
 use tracing::debug;
 
@@ -121,7 +120,7 @@ impl Connection {
             return None;
         }
         let redirects = redirects_of(uri);
-        let scheme = match self.is_encrypted() {
+        let scheme = match self.is_encrypted() || is_rtsps(uri) {
             true => Scheme::Rtsps,
             false => Scheme::Rtsp,
         };
@@ -160,9 +159,8 @@ impl Connection {
         if std::mem::replace(&mut publisher.redirected, round) == round {
             return Ok(());
         }
-        let (session, path) = (publisher.session, in_url(publisher.path()).to_string());
-        let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
-        let url = format!("{scheme}://{}/{}", self.socket.local(), path);
+        let (session, url) = (publisher.session, publisher.url.to_string());
+        let url = self.absolute(url);
         self.send_redirect([&url, &url], (session, None), redirection)
             .await
     }

@@ -32,6 +32,12 @@ async function copy(code) {
   document.execCommand("copy");
 }
 
+// The command that fetches a file which lies beside the page at `page`. Behind a proxy the server,
+// which wrote it, may know neither the scheme of that page nor its whole path.
+export function fetching(command, page) {
+  return command.replace(/'.*\/([^/']+)'$/, (_, name) => `'${new URL(name, page).href}'`);
+}
+
 // Of the film whose page is at `page`: what each player is given. A channel is not downloaded.
 export function addresses(page, isChannel) {
   const { search } = new URL(page);

@@ -2,7 +2,7 @@
 // A poster is asked for when it comes into sight, and few at once: the server may have to look into
 // the film first.
 
-import { offerCopy } from "./addresses.js";
+import { fetching, offerCopy } from "./addresses.js";
 
 const POSTERS_AT_ONCE = 3;
 const FRAME_WAIT_MS = 2000;
@@ -129,6 +129,10 @@ const sight = new IntersectionObserver((changes) => {
 document.querySelectorAll("[data-play]").forEach((item) => makePlayable(item));
 document.querySelectorAll(".poster[data-film]").forEach((place) => sight.observe(place));
 document.querySelectorAll(".copied").forEach((code) => offerCopy(code));
+const command = document.querySelector("#terminal + pre code");
+if (command !== null) {
+  command.textContent = fetching(command.textContent, location.href);
+}
 document.getElementById("search-label").hidden = false;
 search.addEventListener("input", filter);
 filter();

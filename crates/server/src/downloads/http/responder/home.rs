@@ -37,7 +37,7 @@ impl Responder {
             let drains = self.site.statistics.drain.is_on();
             return (drains && !goes_on).then_some(Sought::Nowhere);
         }
-        let scheme = match self.is_encrypted {
+        let scheme = match self.client.is_encrypted {
             true => Scheme::Https,
             false => Scheme::Http,
         };
@@ -47,7 +47,7 @@ impl Responder {
         let there = cluster.elsewhere(cluster::Request {
             film,
             scheme,
-            peer: self.peer,
+            peer: self.client.address,
             user_agent: request.user_agent,
             redirects,
             trace: Trace::of(&path),
