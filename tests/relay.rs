@@ -315,6 +315,57 @@ fn a_group_is_joined_and_of_one_source_only_if_so_said() {
     }
 }
 
+/// A device that is removed takes memberships along, and no other brings them back.
+#[test]
+fn a_group_is_joined_anew_where_its_device_was_made_anew() {
+    require_root!();
+    let testbed = Testbed::new(Options::default()).unwrap();
+    add_devices(&testbed);
+    let relay = Site::relay(&testbed, &["239.1.2.3:5004%w0", "--rtsp", "off"]);
+    let site = Site { relay, testbed };
+    let datagrams = || {
+        let (_, source) = site.ask("GET", "/sources/live", "");
+        source["received"]["datagrams"].as_u64().unwrap()
+    };
+    for is_first in [true, false] {
+        if !is_first {
+            let gone = site.testbed.snd.tool("ip", ["link", "del", "w0"]);
+            gone.unwrap();
+            add_devices(&site.testbed);
+        }
+        let bind = || UdpSocket::bind(("10.79.0.2", 0));
+        let source = site.testbed.rcv.run(bind).unwrap();
+        let before = datagrams();
+        wait_until("the group is heard", || {
+            // The devices may not be ready yet.
+            source
+                .send_to(&rtp(1, 1328), ("239.1.2.3", INPUT_PORT))
+                .ok();
+            datagrams() > before
+        });
+    }
+    let log = site.stop();
+    assert!(log.contains("is heard anew"), "{log}");
+}
+
+/// A pair of devices beside the testbed's: w0 and w1.
+fn add_devices(testbed: &Testbed) {
+    let peer = testbed.rcv.path();
+    let pair = format!(
+        "link add w0 type veth peer name w1 netns {}",
+        peer.display()
+    );
+    testbed.snd.tool("ip", pair.split(' ')).unwrap();
+    for (side, device, address) in [
+        (&testbed.snd, "w0", "10.79.0.1/24"),
+        (&testbed.rcv, "w1", "10.79.0.2/24"),
+    ] {
+        let add = ["addr", "add", address, "dev", device];
+        side.tool("ip", add).unwrap();
+        side.tool("ip", ["link", "set", device, "up"]).unwrap();
+    }
+}
+
 // SPECIFICATION.md: 36
 #[test]
 fn after_a_kill_nothing_is_left_and_a_second_relay_starts() {

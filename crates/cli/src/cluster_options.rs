@@ -41,7 +41,7 @@ pub(crate) struct ClusterOptions {
 
     /// The host by which viewers reach this node
     ///
-    /// A name or an address; the ports are the first that it listens at.
+    /// A name or an address; the ports are the first that it listens at, not on loopback.
     #[arg(long, value_name = "HOST", hide_short_help = true, value_parser = host,
           requires = "cluster")]
     cluster_host: Option<String>,

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::listening::{close, linger};
+use crate::network::canonical;
 use crate::tls::record::{NewKey, Sealer};
 use crate::tls::stream::{Reattach, TlsStream};
 
@@ -110,7 +111,14 @@ impl ByteStream {
     /// watches keeps no memory for it.
     pub(crate) fn local(&self) -> SocketAddr {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.socket().local_addr().unwrap_or(unknown)
+        self.socket().local_addr().map_or(unknown, canonical)
+    }
+
+    /// The same as the server's name in a URL: the zone of a link-local address is nobody else's
+    /// business (RFC 6874, section 4).
+    pub(crate) fn local_in_url(&self) -> String {
+        let local = self.local();
+        SocketAddr::new(local.ip(), local.port()).to_string()
     }
 
     /// Whether a read may bring something.

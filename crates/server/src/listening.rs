@@ -268,6 +268,27 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
+/// The port at which others reach `host`, where this is listened at: at that very address rather
+/// than at all, and there rather than at another. Nobody comes to loopback from outside, so those
+/// do not count unless the host is there itself.
+pub(crate) fn reached_port(listened_at: &[SocketAddr], host: &str) -> Option<u16> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host_ip = host.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+    let is_loopback = host == "localhost" || host_ip.is_some_and(|ip| ip.is_loopback());
+    let ranked = listened_at.iter().filter_map(|address| {
+        let ip = address.ip().to_canonical();
+        let rank = match ip {
+            _ if host_ip == Some(ip) => 0,
+            _ if ip.is_loopback() => is_loopback.then_some(1)?,
+            _ if ip.is_unspecified() => 2,
+            _ => 3,
+        };
+        Some((rank, address.port()))
+    });
+    // The first of those that are as good.
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, port)| port)
+}
+
 /// Whether the server takes nobody more, and only serves those it has.
 #[derive(Clone, Debug)]
 pub(crate) struct Draining(watch::Receiver<bool>);
@@ -396,6 +417,29 @@ mod tests {
         assert_eq!(of_http.local_addr().unwrap(), other);
         let open = sockets.open().map(|(name, _)| name);
         assert!(open.eq(["rtsp", "rtsp", "http"]));
+    }
+
+    #[test]
+    fn others_are_told_a_port_that_is_open_to_them() {
+        for (listened_at, host, port) in [
+            (&["127.0.0.1:8080", "[::]:80"][..], "192.0.2.1", Some(80)),
+            (&["[::1]:8080", "192.0.2.1:80"], "node.example", Some(80)),
+            (&["10.0.0.1:8080", "[::]:80"], "node.example", Some(80)),
+            (&["10.0.0.1:8080", "0.0.0.0:80"], "10.0.0.1", Some(8080)),
+            (&["[::]:80", "[2001:db8::1]:81"], "[2001:db8::1]", Some(81)),
+            (&["[::]:80", "[::]:81"], "192.0.2.1", Some(80)),
+            (&["127.0.0.1:8080"], "192.0.2.1", None),
+            (&["[::ffff:127.0.0.1]:8080"], "", None),
+            // All nodes on one machine.
+            (&["127.0.0.1:8080", "127.0.0.2:81"], "127.0.0.2", Some(81)),
+            (&["10.0.0.1:80", "127.0.0.1:81"], "localhost", Some(81)),
+            (&["[::]:80"], "[::1]", Some(80)),
+            (&[], "127.0.0.1", None),
+        ] {
+            let addresses = listened_at.iter().map(|it| it.parse().unwrap());
+            let addresses: Vec<SocketAddr> = addresses.collect();
+            assert_eq!(reached_port(&addresses, host), port, "{listened_at:?}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ use crate::downloads::{Listening, Running};
 use crate::hls_live::store::prepare;
 use crate::hls_live::{LiveChannels, LiveHls};
 use crate::library::{self, Library, LibraryError};
-use crate::listening::Draining;
+use crate::listening::{Draining, reached_port};
 pub use crate::listening::{ListeningSockets, Service};
 use crate::rtsp::{Content, Control, Sending, accept_tunnelled};
 use crate::statistics::Statistics;
@@ -534,7 +534,9 @@ fn download(
     if listening.http.is_empty() && listening.https.is_empty() && listening.ftp.is_empty() {
         return Ok(None);
     }
-    let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
+    // On loopback alone RTSP is for who is on this machine, as the page is then.
+    let first = || rtsp_addresses.first().map(SocketAddr::port);
+    let rtsp_port = reached_port(rtsp_addresses, "").or_else(first);
     let settings = config.downloads.clone();
     let shared = (Arc::clone(statistics), Arc::clone(authorizer));
     let live = (rtsp_port, Arc::clone(live));

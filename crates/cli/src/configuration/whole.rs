@@ -279,7 +279,8 @@ fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
     };
     one.port() != 0
         && one.port() == other.port()
-        && (one.ip() == other.ip() || takes(one, other) || takes(other, one))
+        // Link-local addresses are the same on one link only.
+        && (one == other || takes(one, other) || takes(other, one))
 }
 
 /// Folders and files that are not there, or not what they should be.
@@ -450,5 +451,8 @@ mod tests {
         assert!(both("0.0.0.0:1", "127.0.0.1:1") && both("[::1]:1", "[::1]:1"));
         assert!(!both("0.0.0.0:1", "[::1]:1") && !both("127.0.0.1:1", "127.0.0.2:1"));
         assert!(!both("[::]:1", "[::]:2") && !both("[::]:0", "[::]:0"));
+        // Of one link and of two.
+        assert!(both("[fe80::1%2]:1", "[fe80::1%2]:1"));
+        assert!(both("[::]:1", "[fe80::1%2]:1") && !both("[fe80::1%2]:1", "[fe80::1%3]:1"));
     }
 }

@@ -1,21 +1,26 @@
 //! The file of members: read at the start, and again whenever it changes.
 //!
 //! The folder is watched and not the file, because most who change a file put another in its place.
-//! A file that cannot be read, or that holds a wrong line, changes nothing: the members stay who
-//! they were.
+//! Nobody tells of another folder in the place of the one that is watched (a link that leads
+//! elsewhere, a mount): that is looked at now and then. A file that cannot be read, or that holds a
+//! wrong line, changes nothing: the members stay who they were.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::inotify;
 use thiserror::Error;
 use tokio::io::unix::AsyncFd;
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use super::channel::Channel;
@@ -32,6 +37,21 @@ pub(super) struct MembersFile {
     /// What was taken last, or is wrong by itself.
     text: Option<String>,
     folder: AsyncFd<OwnedFd>,
+    /// The device and the number of the folder that is watched, while it is there.
+    watched: Option<(u64, u64)>,
+    /// It was told that the folder cannot be watched.
+    is_told: bool,
+    /// It is there, and could not be read: perhaps it can be later.
+    is_unread: bool,
+}
+
+/// What has happened in the folder.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Something that is about the file.
+    is_about: bool,
+    /// The folder itself is gone.
+    is_gone: bool,
 }
 
 /// Why a file's members are not taken.
@@ -82,17 +102,17 @@ impl MembersFile {
             path: path.to_owned(),
             source,
         };
-        #[allow(
-            deprecated,
-            reason = "an OwnedFd is its descriptor for as long as it lives; the safe way is the \
-             old one"
-        )]
-        let folder = watch(path).and_then(AsyncFd::new).map_err(read_error)?;
+        // Before the watch begins: if another is in its place by then, it is found to be another.
+        let watched = number_of(&folder_of(path)).map_err(read_error)?;
+        let folder = watch(path).map_err(read_error)?;
         let mut file = Self {
             path: path.to_owned(),
             channel,
             text: None,
             folder,
+            watched: Some(watched),
+            is_told: false,
+            is_unread: false,
         };
         // After the watch began, so that no change falls between.
         file.take()?;
@@ -101,22 +121,71 @@ impl MembersFile {
 
     /// Takes every change, until it is dropped.
     pub(super) async fn follow(mut self) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            match self.folder.readable().await {
-                Ok(mut ready) => {
-                    let is_about = is_about(ready.get_inner(), self.path.file_name());
+            let seen = tokio::select! {
+                ready = self.folder.readable() => Some(ready.map(|mut ready| {
+                    let seen = events(ready.get_inner(), self.path.file_name());
                     ready.clear_ready();
-                    if !is_about {
-                        continue;
+                    seen
+                })),
+                _ = looks.tick() => None,
+            };
+            let is_due = match seen {
+                Some(Ok(seen)) => {
+                    if seen.is_gone {
+                        // Another may have its number.
+                        self.watched = None;
                     }
+                    seen.is_about
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     return warn!("{}: no longer watched: {error}", self.path.display());
                 }
+                None => self.look().await,
+            };
+            if is_due {
+                self.take_or_say();
             }
-            if let Err(error) = self.take() {
-                warn!("{error}; the members stay who they were");
+        }
+    }
+
+    /// Watches another folder that is in the place of the one of before. Whether the file is to be
+    /// read though nobody has told of a change.
+    async fn look(&mut self) -> bool {
+        let folder = folder_of(&self.path);
+        // A file server that does not answer delays nobody else.
+        let there = spawn_blocking(move || number_of(&folder)).await;
+        let there = there.unwrap_or_else(|failure| Err(io::Error::other(failure)));
+        let is_watched = |there: &(u64, u64)| self.watched.as_ref() == Some(there);
+        if there.as_ref().is_ok_and(is_watched) {
+            return self.is_unread;
+        }
+        match there.and_then(|there| Ok((there, watch(&self.path)?))) {
+            Ok((there, folder)) => {
+                (self.watched, self.folder, self.is_told) = (Some(there), folder, false);
+                true
             }
+            Err(error) => {
+                if !mem::replace(&mut self.is_told, true) {
+                    let path = self.path.display();
+                    warn!("{path}: its folder: {error}; the members stay who they were");
+                }
+                self.is_unread
+            }
+        }
+    }
+
+    /// Takes what is there; what is wrong with it is in the log, once while it cannot be read.
+    fn take_or_say(&mut self) {
+        let taken = self.take();
+        let is_unread = taken.as_ref().is_err_and(MembersFileError::may_pass);
+        let was_unread = mem::replace(&mut self.is_unread, is_unread);
+        if let Err(error) = taken
+            && !(was_unread && is_unread)
+        {
+            warn!("{error}; the members stay who they were");
         }
     }
 
@@ -152,6 +221,13 @@ impl MembersFile {
     }
 }
 
+impl MembersFileError {
+    /// Whether nobody may tell when this is over. A file that comes back is told of.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.kind() != io::ErrorKind::NotFound)
+    }
+}
+
 fn read(path: &Path) -> Result<String, MembersFileError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| {
@@ -174,40 +250,120 @@ fn read(path: &Path) -> Result<String, MembersFileError> {
     }
 }
 
-fn watch(path: &Path) -> io::Result<OwnedFd> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// By which a folder is told from another at the same path.
+fn number_of(folder: &Path) -> io::Result<(u64, u64)> {
+    let there = fs::metadata(folder)?;
+    Ok((there.dev(), there.ino()))
+}
+
+/// Watches the folder that a file is in. Call it within a runtime.
+#[allow(
+    deprecated,
+    reason = "an OwnedFd is its descriptor for as long as it lives; the safe way is the old one"
+)]
+fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let watch = inotify::init(flags)?;
     let events = inotify::WatchFlags::CLOSE_WRITE
         | inotify::WatchFlags::MOVED_TO
         | inotify::WatchFlags::DELETE
         | inotify::WatchFlags::MOVED_FROM;
-    inotify::add_watch(&watch, folder, events)?;
-    Ok(watch)
+    inotify::add_watch(&watch, folder_of(path), events)?;
+    AsyncFd::new(watch)
 }
 
 /// Takes the events so far; whether one of them is about the file of that name. Others must not be
 /// acted on: at their time the file may be half written.
-fn is_about(watch: &OwnedFd, name: Option<&OsStr>) -> bool {
+fn events(watch: &OwnedFd, name: Option<&OsStr>) -> Seen {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(watch, &mut buffer);
-    let mut is_about = false;
+    let mut seen = Seen::default();
     while let Ok(event) = events.next() {
+        if event.events().contains(inotify::ReadFlags::IGNORED) {
+            seen.is_gone = true;
+            continue;
+        }
         let found = event
             .file_name()
             .map(|found| OsStr::from_bytes(found.to_bytes()));
         // The kernel names nothing when it has lost events; a folder that is switched as a whole is
         // switched by a link with two dots before its name.
-        is_about |= found
+        seen.is_about |= found
             .is_none_or(|found| Some(found) == name || found.as_encoded_bytes().starts_with(b".."));
     }
-    is_about
+    seen
 }
 
 fn listed(errors: &[LineError]) -> String {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     lines.join("; ")
+}
+
+/// How often it is looked at what nobody tells of.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::cycles::Deliveries;
+    use super::super::input::Input;
+    use super::*;
+
+    fn channel() -> Arc<Channel> {
+        let input: Input = "127.0.0.1:5004".parse().unwrap();
+        let inputs = vec![("tv".to_owned(), input.clone())];
+        let deliveries = Arc::new(Deliveries::new(inputs, || Ok(Vec::new())));
+        let place = (deliveries, 0);
+        Arc::new(Channel::new("tv".to_owned(), input, place, false, None).unwrap())
+    }
+
+    /// The ports of the members, once they are these.
+    async fn has_ports(channel: &Channel, expected: &[u16]) {
+        let ports = || -> Vec<u16> { channel.members().iter().map(|it| it.port()).collect() };
+        for _ in 0..600 {
+            if ports() == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(ports(), expected);
+    }
+
+    #[tokio::test]
+    async fn another_folder_in_its_place_is_watched() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |folder: &str, port: u16| {
+            let folder = root.path().join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("list"), format!("10.0.0.7:{port}\n")).unwrap();
+        };
+        write("one", 5001);
+        write("two", 5002);
+        let current = root.path().join("current");
+        symlink("one", &current).unwrap();
+        let channel = channel();
+        let file = MembersFile::open(&current.join("list"), Arc::clone(&channel)).unwrap();
+        let following = tokio::spawn(file.follow());
+        has_ports(&channel, &[5001]).await;
+        let other = root.path().join("other");
+        symlink("two", &other).unwrap();
+        fs::rename(&other, &current).unwrap();
+        has_ports(&channel, &[5002]).await;
+        write("two", 5003);
+        has_ports(&channel, &[5003]).await;
+        // One that is made anew, perhaps with the number of before.
+        fs::remove_dir_all(root.path().join("two")).unwrap();
+        write("two", 5004);
+        has_ports(&channel, &[5004]).await;
+        following.abort();
+    }
 }

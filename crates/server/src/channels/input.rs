@@ -5,10 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
-use onrush_sys::socket::join_group;
+use onrush_sys::socket::{join_group, leave_group};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use thiserror::Error;
 
 /// `[SOURCE@]ADDRESS:PORT[%INTERFACE]`, or a port alone for every address of this machine.
@@ -133,12 +133,66 @@ impl Input {
         let socket = UdpSocket::from(socket);
         // A privilege; who lacks it has as much room as the system gives to all.
         if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
-            socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+            SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
         }
         if address.ip().is_multicast() {
             join_group(&socket, address.ip(), self.source, interface)?;
         }
         Ok(socket)
+    }
+
+    /// Whether `socket` was deaf and is no more: an interface that is removed takes memberships and
+    /// what is bound to it along, and one that is made anew under its name does not bring them
+    /// back. `joined` is the number of the interface on which the group is joined, 0 if that is not
+    /// known yet.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: there is no such interface now; it takes `CAP_NET_RAW` to bind the
+    /// socket once more.
+    pub(super) fn renew(&self, socket: &UdpSocket, joined: &mut u32) -> io::Result<bool> {
+        let interface = match &self.interface {
+            None => 0,
+            Some(name) => self.interface_index(name)?,
+        };
+        let mut is_renewed = false;
+        let bound = SockRef::from(socket);
+        // What it is bound to has no name once it is gone.
+        let is_gone = |error: io::Error| error.raw_os_error() == Some(libc::ENODEV);
+        if let (Some(name), true) = (&self.interface, bound.device().is_err_and(is_gone)) {
+            bound.bind_device(Some(name.as_bytes()))?;
+            is_renewed = true;
+        }
+        let group = self.address.ip();
+        if !group.is_multicast() {
+            return Ok(is_renewed);
+        }
+        // Where no interface is named IPv6 does not say on which one it is joined: it is left, and
+        // joined where the route leads now.
+        let is_anywhere = interface == 0 && group.is_ipv6();
+        if is_anywhere {
+            drop(leave_group(socket, group, 0));
+        }
+        let mut answer = join_group(socket, group, self.source, interface);
+        let is_full = |error: &io::Error| error.raw_os_error() == Some(libc::ENOBUFS);
+        if interface == 0 && answer.as_ref().is_err_and(is_full) {
+            // Each interface that is gone has left one of the memberships that a socket may have.
+            leave_group(socket, group, 0)?;
+            answer = join_group(socket, group, self.source, interface);
+        }
+        match answer {
+            Ok(()) if is_anywhere => {}
+            Ok(()) => is_renewed = true,
+            // It is joined there already.
+            Err(error) if is_joined(&error) => {}
+            Err(error) => return Err(error),
+        }
+        // What is left of an interface that is gone counts (net.ipv4.igmp_max_memberships).
+        if *joined != interface && *joined != 0 {
+            drop(leave_group(socket, group, *joined));
+        }
+        *joined = interface;
+        Ok(is_renewed)
     }
 
     /// Whether what is sent to `address` arrives here, where `is_local` says what an address of
@@ -191,6 +245,14 @@ fn needs_scope(ip: IpAddr) -> bool {
         IpAddr::V6(ip) if ip.is_multicast() => matches!(ip.octets()[1] & 0xf, 1 | 2),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
+}
+
+/// Whether a group could not be joined because it is; of one sender the second is said.
+fn is_joined(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL)
+    )
 }
 
 fn has_scope(address: SocketAddr) -> bool {
@@ -312,6 +374,33 @@ mod tests {
         let bound = group.open().unwrap().local_addr().unwrap();
         let index = group.interface_index("lo").unwrap();
         assert_eq!(bound, scoped(group.address, index));
+    }
+
+    /// As if the interface had been made anew: a membership that is lost is not told from it.
+    #[test]
+    fn a_group_that_is_no_longer_joined_is_joined_anew() {
+        let nowhere: Input = "239.83.0.1:5004%nowhere".parse().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let error = nowhere.renew(&socket, &mut 0).unwrap_err();
+        assert!(error.to_string().contains("nowhere"), "{error}");
+        for text in [
+            "239.83.0.1:5004%lo",
+            "127.0.0.1@232.83.0.1:5004%lo",
+            "[ff15::83:1]:5004%lo",
+        ] {
+            let input: Input = text.parse().unwrap();
+            if input.address.is_ipv6() && UdpSocket::bind("[::1]:0").is_err() {
+                return onrush_testkit::skip::record("needs IPv6");
+            }
+            let socket = input.open().unwrap();
+            let lo = input.interface_index("lo").unwrap();
+            let mut joined = 0;
+            assert!(!input.renew(&socket, &mut joined).unwrap(), "{text}");
+            assert_eq!(joined, lo);
+            leave_group(&socket, input.address.ip(), lo).unwrap();
+            assert!(input.renew(&socket, &mut joined).unwrap(), "{text}");
+            assert!(!input.renew(&socket, &mut joined).unwrap(), "{text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub(super) struct KernelWorker {
     ingress: Ingress,
     silence_ns: u64,
     /// Outlets of members by the IP version's wildcard, and of players by our address.
-    members: BTreeMap<IpAddr, usize>,
-    players: BTreeMap<IpAddr, usize>,
+    members: BTreeMap<SocketAddr, usize>,
+    players: BTreeMap<SocketAddr, usize>,
     sessions: Players,
     /// By the numbers of their sessions, and whether they play.
     viewers: BTreeMap<u64, (ViewerTrack, bool)>,
@@ -44,12 +44,20 @@ pub(super) struct KernelWorker {
     is_silent: bool,
     /// Who is refused, as logged last.
     other: Option<SocketAddr>,
+    said: Said,
     stats: Stats,
     arrivals: Arrivals,
     /// Who waits until the members are placed.
     settled: Vec<oneshot::Sender<()>>,
     /// Holds the port, and the membership of a group: nothing comes to it.
     _socket: UdpSocket,
+}
+
+/// Counters of anomalies as they were logged last, and when that was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    counts: [u64; ANOMALIES.len()],
+    at_ns: u64,
 }
 
 /// Datagrams that came between two readings of the counters, and their bytes. Of packets that left
@@ -102,6 +110,7 @@ impl KernelWorker {
             silences: 0,
             is_silent: false,
             other: None,
+            said: Said::default(),
             stats: Stats::default(),
             arrivals: Arrivals::default(),
             settled: Vec::new(),
@@ -116,6 +125,8 @@ impl KernelWorker {
                 if matches!(command, Command::Stop) {
                     // First: what it takes meanwhile counts, too.
                     self.ingress.detach();
+                    // What is not logged yet is now.
+                    self.said.at_ns = 0;
                     self.read_counters();
                     return self.channel.publish_last(&self.stats);
                 }
@@ -236,7 +247,7 @@ impl KernelWorker {
         }
     }
 
-    fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
+    fn remove_player(&mut self, local: SocketAddr, player: SocketAddr) {
         if self.sessions.remove(local, player)
             && let Some(&outlet) = self.players.get(&local)
         {
@@ -265,7 +276,8 @@ impl KernelWorker {
 
     /// Logs what a change of the counters shows.
     fn log_changes(&mut self, name: &str, heard: &Heard, before: &live::Heard) {
-        let silent_ns = monotonic_ns().saturating_sub(heard.arrived_ns);
+        let now_ns = monotonic_ns();
+        let silent_ns = now_ns.saturating_sub(heard.arrived_ns);
         let is_silent = heard.datagrams > 0 && silent_ns >= self.silence_ns;
         if is_silent && !self.is_silent {
             self.silences += 1;
@@ -284,32 +296,8 @@ impl KernelWorker {
             warn!("source {name} {note}; {ANYBODY}");
         }
         self.other = heard.other;
-        for (now, then, what) in [
-            (heard.missing, before.missing, "packets are missing"),
-            (
-                heard.behind,
-                before.behind,
-                "packets came again or out of order",
-            ),
-            (
-                heard.restarts,
-                before.restarts,
-                "times its numbers began anew",
-            ),
-            (
-                heard.source_changes,
-                before.source_changes,
-                "times its sender changed",
-            ),
-            (
-                heard.ssrc_changes,
-                before.ssrc_changes,
-                "times it became another RTP stream",
-            ),
-        ] {
-            if now > then {
-                warn!("source {name}: {} {what}", now - then);
-            }
+        for (more, what) in self.said.risen(heard, now_ns) {
+            warn!("source {name}: {more} {what}");
         }
     }
 
@@ -339,7 +327,7 @@ impl KernelWorker {
         stats.trains = heard.passes;
         stats.refused = heard.refused;
         self.channel.given.set(stats.played);
-        let of = |outlets: &BTreeMap<IpAddr, usize>| -> usize {
+        let of = |outlets: &BTreeMap<SocketAddr, usize>| -> usize {
             outlets
                 .values()
                 .map(|&outlet| self.ingress.len(outlet))
@@ -347,6 +335,30 @@ impl KernelWorker {
         };
         stats.members = of(&self.members);
         stats.players = of(&self.players);
+    }
+}
+
+impl Said {
+    /// What has risen, and by how much; nothing for a while after there was something.
+    fn risen(&mut self, heard: &Heard, now_ns: u64) -> Vec<(u64, &'static str)> {
+        if now_ns.saturating_sub(self.at_ns) < LOG_EVERY_NS {
+            return Vec::new();
+        }
+        let counts = [
+            heard.missing,
+            heard.behind,
+            heard.restarts,
+            heard.source_changes,
+            heard.ssrc_changes,
+        ];
+        let before = std::mem::replace(&mut self.counts, counts);
+        let more = counts.iter().zip(before).zip(ANOMALIES);
+        let more = more.map(|((now, then), what)| (now.saturating_sub(then), what));
+        let risen: Vec<_> = more.filter(|it| it.0 > 0).collect();
+        if !risen.is_empty() {
+            self.at_ns = now_ns;
+        }
+        risen
     }
 }
 
@@ -383,20 +395,53 @@ impl Arrivals {
     }
 }
 
-fn unspecified(is_ipv4: bool) -> IpAddr {
+fn unspecified(is_ipv4: bool) -> SocketAddr {
     if is_ipv4 {
-        IpAddr::from([0; 4])
+        SocketAddr::from(([0_u8; 4], 0))
     } else {
-        IpAddr::from([0_u16; 8])
+        SocketAddr::from(([0_u16; 8], 0))
     }
 }
 
 /// Between two readings of the counters.
 const WAIT_NS: i64 = 20_000_000;
 
+/// Anomalies are logged so often at the most.
+const LOG_EVERY_NS: u64 = 1_000_000_000;
+
+/// What is said of so many of each.
+const ANOMALIES: [&str; 5] = [
+    "packets are missing",
+    "packets came again or out of order",
+    "times its numbers began anew",
+    "times its sender changed",
+    "times it became another RTP stream",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn anomalies_are_said_once_a_second() {
+        let mut said = Said::default();
+        let mut risen = |missing, restarts, now_ms: u64| -> Vec<u64> {
+            let heard = Heard {
+                missing,
+                restarts,
+                ..Heard::default()
+            };
+            let risen = said.risen(&heard, now_ms * 1_000_000);
+            risen.iter().map(|it| it.0).collect()
+        };
+        assert_eq!(risen(2, 0, 5000), [2]);
+        for round in 1..50 {
+            assert!(risen(2 + round, round, 5000 + 20 * round).is_empty());
+        }
+        assert_eq!(risen(52, 50, 6000), [50, 50]);
+        assert!(risen(52, 50, 7000).is_empty());
+        assert_eq!(risen(53, 50, 7020), [1]);
+    }
 
     #[test]
     fn bytes_that_left_have_the_mean_of_their_time() {

@@ -2,7 +2,7 @@
 //! address of ours that has receivers.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
@@ -11,11 +11,12 @@ use onrush_wire::rtp::HEADER_BYTES;
 
 use super::outlet::{Counts, Outlet};
 
-/// One form of the stream and who gets it, by the address of ours that they get it from.
+/// One form of the stream and who gets it, by the address of ours that they get it from, with port
+/// 0.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) builder: TrainBuilder,
-    pub(super) outlets: BTreeMap<IpAddr, Outlet>,
+    pub(super) outlets: BTreeMap<SocketAddr, Outlet>,
     /// What left through outlets and [lanes](Self::add_past) that are there no longer.
     pub(super) past: Counts,
     pub(super) trains: u64,
@@ -90,7 +91,7 @@ impl Lane {
 
 fn send_train(
     train: &Train<'_>,
-    outlets: &mut BTreeMap<IpAddr, Outlet>,
+    outlets: &mut BTreeMap<SocketAddr, Outlet>,
     trains: &mut u64,
     passing_ns: &mut (u64, u64),
 ) {

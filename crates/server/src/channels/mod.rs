@@ -28,6 +28,7 @@ mod played;
 mod players;
 pub mod published;
 pub mod pull_url;
+mod renewal;
 mod shared_lane;
 mod srtp;
 pub(crate) mod tap;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use onrush_group::KernelError;
+use onrush_sys::clock::monotonic_ns;
 use onrush_sys::probe;
 use onrush_sys::receive::Receiver;
 use onrush_sys::thread::pin_to;
@@ -75,6 +77,7 @@ use self::handover::TakingOver;
 use self::input::Input;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
+use self::renewal::Renewal;
 use self::worker::Worker;
 use crate::config::Limits;
 use crate::listening::{ListeningSockets, Service};
@@ -177,6 +180,11 @@ impl Channels {
             let SourceConfig { name, input, .. } = source;
             let opened = sockets.input(&input.to_string(), || input.open());
             let (socket, is_inherited) = opened.map_err(input_error(name, input))?;
+            // It may be deaf. What is joined anywhere is let be: it would be left for a moment, and
+            // what comes then be lost.
+            if is_inherited && input.interface.is_some() {
+                Renewal::default().look(name, (input, &socket), monotonic_ns());
+            }
             let arrival = (socket, is_inherited && predecessor.is_some());
             channels.open(source, (&deliveries, number), arrival, (config, limits))?;
         }

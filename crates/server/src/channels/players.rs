@@ -5,20 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Sessions by our address and the player's.
 #[derive(Debug, Default)]
-pub(super) struct Players(BTreeMap<(IpAddr, SocketAddr), u32>);
+pub(super) struct Players(BTreeMap<(SocketAddr, SocketAddr), u32>);
 
 impl Players {
     /// Counts one more session of the player.
-    pub(super) fn add(&mut self, local: IpAddr, player: SocketAddr) {
+    pub(super) fn add(&mut self, local: SocketAddr, player: SocketAddr) {
         *self.0.entry((local, player)).or_default() += 1;
     }
 
     /// Counts one session less; whether that was the player's last.
-    pub(super) fn remove(&mut self, local: IpAddr, player: SocketAddr) -> bool {
+    pub(super) fn remove(&mut self, local: SocketAddr, player: SocketAddr) -> bool {
         let Entry::Occupied(mut sessions) = self.0.entry((local, player)) else {
             return false;
         };
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn only_the_last_session_of_a_player_ends_it() {
-        let (local, player) = ([127, 0, 0, 1].into(), ([127, 0, 0, 2], 5004).into());
+        let (local, player) = (([127, 0, 0, 1], 0).into(), ([127, 0, 0, 2], 5004).into());
         let mut players = Players::default();
         assert!(!players.remove(local, player), "nobody was there");
         players.add(local, player);

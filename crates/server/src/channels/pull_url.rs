@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 pub struct PullUrl {
     /// Without its user, as it is asked for.
     url: String,
-    /// A name or an address, IPv6 without brackets.
+    /// A name or an address, IPv6 without brackets and with its zone, if it has one.
     pub(in crate::channels) host: String,
     pub(in crate::channels) port: u16,
     pub(in crate::channels) user: Option<(String, Zeroizing<String>)>,
@@ -67,12 +67,24 @@ impl FromStr for PullUrl {
             "" => 554,
             port => port.parse().map_err(|_| PullUrlError)?,
         };
-        if host.is_empty() || port == 0 {
+        if host.is_empty() || host.ends_with('%') || port == 0 {
             return Err(PullUrlError);
         }
+        let (host, place) = match host.split_once('%').filter(|_| place.starts_with('[')) {
+            None => (host.to_owned(), place.to_owned()),
+            // By which link it is reached is nothing to ask it with (RFC 6874, section 4).
+            Some((ip, zone)) => {
+                let zone = match zone.strip_prefix("25") {
+                    Some(decoded) if !decoded.is_empty() => decoded,
+                    _ => zone,
+                };
+                let behind = place.trim_start_matches(|it: char| it != ']');
+                (format!("{ip}%{zone}"), format!("[{ip}{behind}"))
+            }
+        };
         Ok(Self {
             url: format!("rtsp://{place}{path}"),
-            host: host.to_owned(),
+            host,
             port,
             user: user.transpose()?,
             signature: None,
@@ -130,10 +142,18 @@ impl PullUrl {
         if there.user.is_some() {
             return Err(PullUrlError);
         }
-        let is_same = there.host.eq_ignore_ascii_case(&self.host);
+        // It does not know by which link it is reached.
+        let own = self.host.split_once('%').map_or(&*self.host, |(ip, _)| ip);
+        let mut names = [&*self.host, own].into_iter();
+        let is_same = names.any(|it| there.host.eq_ignore_ascii_case(it));
+        let host = match is_same {
+            true => self.host.clone(),
+            false => there.host,
+        };
         let user = self.user.clone().filter(|_| is_same);
         let signature = self.signature.clone().filter(|_| is_same);
         Ok(Self {
+            host,
             user,
             signature,
             ..there
@@ -213,6 +233,20 @@ mod tests {
                 "rtsp://[::1]:7/x?...",
             ),
             (
+                "rtsp://[fe80::1%25eth0]:7/x",
+                "fe80::1%eth0",
+                7,
+                None,
+                "rtsp://[fe80::1]:7/x",
+            ),
+            (
+                "rtsp://u@[fe80::1%2]/x",
+                "fe80::1%2",
+                554,
+                Some(("u", "")),
+                "rtsp://[fe80::1]/x",
+            ),
+            (
                 "rtsp://u@cam:/",
                 "cam",
                 554,
@@ -224,6 +258,7 @@ mod tests {
             let user = user.map(|(a, b)| (a.to_owned(), b.to_owned().into()));
             assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
             assert_eq!((&url.user, url.to_string().as_str()), (&user, printed));
+            assert!(!url.asked().contains("%2"), "no zone: {}", url.asked());
             let debug = format!("{url:?}");
             assert!(!debug.contains("p:q") && !debug.contains("y=1"), "{debug}");
         }
@@ -236,6 +271,7 @@ mod tests {
             "rtsp://[::1/",
             "rtsp://a b/",
             "rtsp://[::1]x/",
+            "rtsp://[fe80::1%]/",
         ] {
             assert_eq!(text.parse::<PullUrl>(), Err(PullUrlError), "{text}");
         }
@@ -265,6 +301,11 @@ mod tests {
         let there = url.moved_to("rtsp://CAM:8554/2").unwrap();
         assert_eq!((there.port, there.user), (8554, url.user.clone()));
         assert_eq!(url.moved_to("rtsp://other/1").unwrap().user, None);
+        let url: PullUrl = "rtsp://u:p@[fe80::1%25eth0]/1".parse().unwrap();
+        let there = url.moved_to("rtsp://[FE80::1]:8554/2").unwrap();
+        assert_eq!((&there.host, there.port), (&url.host, 8554));
+        assert_eq!(there.user, url.user);
+        assert_eq!(url.moved_to("rtsp://[fe80::2]/1").unwrap().user, None);
         for location in ["http://cam/1", "rtsp://u:p@cam/1", "/1", ""] {
             assert_eq!(url.moved_to(location), Err(PullUrlError), "{location}");
         }

@@ -442,7 +442,7 @@ mod tests {
     }
 
     fn watched(recent: Option<&VecDeque<RecentPacket>>) -> Watched {
-        let way = Way::Datagrams([127, 0, 0, 1].into(), ([127, 0, 0, 1], 9).into());
+        let way = Way::Datagrams(([127, 0, 0, 1], 0).into(), ([127, 0, 0, 1], 9).into());
         let awaits = recent.is_none().then_some(0);
         let wanted = ViewerTrack {
             track: 0,

@@ -1,6 +1,6 @@
 //! One track on its way to one viewer: what all know of it, and not the channel's thread alone.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,8 +57,8 @@ pub(crate) enum ViewerCommand {
 pub(crate) struct ViewerPorts {
     /// Its number, from 0 on.
     pub(crate) track: usize,
-    /// The address of ours that they come to.
-    pub(crate) local: IpAddr,
+    /// The address of ours that they come to, with its scope and port 0.
+    pub(crate) local: SocketAddr,
     /// The key that they share, if what they get is encrypted for all of them.
     pub(crate) shared: Option<Arc<ChannelKey>>,
     /// The first is the group's, from the second single ones are sent to.
@@ -84,8 +84,8 @@ pub(crate) struct ViewerTrack {
 /// How packets go to a viewer.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
-    /// To that port, from that address of ours.
-    Datagrams(IpAddr, SocketAddr),
+    /// To that port (the second), from that address of ours, as [`ViewerPorts::local`] has it.
+    Datagrams(SocketAddr, SocketAddr),
     /// On that channel of its connection.
     Frames(Arc<InterleavedConnection>, u8),
 }

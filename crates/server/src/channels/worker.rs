@@ -6,7 +6,7 @@
 
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::receive::Receiver;
 use onrush_wire::live::{Follower, Kind, Note, Stamper, SyncRule};
-use onrush_wire::rtp::{Header, PAYLOAD_TYPE_MP2T, payload};
+use onrush_wire::rtp::{Header, payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -25,6 +25,7 @@ use super::channel::{CLOCK_HZ, Channel, Command, Playable, Stats};
 use super::config::ChannelsConfig;
 use super::lane::Lane;
 use super::outlet::{Outlet, wildcard};
+use super::renewal::Renewal;
 use super::tap::{Tap, Tapped};
 use super::viewing::ViewerCommand;
 
@@ -51,6 +52,7 @@ pub(super) struct Worker {
     is_held: bool,
     /// When nothing was there to be taken, last.
     empty_ns: u64,
+    renewal: Renewal,
 }
 
 /// What is odd about a stream, logged once a second at the most.
@@ -86,6 +88,8 @@ impl Worker {
             kept_ns => Follower::new(silence_ns).keeping_sender(kept_ns),
         };
         let track = (SyncRule::Every, CLOCK_HZ, Arc::clone(&channel.given));
+        let mut renewal = Renewal::default();
+        renewal.rest(monotonic_ns());
         Self {
             channel,
             receiver,
@@ -102,6 +106,7 @@ impl Worker {
             stats: Stats::default(),
             is_held: false,
             empty_ns: monotonic_ns(),
+            renewal,
         }
     }
 
@@ -169,7 +174,8 @@ impl Worker {
                     if let Some(header) = Header::read(&packet) {
                         follow(channel, playable, players, (&header, now_ns));
                     }
-                    if let Some(packets) = packets.or_else(|| transport_packets(&packet)) {
+                    let packets = packets.or_else(|| transport_packets(channel, &packet));
+                    if let Some(packets) = packets {
                         give(taps, packets, now_ns);
                     }
                     players.give(0, packet, (arrived_ns, now_ns));
@@ -247,11 +253,17 @@ impl Worker {
         }
     }
 
-    /// Notes a silence, and logs anomalies.
+    /// Notes a silence, sees whether there is a reason for it here, and logs anomalies.
     fn check_silence(&mut self, now_ns: u64) {
         let name = self.channel.name();
         if let Some(note) = self.follower.look(now_ns) {
             self.anomalies.note(name, note);
+        }
+        if self.is_held || self.follower.is_heard() {
+            self.renewal.rest(now_ns);
+        } else {
+            let arrival = (self.channel.input(), self.receiver.socket());
+            self.renewal.look(name, arrival, now_ns);
         }
         self.anomalies.log(name, now_ns);
         self.taps.retain(|tap| !tap.is_closed());
@@ -429,17 +441,17 @@ fn give(taps: &[Arc<Tap>], packets: &[u8], now_ns: u64) {
 }
 
 /// The transport packets that a packet of RTP carries, if it does.
-fn transport_packets(packet: &[u8]) -> Option<&[u8]> {
+fn transport_packets<'a>(channel: &Channel, packet: &'a [u8]) -> Option<&'a [u8]> {
     let header = Header::read(packet)?;
     let packets = payload(packet)?;
-    (header.payload_type == PAYLOAD_TYPE_MP2T).then_some(packets)
+    channel.is_transport(header.payload_type).then_some(packets)
 }
 
-fn unspecified(is_ipv4: bool) -> IpAddr {
+fn unspecified(is_ipv4: bool) -> SocketAddr {
     if is_ipv4 {
-        IpAddr::from([0; 4])
+        SocketAddr::from(([0_u8; 4], 0))
     } else {
-        IpAddr::from([0_u16; 8])
+        SocketAddr::from(([0_u16; 8], 0))
     }
 }
 
@@ -457,3 +469,53 @@ const LOG_EVERY_NS: u64 = 1_000_000_000;
 
 /// How a refused sender can be taken.
 pub(super) const ANYBODY: &str = "a channel can be set to take from anybody";
+
+#[cfg(test)]
+mod tests {
+    use onrush_wire::media::Track;
+    use onrush_wire::rtp::StaticPayload;
+
+    use super::super::cycles::Deliveries;
+    use super::super::input::Input;
+    use super::*;
+
+    fn channel(described: Option<Track>) -> Channel {
+        let input: Input = "127.0.0.1:5004".parse().unwrap();
+        let inputs = vec![("tv".to_owned(), input.clone())];
+        let deliveries = Arc::new(Deliveries::new(inputs, || Ok(Vec::new())));
+        Channel::new("tv".to_owned(), input, (deliveries, 0), false, described).unwrap()
+    }
+
+    #[test]
+    fn transport_streams_of_any_payload_type_and_no_others_are_cut() {
+        let described = |encoding: &'static str| Track {
+            payload_type: 96,
+            encoding: encoding.into(),
+            ..StaticPayload::MP2T.into()
+        };
+        for (described, expected, reason) in [
+            (None, [true, false], None),
+            (Some(described("mp2t")), [true, true], None),
+            (
+                Some(described("H264")),
+                [true, false],
+                Some("H264 is not made into segments"),
+            ),
+        ] {
+            let channel = channel(described);
+            let found = [33, 96].map(|payload_type| {
+                let header = Header {
+                    marker: false,
+                    payload_type,
+                    sequence: 7,
+                    timestamp: 0,
+                    ssrc: 7,
+                };
+                let packet = [&header.to_bytes()[..], &[0x47; 188]].concat();
+                transport_packets(&channel, &packet) == Some(&[0x47; 188][..])
+            });
+            assert_eq!(found, expected);
+            assert_eq!(channel.is_not_cut().as_deref(), reason);
+        }
+    }
+}

@@ -28,8 +28,8 @@ impl Client {
         srtp: Option<Box<AgreedKeys>>,
     ) -> Self {
         Self {
-            local: canonical(local),
-            peer: canonical(peer),
+            local,
+            peer,
             interleaving,
             srtp,
             blocksize: None,
@@ -61,15 +61,6 @@ fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
 }
 
-/// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one
-/// with the scope that a link-local address needs.
-pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        ip if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
-        _ => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,13 +90,5 @@ mod tests {
                 "{blocksize:?}"
             );
         }
-    }
-
-    #[test]
-    fn mapped_addresses_become_what_they_are_and_scopes_stay() {
-        let of = |text: &str| canonical(text.parse().unwrap()).to_string();
-        assert_eq!(of("[::ffff:192.0.2.1]:5"), "192.0.2.1:5");
-        assert_eq!(of("[fe80::1%3]:5"), "[fe80::1%3]:5");
-        assert_eq!(of("[::1]:5"), "[::1]:5");
     }
 }

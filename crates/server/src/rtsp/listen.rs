@@ -18,6 +18,7 @@ use super::connection::Connection;
 use super::connection_slot::ConnectionSlot;
 use crate::byte_stream::ByteStream;
 use crate::listening::{Draining, close};
+use crate::network::canonical;
 use crate::tls::Tls;
 use crate::tunnelling::{TunnelQueue, Tunnelled};
 
@@ -38,8 +39,8 @@ async fn accept_all(control: &Rc<Control>, listener: &TcpListener, tls: Option<A
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => match &tls {
-                None => admit(control, socket, peer),
-                Some(tls) => admit_to_tls(control, tls, socket, peer),
+                None => admit(control, socket, canonical(peer)),
+                Some(tls) => admit_to_tls(control, tls, socket, canonical(peer)),
             },
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the backlog: trying

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::LiveStart;
 
 use super::moment::Moment;
-use super::ports::{Pair, Ports};
+use super::ports::{Pair, Ports, local_address};
 use crate::channels::{
     ChannelKey, LiveChannel, Played, ViewerCommand, ViewerPorts, ViewerSrtp, ViewerTrack, Viewing,
     Way,
@@ -28,7 +28,7 @@ pub(super) struct LivePorts {
 }
 
 /// Where a channel and a key that is shared lie in memory, between them the track; and the address.
-type PairKey = (usize, usize, Option<usize>, IpAddr);
+type PairKey = (usize, usize, Option<usize>, SocketAddr);
 
 #[derive(Debug)]
 struct Kept {
@@ -63,7 +63,8 @@ impl LivePorts {
         local: SocketAddr,
     ) -> io::Result<Rc<Pair>> {
         let of_key = shared.map(|key| Arc::as_ptr(key).addr());
-        let key = (Arc::as_ptr(channel).addr(), track, of_key, local.ip());
+        let local = local_address(local);
+        let key = (Arc::as_ptr(channel).addr(), track, of_key, local);
         let mut pairs = self.pairs.borrow_mut();
         pairs.retain(|_, kept| kept.pair.strong_count() > 0);
         if let Some(pair) = pairs.get(&key).and_then(|kept| kept.pair.upgrade()) {
@@ -73,7 +74,7 @@ impl LivePorts {
         let sockets = [pair.rtp_socket()?, pair.rtp_socket()?];
         channel.command(ViewerCommand::Open(ViewerPorts {
             track,
-            local: local.ip(),
+            local,
             shared: shared.map(Arc::clone),
             sockets,
         }));

@@ -23,6 +23,7 @@ mod listen;
 mod live_player;
 mod looks;
 mod moment;
+mod planning;
 mod ports;
 mod presentation;
 mod publisher;

@@ -378,8 +378,8 @@ fn address(of: SocketAddr) -> Address {
     (of.ip(), of.port())
 }
 
-/// An address of ours without the port that a connection came to.
-fn local_address(mut local: SocketAddr) -> SocketAddr {
+/// An address of ours without the port that a connection came to, but with its link, if it has one.
+pub(super) fn local_address(mut local: SocketAddr) -> SocketAddr {
     local.set_port(0);
     local
 }

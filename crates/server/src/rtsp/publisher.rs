@@ -15,7 +15,7 @@ use onrush_wire::auth::Action;
 use onrush_wire::route::channel::standby_of;
 use onrush_wire::rtsp::{
     Channels, LowerTransport, Publication, Publish, Reply, Request, ServedAt, SessionId,
-    StatusCode, Transport, frame_prefix, headers,
+    StatusCode, Transport, frame_prefix, headers, kept_setup_url,
 };
 use onrush_wire::sdp::AnnouncedTrack;
 use tokio::time::{Instant, sleep};
@@ -23,7 +23,6 @@ use tracing::{debug, info};
 
 use super::Control;
 use super::authorize::may;
-use super::client::canonical;
 use super::presentation::is_taken;
 use crate::byte_stream::ByteStream;
 use crate::channels::published::{Lease, PUBLISHER_SILENCE_MAX, PublishError, Right, TrackSockets};
@@ -34,6 +33,8 @@ use crate::peer_log::{Escaped, PEER_LOG_LINES_MAX, Throttle};
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) session: SessionId,
+    /// As its client spelt it: there it asks again.
+    pub(super) url: Box<str>,
     lease: Lease,
     /// Of the channel, among all nodes of a cluster.
     claim: Option<Arc<ChannelClaim>>,
@@ -68,7 +69,7 @@ pub(super) async fn answer(
     (socket, peer, is_encrypted): (&ByteStream, SocketAddr, bool),
 ) -> Option<Result<Reply, Reply>> {
     let publication = publisher.as_ref().map(|publisher| publisher.publication());
-    let asked = match Publish::of(request, peer.ip().to_canonical(), publication)? {
+    let asked = match Publish::of(request, peer.ip(), publication)? {
         Ok(asked) => asked,
         Err(refusal) => return Some(Err(refusal)),
     };
@@ -96,7 +97,7 @@ pub(super) async fn answer(
         }
         (_, None) => Ok(Reply::ok()),
         (Publish::Setup { track, transports }, Some(publisher)) => {
-            let between = (canonical(socket.local()), canonical(peer));
+            let between = (socket.local(), peer);
             let allows_udp = !is_encrypted || control.config.tls.allows_udp;
             let transport = choose(&transports, allows_udp);
             let set_up = transport.and_then(|it| publisher.set_up(control, track, it, between));
@@ -144,10 +145,9 @@ async fn announce(
         }
         reply
     };
-    let ip = peer.ip().to_canonical();
     let allowed = may(
         control,
-        (ip, is_encrypted),
+        (peer.ip(), is_encrypted),
         Action::Publish,
         (request, &path),
     )
@@ -184,6 +184,7 @@ async fn announce(
     }
     Ok(Publisher {
         session: control.name(),
+        url: kept_setup_url(&request.uri).into(),
         lease,
         claim: claim.map(Arc::new),
         may_stand_by: control.content.published.has_standby(&path),
@@ -258,7 +259,8 @@ async fn stand_by(
     tracks: Vec<onrush_wire::media::Track>,
 ) -> Result<Lease, PublishError> {
     let content = &control.content;
-    wait_while(|| content.pulls.want(path) && !content.published.is_held(path)).await;
+    let is_wanted = || content.pulls.want(path).unwrap_or(false);
+    wait_while(|| is_wanted() && !content.published.is_held(path)).await;
     content.published.announce(path, tracks)
 }
 
@@ -370,11 +372,6 @@ impl Publisher {
             "channel {path} is published by {} over {how}, {tracks} tracks",
             self.peer
         );
-    }
-
-    /// What it publishes.
-    pub(super) fn path(&self) -> &str {
-        self.lease.channel().path()
     }
 
     /// Takes a frame of its connection.

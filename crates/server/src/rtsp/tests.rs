@@ -7,9 +7,11 @@ use onrush_wire::media::Scale;
 use onrush_wire::media::ts::synth::constant_rate;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtp::{Header, StaticPayload};
-use onrush_wire::rtsp::{Reply, State, Transport};
+use onrush_wire::rtsp::{AskedRange, Reply, State, Transport};
 use tempfile::TempDir;
-use tokio::task::LocalSet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{LocalSet, spawn_local};
 
 use super::client::Client;
 use super::connection_slot::ConnectionSlot;
@@ -18,9 +20,11 @@ use super::presentation::{OnGroup, Presentation};
 use super::session::Start;
 use super::track_session::TrackSession;
 use super::*;
+use crate::byte_stream::ByteStream;
 use crate::channels::published;
 use crate::data::Data;
 use crate::engine;
+use crate::library::tell_of_plans;
 use crate::testing::block_on;
 use crate::users::{Authorizer, UsersConfig};
 
@@ -218,6 +222,31 @@ fn no_timestamp_is_told_before_the_first_packet() {
     }));
 }
 
+/// As recorders do that know no other clock than the one on the wall.
+#[test]
+fn a_channel_plays_what_comes_now_by_any_clock() {
+    let (control, _root) = control();
+    block_on(LocalSet::new().run_until(async {
+        let published = &control.content.published;
+        let tracks = vec![StaticPayload::MP2T.into()];
+        let lease = published.announce("live/cam", tracks).unwrap();
+        lease.begin(Vec::new(), String::new(), published::Right::Always);
+        let channel = Presentation::open(&control, "live/cam").await.unwrap();
+        for range in [
+            "clock=20260101T120000Z-",
+            "smpte=0:00:10-",
+            "smpte-25=0:00:10-",
+            "npt=now",
+            "npt=10-",
+        ] {
+            let asked = AskedRange::parse(range).unwrap();
+            assert!(channel.in_npt(asked).is_ok(), "{range}");
+        }
+        drop(lease);
+        published.stop();
+    }));
+}
+
 #[test]
 fn where_there_is_no_room_for_more_speed_is_1() {
     // 200 Mbit/s take more than a thousandth of a processor, by the first reckoning.
@@ -402,6 +431,41 @@ fn films_that_are_known_take_descriptors() {
         drop(film);
         assert_eq!(control.descriptors(0), before + 1, "it stays open");
     });
+}
+
+/// Of a long film that takes seconds, in which nobody else would be served.
+#[test]
+fn control_makes_no_plan() {
+    let (control, _root) = control_of_groups("239.77.15.0/31:20340");
+    block_on(LocalSet::new().run_until(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let (served, peer) = listener.accept().await.unwrap();
+        let slot = ConnectionSlot::take(&control, peer).unwrap();
+        let connection = connection::Connection::new(slot, ByteStream::Plain(served)).unwrap();
+        drop(spawn_local(connection.serve()));
+        tell_of_plans(|| panic!("control makes a plan"));
+        for wish in [
+            "Transport: RTP/AVP;unicast;client_port=30014-30015\r\nBlocksize: 400",
+            "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\nBlocksize: 600",
+        ] {
+            let uri = "rtsp://127.0.0.1/film.ts/track1";
+            let request = format!("SETUP {uri} RTSP/1.0\r\nCSeq: 1\r\n{wish}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            assert!(head.starts_with("RTSP/1.0 200 "), "{head}");
+        }
+        let local = ([127, 0, 0, 1], 0).into();
+        groups::begin(&control, "film.ts", local).await.unwrap();
+        assert_eq!(control.sessions.borrow().len(), 3);
+        tell_of_plans(|| ());
+        stop_all(&control).await;
+    }));
 }
 
 #[test]

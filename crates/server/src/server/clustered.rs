@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use super::Server;
 use crate::admin::status::Watched;
 use crate::cluster::{ClusterMember, Load};
 use crate::config::Config;
 use crate::downloads::Running;
 use crate::engine::admission::LOAD_UNLIMITED;
+use crate::listening::{Service, reached_port};
 use crate::statistics::Statistics;
 
 /// Over at least so long the rate is taken at which a server sends.
@@ -36,14 +39,21 @@ pub(super) fn join(
     let Some(cluster) = &config.cluster else {
         return;
     };
-    let port = |addresses: &[SocketAddr]| addresses.first().map(SocketAddr::port);
-    let by_http = |of: fn(&Running) -> &[SocketAddr]| port(downloads.map_or(&[], of));
-    let ports = [
-        port(rtsp),
-        port(rtsps),
-        by_http(|it| &it.http_addresses),
-        by_http(|it| &it.https_addresses),
+    let by_http = |of: fn(&Running) -> &[SocketAddr]| downloads.map(of).unwrap_or_default();
+    let services = [
+        (Service::Rtsp, rtsp),
+        (Service::Rtsps, rtsps),
+        (Service::Http, by_http(|it| &it.http_addresses)),
+        (Service::Https, by_http(|it| &it.https_addresses)),
     ];
+    let ports = services.map(|(service, listened_at)| {
+        let port = reached_port(listened_at, &cluster.host);
+        if port.is_none() && !listened_at.is_empty() {
+            let host = &cluster.host;
+            warn!("cluster: {service} listens on loopback only: no node sends viewers to {host}");
+        }
+        port
+    });
     let sent = Mutex::new((Instant::now(), 0, 0));
     // It is reached from there: with a share in it the server's memory would never be let go.
     let there = Arc::downgrade(watched);

@@ -223,7 +223,7 @@ mod tests {
     fn viewer(key: &MasterKey, to: SocketAddr) -> Watched {
         let wanted = ViewerTrack {
             track: 0,
-            way: Way::Datagrams(to.ip(), to),
+            way: Way::Datagrams(to, to),
             viewing: Arc::default(),
             start: None,
             srtp: Some(ViewerSrtp::own(key)),
