@@ -26,6 +26,10 @@ const NOBODY: u32 = 65_534;
 const SOMEBODY: u32 = 65_533;
 
 fn served_by(account: u32, lockable_bytes: u64) -> Ordinary {
+    served_with(account, lockable_bytes, &[])
+}
+
+fn served_with(account: u32, lockable_bytes: u64, options: &[&str]) -> Ordinary {
     let clip = clip(4.0);
     let ts = Arc::from(&*clip);
     let (testbed, media) = Site::prepare(Mode::Uso);
@@ -44,6 +48,7 @@ fn served_by(account: u32, lockable_bytes: u64) -> Ordinary {
         .arg("--clear-groups");
     command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
     command.arg(&onrush).args(serve_arguments(media.path()));
+    command.args(options);
     let site = Site::serve_by(testbed, media, command);
     let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
     assert!(
@@ -91,6 +96,37 @@ fn without_lockable_memory_it_serves_and_says_what_it_costs() {
     require_programs!("prlimit", "setpriv");
     let log = served_by(NOBODY, 0).watched();
     assert!(log.contains("lock"), "{log}");
+}
+
+/// Root of a container that runs in a user namespace: its CAP_IPC_LOCK is no right to lock more.
+#[test]
+fn root_of_a_user_namespace_serves_from_what_it_may_lock() {
+    require_root!();
+    require_programs!("prlimit", "unshare");
+    let ts: Arc<[u8]> = clip(4.0).into();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), &ts).unwrap();
+    let mut command = testbed.snd.command("prlimit");
+    command.args(["--memlock=8388608:8388608", "unshare", "--user"]);
+    command.arg("--map-root-user").arg(ONRUSH);
+    command.args(serve_arguments(media.path()));
+    let site = Site::serve_by(testbed, media, command);
+    watch(&site.testbed, "clip.ts", &ts, None);
+    let log = site.stop();
+    assert!(log.contains("path uring_registered_zc"), "{log}");
+    assert!(log.contains("memory locked: 6MiB pinned"), "{log}");
+}
+
+/// What may be locked bounds the cache of a server that sends nothing from locked memory as little
+/// as no limit at all would.
+#[test]
+fn without_a_ring_the_cache_is_not_cut_to_what_may_be_locked() {
+    require_root!();
+    require_programs!("prlimit", "setpriv");
+    let log = served_with(NOBODY, 8 << 20, &["--path=sendmmsg_gso"]).watched();
+    assert!(log.contains("path sendmmsg_gso"), "{log}");
+    let cache = "cache: 256.0 MiB that can be swapped out";
+    assert!(log.contains(cache), "{log}");
 }
 
 // SPECIFICATION.md: 31

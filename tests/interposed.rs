@@ -1,6 +1,6 @@
 //! Trouble that a kernel does not give on demand: a library that is loaded before the C library
-//! sets the wall clock back, and keeps reads of one file waiting, as a disk does that recovers
-//! itself. The clock of the machine is not touched.
+//! sets the wall clock back, keeps reads of one file waiting, as a disk does that recovers itself,
+//! and answers for options of sockets as gVisor does. The clock of the machine is not touched.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -17,26 +17,32 @@ use onrush_testkit::testbed::{Mode, SND_IPV4};
 use onrush_testkit::{require_programs, require_root};
 use tempfile::TempDir;
 
-use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments};
+use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, watch};
 
 mod common;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What stands between the server and its C library. The page of `INTERPOSED` says how many seconds
-/// are added to CLOCK_REALTIME, and of which inode reads wait until it says another.
+/// are added to CLOCK_REALTIME, of which inode reads wait until it says another, and whether
+/// options are answered for as by gVisor (pkg/sentry/socket/netstack): those that it does not know
+/// are set with success, and cannot be read.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-struct page { int64_t seconds; uint64_t inode; uint64_t waiting; };
+struct page { int64_t seconds; uint64_t inode; uint64_t waiting; uint64_t pretends; };
 static volatile struct page *page;
 
 __attribute__((constructor)) static void begin(void) {
@@ -61,6 +67,26 @@ ssize_t pread64(int fd, void *to, size_t bytes, off64_t at) {
         while (page->inode == status.st_ino) usleep(10000);
     }
     return syscall(SYS_pread64, fd, to, bytes, at);
+}
+
+static int is_pretended(int level) {
+    return page && page->pretends && (level == 282 /* SOL_TLS */ || level == IPPROTO_UDP);
+}
+
+int setsockopt(int fd, int level, int option, const void *value, socklen_t bytes) {
+    int is_ulp = level == IPPROTO_TCP && option == 31 /* TCP_ULP */;
+    if (is_pretended(level) || (page && page->pretends && is_ulp)) return 0;
+    return (int)syscall(SYS_setsockopt, fd, level, option, value, bytes);
+}
+
+int getsockopt(int fd, int level, int option, void *value, socklen_t *bytes) {
+    int is_mtu = (level == IPPROTO_IP && option == IP_MTU)
+        || (level == IPPROTO_IPV6 && option == IPV6_MTU);
+    if (is_pretended(level) || (page && page->pretends && is_mtu)) {
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    return (int)syscall(SYS_getsockopt, fd, level, option, value, bytes);
 }
 "#;
 
@@ -103,6 +129,11 @@ impl Interposed {
     fn set_clock_back(&self, by: Duration) {
         let seconds = -i64::try_from(by.as_secs()).unwrap();
         self.page.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Options of sockets are as in gVisor from now on.
+    fn pretend_options(&self) {
+        self.page.write_all_at(&1_u64.to_ne_bytes(), 24).unwrap();
     }
 
     /// Reads of this file wait from now on; of none, with an end of all waiting.
@@ -202,4 +233,29 @@ fn a_disk_that_takes_30_s_ends_no_session() {
     viewer.judged(&expected(&ts, Start::At(0), &info));
     let log = site.stop();
     assert!(log.contains("its clock was moved"), "{log}");
+}
+
+/// What the kernel is said to encrypt, and to cut into packets, it must do.
+#[test]
+fn options_that_are_taken_and_do_nothing_are_not_relied_on() {
+    require_root!();
+    require_programs!("cc", "curl");
+    let ts: Arc<[u8]> = clip(12.0).into();
+    let interposed = Interposed::new();
+    interposed.pretend_options();
+    let https = format!("{SND_IPV4}:8443");
+    let site = interposed.serve(&ts, &["--tls=self-signed", &format!("--https={https}")]);
+    let mut curl = site.testbed.rcv.command("curl");
+    curl.args(["-sSfk", "--http1.1", "--max-time", "60"]);
+    let fetched = curl.arg(format!("https://{https}/clip.ts")).output();
+    let fetched = fetched.unwrap();
+    let said = String::from_utf8_lossy(&fetched.stderr);
+    assert!(
+        fetched.status.success() && fetched.stdout[..] == *ts,
+        "{said}"
+    );
+    watch(&site.testbed, "clip.ts", &ts, None);
+    let log = site.stop();
+    let refused = "data path sendmmsg_gso is not available: this kernel has no UDP_SEGMENT";
+    assert!(log.contains(refused) && log.contains("MTU"), "{log}");
 }

@@ -10,7 +10,7 @@
 
 use std::cmp::Ordering;
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use super::direct::{Direct, Slots};
@@ -74,7 +74,7 @@ pub(super) fn choose_without_program(socket: &UdpSocket, options: &Options) -> C
             let sender = Sender::Chosen(Box::new(chosen));
             (Way::Sendmmsg, reason.to_owned(), sender)
         }
-        Err(no_ring) => match Direct::sendmmsg(socket.as_raw_fd()) {
+        Err(no_ring) => match Direct::sendmmsg(socket) {
             Ok(direct) => {
                 let reason = format!(
                     "not uring: {no_ring}; the cheaper of sendmmsg and loop, measured while it \

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use super::members::{Members, Name};
 use super::network::option;
 use super::{GroupError, Sent, Train};
-use onrush_sys::path::set_option;
+use onrush_sys::path::{check_udp_segment, set_option};
 
 /// Messages of one `sendmmsg`: UIO_MAXIOV, beyond which the kernel silently takes fewer.
 const BATCH_MESSAGES_MAX: usize = 1024;
@@ -106,9 +106,9 @@ impl Direct {
         })
     }
 
-    pub(super) fn sendmmsg(fd: RawFd) -> Result<Self, GroupError> {
-        set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).map_err(GroupError::UdpSegment)?;
-        let mut direct = Self::by_loop(fd)?;
+    pub(super) fn sendmmsg(socket: &UdpSocket) -> Result<Self, GroupError> {
+        check_udp_segment(socket).map_err(GroupError::UdpSegment)?;
+        let mut direct = Self::by_loop(socket.as_raw_fd())?;
         // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and
         // empty).
         direct.messages = vec![unsafe { mem::zeroed() }; BATCH_MESSAGES_MAX];

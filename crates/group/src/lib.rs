@@ -556,19 +556,18 @@ fn choose(socket: &UdpSocket, options: &Options) -> Choice {
 }
 
 fn open_way(socket: &UdpSocket, way: Way, options: &Options) -> Result<Sender, GroupError> {
-    let fd = socket.as_raw_fd();
     Ok(match way {
         Way::Kernel => {
-            let direct = Direct::sendmmsg(fd)?;
+            let direct = Direct::sendmmsg(socket)?;
             let kernel = Kernel::open(socket, direct, options.members_max)?;
             Sender::Kernel(Box::new(kernel))
         }
         Way::Uring => {
             let area = map_area(options)?;
-            Sender::Uring(Box::new(Uring::open(Direct::sendmmsg(fd)?, area)?))
+            Sender::Uring(Box::new(Uring::open(Direct::sendmmsg(socket)?, area)?))
         }
-        Way::Sendmmsg => Sender::Direct(Direct::sendmmsg(fd)?),
-        Way::Loop => Sender::Direct(Direct::by_loop(fd)?),
+        Way::Sendmmsg => Sender::Direct(Direct::sendmmsg(socket)?),
+        Way::Loop => Sender::Direct(Direct::by_loop(socket.as_raw_fd())?),
     })
 }
 

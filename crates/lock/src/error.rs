@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::maps::{self, Mapping};
 use super::{AREAS_MAX, Kind, TABLES_MAX};
-use crate::memory::{CAP_IPC_LOCK, has_capability, memlock_limit_bytes, page_bytes};
+use crate::memory::{may_lock_all, memlock_limit_bytes, page_bytes};
 
 /// Why a range is not locked, or its frames not known. A failed lock has changed nothing.
 ///
@@ -225,7 +225,7 @@ pub(super) fn diagnose(bytes: &Range<usize>, kind: Kind, source: io::Error) -> L
         return error;
     }
     let refused = matches!(source.raw_os_error(), Some(libc::ENOMEM | libc::EPERM));
-    if refused && !has_capability(CAP_IPC_LOCK) {
+    if refused && !may_lock_all() {
         return match memlock_limit_bytes() {
             0 => LockError::NotPermitted,
             limit_bytes => LockError::Limit {

@@ -18,9 +18,12 @@ use thiserror::Error;
 use crate::{BUFFER_BYTES_MAX, Kind, LockError, LockedArea, Manager};
 pub use available::{available_bytes, control_group_bytes, machine_bytes};
 pub use growing::PIECE_BYTES;
+pub use rights::{CAP_IPC_LOCK, CAP_NET_ADMIN, has_capability, lockable_bytes};
+pub(crate) use rights::{may_lock_all, memlock_limit_bytes};
 
 mod available;
 mod growing;
+mod rights;
 
 /// Bytes of a huge page on the machines we know; an area is a whole number of them.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -314,17 +317,25 @@ impl Area {
     /// Touches every page of these bytes. MADV_POPULATE_WRITE (5.14) reports a lack of memory where
     /// a touch would kill.
     fn populate(&self, bytes: Range<usize>) -> io::Result<()> {
+        self.populate_by(bytes, libc::MADV_POPULATE_WRITE)
+    }
+
+    fn populate_by(&self, bytes: Range<usize>, advice: libc::c_int) -> io::Result<()> {
         if cfg!(miri) {
             return Ok(());
         }
         let (start, length) = (self.base.as_ptr().wrapping_add(bytes.start), bytes.len());
-        // SAFETY: the range is our own mapping; populating it does not change its contents.
-        let r = unsafe { libc::madvise(start.cast(), length, libc::MADV_POPULATE_WRITE) };
+        // SAFETY: the range is our own mapping; populating it does not change its contents, and
+        // `advice` is to do that, or none that a kernel has.
+        let r = unsafe { libc::madvise(start.cast(), length, advice) };
         if r == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINVAL) {
+        // A kernel without that advice says nothing before SIGBUS of reserved pages that a control
+        // group refuses, so they are not for it.
+        let may_be_touched = self.pages() != Pages::HugeReserved;
+        if !may_be_touched || error.raw_os_error() != Some(libc::EINVAL) {
             return Err(error);
         }
         for offset in (0..length).step_by(page_bytes()) {
@@ -383,17 +394,6 @@ impl Drop for Area {
     }
 }
 
-/// How much memory this process may lock: `u64::MAX` with CAP_IPC_LOCK, else the soft
-/// RLIMIT_MEMLOCK.
-#[must_use]
-pub fn lockable_bytes() -> u64 {
-    if has_capability(CAP_IPC_LOCK) {
-        u64::MAX
-    } else {
-        memlock_limit_bytes()
-    }
-}
-
 /// The base page size.
 #[must_use]
 pub fn page_bytes() -> usize {
@@ -415,35 +415,6 @@ pub(crate) fn page_shift() -> u32 {
         }
         shift => shift,
     }
-}
-
-/// CAP_NET_ADMIN of capabilities(7).
-pub const CAP_NET_ADMIN: u32 = 12;
-
-/// CAP_IPC_LOCK of capabilities(7).
-pub const CAP_IPC_LOCK: u32 = 14;
-
-/// Whether this thread's effective set holds capability number `capability` (capabilities(7)).
-#[must_use]
-pub fn has_capability(capability: u32) -> bool {
-    let Ok(status) = File::open("/proc/thread-self/status") else {
-        return false;
-    };
-    BufReader::new(status)
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
-        .is_some_and(|set| set >> capability & 1 == 1)
-}
-
-pub(crate) fn memlock_limit_bytes() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is a valid rlimit to write to.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    limit.rlim_cur
 }
 
 fn map_anonymous(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
@@ -566,6 +537,17 @@ mod tests {
         assert_eq!(kib() * 1024, page_bytes() as u64);
         area.lock(Kind::Pinned).expect("a page can be pinned");
         assert_eq!((area.locked(), kib()), (Some(Kind::Pinned), 0));
+    }
+
+    #[test]
+    fn reserved_pages_are_not_touched_where_that_may_be_fatal() {
+        for (pages, is_touched) in [(Pages::HugeReserved, false), (Pages::Base, true)] {
+            let base = map_anonymous(HUGE_PAGE_BYTES, 0).expect("2 MiB can be mapped");
+            let area = Area::own(base, HUGE_PAGE_BYTES, pages);
+            // Advice that no kernel knows, as older ones do not know that to populate.
+            let populated = area.populate_by(0..HUGE_PAGE_BYTES, -1);
+            assert_eq!(populated.is_ok(), is_touched, "{pages:?}");
+        }
     }
 
     #[test]

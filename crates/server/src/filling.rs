@@ -4,7 +4,8 @@
 //! processors that send where there are others. The engines register each piece when it suits
 //! them. Where memory cannot be had, or not be locked, the server goes on with what it has: that is
 //! said once, and from then on the cache is as large as it is. Beside a server that is about to end
-//! it is tried again meanwhile, because that one has as much.
+//! it is tried again meanwhile, because that one has as much. What a ring could not register is
+//! not.
 
 use std::io;
 use std::sync::Arc;

@@ -22,6 +22,9 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, makedev, statx};
 // Never the controlling terminal; and never waiting for the other end of a FIFO.
 const OPEN_FLAGS: i32 = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
 
+/// How often the kernel is asked to open a name that others disturb.
+const OPEN_ATTEMPTS: usize = 8;
+
 /// A directory that names are looked up in.
 #[derive(Debug)]
 pub struct Root {
@@ -123,17 +126,27 @@ impl Root {
     }
 
     fn open_any(&self, relative: &Path) -> io::Result<File> {
-        match self.openat2(relative, 0) {
+        let answer = self.open_undisturbed(relative);
+        match answer.as_ref().err().and_then(io::Error::raw_os_error) {
             // An absolute link leads out for the kernel, even one to a place under the root.
-            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-                self.openat2(&self.resolve(relative)?, 0)
-            }
-            // Missing (before Linux 5.6), or forbidden by a container's seccomp filter.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                self.open_resolved(relative)
-            }
-            answer => answer,
+            Some(libc::EXDEV) => self.open_undisturbed(&self.resolve(relative)?),
+            // Missing (before Linux 5.6), forbidden by a container's seccomp filter, or disturbed
+            // each time.
+            Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN) => self.open_resolved(relative),
+            _ => answer,
         }
+    }
+
+    /// Opens `relative` by the kernel, again where a rename or a mount came between: of `..`, which
+    /// links may have, it says EAGAIN then, wherever on the machine that was (openat2(2)).
+    fn open_undisturbed(&self, relative: &Path) -> io::Result<File> {
+        for _ in 1..OPEN_ATTEMPTS {
+            match self.openat2(relative, 0) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                answer => return answer,
+            }
+        }
+        self.openat2(relative, 0)
     }
 
     /// Opens `relative` as [`Self::open_beneath`] does, if that takes no disk: all of the name must
@@ -318,6 +331,8 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use super::*;
 
@@ -363,6 +378,29 @@ mod tests {
             assert_eq!(open("missing"), Err(Some(libc::ENOENT)));
             assert_eq!(open("folder/inside/deeper"), Err(Some(libc::ENOTDIR)));
         }
+    }
+
+    /// Some of ten thousand opens meet a rename, which need not be of the same folder.
+    #[test]
+    fn links_with_dots_open_while_others_rename() {
+        let (directory, root) = tree();
+        symlink("../folder/inside", root.path().join("folder/dots")).unwrap();
+        let names = ["one", "other"].map(|name| directory.path().join(name));
+        fs::write(&names[0], "").unwrap();
+        let is_done = AtomicBool::new(false);
+        let failed: Vec<_> = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    fs::rename(&names[0], &names[1]).unwrap();
+                    fs::rename(&names[1], &names[0]).unwrap();
+                }
+            });
+            let open = |_| root.open_beneath(Path::new("folder/dots")).err();
+            let failed = (0..10_000).filter_map(open).collect();
+            is_done.store(true, Ordering::Relaxed);
+            failed
+        });
+        assert!(failed.is_empty(), "{failed:?}");
     }
 
     #[test]

@@ -8,10 +8,11 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -24,6 +25,15 @@ const NAME: &CStr = c"tls";
 const INFO_BYTES_MAX: usize = 56;
 
 const SEQUENCE_BYTES: usize = 8;
+
+/// Bytes that every `tls_crypto_info` begins with: its version and its cipher.
+const KIND_BYTES: usize = 4;
+
+/// The type of a record of data, which is its first byte.
+const DATA_RECORD: u8 = 23;
+
+/// How long a byte over loopback is waited for.
+const LOOPBACK_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A version of TLS whose records the kernel makes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -168,7 +178,8 @@ impl SendKey {
     /// # Errors
     ///
     /// Then nothing has changed: ENOENT if the kernel has no TLS (or the process may not load its
-    /// module), ENOTCONN if the peer has closed, EINVAL and ENOENT of ciphers that it lacks.
+    /// module), ENOTCONN if the peer has closed, EINVAL and ENOENT of ciphers that it lacks; what
+    /// asking for the key says where a kernel took it and does not have it.
     pub fn install(&self, socket: BorrowedFd<'_>) -> Result<(), Refused> {
         match set(socket, (libc::IPPROTO_TCP, libc::TCP_ULP), NAME.to_bytes()) {
             // It has been asked for before.
@@ -177,7 +188,20 @@ impl SendKey {
         }
         let info = &self.info[..self.cipher.info_bytes()];
         let set = set(socket, (libc::SOL_TLS, libc::TLS_TX), info);
-        set.map_err(refused("TLS_TX"))
+        set.map_err(refused("TLS_TX"))?;
+        // gVisor answers 0 to both options, which it does not know, and would send files as they
+        // are. Linux says since 4.13 which key it has.
+        let mut kept = [0; KIND_BYTES];
+        let answer = kept_key(socket, &mut kept).map(|()| kept);
+        self.check_kept(answer).map_err(refused("TLS_TX"))
+    }
+
+    /// That this is what the kernel says about the key which it has.
+    fn check_kept(&self, answer: io::Result<[u8; KIND_BYTES]>) -> io::Result<()> {
+        match answer? == self.info[..KIND_BYTES] {
+            true => Ok(()),
+            false => Err(io::Error::other("the kernel does not have the key it took")),
+        }
     }
 
     /// The `tls_crypto_info`.
@@ -201,7 +225,7 @@ impl fmt::Debug for SendKey {
 }
 
 /// The ciphers with which this kernel seals records of TLS 1.3: each is tried on a connection over
-/// loopback. Loads the module, where the process may.
+/// loopback, where a record must come. Loads the module, where the process may.
 ///
 /// # Errors
 ///
@@ -212,9 +236,11 @@ pub fn ciphers() -> Result<Vec<Cipher>, Refused> {
     let (mut found, mut last) = (Vec::new(), None);
     for cipher in Cipher::ALL {
         let socket = TcpStream::connect(to).map_err(refused("connect"))?;
+        let (received, _) = listener.accept().map_err(refused("accept"))?;
         let nothing = &[0; 32][..cipher.key_bytes()];
         let key = SendKey::new((Version::Tls13, cipher), nothing, &[0; 12], 0);
-        match key.expect("of that length").install(socket.as_fd()) {
+        let installed = key.expect("of that length").install(socket.as_fd());
+        match installed.and_then(|()| check_sealed(&socket, &received).map_err(refused("send"))) {
             Ok(()) => found.push(cipher),
             Err(refused) if refused.call == "TCP_ULP" => return Err(refused),
             Err(refused) => last = Some(refused),
@@ -234,7 +260,31 @@ pub fn ciphers() -> Result<Vec<Cipher>, Refused> {
 pub fn sealed_records(socket: BorrowedFd<'_>, cipher: Cipher) -> io::Result<u64> {
     let mut info = [0; INFO_BYTES_MAX];
     let bytes = cipher.info_bytes();
-    let mut info_bytes = libc::socklen_t::try_from(bytes).unwrap_or(0);
+    let answer = kept_key(socket, &mut info[..bytes]);
+    let mut sequence = [0; SEQUENCE_BYTES];
+    sequence.copy_from_slice(&info[bytes - SEQUENCE_BYTES..bytes]);
+    wipe(&mut info);
+    answer.map(|()| u64::from_be_bytes(sequence))
+}
+
+/// That what is sent on one end of a connection comes to the other as a record.
+fn check_sealed(mut socket: &TcpStream, mut received: &TcpStream) -> io::Result<()> {
+    received.set_read_timeout(Some(LOOPBACK_TIME_MAX))?;
+    socket.write_all(&[0])?;
+    let mut first = [0];
+    received.read_exact(&mut first)?;
+    match first[0] == DATA_RECORD {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "the kernel does not encrypt what it sends",
+        )),
+    }
+}
+
+/// What the kernel has of the connection's key: all of that cipher's `tls_crypto_info`, or its
+/// first [`KIND_BYTES`]. Before Linux 5.16 it tells of ChaCha20-Poly1305 no more than these.
+fn kept_key(socket: BorrowedFd<'_>, info: &mut [u8]) -> io::Result<()> {
+    let mut info_bytes = libc::socklen_t::try_from(info.len()).unwrap_or(0);
     // SAFETY: the descriptor is open as long as it is borrowed; `info` is writable for the length
     // given, and both outlive the call.
     let result = unsafe {
@@ -246,12 +296,9 @@ pub fn sealed_records(socket: BorrowedFd<'_>, cipher: Cipher) -> io::Result<u64>
             &raw mut info_bytes,
         )
     };
-    let last = io::Error::last_os_error();
-    let sequence = info[..bytes].last_chunk::<SEQUENCE_BYTES>().copied();
-    wipe(&mut info);
-    match (result, sequence) {
-        (0, Some(sequence)) => Ok(u64::from_be_bytes(sequence)),
-        _ => Err(last),
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -403,10 +450,36 @@ mod tests {
         }
     }
 
+    /// gVisor answers 0 to options that it does not know.
+    #[test]
+    fn a_key_that_the_kernel_took_and_has_not_is_refused() {
+        let key = key((Version::Tls13, Cipher::Aes256Gcm), 3);
+        assert!(key.check_kept(Ok(*b"\x04\x03\x34\0")).is_ok());
+        // Nothing was written; of TLS 1.2; of another cipher.
+        for other in [[0; 4], *b"\x03\x03\x34\0", *b"\x04\x03\x33\0"] {
+            assert!(key.check_kept(Ok(other)).is_err(), "{other:?}");
+        }
+        let unknown = io::Error::from_raw_os_error(libc::ENOPROTOOPT);
+        let error = key.check_kept(Err(unknown)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT));
+    }
+
+    #[test]
+    fn what_comes_as_it_was_sent_is_not_encrypted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        assert!(kept_key(near.as_fd(), &mut [0; KIND_BYTES]).is_err());
+        let error = check_sealed(&near, &far).unwrap_err();
+        assert!(error.to_string().contains("does not encrypt"), "{error}");
+        // A record's first byte.
+        (&near).write_all(&[DATA_RECORD]).unwrap();
+        assert!(check_sealed(&near, &far).is_ok());
+    }
+
     /// On a kernel without TLS, and on one with it.
     #[test]
     fn the_kernel_takes_a_key_or_says_why_and_the_connection_lives() {
-        use std::io::{Read, Write};
         let ciphers = ciphers();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -5,11 +5,21 @@ use std::mem;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
+use std::sync::Once;
+
+use tracing::info;
 
 use crate::receive::address;
 
+/// Bytes of a packet on Ethernet, which most paths carry.
+const ETHERNET_MTU_BYTES: u32 = 1500;
+
+/// Bytes that every path of IPv6 carries (RFC 8200, section 5).
+const IPV6_MTU_BYTES_MIN: u32 = 1280;
+
 /// The path MTU towards the address `socket` is connected to, in bytes, IP header included: the
-/// route's, or less once a router has said so.
+/// route's, or less once a router has said so. Of a system that tells it of no socket (gVisor) it
+/// is taken to be Ethernet's, or for IPv6 what every path has.
 ///
 /// # Errors
 ///
@@ -17,16 +27,47 @@ use crate::receive::address;
 pub fn path_mtu(socket: &impl AsFd) -> io::Result<u32> {
     // The family is not asked for first: most sockets are of IPv4, and each viewer has this done.
     let mtu_bytes = match whole_number(socket, libc::IPPROTO_IP, libc::IP_MTU) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+        Err(error) if is_no_option(&error) => {
             whole_number(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)
         }
         answer => answer,
     };
-    u32::try_from(mtu_bytes?).map_err(io::Error::other)
+    match mtu_bytes {
+        Err(error) if is_no_option(&error) => Ok(assumed_mtu(socket)),
+        answer => u32::try_from(answer?).map_err(io::Error::other),
+    }
+}
+
+/// Whether the socket has no such option, or the system does not know it.
+fn is_no_option(error: &io::Error) -> bool {
+    // Of the kernel's include/linux/errno.h; not in the libc crate.
+    const ENOTSUPP: i32 = 524;
+    let errno = error.raw_os_error();
+    matches!(errno, Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP | ENOTSUPP))
+}
+
+/// The path MTU where it cannot be asked for.
+fn assumed_mtu(socket: &impl AsFd) -> u32 {
+    static TOLD: Once = Once::new();
+    let mtu_bytes = match whole_number(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+        Ok(libc::AF_INET) => ETHERNET_MTU_BYTES,
+        _ => IPV6_MTU_BYTES_MIN,
+    };
+    TOLD.call_once(|| {
+        info!(
+            "the system does not tell the MTU of paths (IP_MTU): {ETHERNET_MTU_BYTES} bytes are \
+             assumed over IPv4, {IPV6_MTU_BYTES_MIN} over IPv6"
+        );
+    });
+    mtu_bytes
 }
 
 /// An option of a socket that is a whole number: getsockopt(2).
-fn whole_number(socket: &impl AsFd, level: i32, option: i32) -> io::Result<libc::c_int> {
+///
+/// # Errors
+///
+/// Those of getsockopt(2).
+pub(crate) fn whole_number(socket: &impl AsFd, level: i32, option: i32) -> io::Result<libc::c_int> {
     let fd = socket.as_fd();
     let mut value: libc::c_int = 0;
     let mut value_bytes: libc::socklen_t = 4;
@@ -134,28 +175,51 @@ pub fn join_group(
     const MCAST_JOIN_SOURCE_GROUP: libc::c_int = 46;
     const IP_MULTICAST_ALL: libc::c_int = 49;
     const IPV6_MULTICAST_ALL: libc::c_int = 29;
-    /// `struct group_source_req`; `struct group_req` is its beginning.
-    #[repr(C)]
-    struct Request {
-        interface: u32,
-        group: libc::sockaddr_storage,
-        source: libc::sockaddr_storage,
-    }
     let (level, all) = match group {
         IpAddr::V4(_) => (libc::IPPROTO_IP, IP_MULTICAST_ALL),
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL),
     };
-    let request = Request {
+    let request = GroupRequest {
         interface,
         group: storage(group),
         source: storage(source.unwrap_or(group)),
     };
     let (option, value_bytes) = match source {
-        None => (MCAST_JOIN_GROUP, mem::offset_of!(Request, source)),
-        Some(_) => (MCAST_JOIN_SOURCE_GROUP, size_of::<Request>()),
+        None => (MCAST_JOIN_GROUP, mem::offset_of!(GroupRequest, source)),
+        Some(_) => (MCAST_JOIN_SOURCE_GROUP, size_of::<GroupRequest>()),
     };
     set(socket, level, option, &request, value_bytes)?;
     set(socket, level, all, &0_i32, 4)
+}
+
+/// The contrary of [`join_group`], whoever was heard; also on an interface that is gone.
+///
+/// # Errors
+///
+/// EADDRNOTAVAIL if `socket` is not a member there; ENODEV if there is no such interface, and no
+/// membership from when there was.
+pub fn leave_group(socket: &UdpSocket, group: IpAddr, interface: u32) -> io::Result<()> {
+    // As above.
+    const MCAST_LEAVE_GROUP: libc::c_int = 45;
+    let level = match group {
+        IpAddr::V4(_) => libc::IPPROTO_IP,
+        IpAddr::V6(_) => libc::IPPROTO_IPV6,
+    };
+    let request = GroupRequest {
+        interface,
+        group: storage(group),
+        source: storage(group),
+    };
+    let value_bytes = mem::offset_of!(GroupRequest, source);
+    set(socket, level, MCAST_LEAVE_GROUP, &request, value_bytes)
+}
+
+/// `struct group_source_req`; `struct group_req` is its beginning.
+#[repr(C)]
+struct GroupRequest {
+    interface: u32,
+    group: libc::sockaddr_storage,
+    source: libc::sockaddr_storage,
 }
 
 fn set<T>(
@@ -263,9 +327,18 @@ mod tests {
         for (own, group, source) in groups {
             let socket = UdpSocket::bind((own, 0)).unwrap();
             let source = source.map(|source: &str| source.parse().unwrap());
-            join_group(&socket, group.parse().unwrap(), source, lo).unwrap();
+            let group = group.parse().unwrap();
+            join_group(&socket, group, source, lo).unwrap();
             let error = join_group(&socket, own.parse().unwrap(), source, lo).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{own}");
+            let twice = join_group(&socket, group, source, lo).unwrap_err();
+            // Of one sender the second says it.
+            let errno = source.map_or(libc::EADDRINUSE, |_| libc::EADDRNOTAVAIL);
+            assert_eq!(twice.raw_os_error(), Some(errno), "{group}");
+            leave_group(&socket, group, lo).unwrap();
+            let error = leave_group(&socket, group, lo).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL), "{group}");
+            join_group(&socket, group, source, lo).unwrap();
         }
     }
 
@@ -297,6 +370,22 @@ mod tests {
             let there = listening.local_addr().unwrap();
             socket.send_to(b"anybody?", there).unwrap();
             assert!(take_error(&socket).is_err());
+        }
+    }
+
+    #[test]
+    fn where_no_mtu_is_told_a_safe_one_is_assumed() {
+        for errno in [libc::ENOPROTOOPT, libc::EOPNOTSUPP, 524] {
+            assert!(is_no_option(&io::Error::from_raw_os_error(errno)));
+        }
+        assert!(!is_no_option(&io::Error::from_raw_os_error(libc::ENOTCONN)));
+        // A socket without any MTU is asked for both options in vain.
+        let (nearby, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        assert_eq!(path_mtu(&nearby).unwrap(), 1280);
+        let v4 = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        assert_eq!(assumed_mtu(&v4), 1500);
+        if let Ok(v6) = UdpSocket::bind(("::1", 0)) {
+            assert_eq!(assumed_mtu(&v6), 1280);
         }
     }
 

@@ -239,13 +239,16 @@ fn control_group_row(left: Option<u64>) -> Row {
             format!("leaves {} of memory", Size(bytes)),
             SMALL_CACHE,
         )
-        .remedy("raise memory.max (MemoryMax= of a unit, --memory of a container)"),
+        .remedy("raise memory.max, or memory.high if less (MemoryMax=, MemoryHigh=, --memory)"),
     }
 }
 
 /// Whether several rings account for the cache once.
 fn pins_row(facts: &Facts) -> Row {
-    if facts.ring.is_err() || facts.memory.rings_share_pins {
+    if facts.ring.is_err() {
+        return Row::note("pins", "none: there is no ring");
+    }
+    if facts.memory.rings_share_pins {
         return Row::good("pins", "rings share one (CLONE_BUFFERS)");
     }
     let means =
@@ -454,7 +457,7 @@ const SMALL_PAGES: &str = "a train is many pieces instead of one or two: more wo
 const ENABLE_HUGE: &str = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or sysctl \
                            vm.nr_hugepages=512 for a cache of 1GiB";
 const LOCK: &str = "ulimit -l unlimited in the shell, LimitMEMLOCK=infinity in a systemd unit, or \
-                    CAP_IPC_LOCK";
+                    CAP_IPC_LOCK, which counts outside of user namespaces";
 const SEE_OTHER_ROWS: &str = "see the rows UDP_SEGMENT and registered memory";
 
 #[cfg(test)]
@@ -516,6 +519,8 @@ mod tests {
             assert!(lacking.iter().any(|row| row.what == what), "{what}");
         }
         assert!(lacking.iter().all(|row| !row.means.is_empty()));
+        let pins = rows.iter().find(|row| row.what == "pins").unwrap();
+        assert!(pins.found.starts_with("none"), "{}", pins.found);
     }
 
     #[test]

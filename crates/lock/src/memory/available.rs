@@ -2,7 +2,9 @@
 //!
 //! A container's or a service's limit (`memory.max` of cgroups(7), `MemoryMax=` of a systemd unit)
 //! is no part of `/proc/meminfo`. Who touches more than it leaves is ended by the out-of-memory
-//! killer, and pages that are locked or pinned cannot be taken back instead.
+//! killer, and pages that are locked or pinned cannot be taken back instead. Beyond `memory.high`
+//! (`MemoryHigh=`) nobody is ended, but whoever allocates is held up to take back what there is,
+//! and of locked pages there is nothing, so that it is held up as long as it has them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,20 +73,21 @@ impl Version {
     fn left(self, group: &Path) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        let (limit, used, files) = match self {
+        let (limits, used, files) = match self {
             Self::One => (
-                "memory.limit_in_bytes",
+                &["memory.limit_in_bytes"][..],
                 "memory.usage_in_bytes",
                 ["total_inactive_file ", "total_active_file "],
             ),
             Self::Two => (
-                "memory.max",
+                &["memory.max", "memory.high"][..],
                 "memory.current",
                 ["inactive_file ", "active_file "],
             ),
         };
         // "max" is no number. The root of v2 has no such files.
-        let limit = number(limit).filter(|&limit| limit < V1_UNLIMITED_BYTES)?;
+        let limit = limits.iter().filter_map(|limit| number(limit)).min();
+        let limit = limit.filter(|&limit| limit < V1_UNLIMITED_BYTES)?;
         let used = number(used)?;
         let stat = read("memory.stat").unwrap_or_default();
         let of = |name: &str| {
@@ -211,6 +214,14 @@ mod tests {
         assert_eq!(Version::Two.left(group), Some(500));
         write("memory.max", "400\n");
         assert_eq!(Version::Two.left(group), Some(0));
+        // The lesser of two limits, and one alone.
+        write("memory.max", "1000\n");
+        for (high, left) in [("max\n", 500), ("900\n", 400), ("2000\n", 500)] {
+            write("memory.high", high);
+            assert_eq!(Version::Two.left(group), Some(left), "{high}");
+        }
+        write("memory.max", "max\n");
+        assert_eq!(Version::Two.left(group), Some(1500));
 
         write("memory.limit_in_bytes", "1000\n");
         write("memory.usage_in_bytes", "700\n");

@@ -166,11 +166,6 @@ impl Area {
         }
     }
 
-    /// Pieces are not locked from now on: it was refused for the first one.
-    pub fn give_up_locking(&mut self) {
-        self.state_mut().kind = None;
-    }
-
     /// Bytes from the front that are ready.
     #[must_use]
     pub fn ready_bytes(&self) -> usize {

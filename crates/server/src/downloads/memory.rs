@@ -12,6 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use onrush_sys::clock::monotonic_ns;
+
+use super::spare::Spare;
 use crate::hls_live::HlsStats;
 
 /// Bytes that answers hold of memory, beside what live channels keep; one more gets 503. Of what
@@ -35,7 +38,9 @@ const COUNTED_BYTES_MIN: usize = 4 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct MadeBytes {
     all: Rc<RefCell<Counted>>,
-    /// What those of one network may hold.
+    /// Of what memory there is, whatever may be held.
+    spare: Rc<Spare>,
+    /// What those of one network may hold beside what channels keep.
     client_max: usize,
     /// Of live channels, of which it is known what they keep.
     live: Arc<HlsStats>,
@@ -48,11 +53,32 @@ pub(super) struct ClientBytes(Rc<RefCell<Counted>>);
 impl MadeBytes {
     /// Nobody holds any yet; those of one network are to hold `client_max` at the most.
     pub(crate) fn new(client_max: usize, live: &Arc<HlsStats>) -> Self {
+        Self::within(client_max, live, Spare::new())
+    }
+
+    fn within(client_max: usize, live: &Arc<HlsStats>, spare: Spare) -> Self {
         Self {
             all: Rc::default(),
+            spare: Rc::new(spare),
             client_max,
             live: Arc::clone(live),
         }
+    }
+
+    /// What those of one network may hold while channels keep so much: of that the same part as of
+    /// the rest. One that may have all is bounded as all are.
+    fn client_most(&self, kept: usize) -> usize {
+        if self.client_max >= MADE_BYTES_MAX {
+            return usize::MAX;
+        }
+        let of_kept = kept.saturating_mul(self.client_max) / MADE_BYTES_MAX;
+        self.client_max.saturating_add(of_kept)
+    }
+
+    /// What all may hold beside what channels keep, while they hold so much.
+    fn made_max(&self, held_bytes: usize) -> usize {
+        let most = self.spare.bytes_max(held_bytes as u64, monotonic_ns());
+        usize::try_from(most).map_or(MADE_BYTES_MAX, |most| most.min(MADE_BYTES_MAX))
     }
 
     /// What one connection holds of it, beside others of its network: nothing yet.
@@ -128,14 +154,15 @@ impl Memory {
             .map(|it| it.bytes.saturating_add(it.missing(&parts)));
         let kept = self.of.live.kept_bytes.load(Ordering::Relaxed);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        let made_max = self.of.made_max(counted[0].bytes.saturating_sub(kept));
         let most = match parts.iter().all(|part| part.is_kept) {
-            true => 2 * MADE_BYTES_MAX,
-            false => MADE_BYTES_MAX,
+            true => 2 * made_max,
+            false => made_max,
         };
         let is_small = own_bytes <= CONNECTION_MADE_BYTES_MIN;
         let has_room =
             counted[2].bytes < CONNECTION_MADE_BYTES_MAX && all_bytes <= kept.saturating_add(most);
-        let is_fair = client_bytes <= self.of.client_max;
+        let is_fair = client_bytes <= self.of.client_most(kept);
         if !parts.is_empty() && !(is_fair && (is_small || has_room)) {
             return None;
         }
@@ -213,7 +240,12 @@ mod tests {
     const CLIENT_MAX: usize = MADE_BYTES_MAX / 4;
 
     fn all() -> MadeBytes {
-        MadeBytes::new(CLIENT_MAX, &Arc::default())
+        of_much(CLIENT_MAX, &Arc::default())
+    }
+
+    /// Those of a machine that has memory for all of it.
+    fn of_much(client_max: usize, live: &Arc<HlsStats>) -> MadeBytes {
+        MadeBytes::within(client_max, live, Spare::of(|| u64::MAX))
     }
 
     /// A connection from a network of its own.
@@ -264,6 +296,20 @@ mod tests {
         assert_eq!(bytes(&all.all), 0);
     }
 
+    /// A small container is not ended for what its clients are slow to take.
+    #[test]
+    fn half_of_what_memory_is_left_is_held_at_the_most() {
+        let little = Spare::of(|| 8 << 20);
+        let all = MadeBytes::within(CLIENT_MAX, &Arc::default(), little);
+        let held = connection(&all).reserve(4 * MIB);
+        assert!(held.is_some() && connection(&all).reserve(4 * MIB).is_none());
+        // Playlists reach everybody still.
+        let small = connection(&all).reserve(CONNECTION_MADE_BYTES_MIN);
+        assert!(small.is_some());
+        drop(held);
+        assert!(connection(&all).reserve(3 * MIB).is_some());
+    }
+
     // SPECIFICATION.md: 20
     #[test]
     fn those_of_one_network_leave_others_their_room() {
@@ -299,6 +345,23 @@ mod tests {
     }
 
     #[test]
+    fn a_network_has_its_part_of_what_channels_keep() {
+        let live: Arc<HlsStats> = Arc::default();
+        live.kept_bytes.store(1 << 30, Ordering::Relaxed);
+        // Of its viewers each holds a part that it does not read.
+        let held_of = |client_max| {
+            let all = of_much(client_max, &live);
+            let client = ClientBytes::default();
+            let viewer = |at| all.of_connection(&client).hold(vec![Part::kept(at, MIB)]);
+            let held: Vec<_> = (1..=2000).filter_map(viewer).collect();
+            held.len()
+        };
+        assert_eq!(held_of(CLIENT_MAX), 64 + 256);
+        let of_all = 1024 + 2 * MADE_BYTES_MAX / MIB;
+        assert_eq!(held_of(MADE_BYTES_MAX), of_all, "it may have all");
+    }
+
+    #[test]
     fn what_many_get_counts_once() {
         let all = all();
         let connections: Vec<_> = (0..1000).map(|_| connection(&all)).collect();
@@ -319,7 +382,7 @@ mod tests {
     #[test]
     fn what_channels_keep_anyway_leaves_others_their_room() {
         let live: Arc<HlsStats> = Arc::default();
-        let all = MadeBytes::new(MADE_BYTES_MAX, &live);
+        let all = of_much(MADE_BYTES_MAX, &live);
         let hold = |address| {
             let part = Part::shared(address, MADE_BYTES_MAX);
             connection(&all).hold(vec![part])

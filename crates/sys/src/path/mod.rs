@@ -30,12 +30,12 @@ use batch::Batch;
 use onrush_lock::LockError;
 use options::loopback_socket;
 pub use options::{
-    SEND_BUFFER_BYTES, abort_stream, prepare_copied_stream, prepare_socket, prepare_stream,
-    probe_udp_segment, send_buffer_bytes, set_option, widen_send_buffer,
+    SEND_BUFFER_BYTES, abort_stream, check_udp_segment, prepare_copied_stream, prepare_socket,
+    prepare_stream, probe_udp_segment, send_buffer_bytes, set_option, widen_send_buffer,
 };
 pub use single_train::send_train_to;
 pub use stream::{FramedPackets, STREAM_PACKETS_MAX, StreamData, StreamSend};
-use uring_registered_zc::UringRegisteredZc;
+use uring_registered_zc::{UringRegisteredZc, zero_copy_ring};
 
 /// Bytes of the largest train: the largest UDP payload over IPv4 (udp(7)).
 pub const TRAIN_BYTES_MAX: usize = 65_507;
@@ -441,6 +441,21 @@ pub fn open(
     waker: &Arc<Waker>,
 ) -> Result<Box<dyn Path>, PathError> {
     open_with(name, pool, waker, false)
+}
+
+/// Whether the path of that name can be opened here, once its memory can be registered.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn probe(name: PathName) -> Result<(), PathError> {
+    if name.segments() {
+        probe_udp_segment()?;
+    }
+    match name {
+        PathName::UringRegisteredZc => zero_copy_ring().map(drop),
+        PathName::SendmmsgGso | PathName::Sendmmsg | PathName::Sendto => Ok(()),
+    }
 }
 
 /// As [`open`], for trains of one socket: one that fails takes those behind it, of the same

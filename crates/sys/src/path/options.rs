@@ -3,9 +3,10 @@
 use std::io;
 use std::mem;
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use super::{PathError, PathName};
+use crate::socket::whole_number;
 
 /// Readies a connected UDP socket for trains of `stride` bytes an image on the path of that name.
 ///
@@ -40,15 +41,7 @@ pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> 
 pub fn send_buffer_bytes() -> io::Result<usize> {
     let socket = loopback_socket()?;
     widen_send_buffer(socket.as_raw_fd())?;
-    let mut bytes = 0i32;
-    let mut length = libc::socklen_t::try_from(size_of::<i32>()).expect("four bytes");
-    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
-    let value = (&raw mut bytes).cast();
-    // SAFETY: `bytes` is writable for the length given, which is writable itself.
-    let r = unsafe { libc::getsockopt(fd, level, libc::SO_SNDBUF, value, &raw mut length) };
-    if r != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let bytes = whole_number(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF)?;
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
@@ -80,8 +73,24 @@ pub const SEND_BUFFER_BYTES: i32 = 256 << 20;
 /// If it does not, or there is no socket to ask.
 pub fn probe_udp_segment() -> Result<(), PathError> {
     let socket = loopback_socket().map_err(PathError::UdpSegment)?;
-    let fd = socket.as_raw_fd();
-    set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).map_err(PathError::UdpSegment)
+    check_udp_segment(&socket).map_err(PathError::UdpSegment)
+}
+
+/// The same of that socket, which then cuts what is sent on it until it is told another length.
+///
+/// # Errors
+///
+/// As [`probe_udp_segment`].
+pub fn check_udp_segment(socket: &impl AsFd) -> io::Result<()> {
+    let segment = 1000;
+    let fd = socket.as_fd().as_raw_fd();
+    set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, segment)?;
+    // gVisor answers 0 to options of UDP, which it does not know, and would send a train as one
+    // datagram.
+    match whole_number(socket, libc::SOL_UDP, libc::UDP_SEGMENT)? == segment {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+    }
 }
 
 /// A socket to try options on. A host without IPv4 has one of IPv6.

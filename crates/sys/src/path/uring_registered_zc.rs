@@ -48,6 +48,9 @@ const REFERRED: u64 = 1 << 33;
 /// Set beside the token of bytes that are held for a connection.
 const HELD: u64 = 1 << 34;
 
+/// Sockets of one table, at most (io_uring/rsrc.c, IORING_MAX_FIXED_FILES).
+const FILES_MAX: u32 = 1 << 20;
+
 /// DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
@@ -91,6 +94,21 @@ pub(super) struct UringRegisteredZc {
     unsent: Unsent,
 }
 
+/// A ring that sends without a copy, and what else it does.
+pub(super) fn zero_copy_ring() -> Result<(IoUring, Probe), PathError> {
+    // Two completions a train, so that the kernel never has to keep one back.
+    let completions = to_u32(IN_FLIGHT_TRAINS_MAX * 2 + 2).next_power_of_two();
+    let entries = to_u32(BATCH_TRAINS_MAX * 2);
+    let ring = build_ring(entries, completions).map_err(PathError::Ring)?;
+    let mut probe = Probe::new();
+    let asked = ring.submitter().register_probe(&mut probe);
+    asked.map_err(PathError::Ring)?;
+    match probe.is_supported(opcode::SendZc::CODE) {
+        true => Ok((ring, probe)),
+        false => Err(PathError::SendZc),
+    }
+}
+
 impl UringRegisteredZc {
     /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it
     /// (ECANCELED).
@@ -99,17 +117,7 @@ impl UringRegisteredZc {
         waker: Arc<Waker>,
         is_ordered: bool,
     ) -> Result<Self, PathError> {
-        // Two completions a train, so that the kernel never has to keep one back.
-        let completions = to_u32(IN_FLIGHT_TRAINS_MAX * 2 + 2).next_power_of_two();
-        let entries = to_u32(BATCH_TRAINS_MAX * 2);
-        let ring = build_ring(entries, completions).map_err(PathError::Ring)?;
-        let mut probe = Probe::new();
-        ring.submitter()
-            .register_probe(&mut probe)
-            .map_err(PathError::Ring)?;
-        if !probe.is_supported(opcode::SendZc::CODE) {
-            return Err(PathError::SendZc);
-        }
+        let (ring, probe) = zero_copy_ring()?;
         // SAFETY: the ring lives longer than this borrow of its descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
         let buffers_max = pool.area().buffers().count();
@@ -332,8 +340,8 @@ impl Path for UringRegisteredZc {
         if !self.gives_back {
             return 0;
         }
-        // io_uring/rsrc.c, io_sqe_files_register: EMFILE beyond RLIMIT_NOFILE.
-        let places = u64::from(places).min(open_files_limit());
+        // io_uring/rsrc.c, io_sqe_files_register: EMFILE beyond RLIMIT_NOFILE or a table's size.
+        let places = u64::from(places.min(FILES_MAX)).min(open_files_limit());
         let places = u32::try_from(places).expect("no more than asked for");
         let made = self.ring.submitter().register_files_sparse(places);
         made.map_or(0, |()| places)

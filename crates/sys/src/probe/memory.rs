@@ -14,7 +14,8 @@ pub const TRIAL_BYTES_MAX: usize = 64 << 20;
 /// How much memory can be locked, and in pages of what size.
 #[derive(Debug)]
 pub struct Memory {
-    /// What this process may lock by the rules: `u64::MAX` with CAP_IPC_LOCK, else RLIMIT_MEMLOCK.
+    /// What this process may lock by the rules: `u64::MAX` with CAP_IPC_LOCK in the initial user
+    /// namespace, else RLIMIT_MEMLOCK.
     pub lockable_bytes: u64,
     /// What the control groups of this process let it have beyond what it has; `None` without a
     /// limit.

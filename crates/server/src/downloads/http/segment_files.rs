@@ -29,6 +29,7 @@ use tracing::debug;
 
 use crate::downloads::Site;
 use crate::downloads::admission::FileSlot;
+use crate::downloads::spare::Spare;
 use crate::engine::shared::bump;
 use crate::library::{Identity, Media, blocking};
 use crate::transfer::PIECE_BYTES_MAX;
@@ -60,6 +61,8 @@ const WARMED_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     bytes_max: u64,
+    /// Of what memory there is, whatever may be kept.
+    spare: Spare,
     stats: Arc<SegmentStats>,
     state: RefCell<State>,
 }
@@ -106,10 +109,15 @@ pub(crate) struct SegmentStats {
 }
 
 impl SegmentFiles {
-    /// Keeps up to so many bytes; none at 0.
+    /// Keeps up to so many bytes, where there is memory for them; none at 0.
     pub(crate) fn new(bytes_max: u64, stats: Arc<SegmentStats>) -> Rc<Self> {
+        Self::within(bytes_max, stats, Spare::new())
+    }
+
+    fn within(bytes_max: u64, stats: Arc<SegmentStats>, spare: Spare) -> Rc<Self> {
         Rc::new(Self {
             bytes_max,
+            spare,
             stats,
             state: RefCell::new(State {
                 kept: LruCache::unbounded(),
@@ -206,7 +214,9 @@ impl SegmentFiles {
 
     /// Whether there is room for so many bytes, after what may go for them has gone.
     fn has_room(&self, state: &mut State, bytes: u64, now_ns: u64) -> bool {
-        while state.kept.len() >= KEPT_SEGMENTS_MAX || state.bytes + bytes > self.bytes_max {
+        let bytes_max = self.spare.bytes_max(state.bytes, now_ns);
+        let bytes_max = bytes_max.min(self.bytes_max);
+        while state.kept.len() >= KEPT_SEGMENTS_MAX || state.bytes + bytes > bytes_max {
             let Some(goes) = state.first_unused(now_ns, KEPT_NS_MIN) else {
                 return false;
             };
@@ -331,7 +341,12 @@ mod tests {
 
     /// One that keeps eight segments of a MiB.
     fn files() -> Rc<SegmentFiles> {
-        SegmentFiles::new(8 << 20, Arc::default())
+        beside(8 << 20, || u64::MAX)
+    }
+
+    /// One that keeps so many bytes where so many are left.
+    fn beside(bytes_max: u64, available_bytes: fn() -> u64) -> Rc<SegmentFiles> {
+        SegmentFiles::within(bytes_max, Arc::default(), Spare::of(available_bytes))
     }
 
     fn film(inode: u64) -> Identity {
@@ -390,9 +405,25 @@ mod tests {
         assert_eq!(count(&files.stats.evicted), 2);
     }
 
+    /// Shared memory is not given back where a container has no more: it is ended.
+    #[test]
+    fn half_of_what_memory_is_left_is_kept_at_the_most() {
+        let files = beside(8 << 20, || 4 << 20);
+        keep(&files, "a", 0);
+        keep(&files, "b", 0);
+        assert!(!reserve(&files, "c", 1));
+        assert_eq!(count(&files.stats.no_room), 1);
+        // What is kept was left before. It goes for another when nobody has used it for a while.
+        keep(&files, "c", S);
+        assert!(!reserve(&files, "d", S));
+        keep(&files, "d", KEPT_NS_MIN);
+        assert_eq!(count(&files.stats.evicted), 1);
+        assert_eq!(count(&files.stats.kept_bytes), 3 << 20);
+    }
+
     #[test]
     fn no_more_segments_are_kept_than_may_be() {
-        let files = SegmentFiles::new(u64::MAX, Arc::default());
+        let files = beside(u64::MAX, || u64::MAX);
         for i in 0..KEPT_SEGMENTS_MAX {
             keep(&files, &i.to_string(), 0);
         }
@@ -453,7 +484,7 @@ mod tests {
             files.suits(&long(15)) && !files.suits(&long(16)),
             "an eighth is a MiB"
         );
-        let none = SegmentFiles::new(0, Arc::default());
+        let none = beside(0, || u64::MAX);
         assert!(!none.suits(&of(&[1, 1])));
     }
 
