@@ -1,5 +1,6 @@
 //! The data plane: memory, store and engines, sized and started as the settings say.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use onrush_lock::memory::{
 use onrush_lock::{Kind, rings_share_pins};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
+use onrush_wire::media::TRACKS_MAX;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -43,11 +45,14 @@ const READY_EVERY: Duration = Duration::from_millis(5);
 /// Streams that may be on their way out while all sessions are taken.
 const STREAMS_SPARE: usize = 256;
 
-const MEMLOCK_REMEDY: &str =
-    "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
+/// Tracks of each session whose sockets need no descriptor: picture and sound.
+const TRACKS_KEPT: usize = 2;
+
+const MEMLOCK_REMEDY: &str = "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) for more, or grant \
+    CAP_IPC_LOCK, which counts outside of user namespaces";
 
 const GROUP_LEAVES: &str = "its control group leaves no more, with a quarter kept for the rest of \
-    the server; raise its memory.max (MemoryMax= of a unit) for more";
+    the server; raise its memory.max or memory.high (MemoryMax=, MemoryHigh= of a unit) for more";
 
 /// Bytes of a cache that cannot be locked, at most: it is of use, but it may be swapped out.
 const UNLOCKED_BYTES_MAX: usize = 256 << 20;
@@ -108,7 +113,7 @@ impl Data {
             });
         }
         let engine_config = engine_config(config);
-        let area = cache_area(config.cache_bytes, engine_config.cores.len(), is_successor)?;
+        let area = cache_area(config.cache_bytes, rings(&engine_config), is_successor)?;
         let small = area.bytes_total() < CACHE_BYTES_SMALL;
         let chunk_bytes = if small {
             CHUNK_BYTES_SMALL
@@ -228,15 +233,19 @@ impl Data {
 
 fn engine_config(config: &Config) -> EngineConfig {
     let default = EngineConfig::default();
-    // More than sessions: a session that ends gives its stream back a tick later.
-    let streams_max = config.limits.sessions_max.saturating_add(STREAMS_SPARE);
+    // A session has a stream for each of its tracks, and gives them back a tick after it has ended.
+    let streams = |tracks: usize| {
+        let of_sessions = config.limits.sessions_max.saturating_mul(tracks);
+        u32::try_from(of_sessions.saturating_add(STREAMS_SPARE)).unwrap_or(u32::MAX - 1)
+    };
     EngineConfig {
         cores: if config.cores.is_empty() {
             default.cores.clone()
         } else {
             config.cores.clone()
         },
-        streams_max: u32::try_from(streams_max).unwrap_or(u32::MAX - 1),
+        streams_max: streams(TRACKS_MAX),
+        files_max: streams(TRACKS_KEPT),
         burst: config.burst,
         phase: config.experiments.phase(),
         headers: config.rtp_headers,
@@ -246,6 +255,14 @@ fn engine_config(config: &Config) -> EngineConfig {
         unacknowledged_bytes_max: config.limits.unacknowledged_bytes_max,
         stall_time_max: config.limits.stall_time_max,
         ..default
+    }
+}
+
+/// Rings that send from the cache without a copy, and need it locked: one an engine, or none.
+fn rings(config: &EngineConfig) -> usize {
+    match config.path {
+        PathName::UringRegisteredZc if path::probe(config.path).is_ok() => config.cores.len(),
+        _ => 0,
     }
 }
 
@@ -281,20 +298,23 @@ fn area_within(
     let (available, why_no_more) = room.unwrap_or((usize::MAX, ""));
     let lockable = lockable_bytes();
     // Pinned once for all rings, or else by each ring; and a little for the rings themselves.
-    let shared = rings_share_pins();
+    let shared = rings > 0 && rings_share_pins();
     let pins = if shared { 1 } else { rings.max(1) };
     let registrable = saturated(lockable / pins as u64 / 16 * 15);
     let may_lock = format!(
         "this account may lock {}; {MEMLOCK_REMEDY}",
         mib(saturated(lockable))
     );
-    if registrable < CACHE_BYTES_MIN {
-        let bytes = unlocked(cache_bytes, available);
+    let swappable = unlocked(cache_bytes, available);
+    let without_locks = |why: &dyn Display| {
         warn!(
-            "cache: {} that can be swapped out, and are sent with a copy: {may_lock}",
-            mib(bytes)
+            "cache: {} that can be swapped out, and are sent with a copy: {why}",
+            mib(swappable)
         );
-        return begun(reserve(bytes, true, None)?);
+        begun(reserve(swappable, true, None)?)
+    };
+    if !is_locked(registrable, rings, swappable) {
+        return without_locks(&may_lock);
     }
     let bytes = whole_pages(cache_bytes.min(available).min(registrable));
     if bytes < whole_pages(cache_bytes) {
@@ -320,19 +340,27 @@ fn area_within(
     }
     // A pin of ours that the rings cannot share would be accounted besides theirs.
     let kind = if shared { Kind::Pinned } else { Kind::Resident };
-    begun(reserve(bytes, is_huge, Some(kind))?)
+    match begun(reserve(bytes, is_huge, Some(kind))?) {
+        // What may be locked bounds nothing that is not.
+        Err(MemoryError::Lock(error)) => without_locks(&error),
+        area => area,
+    }
 }
 
-/// The same area with its first piece ready; not locked, if that may not be.
-fn begun(mut area: Area) -> Result<Area, MemoryError> {
-    match area.grow(|| false) {
-        Ok(_) => return Ok(area),
-        Err(MemoryError::Lock(error)) => warn!("cache: {error}"),
-        Err(error) => return Err(error),
-    }
-    area.give_up_locking();
+/// The same area with its first piece ready.
+fn begun(area: Area) -> Result<Area, MemoryError> {
     area.grow(|| false)?;
     Ok(area)
+}
+
+/// Whether a cache is locked, where so much of it may be and so much could be had without. Rings
+/// send from locked memory alone. Others lose nothing by memory that is not, but where it is
+/// swapped out; so they have it locked unless that makes it smaller.
+fn is_locked(lockable: usize, rings: usize, swappable: usize) -> bool {
+    match rings {
+        0 => lockable >= swappable,
+        _ => lockable >= CACHE_BYTES_MIN,
+    }
 }
 
 /// Bytes of a cache that cannot be locked.
@@ -379,12 +407,44 @@ mod tests {
     }
 
     #[test]
+    fn each_session_may_have_all_tracks_of_its_film() {
+        let mut config = Config::default();
+        for sessions_max in [1, 600, 16_384] {
+            config.limits.sessions_max = sessions_max;
+            let engine_config = engine_config(&config);
+            let tracks = sessions_max * TRACKS_MAX;
+            assert!(engine_config.streams_max as usize > tracks);
+            assert!((engine_config.files_max as usize) < tracks + STREAMS_SPARE);
+        }
+        config.limits.sessions_max = usize::MAX;
+        assert_eq!(engine_config(&config).streams_max, u32::MAX - 1);
+    }
+
+    #[test]
     fn a_cache_that_cannot_be_locked_is_no_larger_than_its_limit() {
         let most = UNLOCKED_BYTES_MAX;
         assert_eq!(unlocked(most, usize::MAX), most);
         assert_eq!(unlocked(most + 1, usize::MAX), most);
         assert_eq!(unlocked(most - 1, usize::MAX), most - 1);
         assert_eq!(unlocked(usize::MAX, most - 1), most - 1);
+    }
+
+    /// What may be locked is no reason for a small cache where nothing is sent from locked memory.
+    #[test]
+    fn a_cache_is_locked_for_rings_or_as_a_whole() {
+        let (small, most) = (6 << 20, UNLOCKED_BYTES_MAX);
+        assert!(is_locked(small, 1, most) && !is_locked(small, 0, most));
+        assert!(is_locked(most, 0, most) && !is_locked(most - 1, 0, most));
+        assert!(!is_locked(CACHE_BYTES_MIN - 1, 4, most) && is_locked(usize::MAX, 0, most));
+        let config = |path| EngineConfig {
+            path,
+            cores: vec![0, 1],
+            ..EngineConfig::default()
+        };
+        assert_eq!(rings(&config(PathName::SendmmsgGso)), 0);
+        let has_ring = path::probe(PathName::UringRegisteredZc).is_ok();
+        let expected = if has_ring { 2 } else { 0 };
+        assert_eq!(rings(&config(PathName::UringRegisteredZc)), expected);
     }
 
     #[test]

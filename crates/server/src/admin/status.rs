@@ -156,7 +156,8 @@ table! {
         own_headers_path: String = shared.own_headers_path().to_owned(), Info;
         /// Trains whose memory the kernel still needs.
         in_flight: u64 = read(&shared.in_flight), Gauge "onrush_trains_in_flight";
-        /// Bursts put off to the next tick because too many trains were in flight.
+        /// Bursts put off to the next tick because too many trains were in flight, also where
+        /// others hold the share of a connection.
         flights_full: u64 = read(&shared.flights_full), Counter "onrush_trains_put_off_total";
         /// Bursts put off to the next tick because their chunk was not in the cache yet.
         underruns: u64 = read(&shared.underruns), Counter "onrush_underruns_total";

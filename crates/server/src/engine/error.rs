@@ -10,10 +10,10 @@ use super::remote::COMMANDS_MAX;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// `Limits::sessions_max` streams exist on every engine.
-    #[error("all {streams_max} streams are taken; raise the limit")]
+    /// The engine has as many streams as it may have.
+    #[error("all {streams_max} streams of the engine are taken; allow more sessions")]
     Full {
-        /// The limit.
+        /// How many it may have.
         streams_max: u32,
     },
     /// With one stream more, those that play would be late.

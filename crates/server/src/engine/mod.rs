@@ -75,10 +75,9 @@ pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
 pub const PAUSE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What a stream takes here, for the account of what a session does: what both sides see, the
-/// worker's own, and its places on the wheel and among the numbers.
+/// worker's own, and its place on the wheel.
 #[cfg(test)]
-pub(crate) const BYTES_PER_STREAM: usize =
-    size_of::<StreamShared>() + worker::BYTES_PER_STREAM + 2 * size_of::<u32>();
+pub(crate) const BYTES_PER_STREAM: usize = size_of::<StreamShared>() + worker::BYTES_PER_STREAM;
 
 /// Opens a data path on the thread that will use it. Tests put paths of their own here.
 pub type OpenPath =
@@ -89,8 +88,11 @@ pub type OpenPath =
 pub struct EngineConfig {
     /// One engine on each of these processors.
     pub cores: Vec<usize>,
-    /// Streams of one engine.
+    /// Streams of one engine. Memory for them is taken as they come.
     pub streams_max: u32,
+    /// Of their sockets, so many need no descriptor where the path has a table for them; that takes
+    /// memory from the start.
+    pub files_max: u32,
     /// How much of a stream is handed over together; a tick is a quarter of it.
     pub burst: Duration,
     /// When within a burst's time streams begin.
@@ -438,6 +440,7 @@ impl Default for EngineConfig {
                 .into_iter()
                 .collect(),
             streams_max: 16_384,
+            files_max: 16_384,
             burst: Duration::from_millis(20),
             phase: Phase::default(),
             load_max_permille: 900,

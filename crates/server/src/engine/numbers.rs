@@ -1,40 +1,37 @@
 //! Numbers that control gives out and a worker gives back, without a lock that the worker takes.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Stands for no number.
-const NONE: u32 = u32::MAX;
+use crossbeam_queue::SegQueue;
 
-/// The numbers below a limit.
-///
-/// Those that are free are a list, and those that came back are another, on which the worker pushes
-/// while control takes all of it at once: so a head that has changed and changed back does no harm.
-/// There is one of these for each of a number of viewers that may come, and it has four bytes.
+/// The numbers below a limit. Those that nobody has had yet take no memory, however many there are.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// Of a number that is in a list, the next there.
-    next: Box<[AtomicU32]>,
-    /// The first that is free. The worker never takes this lock: it gives numbers back through
-    /// `returned`, and control moves them over.
-    free: Mutex<u32>,
-    returned: AtomicU32,
+    limit: u32,
+    /// Control's own: the worker never takes this lock.
+    free: Mutex<Free>,
+    /// Those that the worker has given back.
+    returned: SegQueue<u32>,
     taken: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Those that control has put back.
+    unused: Vec<u32>,
+    /// The first that nobody has had yet.
+    fresh: u32,
 }
 
 impl Numbers {
     pub(super) fn below(limit: u32) -> Self {
-        let next = (1..=limit).map(|next| if next < limit { next } else { NONE });
         Self {
-            next: next.map(AtomicU32::new).collect(),
-            free: Mutex::new(if limit > 0 { 0 } else { NONE }),
-            returned: AtomicU32::new(NONE),
+            limit,
+            free: Mutex::default(),
+            returned: SegQueue::new(),
             taken: AtomicUsize::new(0),
         }
-    }
-
-    fn next(&self, number: u32) -> &AtomicU32 {
-        &self.next[number as usize]
     }
 
     /// How many are taken.
@@ -45,17 +42,15 @@ impl Numbers {
     /// One that is free, if any is; those that were taken before first.
     pub(super) fn take(&self) -> Option<u32> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut returned = self.returned.swap(NONE, Ordering::Acquire);
-        while returned != NONE {
-            let next = self.next(returned);
-            let after = next.swap(*free, Ordering::Relaxed);
-            *free = std::mem::replace(&mut returned, after);
-        }
-        let number = *free;
-        if number == NONE {
-            return None;
-        }
-        *free = self.next(number).load(Ordering::Relaxed);
+        let again = free.unused.pop().or_else(|| self.returned.pop());
+        let number = match again {
+            Some(number) => number,
+            None if free.fresh < self.limit => {
+                free.fresh += 1;
+                free.fresh - 1
+            }
+            None => return None,
+        };
         self.taken.fetch_add(1, Ordering::Relaxed);
         Some(number)
     }
@@ -64,33 +59,20 @@ impl Numbers {
     pub(super) fn put_back(&self, number: u32) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        self.next(number).store(*free, Ordering::Relaxed);
-        *free = number;
+        free.unused.push(number);
     }
 
     /// For the worker: what had it is gone.
     pub(crate) fn give_back(&self, number: u32) {
-        let mut first = self.returned.load(Ordering::Relaxed);
-        loop {
-            self.next(number).store(first, Ordering::Relaxed);
-            // Release: whoever takes the list sees what comes after this number in it.
-            let pushed = self.returned.compare_exchange_weak(
-                first,
-                number,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            match pushed {
-                Ok(_) => break,
-                Err(now) => first = now,
-            }
-        }
+        self.returned.push(number);
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+
     use super::*;
 
     #[test]

@@ -3,9 +3,9 @@
 //! Each turn: take commands, take the streams whose turn it is in this tick, make trains of what
 //! they owe, hand all of them over and sleep in the same crossing, and on waking take what has come
 //! back. While streams play nothing here allocates, waits for a lock or logs; all memory for that
-//! is taken in [`Worker::open`]. What happens seldom may: when a stream begins or ends, the task
-//! that waits for it is woken, which takes locks that are held for a moment; and a path that is
-//! given up costs the memory of the next.
+//! is taken in [`Worker::open`], and as streams come. What happens seldom may: when a stream begins
+//! or ends, the task that waits for it is woken, which takes locks that are held for a moment; and
+//! a path that is given up costs the memory of the next.
 //!
 //! A worker has two halves that know nothing of each other: the [`StreamTable`] (who plays, what is
 //! due when) and the [`Transmitter`] (the kernel's side). What is here and in the files that stand
@@ -115,7 +115,7 @@ impl Worker {
             streams: StreamTable::new(config, its_store, its_remote, now_ns),
             // Two bursts may be one train.
             batch: Vec::with_capacity(2 * IN_FLIGHT_TRAINS_MAX),
-            due: Vec::with_capacity(config.streams_max as usize),
+            due: Vec::new(),
             tick_ns,
             wakes_ns: u64::MAX,
             joins_until_ns: 0,
@@ -218,6 +218,8 @@ impl Worker {
             Outlet::Interleaved(framing) => self.transmitter.frame(number, framing),
         };
         self.streams.insert(number, shared, outlet);
+        // It is empty, and no tick is to make it longer.
+        self.due.reserve(self.streams.places());
     }
 
     /// Stops a stream. That it is paused is said once the kernel has let go of its last train; on a

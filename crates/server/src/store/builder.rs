@@ -137,7 +137,8 @@ impl Request {
         self.source.table.entry(self.chunk).load(Ordering::Relaxed) == self.urgency
     }
 
-    /// Nobody has room for it. Nobody is told, or whoever waits would make it again at once.
+    /// Nobody has room for it. Nobody is told, or whoever waits would make it again at once, and
+    /// not [a while later](super::ASK_AGAIN_EVERY).
     pub(super) fn take_back(self) {
         let entry = self.source.table.entry(self.chunk);
         let order = Ordering::Relaxed;
@@ -175,7 +176,7 @@ impl Builder<'_> {
                     .counters
                     .chunks_built
                     .fetch_add(1, Ordering::Relaxed);
-                self.shared.built.notify_waiters();
+                self.shared.built(source, *chunk).notify_waiters();
                 return;
             }
             Err(BuildError::PoolFull) => {
@@ -198,7 +199,7 @@ impl Builder<'_> {
             }
         };
         source.table.entry(*chunk).store(entry, Ordering::Release);
-        self.shared.built.notify_waiters();
+        self.shared.built(source, *chunk).notify_waiters();
     }
 
     fn build(&mut self, source: &Source, chunk: u32) -> Result<Pin, BuildError> {

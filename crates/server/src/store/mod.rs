@@ -30,11 +30,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use onrush_sys::pool::{Pin, Pool};
 use onrush_sys::thread::keep_off;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 use crate::experiments::Faults;
 use crate::remote::{Held, RemoteBytes};
@@ -57,6 +59,13 @@ pub const DEVICE_BUILDERS_MAX: usize = 2;
 
 // They are the bits of a number.
 const _: () = assert!(BUILDERS <= 32);
+
+/// Lists of those who wait for chunks: whoever waits is looked at for the chunks of its list alone.
+/// A prime number of them, so that the source's number tells chunks apart as well as their own.
+const WAITING_LISTS: u64 = 251;
+
+/// How often whoever waits asks again: its request may have found no room.
+const ASK_AGAIN_EVERY: Duration = Duration::from_millis(200);
 
 /// Parts of a file with holes of which one chunk is made, at the most.
 pub const PARTS_MAX: usize = 1024;
@@ -102,8 +111,8 @@ pub struct Shared {
     lanes: Lanes,
     /// Builders that rest, by their numbers: a bit for each.
     resting: AtomicU32,
-    /// Told of every request that was served, well or not.
-    built: Notify,
+    /// Told of every request that was served, well or not: of each chunk one of the lists.
+    built: Box<[Notify]>,
     stopping: AtomicBool,
     builder_threads: OnceLock<Box<[std::thread::Thread]>>,
     counters: Counters,
@@ -235,7 +244,7 @@ impl Shared {
             ahead: ArrayQueue::new(REQUESTS_MAX),
             lanes: Lanes::default(),
             resting: AtomicU32::new(0),
-            built: Notify::new(),
+            built: (0..WAITING_LISTS).map(|_| Notify::new()).collect(),
             stopping: AtomicBool::new(false),
             builder_threads: OnceLock::new(),
             counters: Counters::default(),
@@ -334,12 +343,7 @@ impl Shared {
 
     /// Waits for the chunk. `None` if it cannot be built, or if the pool was full of chunks in use
     /// for `patience`.
-    pub async fn fetch(
-        &self,
-        source: &Arc<Source>,
-        chunk: u32,
-        patience: std::time::Duration,
-    ) -> Option<Pin> {
+    pub async fn fetch(&self, source: &Arc<Source>, chunk: u32, patience: Duration) -> Option<Pin> {
         self.fetch_for(source, source.first_of(chunk), patience)
             .await
     }
@@ -349,19 +353,29 @@ impl Shared {
         &self,
         source: &Arc<Source>,
         packet: u64,
-        patience: std::time::Duration,
+        patience: Duration,
     ) -> Option<Pin> {
-        let wait = async {
-            loop {
-                let built = self.built.notified();
-                match self.acquire_for(source, packet) {
-                    Acquired::Ready(pin) => return Some(pin),
-                    Acquired::Failed => return None,
-                    Acquired::Wait => built.await,
-                }
+        let (chunk, since) = (source.chunk_of(packet), Instant::now());
+        loop {
+            // Made before it is asked: what is built from here on is not missed.
+            let built = self.built(source, chunk).notified();
+            match self.acquire_for(source, packet) {
+                Acquired::Ready(pin) => return Some(pin),
+                Acquired::Failed => return None,
+                Acquired::Wait => {}
             }
-        };
-        tokio::time::timeout(patience, wait).await.ok().flatten()
+            let left = patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            drop(timeout(left.min(ASK_AGAIN_EVERY), built).await);
+        }
+    }
+
+    /// Who is told when a request for this chunk was served.
+    fn built(&self, source: &Source, chunk: u32) -> &Notify {
+        let list = usize::try_from(source.key(chunk) % WAITING_LISTS);
+        &self.built[list.expect("it is below 251")]
     }
 
     /// Whether so many chunks are in use that readers of one more file would take them from each
@@ -458,7 +472,7 @@ impl Shared {
         entry
             .compare_exchange(from, as_entry, order, Ordering::Relaxed)
             .ok();
-        self.built.notify_waiters();
+        self.built(&request.source, request.chunk).notify_waiters();
     }
 
     /// Wakes one of the builders that rest, if any does: for one request one is enough.

@@ -2,13 +2,16 @@
 //! it.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use onrush_lock::memory::Area;
 use onrush_wire::media::ts::synth::constant_rate;
 
 use super::builder::READ_BYTES_MAX;
 use super::source::chunks;
+use super::testing::ManualBuilder;
 use super::*;
 use crate::testing::{CHUNK_BYTES, TestFile, TestSource, block_on, store, wait_until};
 
@@ -72,6 +75,65 @@ fn a_chunk_is_built_once_however_many_ask() {
         .collect();
     assert_eq!(counter(&shared.counters().chunks_built), 1);
     pins.into_iter().for_each(|pin| shared.pool().unpin(pin));
+}
+
+/// Somebody who waits, and how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What has come of it for somebody who waits, if anything has.
+fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>, woken: &Arc<Woken>) -> Option<T> {
+    let waker = Waker::from(Arc::clone(woken));
+    match future.poll(&mut Context::from_waker(&waker)) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+/// A crowd that comes after a restart waits for as many chunks, and is not looked at for each.
+#[test]
+fn a_chunk_that_is_built_wakes_those_who_wait_for_it() {
+    let test = TestSource::lasting(2000);
+    let area = Area::map(64 * CHUNK_BYTES).expect("a little memory");
+    let mut builder = ManualBuilder::new(Arc::new(Pool::new(area, CHUNK_BYTES)), Faults::default());
+    let shared = Arc::clone(builder.shared());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    // Nobody drives its clock: only a chunk wakes anybody.
+    let _entered = runtime.enter();
+    let chunks = test.source.chunks();
+    assert!(chunks > 8, "{chunks}");
+    let ask = |chunk| {
+        let mut fetch = Box::pin(shared.fetch(&test.source, chunk, PATIENCE));
+        let woken = Arc::<Woken>::default();
+        assert_eq!(poll(fetch.as_mut(), &woken), None);
+        (fetch, woken)
+    };
+    let (mut waiting, mut polls): (Vec<_>, _) = ((0..chunks).map(ask).collect(), 0);
+    while let Some(reading) = builder.begin() {
+        builder.finish(reading);
+        waiting.retain_mut(|(fetch, woken)| {
+            if woken.0.swap(0, Ordering::Relaxed) == 0 {
+                return true;
+            }
+            polls += 1;
+            let Some(pin) = poll(fetch.as_mut(), woken) else {
+                return true;
+            };
+            shared.pool().unpin(pin.expect("built"));
+            false
+        });
+    }
+    assert!(waiting.is_empty(), "all were woken");
+    assert_eq!(polls, chunks, "each for its own");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //!
 //! Time is cut into ticks. All deadlines in one tick are taken together, when the tick *begins*: an
 //! entry is early by less than a tick, and late only if the caller is. Entries are numbers from 0;
-//! all memory is taken when the wheel is made. Deadlines further away than the wheel is long wait
-//! in their slot for as many turns as it takes.
+//! all memory is taken when the wheel is made or grows. Deadlines further away than the wheel is
+//! long wait in their slot for as many turns as it takes.
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Deadlines of up to a fixed number of entries.
+/// Deadlines of entries, as many as there is memory for.
 #[derive(Debug)]
 pub struct Wheel {
     tick_ns: u64,
@@ -16,7 +16,7 @@ pub struct Wheel {
     tick_next: u64,
     /// The first entry of each slot's list.
     slots: Box<[u32]>,
-    links: Box<[Link]>,
+    links: Vec<Link>,
     entries: usize,
 }
 
@@ -31,8 +31,17 @@ struct Link {
 
 const _: () = assert!(size_of::<Link>() == 24);
 
+/// Of an entry without a deadline.
+const UNLINKED: Link = Link {
+    tick: 0,
+    previous: NONE,
+    next: NONE,
+    slot: NONE,
+};
+
 impl Wheel {
-    /// A wheel for entries `0..entries_max`, whose first tick is the one that holds `now_ns`.
+    /// A wheel for entries `0..entries_max`, until it [grows](Self::grow), whose first tick is the
+    /// one that holds `now_ns`.
     ///
     /// # Panics
     /// If `tick_ns` is 0, `slots` is 0 or 2^32 - 1 or more, or `entries_max` is 2^32 - 1 or more.
@@ -42,18 +51,24 @@ impl Wheel {
             tick_ns > 0 && slots > 0 && slots < NONE && entries_max < NONE,
             "a wheel has a size"
         );
-        let link = Link {
-            tick: 0,
-            previous: NONE,
-            next: NONE,
-            slot: NONE,
-        };
         Self {
             tick_ns,
             tick_next: now_ns / tick_ns,
             slots: vec![NONE; slots as usize].into_boxed_slice(),
-            links: vec![link; entries_max as usize].into_boxed_slice(),
+            links: vec![UNLINKED; entries_max as usize],
             entries: 0,
+        }
+    }
+
+    /// Takes memory for entries `0..entries_max`, if it has less; then for twice as many as it had,
+    /// so that this is seldom.
+    ///
+    /// # Panics
+    /// If `entries_max` is 2^32 - 1 or more.
+    pub fn grow(&mut self, entries_max: u32) {
+        assert!(entries_max < NONE, "a wheel has a size");
+        if self.links.len() < entries_max as usize {
+            self.links.resize(entries_max as usize, UNLINKED);
         }
     }
 
@@ -200,6 +215,18 @@ mod tests {
         assert_eq!(wheel.next_ns(), Some(6000));
         assert_eq!(due(&mut wheel, 5999), [0_u32; 0]);
         assert_eq!(due(&mut wheel, 6000), [0]);
+    }
+
+    #[test]
+    fn a_wheel_that_grows_keeps_its_deadlines() {
+        let mut wheel = Wheel::new(1, 8, TICK_NS, 0);
+        wheel.insert(0, 2000);
+        wheel.grow(3);
+        wheel.grow(2);
+        wheel.insert(2, 2500);
+        wheel.remove(1);
+        assert_eq!(wheel.len(), 2);
+        assert_eq!(due(&mut wheel, 3000), [0, 2]);
     }
 
     #[test]

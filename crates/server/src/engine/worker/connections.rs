@@ -14,17 +14,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onrush_sys::path::{
-    BATCH_TRAINS_MAX, FramedPackets, Path, StreamData, StreamSend, abort_stream,
-    prepare_copied_stream, prepare_stream,
+    BATCH_TRAINS_MAX, FramedPackets, IN_FLIGHT_TRAINS_MAX, Path, StreamData, StreamSend,
+    abort_stream, prepare_copied_stream, prepare_stream,
 };
 
 use super::super::connection_shared::{ConnectionShared, Message};
 use super::referring::Referring;
 use crate::tls::record::Sealer;
 
-/// Of the free slots for what stands before packets, one connection may hold one in so many: so a
-/// crowd of clients that take nothing leaves room for the others, however large it is.
-const SLOTS_SHARE: usize = 8;
+/// Of the free slots for what stands before packets, and of the free trains, one connection may
+/// hold one in so many: so a crowd of clients that take nothing leaves room for the others.
+pub(super) const SHARE: usize = 8;
+
+/// Trains that packets on connections leave to datagrams and messages, however large the crowd is:
+/// with ten packets each they are what 10 Gbit/s take for longer than a tick.
+pub(super) const TRAINS_KEPT: usize = IN_FLIGHT_TRAINS_MAX / 8;
 
 /// What one connection may hold.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +39,20 @@ pub(super) struct Limits {
     pub(super) stall_ns_max: u64,
 }
 
+/// What all connections together may have beside what they hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free {
+    /// Slots for what stands before packets.
+    pub(super) slots: usize,
+    pub(super) trains: usize,
+}
+
 /// Whether packets may be queued for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Gate {
     Open,
+    /// It waits for what others hold.
+    Full,
     /// Its client is to take something first.
     Shut,
     /// It has taken nothing for too long.
@@ -163,9 +177,8 @@ impl Connections {
         self.queued.len()
     }
 
-    /// Whether so many bytes of packets may be queued, where so many slots are free for what stands
-    /// before them.
-    pub(super) fn gate(&self, number: u32, bytes: u32, slots_free: usize, now_ns: u64) -> Gate {
+    /// Whether so many bytes of packets may be queued, where so much is free.
+    pub(super) fn gate(&self, number: u32, bytes: u32, free: Free, now_ns: u64) -> Gate {
         let Some(Some(connection)) = self.entries.get(number as usize) else {
             return Gate::Failed;
         };
@@ -174,11 +187,15 @@ impl Connections {
         }
         let bytes = connection.in_flight_bytes + bytes as usize;
         let fits = bytes <= connection.bytes_max(&self.limits)
-            && (connection.in_flight as usize) < slots_free / SLOTS_SHARE;
-        // Alone it goes, however long it is.
-        let fits = fits || connection.in_flight == 0;
+            && (connection.in_flight as usize) < free.slots.min(free.trains) / SHARE;
+        // Alone it goes, however long it is. Slots may be free after a crossing.
+        let fits = fits || (connection.in_flight == 0 && free.trains > 0);
         if fits && connection.takes_more() && connection.messages.is_empty() {
             return Gate::Open;
+        }
+        // Its client has taken all.
+        if connection.in_flight == 0 {
+            return Gate::Full;
         }
         match now_ns.saturating_sub(connection.progress_ns) > self.limits.stall_ns_max {
             true => Gate::Stalled,

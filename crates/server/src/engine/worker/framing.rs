@@ -7,7 +7,7 @@ use super::super::Framing;
 use super::super::connection_shared::{ConnectionShared, Message};
 use super::super::flights::Flight;
 use super::super::shared::{bump, drop_one};
-use super::connections::Gate;
+use super::connections::{Free, Gate, SHARE, TRAINS_KEPT};
 use super::entry::StreamOutlet;
 use super::transmitter::Transmitter;
 use crate::store::layout::Images;
@@ -86,9 +86,99 @@ impl Transmitter {
 
     /// Whether these images, which start at `offset`, may be queued for a connection.
     pub(super) fn gate(&self, connection: u32, offset: usize, images: &Images) -> Gate {
-        let slots_free = self.slab.as_ref().map_or(0, |slab| slab.room(offset));
+        let free = Free {
+            slots: self.slab.as_ref().map_or(0, |slab| slab.room(offset)),
+            trains: self.trains_free(),
+        };
         let now_ns = self.remote.clock.now_ns();
         self.connections
-            .gate(connection, images.bytes, slots_free, now_ns)
+            .gate(connection, images.bytes, free, now_ns)
+    }
+
+    /// Trains that connections may have beside those that they hold.
+    fn trains_free(&self) -> usize {
+        self.flights.room().saturating_sub(TRAINS_KEPT)
+    }
+
+    /// Trains that a connection may have at once, with one for a fault that repeats a packet: a
+    /// burst that is longer leaves in parts.
+    pub(super) fn trains_share(&self) -> usize {
+        (self.trains_free() / SHARE).max(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use onrush_lock::memory::Area;
+    use onrush_sys::pool::Pool;
+
+    use super::super::testing::{ManualEngine, Network};
+    use super::*;
+    use crate::engine::tests::sockets;
+    use crate::engine::{Destination, StreamSpec};
+    use crate::experiments::Faults;
+    use crate::store::testing::ManualBuilder;
+    use crate::testing::{CHUNK_BYTES, TestSource};
+    use crate::tls::record::tests::almost_worn;
+
+    const TICK_NS: u64 = 5_000_000;
+
+    /// What each of these clients may leave unacknowledged is together more than an engine has
+    /// trains. It is sealed, because then no slots bound it.
+    #[test]
+    fn clients_that_take_nothing_leave_trains_for_datagrams() {
+        const CLIENTS: usize = 200;
+        let test = TestSource::lasting(5000);
+        let area = Area::map(64 * CHUNK_BYTES).expect("a little memory");
+        let pool = Arc::new(Pool::with_slabs(area, CHUNK_BYTES, 1));
+        let mut builder = ManualBuilder::new(pool, Faults::default());
+        let now_ns = Arc::new(AtomicU64::new(1_000_000_000_000));
+        let network = Arc::<Network>::default();
+        let (engines, mut engine) = ManualEngine::open(&now_ns, builder.shared(), &network);
+        // Nobody is left out.
+        engine.worker.load_shedder = None;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let _client = TcpStream::connect(address).expect("it listens");
+        let (silent, _) = listener.accept().expect("it came");
+        let play = |to: Destination| {
+            let source = Arc::clone(&test.source);
+            let stream = engines.open(StreamSpec { source, to }).expect("a stream");
+            stream.play(0, None, Duration::ZERO).expect("played");
+            stream
+        };
+        let mut streams = Vec::new();
+        for _ in 0..CLIENTS {
+            let socket = silent.try_clone().expect("a descriptor");
+            let mut sealer = Some(almost_worn(1 << 20));
+            let connection = engines.open_connection(socket.into(), &mut sealer);
+            streams.push(play(Destination::Interleaved {
+                connection: connection.expect("a connection"),
+                channel: 0,
+            }));
+        }
+        let (socket, receiver) = sockets();
+        streams.push(play(socket.into()));
+        let receiver = receiver.local_addr().expect("bound");
+        let mut sent_after_a_second = || {
+            for _ in 0..200 {
+                while let Some(reading) = builder.begin() {
+                    builder.finish(reading);
+                }
+                engine.turn();
+                now_ns.fetch_add(TICK_NS, Ordering::AcqRel);
+            }
+            network.count(receiver)
+        };
+        let before = sent_after_a_second();
+        let after = sent_after_a_second();
+        // 380 a second.
+        assert!(after > before + 300, "{after} after {before}");
+        let in_flight = engine.worker.transmitter.in_flight();
+        assert!(in_flight > 5000, "{in_flight} trains in flight");
     }
 }

@@ -226,7 +226,7 @@ impl Worker {
     }
 
     /// When a stream that leaves on a connection is to come back, if its client has not taken
-    /// enough yet of what was sent before.
+    /// enough yet of what was sent before, or those of others have not.
     fn wait_for_client(
         &mut self,
         number: u32,
@@ -239,6 +239,11 @@ impl Worker {
         let offset = stream.reader.offset(&self.store, burst);
         match self.transmitter.gate(connection, offset, burst) {
             Gate::Open => None,
+            Gate::Full => {
+                bump(&self.remote.shared.flights_full, 1);
+                self.streams.get_mut(number)?.waited_until_ns = now_ns;
+                Some(Turn::Later(tick_end_ns))
+            }
             Gate::Shut => {
                 let stream = self.streams.get_mut(number)?;
                 stream.waited_until_ns = now_ns;

@@ -30,7 +30,8 @@ pub(in super::super) const BYTES_PER_STREAM: usize =
 
 /// The streams of one worker, by number.
 pub(super) struct StreamTable {
-    entries: Box<[Option<StreamEntry>]>,
+    /// As many as there ever were at once: numbers are used again before others are.
+    entries: Vec<Option<StreamEntry>>,
     wheel: Wheel,
     /// Streams that were opened so far.
     opened: u64,
@@ -42,17 +43,16 @@ pub(super) struct StreamTable {
 }
 
 impl StreamTable {
-    /// Takes all memory that it will ever need.
+    /// It takes memory as streams come, and none while they play.
     pub(super) fn new(
         config: &EngineConfig,
         store: Arc<store::Shared>,
         remote: Arc<Remote>,
         now_ns: u64,
     ) -> Self {
-        let streams_max = config.streams_max;
         Self {
-            entries: (0..streams_max).map(|_| None).collect(),
-            wheel: Wheel::new(streams_max, WHEEL_SLOTS, tick_ns(config), now_ns),
+            entries: Vec::new(),
+            wheel: Wheel::new(0, WHEEL_SLOTS, tick_ns(config), now_ns),
             opened: 0,
             work_sent: 0,
             work_left_out: 0,
@@ -66,10 +66,20 @@ impl StreamTable {
     /// # Panics
     /// If there is one of that number.
     pub(super) fn insert(&mut self, number: u32, shared: Arc<StreamShared>, outlet: StreamOutlet) {
-        let place = &mut self.entries[number as usize];
+        let at = number as usize;
+        if self.entries.len() <= at {
+            self.entries.resize_with(at + 1, || None);
+            self.wheel.grow(number + 1);
+        }
+        let place = &mut self.entries[at];
         assert!(place.is_none(), "a stream number belongs to one stream");
         *place = Some(StreamEntry::new(shared, outlet, self.opened));
         self.opened += 1;
+    }
+
+    /// How many streams it has room for by now.
+    pub(super) fn places(&self) -> usize {
+        self.entries.len()
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&StreamEntry> {
@@ -273,5 +283,42 @@ impl StreamTable {
             stream.reader.put_down(&self.store);
         }
         self.remote.shared.playing.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onrush_sys::wake::Waker;
+    use onrush_wire::rtp::Numbering;
+
+    use super::super::super::admission::Demand;
+    use super::*;
+    use crate::experiments::Faults;
+    use crate::testing::{TestSource, store};
+
+    #[test]
+    fn memory_is_taken_as_streams_come() {
+        let config = EngineConfig {
+            streams_max: 1 << 20,
+            ..EngineConfig::default()
+        };
+        let (store, test) = (store(1, Faults::default()), TestSource::lasting(100));
+        let waker = Arc::new(Waker::new().expect("a descriptor"));
+        let remote = Arc::new(Remote::new(&config, waker));
+        let mut streams = StreamTable::new(&config, Arc::clone(store.shared()), remote, 0);
+        assert_eq!(streams.places(), 0);
+        for number in 0..100 {
+            let (source, ends) = (Arc::clone(&test.source), Arc::default());
+            let (numbering, demand) = (Numbering::default(), Demand::new(1));
+            let shared = StreamShared::new(source, 1328, numbering, demand, ends);
+            streams.insert(number, Arc::new(shared), StreamOutlet::Lost(libc::EIO));
+            streams.wake_at(number, 1_000_000);
+        }
+        assert_eq!(streams.places(), 100);
+        assert!(streams.entries.capacity() < 256);
+        let mut due = Vec::new();
+        streams.take_due(1_000_000_000, &mut due);
+        due.sort_unstable();
+        assert!(due.into_iter().eq(0..100));
     }
 }

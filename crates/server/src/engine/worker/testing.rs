@@ -1,5 +1,6 @@
-//! An engine without a thread, and a network that takes everything at once: whoever tests with them
-//! has a clock of their own, and says when the engine takes its turn.
+//! An engine without a thread, and a network that takes everything at once, and never releases what
+//! leaves on connections: whoever tests with them has a clock of their own, and says when the
+//! engine takes its turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onrush_sys::path::{Completion, Counters, Path, PathName, Sent, To, Train};
+use onrush_sys::path::{Completion, Counters, Path, PathName, Sent, StreamSend, To, Train};
 use onrush_sys::pool::Pool;
 use onrush_sys::wake::Waker;
 
@@ -208,6 +209,23 @@ impl Path for Device {
             referred: None,
         });
         self.counters.trains += 1;
+    }
+
+    fn sends_streams(&self) -> bool {
+        true
+    }
+
+    /// Whoever is at the other end acknowledges nothing.
+    fn queue_stream(&mut self, send: StreamSend) {
+        self.answers.push_back(Completion {
+            token: send.token,
+            sent: Some(Sent {
+                bytes: u32::MAX,
+                errno: 0,
+            }),
+            released: false,
+            referred: None,
+        });
     }
 
     fn submit(&mut self) -> io::Result<()> {

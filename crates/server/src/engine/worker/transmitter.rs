@@ -100,7 +100,7 @@ impl Transmitter {
             opened.map_err(failed).ok()
         });
         shared.set_path(path.name());
-        let files = path.register_files(config.streams_max);
+        let files = path.register_files(config.streams_max.min(config.files_max));
         shared.places.store(files, Ordering::Relaxed);
         let slab = HeaderSlab::take_from(store.pool());
         let has_own_headers = &shared.has_own_headers;
@@ -190,12 +190,18 @@ impl Transmitter {
         room.saturating_sub(self.connections.queued())
     }
 
-    /// Trains of the stream that there can ever be at once, if that is bounded by what is written
-    /// for it alone.
+    /// Trains of the stream that may be queued at once, if that is bounded by what is written for
+    /// it alone, or by what others on connections leave.
     pub(super) fn own_trains_max(&self, stream: &StreamEntry) -> Option<usize> {
         match stream.srtp() {
             Some(_) => Some(self.packets.slots_of_chunk().max(1)),
-            None if stream.has_own_headers() => self.slab.as_ref().map(HeaderSlab::slots),
+            None if stream.has_own_headers() => {
+                let slots = self.slab.as_ref().map(HeaderSlab::slots);
+                match stream.framing() {
+                    Some(_) => slots.map(|slots| slots.min(self.trains_share())),
+                    None => slots,
+                }
+            }
             None => None,
         }
     }

@@ -13,6 +13,10 @@ const LIMITS: Limits = Limits {
     stall_ns_max: 50,
 };
 const MANY: usize = 1000;
+const FREE: Free = Free {
+    slots: MANY,
+    trains: MANY,
+};
 
 /// A connection of number 0, and its client.
 fn connections() -> (Connections, Arc<ConnectionShared>, TcpStream) {
@@ -55,30 +59,30 @@ fn as_much_is_under_way_as_the_limit_says() {
     let (mut connections, ..) = connections();
     refer(&mut connections);
     // Alone it goes, however long it is.
-    assert_eq!(connections.gate(0, 5000, MANY, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 5000, FREE, 0), Gate::Open);
     connections.queue(0, packets(400), 1, 0);
     // In the same turn more may follow.
-    assert_eq!(connections.gate(0, 600, MANY, 0), Gate::Open);
-    assert_eq!(connections.gate(0, 601, MANY, 0), Gate::Shut);
+    assert_eq!(connections.gate(0, 600, FREE, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 601, FREE, 0), Gate::Shut);
     hand_over(&mut connections);
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "unanswered");
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Shut, "unanswered");
     connections.answered(0, 10);
-    assert_eq!(connections.gate(0, 600, MANY, 10), Gate::Open);
-    assert_eq!(connections.gate(0, 601, MANY, 10), Gate::Shut);
+    assert_eq!(connections.gate(0, 600, FREE, 10), Gate::Open);
+    assert_eq!(connections.gate(0, 601, FREE, 10), Gate::Shut);
     assert!(!connections.released(0, 400, 20));
-    assert_eq!(connections.gate(0, 5000, MANY, 20), Gate::Open);
+    assert_eq!(connections.gate(0, 5000, FREE, 20), Gate::Open);
 }
 
 #[test]
 fn half_of_it_is_for_the_socket_while_the_kernel_copies() {
     let (mut connections, ..) = connections();
     connections.queue(0, packets(400), 1, 0);
-    assert_eq!(connections.gate(0, 100, MANY, 0), Gate::Open);
-    assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Shut);
+    assert_eq!(connections.gate(0, 100, FREE, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 101, FREE, 0), Gate::Shut);
     refer(&mut connections);
-    assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 101, FREE, 0), Gate::Open);
     connections.referred(0, false);
-    assert_eq!(connections.gate(0, 101, MANY, 0), Gate::Shut);
+    assert_eq!(connections.gate(0, 101, FREE, 0), Gate::Shut);
 }
 
 #[test]
@@ -147,22 +151,46 @@ fn a_client_that_takes_nothing_for_too_long_is_stalled() {
     // It is not waited for before there is something to take.
     connections.queue(0, packets(900), 1, 1000);
     hand_over(&mut connections);
-    assert_eq!(connections.gate(0, 900, MANY, 1050), Gate::Shut);
-    assert_eq!(connections.gate(0, 900, MANY, 1051), Gate::Stalled);
+    assert_eq!(connections.gate(0, 900, FREE, 1050), Gate::Shut);
+    assert_eq!(connections.gate(0, 900, FREE, 1051), Gate::Stalled);
     connections.answered(0, 1051);
-    assert_eq!(connections.gate(0, 900, MANY, 1101), Gate::Shut);
-    assert_eq!(connections.gate(0, 900, MANY, 1102), Gate::Stalled);
+    assert_eq!(connections.gate(0, 900, FREE, 1101), Gate::Shut);
+    assert_eq!(connections.gate(0, 900, FREE, 1102), Gate::Stalled);
 }
 
 #[test]
 fn the_fewer_slots_are_free_the_fewer_has_a_connection() {
     let (mut connections, ..) = connections();
+    let slots = |slots| Free { slots, ..FREE };
     for token in 0..3 {
-        assert_eq!(connections.gate(0, 1, 8 * 3, 0), Gate::Open);
+        assert_eq!(connections.gate(0, 1, slots(8 * 3), 0), Gate::Open);
         connections.queue(0, packets(1), token, 0);
     }
-    assert_eq!(connections.gate(0, 1, 8 * 3, 0), Gate::Shut);
-    assert_eq!(connections.gate(0, 1, 8 * 4, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 1, slots(8 * 3), 0), Gate::Shut);
+    assert_eq!(connections.gate(0, 1, slots(8 * 4), 0), Gate::Open);
+}
+
+#[test]
+fn the_fewer_trains_are_free_the_fewer_has_a_connection() {
+    let (mut connections, ..) = connections();
+    let trains = |trains| Free { trains, ..FREE };
+    for token in 0..3 {
+        assert_eq!(connections.gate(0, 1, trains(8 * 3), 0), Gate::Open);
+        connections.queue(0, packets(1), token, 0);
+    }
+    assert_eq!(connections.gate(0, 1, trains(8 * 3), 0), Gate::Shut);
+    assert_eq!(connections.gate(0, 1, trains(8 * 4), 0), Gate::Open);
+}
+
+/// It is no client's doing, so none is ended for it.
+#[test]
+fn a_connection_that_finds_nothing_free_is_not_stalled() {
+    let (mut connections, ..) = connections();
+    let trains = |trains| Free { trains, ..FREE };
+    assert_eq!(connections.gate(0, 1, trains(1), 1000), Gate::Open);
+    assert_eq!(connections.gate(0, 1, trains(0), 1000), Gate::Full);
+    connections.message(0, Message::Bytes((*b"has found no room").into()));
+    assert_eq!(connections.gate(0, 1, FREE, 1000), Gate::Full);
 }
 
 #[test]
@@ -178,11 +206,11 @@ fn messages_leave_before_packets_that_are_queued_later() {
     connections.queue_messages(MANY, 0, &mut token);
     assert_eq!(connections.queued(), 0, "the chain before is not answered");
     connections.answered(0, 0);
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "they go first");
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Shut, "they go first");
     connections.queue_messages(1, 0, &mut token);
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Shut, "one is left");
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Shut, "one is left");
     connections.queue_messages(MANY, 0, &mut token);
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Open);
     connections.queue(0, packets(1), 8, 0);
     assert_eq!(hand_over(&mut connections), [20, 21, 8]);
 }
@@ -192,9 +220,9 @@ fn a_worn_key_of_tls_1_2_ends_its_connection() {
     let (mut connections, shared, _client) = connections();
     connections.get_mut(0).unwrap().sealer = Some(Box::new(almost_worn(1)));
     assert!(connections.seal(0, &[b"the last one"]).is_some());
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Open);
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Open);
     assert!(connections.seal(0, &[b"one more"]).is_none());
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Failed);
     let error = shared.failure().unwrap();
     assert_eq!(error.raw_os_error(), Some(libc::EKEYEXPIRED));
 }
@@ -210,10 +238,10 @@ fn what_fails_fails_once_and_goes_with_its_last_send() {
     connections.remove_stream(0, 8);
     assert_eq!(connections.fail(0, libc::EPIPE), Some(vec![7, 9]));
     assert_eq!(connections.fail(0, libc::EIO), None);
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Failed);
     assert!(!connections.close(0), "a send is in flight");
     hand_over(&mut connections);
     connections.answered(0, 0);
     assert!(connections.released(0, 10, 0));
-    assert_eq!(connections.gate(0, 1, MANY, 0), Gate::Failed);
+    assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Failed);
 }
