@@ -428,6 +428,8 @@ fn what_there_is_not_is_404() {
         &long,
         &segment.replace(".m4s", ".ts"),
         &segment.replace("/video/", "/audio-2/"),
+        // Of a channel, by when it begins.
+        &format!("{folder}t0.m4s"),
         "/h264.mp4/hls/video/0123456789abcdef/1.m4s",
         "/h264.mp4/hls/audio/iframes.m3u8",
         "/h264.mp4/hls/other/index.m3u8",

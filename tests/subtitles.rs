@@ -238,6 +238,17 @@ fn files_beside_a_film_are_its_subtitles() {
     let playlist = text(&site, "/film.mp4/hls/text-2/index.m3u8");
     let path = format!("/film.mp4/hls/text-2/{}", uris(&playlist)[0]);
     assert!(text(&site, &path).contains("Goodbye"));
+    // So has that of another film, which may end elsewhere.
+    fs::copy(site.path("film.mp4"), site.path("next.mp4")).unwrap();
+    age(&site.path("next.mp4")).unwrap();
+    fs::rename(site.path("next.mp4"), site.path("film.mp4")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let manifest = text(&site, "/film.mp4/dash/manifest.mpd");
+    let before = path.replace("/film.mp4/hls/", "");
+    let before = before.replace("1.vtt", "all.vtt");
+    assert!(manifest.contains("/text-2/"), "{manifest}");
+    assert!(!manifest.contains(&before), "{manifest}");
+    assert_eq!(site.get(&path, "").status, 404);
 }
 
 /// It ends where the first track has no more, and some have nothing.

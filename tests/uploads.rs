@@ -182,7 +182,7 @@ fn a_put_file_is_there_whole_and_at_once() {
     assert_eq!(site.get("/new/film.ts", "").status, 404);
     let created = site.put("new/film.ts", "", &film);
     assert_eq!(created.status, 201, "{created:?}");
-    assert_eq!(field(&created, "Location"), "/new/film.ts");
+    assert_eq!(field(&created, "Location"), "./film.ts");
     let got = site.get("/new/film.ts", "");
     assert!(got.body == film);
     assert_eq!(field(&got, "ETag"), field(&created, "ETag"));
@@ -584,15 +584,21 @@ fn nothing_is_renamed_to_where_it_could_be_read() {
     let users = users_file(folder.path());
     let text = fs::read_to_string(&users).unwrap();
     let rights = "everybody play,download /films/**\ngroup everybody play /shown/**\n\
-                  group everybody play /*.film";
+                  group everybody play /*.film\ngroup everybody play,download /clips/*.mp4";
     let text = text.replace("everybody play,download /**", rights);
     fs::write(&users, text).unwrap();
     let users = format!("--users={users}");
     let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users]);
-    for name in ["in", "films", "shown", "x.film"] {
+    for name in ["in", "films", "shown", "x.film", "clips"] {
         fs::create_dir(site.path(name)).unwrap();
     }
-    for name in ["in/a.mp4", "films/b.mp4", "films/c.mp4"] {
+    for name in [
+        "in/a.mp4",
+        "in/a.srt",
+        "films/b.mp4",
+        "films/c.mp4",
+        "films/c.srt",
+    ] {
         fs::write(site.path(name), name).unwrap();
     }
     let mut raw = log_in(site.ftp, "ulla", "secret");
@@ -602,6 +608,11 @@ fn nothing_is_renamed_to_where_it_could_be_read() {
         // Who may play a film plays what is in its folder.
         ("in/a.mp4", "x.film/a.mp4", 550),
         ("films/c.mp4", "x.film/c.mp4", 250),
+        // Who has the plain file is sent the one beside it, and its subtitles.
+        ("in/a.mp4", "clips/x.mp4.gz", 550),
+        ("in/a.srt", "clips/x.en.srt", 550),
+        ("films/c.srt", "clips/x.en.srt", 250),
+        ("in/a.srt", "in/b.srt", 250),
         ("in/a.mp4", "in/new.mp4", 250),
         ("films/b.mp4", "films/new.mp4", 250),
         ("films/new.mp4", "shown/b.mp4", 250),
@@ -638,6 +649,40 @@ fn a_list_is_no_right_to_play_what_it_names() {
     assert_eq!(status("ulla", "a.film.json"), 403);
     // Of the group that may play everything.
     assert_eq!(status("anna", "a.film.json"), 200);
+}
+
+/// Everybody may play the list, and users what it names: they are asked who they are, and a token
+/// in a URL is carried on.
+#[test]
+fn a_list_for_all_asks_who_may_play_what_it_names() {
+    require_programs!("openssl");
+    let (tokens, folder) = (Tokens::new(), tempfile::tempdir().unwrap());
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    let text = text.replace("everybody play,download /**", "everybody play /pub/*");
+    fs::write(&users, text).unwrap();
+    let (users, keys) = (format!("--users={users}"), tokens.option());
+    let site = Site::plain(&["--uploads", "--upload-free-min=0B", &users, &keys]);
+    fs::create_dir_all(site.path("pub/x")).unwrap();
+    fs::copy(DEMO, site.path("pub/x/a.ts")).unwrap();
+    set_modified(&site.path("pub/x/a.ts"), FILM_MODIFIED_S);
+    let list = r#"{"renditions": ["x/a.ts"]}"#;
+    fs::write(site.path("pub/x.film.json"), list).unwrap();
+    let main = "/pub/x.film.json/hls/index.m3u8";
+    let status = |lines: &str| site.get(main, lines).status;
+    assert_eq!(status(""), 401);
+    assert_eq!((status(&basic("anna")), status(&basic("ulla"))), (200, 403));
+    let token = tokens.sign(r#"{"exp":4e9,"onrush_rights":["play /pub/**"]}"#);
+    let mut target = format!("{main}?token={token}");
+    for _ in 0..2 {
+        let playlist = site.get(&target, "");
+        assert_eq!(playlist.status, 200, "{target}");
+        let text = String::from_utf8(playlist.body).unwrap();
+        let named = text.lines().rfind(|it| !it.starts_with('#')).unwrap();
+        let (folder, _) = target.split_once('?').unwrap().0.rsplit_once('/').unwrap();
+        target = format!("{folder}/{named}");
+    }
+    assert_eq!(site.get(&target, "").status, 200, "{target}");
 }
 
 /// Files get other names with their folder.
@@ -757,6 +802,11 @@ fn ftp_tells_who_may_change_what() {
         );
         assert!(told.contains(folder) && told.contains(mode), "{told}");
     }
+    let status = Raw::connect(site.metrics).request("GET", "/status", "");
+    let users = serde_json::from_slice::<Status>(&status.body)
+        .unwrap()
+        .users;
+    assert_eq!(users.forbidden, 0, "nobody has asked to change anything");
 }
 
 #[test]
@@ -877,6 +927,36 @@ fn holders_of_tokens_are_told_apart() {
     let mut raw = log_in(&renewed);
     assert_eq!(store(&mut raw, "APPE film.ts", &film[150_000..]), 226);
     assert!(fs::read(site.path("film.ts")).unwrap() == film);
+}
+
+/// Nor do the counts, nor how soon its address is slowed.
+#[test]
+fn a_wrong_token_tells_nothing_of_what_is_there() {
+    require_programs!("openssl");
+    let (tokens, folder) = (Tokens::new(), tempfile::tempdir().unwrap());
+    let users = users_file(folder.path());
+    let text = fs::read_to_string(&users).unwrap();
+    fs::write(&users, text.replace("everybody", "viewers")).unwrap();
+    let (users, keys) = (format!("--users={users}"), tokens.option());
+    let site = Site::plain(&["--uploads", &users, &keys, "--metrics=127.0.0.1:0"]);
+    let line = site.server.wait_for_line("/metrics", LONG).unwrap();
+    let address = line.split("http://").nth(1).unwrap();
+    let metrics: SocketAddr = address.split('/').next().unwrap().parse().unwrap();
+    let wrong = || {
+        let status = Raw::connect(metrics).request("GET", "/status", "");
+        let status = serde_json::from_slice::<Status>(&status.body);
+        status.unwrap().users.wrong
+    };
+    let expired = tokens.sign(r#"{"exp":1e9}"#);
+    let [there, not_there] = ["film.ts", "none.ts"].map(|name| {
+        let before = wrong();
+        let target = format!("/{name}?token={expired}");
+        let head = site.connect().request("HEAD", &target, "");
+        let challenge = head.header("WWW-Authenticate").map(str::to_owned);
+        (head.status, challenge, wrong() - before)
+    });
+    assert_eq!((there.0, there.2), (401, 1));
+    assert_eq!(there, not_there);
 }
 
 /// What is there is gone on with in a copy; what cannot be read is not taken for nothing.

@@ -537,21 +537,29 @@ fn a_hook_decides_for_all_protocols() {
 #[test]
 fn a_changed_file_of_users_counts_at_once() {
     let (site, folder, _) = site(&[]);
-    let status = || {
-        let basic = "Authorization: Basic ZXZhOng=\r\n";
-        Raw::connect(site.http)
-            .request("GET", "/data", basic)
-            .status
+    let status_of = |basic: &str| {
+        let basic = format!("Authorization: Basic {basic}\r\n");
+        let mut raw = Raw::connect(site.http);
+        raw.request("GET", "/data", &basic).status
     };
+    let status = || status_of("ZXZhOng=");
     assert_eq!(status(), 401);
     let file = folder.path().join("users");
     let name = file.to_str().unwrap();
     assert!(user(&["add", name, "eva"], "x").status.success());
-    let give_up = Instant::now() + LONG;
-    while status() != 200 {
-        assert!(Instant::now() < give_up, "{}", site.server.log_tail());
-        // Not more than an address may send.
-        thread::sleep(Duration::from_secs(1));
+    let wait_for = |basic: &str| {
+        let give_up = Instant::now() + LONG;
+        while status_of(basic) != 200 {
+            assert!(Instant::now() < give_up, "{}", site.server.log_tail());
+            // Not more than an address may send.
+            thread::sleep(Duration::from_secs(1));
+        }
+    };
+    wait_for("ZXZhOng=");
+    let mut raw = Raw::connect(site.ftp);
+    assert_eq!(raw.reply().0, 220);
+    for (line, code) in [("USER eva", 331), ("PASS x", 230), ("SIZE data", 213)] {
+        assert_eq!(raw.command(line), code, "{line}");
     }
     let listed = user(&["list", name], "");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -562,6 +570,17 @@ fn a_changed_file_of_users_counts_at_once() {
     while status() != 401 {
         assert!(Instant::now() < give_up, "{}", site.server.log_tail());
         thread::sleep(Duration::from_millis(100));
+    }
+    // Whoever is logged in by the old password is so no more.
+    assert!(user(&["add", name, "eva"], "y").status.success());
+    wait_for("ZXZhOnk=");
+    for (line, code) in [
+        ("SIZE data", 530),
+        ("USER eva", 331),
+        ("PASS y", 230),
+        ("SIZE data", 213),
+    ] {
+        assert_eq!(raw.command(line), code, "{line}");
     }
 }
 
@@ -693,6 +712,39 @@ impl Viewer {
         let (status, session) = self.ask("SETUP", &track, PASSWORD, &[("Transport", &transport)]);
         assert_eq!(status, 200);
         session.unwrap()
+    }
+}
+
+/// What was signed for DESCRIBE counts for SETUP for as long as it counts.
+#[test]
+fn a_signature_counts_for_no_setup_when_it_is_over() {
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    fs::write(keys.path(), "a key of which there is no other\n").unwrap();
+    let file = keys.path().to_str().unwrap();
+    let (site, _) = site_of(&["--url-keys", file, "--metrics=127.0.0.1:0"]);
+    let film = site.rtsp_url("film.ts");
+    let mut sign = Command::new(ONRUSH);
+    let signed = sign.args(["sign", &film, "--keys", file]).output().unwrap();
+    assert!(signed.status.success(), "{signed:?}");
+    let signed = String::from_utf8(signed.stdout).unwrap();
+    let mut client = rtsp_client::Client::connect_from(LOOPBACK, site.rtsp).unwrap();
+    let described = client.request("DESCRIBE", signed.trim(), &[]).unwrap();
+    assert_eq!(described.status, 200);
+    let ports = Ports::bind(LOOPBACK).unwrap();
+    let (track, transport) = (format!("{film}/track1"), ports.transport().unwrap());
+    let mut set_up = || {
+        let headers = [("Transport", &*transport)];
+        client.request("SETUP", &track, &headers).unwrap().status
+    };
+    assert_eq!(set_up(), 200);
+    fs::write(keys.path(), "another key, which has signed nothing\n").unwrap();
+    let give_up = Instant::now() + LONG;
+    loop {
+        match set_up() {
+            403 => break,
+            status => assert!(status == 200 && Instant::now() < give_up, "{status}"),
+        }
+        thread::sleep(Duration::from_millis(500));
     }
 }
 
@@ -940,6 +992,30 @@ fn ten_thousand_wrong_passwords_count_for_all_protocols() {
     let after = counted(metrics);
     assert!(after.slowed >= slowed, "{after:?}");
     assert!(after.wrong <= looked_at + 10, "{after:?}");
+}
+
+#[test]
+fn wrong_passwords_count_for_who_is_behind_a_proxy() {
+    let (site, _folder, _) = site(&["--trusted-proxies=127.0.0.0/8"]);
+    let wrong = "Authorization: Basic YW5uYTp3cm9uZw==\r\n";
+    let mut raw = Raw::connect(site.http);
+    let mut ask = |client: &str, lines: &str| {
+        // What stands before has been written by the client.
+        let lines = format!("{lines}X-Forwarded-For: 127.0.0.1, {client}\r\n");
+        raw.request("GET", "/data", &lines).status
+    };
+    let over_tls = |lines: &str| format!("{lines}X-Forwarded-Proto: https\r\n");
+    for _ in 0..100 {
+        ask("192.0.2.1", &over_tls(wrong));
+    }
+    // One is forgiven in three seconds.
+    assert!((0..10).any(|_| ask("192.0.2.1:4711", &over_tls(ANNA)) == 429));
+    assert_eq!(ask("192.0.2.2", &over_tls(ANNA)), 200);
+    assert_eq!(ask("2001:db8::1", &over_tls(ANNA)), 200);
+    // Nobody is on this machine because its proxy is.
+    assert_eq!(ask("192.0.2.3", ANNA), 401);
+    assert_eq!(ask("unknown", ANNA), 401);
+    assert_eq!(raw.request("GET", "/data", ANNA).status, 200);
 }
 
 /// A file may be called as a part of a film is: it is downloaded, and nothing is played.
@@ -1216,6 +1292,32 @@ fn what_cannot_be_used_is_refused_at_the_start() {
 /// The user and the password of each in base64.
 const ANNA: &str = "Authorization: Basic YW5uYTpvcGVuOiBzZSVzYW1l\r\n";
 const TOM: &str = "Authorization: Basic dG9tOm9wZW46IHNlJXNhbWU=\r\n";
+
+/// A query may be all that says who asks.
+#[test]
+fn the_dashboard_shows_no_token_of_who_was_refused() {
+    let (site, metrics) = site_of(&["--sessions-max=1", "--metrics=127.0.0.1:0"]);
+    let mut client = rtsp_client::Client::connect_from(LOOPBACK, site.rtsp).unwrap();
+    let transport = Ports::bind(LOOPBACK).unwrap().transport().unwrap();
+    let track = site.rtsp_url("film.ts/track1");
+    for (uri, status) in [(track.clone(), 200), (format!("{track}?token=x.y.z"), 453)] {
+        let headers = [("Transport", &*transport)];
+        let answer = client.request("SETUP", &uri, &headers).unwrap();
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    let mut events = Raw::connect(metrics);
+    events.send("GET /admin/events HTTP/1.1\r\nHost: h\r\n\r\n");
+    let refused = loop {
+        assert!(events.receive() > 0, "the events end");
+        let text = String::from_utf8_lossy(&events.received).into_owned();
+        let refused = text.split("\"refused\":[").nth(1);
+        if let Some((refused, _)) = refused.and_then(|it| it.split_once("\"hls\":")) {
+            break refused.to_owned();
+        }
+    };
+    assert!(refused.contains("/film.ts/track1"), "{refused}");
+    assert!(!refused.contains("x.y.z"), "{refused}");
+}
 
 #[test]
 fn the_dashboard_is_for_those_with_the_right_to_it() {

@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use ureq::Body;
 use ureq::http::{Request, Response};
-use url::{Position, Url};
+use url::{Host, Position, Url};
 
 /// Ask a server that runs, or tell it what to do
 ///
@@ -223,7 +223,7 @@ impl ServerArg {
         let mut answer = send(method, &plain, bearer.as_deref())?;
         if let Some(user) = &mut user
             && answer.status() == 401
-            && is_challenged(user, &answer)
+            && is_challenged(user, &plain, &answer)
         {
             let target = &plain[Position::BeforePath..Position::AfterQuery];
             let cnonce = format!("{:016x}", RandomState::new().build_hasher().finish());
@@ -254,17 +254,33 @@ fn user_of(url: &Url) -> anyhow::Result<Option<Answering>> {
     Ok(Some(Answering::new(&name, &password)))
 }
 
-/// Whether a user can answer what a server asks for. Where it takes a password itself it gets that:
-/// users that are known by Argon2 have nothing else.
-fn is_challenged(user: &mut Answering, answer: &Response<Body>) -> bool {
+/// Whether a user can answer what a server asks for.
+fn is_challenged(user: &mut Answering, url: &Url, answer: &Response<Body>) -> bool {
     let challenges = answer.headers().get_all("WWW-Authenticate").iter();
     let challenges: Vec<_> = challenges.filter_map(|it| it.to_str().ok()).collect();
-    let is_basic = |it: &&str| it.to_ascii_lowercase().starts_with("basic ");
-    let chosen = match challenges.iter().position(is_basic) {
-        Some(at) => &challenges[at..=at],
-        None => &challenges[..],
-    };
+    let chosen = chosen(&challenges, is_of_this_machine(url));
     user.challenged(chosen.iter().copied())
+}
+
+/// Those of a server's challenges of which the best is answered. Where a server of this machine
+/// takes a password itself it gets that: users that are known by Argon2 have nothing else. On a
+/// network others read it, and it goes there only if no proof of it is asked for.
+fn chosen<'a>(challenges: &'a [&'a str], is_of_this_machine: bool) -> &'a [&'a str] {
+    let is_basic = |it: &&str| it.to_ascii_lowercase().starts_with("basic ");
+    let basic = challenges.iter().position(is_basic);
+    match basic.filter(|_| is_of_this_machine) {
+        Some(at) => &challenges[at..=at],
+        None => challenges,
+    }
+}
+
+fn is_of_this_machine(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
 }
 
 /// Sends a request, and waits for the answer.
@@ -335,6 +351,32 @@ mod tests {
             }
         };
         (ServerArg { at }, thread::spawn(answer))
+    }
+
+    #[test]
+    fn a_password_is_proven_to_servers_elsewhere() {
+        let digest = "Digest realm=\"films\", nonce=\"abc\", qop=\"auth\"";
+        for (url, challenges, is_proven) in [
+            (
+                "192.0.2.1:9554",
+                &["Basic realm=\"films\"", digest][..],
+                true,
+            ),
+            (
+                "films.example:9554",
+                &[digest, "Basic realm=\"films\""],
+                true,
+            ),
+            ("192.0.2.1:9554", &["Basic realm=\"films\""], false),
+            ("[::1]:9554", &[digest, "Basic realm=\"films\""], false),
+            ("localhost:9554", &[digest], true),
+        ] {
+            let is_here = is_of_this_machine(&server_url(url).unwrap());
+            let mut anna = Answering::new("anna", "secret");
+            assert!(anna.challenged(chosen(challenges, is_here).iter().copied()));
+            let answer = anna.authorization("GET", "/", "c").unwrap();
+            assert_eq!(answer.starts_with("Digest "), is_proven, "{url}");
+        }
     }
 
     /// A refusal is no end: neither one of the API nor one of what stands before it.

@@ -30,12 +30,11 @@ use tracing::{info, warn};
 
 pub(crate) use self::error::UploadError;
 use self::kept::Kept;
-use self::leftovers::{PREFIX, has_only_leftovers, remove_leftovers, sweep};
-use self::renamed::endings;
+use self::leftovers::{PREFIX, Swept, has_only_leftovers, remove_leftovers, sweep};
+pub(crate) use self::renamed::Moving;
 use super::Site;
 use super::admission::FileSlot;
 use super::config::{UploadSync, UploadsConfig};
-use super::folder::FOLDER_ENTRIES_MAX;
 use crate::engine::shared::{bump, drop_one};
 use crate::library::{DEPTH_MAX, blocking, safe};
 use crate::transfer::StoredTo;
@@ -49,6 +48,8 @@ pub(crate) struct Uploads {
     active: Cell<usize>,
     /// What this process writes to: folder and name.
     written: RefCell<HashSet<(String, OsString)>>,
+    /// What is about to have another name.
+    moving: RefCell<Vec<String>>,
 }
 
 /// What is to be stored.
@@ -107,6 +108,7 @@ impl Uploads {
             config,
             active: Cell::new(0),
             written: RefCell::default(),
+            moving: RefCell::default(),
         }
     }
 
@@ -173,6 +175,7 @@ impl Uploads {
         }
         let name = wanted.name.trim_matches('/');
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        self.check_stays(folder)?;
         let key = (folder.to_owned(), temporary_name(wanted.uploader, name));
         if self.written.borrow().contains(&key) {
             return Err(UploadError::Busy(
@@ -263,8 +266,11 @@ impl Uploads {
             if !has_only_leftovers(&within)? {
                 return removed;
             }
-            remove_leftovers(&within, Duration::ZERO)?;
-            folder.remove_folder(name)
+            let (swept, _) = remove_leftovers(&within, &path, Duration::ZERO);
+            match swept.failed {
+                Some((_, error)) => Err(error),
+                None => folder.remove_folder(name),
+            }
         };
         self.change(name, remove).await
     }
@@ -277,32 +283,6 @@ impl Uploads {
     pub(crate) async fn is_there(&self, name: &str) -> Result<(), UploadError> {
         let stat = |folder: &Folder, name: &OsStr| folder.stat(name).map(drop);
         self.change(name, stat).await
-    }
-
-    /// What the names of all that is at a name have behind it: nothing, and in a folder `/a.ts`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::remove`]; of a folder also if not all of that is known.
-    pub(crate) async fn all_at(&self, name: &str) -> Result<Vec<String>, UploadError> {
-        let (root, path) = (Arc::clone(&self.root), path_of(name)?);
-        let all = blocking(move || endings(&root, &path, FOLDER_ENTRIES_MAX)).await?;
-        let note = "too much is in it, or a link to a folder: rename what is in it";
-        all.ok_or(UploadError::NoPlace(note))
-    }
-
-    /// Gives a file or a folder another name, also in another folder.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::remove`].
-    pub(crate) async fn rename(&self, from: &str, to: &str) -> Result<(), UploadError> {
-        let (root, path) = (Arc::clone(&self.root), path_of(to)?);
-        let rename = move |folder: &Folder, name: &OsStr| {
-            let (there, new) = folder_of(&root, &path)?;
-            folder.rename(name, (&there, &new), true)
-        };
-        self.change(from, rename).await
     }
 
     /// Says that a file last changed then.
@@ -324,10 +304,16 @@ impl Uploads {
         let every = (self.config.kept_time_max / 4).clamp(SWEEP_EVERY.0, SWEEP_EVERY.1);
         loop {
             let (root, kept_time) = (Arc::clone(&self.root), self.config.kept_time_max);
-            match blocking(move || sweep(&root, Path::new("."), kept_time, DEPTH_MAX)).await {
-                Ok(0) => {}
-                Ok(removed) => info!("uploads: {removed} that were broken off are removed"),
-                Err(error) => warn!("uploads: what was broken off cannot be looked at: {error}"),
+            let swept =
+                blocking(move || Ok(sweep(&root, Path::new("."), kept_time, DEPTH_MAX))).await;
+            // It ends badly only if the process does.
+            let Swept { removed, failed } = swept.unwrap_or_default();
+            if removed > 0 {
+                info!("uploads: {removed} that were broken off are removed");
+            }
+            if let Some((at, error)) = failed {
+                let at = at.strip_prefix(".").unwrap_or(&at).display();
+                warn!("uploads: what was broken off cannot be removed: {at}: {error}");
             }
             sleep(every).await;
         }
@@ -563,13 +549,13 @@ fn folder_of(root: &Root, path: &Path) -> io::Result<(Folder, OsString)> {
     Ok((root.folder(&beneath(parent))?, name.to_owned()))
 }
 
-/// What a file is called until it is whole.
+/// What a file is called until it is whole. It is by its whole name: what is begun in a folder may
+/// be a copy of what its uploader may not read, and is none of the folder's by another name.
 fn temporary_name(uploader: &Uploader, name: &str) -> OsString {
-    let file = name.rsplit('/').next().unwrap_or_default();
     let mut hash = Sha256::new();
     hash.update(uploader.as_bytes());
     hash.update([0]);
-    hash.update(file.as_bytes());
+    hash.update(name.as_bytes());
     let mut text = PREFIX.to_owned();
     for byte in &hash.finalize()[..16] {
         write!(text, "{byte:02x}").expect("writing to memory does not fail");

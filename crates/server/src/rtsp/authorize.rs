@@ -17,8 +17,15 @@ use super::session::Session;
 use crate::users::{Asked, Protocol, Refusal};
 
 /// What a connection was allowed by its URL. URLs of tracks are made of a base that has no query,
-/// so what was signed for DESCRIBE counts for SETUP on the same connection.
-pub(super) type GrantedPath = Option<Box<String>>;
+/// so what was signed for DESCRIBE counts for SETUP on the same connection: for as long as it would
+/// be allowed by itself.
+pub(super) type GrantedPath = Option<Box<Granted>>;
+
+/// A film, and the URL that it was allowed by.
+pub(super) struct Granted {
+    film: String,
+    uri: String,
+}
 
 /// Says whether `intent`, which `request` means, may be carried out for `peer`, who asks over TLS
 /// or not.
@@ -32,18 +39,26 @@ pub(super) async fn authorize(
     granted: &mut GrantedPath,
     (request, intent): (&Request, &Intent<Rc<Session>>),
 ) -> Result<(), Reply> {
-    let film = match intent {
-        Intent::Describe { path, .. } => film_of(path),
+    let (film, before) = match intent {
+        Intent::Describe { path, .. } => (film_of(path), None),
         Intent::Setup {
             path,
             session: None,
             ..
-        } if granted.as_ref().is_none_or(|it| **it != film_of(path)) => film_of(path),
+        } => {
+            let film = film_of(path);
+            (film, granted.as_ref().filter(|it| it.film == film))
+        }
         _ => return Ok(()),
     };
-    may(control, (peer, is_encrypted), Action::Play, (request, film)).await?;
+    let peer = (peer, is_encrypted);
+    if let Some(before) = before {
+        return ask(control, peer, Action::Play, (request, film, &before.uri)).await;
+    }
+    may(control, peer, Action::Play, (request, film)).await?;
     if request.uri.contains('?') && !control.content.authorizer.is_open() {
-        *granted = Some(Box::new(film.to_owned()));
+        let (film, uri) = (film.to_owned(), uri_of(request).to_owned());
+        *granted = Some(Box::new(Granted { film, uri }));
     }
     Ok(())
 }
@@ -60,22 +75,37 @@ fn film_of(path: &str) -> &str {
 /// The reply that refuses it.
 pub(super) async fn may(
     control: &Control,
-    (peer, is_encrypted): (IpAddr, bool),
+    peer: (IpAddr, bool),
     action: Action,
     (request, path): (&Request, &str),
+) -> Result<(), Reply> {
+    ask(control, peer, action, (request, path, uri_of(request))).await
+}
+
+/// The URL of a request as far as it may say who asks: a track behind the query is no part of what
+/// that says, as a token.
+fn uri_of(request: &Request) -> &str {
+    match request.method {
+        Method::Setup => track_behind_query(&request.uri).0,
+        _ => &request.uri,
+    }
+}
+
+async fn ask(
+    control: &Control,
+    (peer, is_encrypted): (IpAddr, bool),
+    action: Action,
+    (request, path, uri): (&Request, &str, &str),
 ) -> Result<(), Reply> {
     let asked = Asked {
         protocol: Protocol::Rtsp,
         peer,
         is_encrypted,
+        is_behind_proxy: false,
         action,
         path,
         method: (&request.method).into(),
-        // A track behind the query is no part of what that says, as a token.
-        uri: match request.method {
-            Method::Setup => track_behind_query(&request.uri).0,
-            _ => &request.uri,
-        },
+        uri,
         authorization: request.header("Authorization"),
     };
     let authorized = control.content.authorizer.authorize(&asked).await;

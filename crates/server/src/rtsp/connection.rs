@@ -27,6 +27,7 @@ use super::client::Client;
 use super::connection_slot::ConnectionSlot;
 use super::groups;
 use super::interleaving::Interleaving;
+use super::planning::plan_for;
 use super::presentation::{Presentation, find_track};
 use super::publisher::Publisher;
 use super::refusals::log_refused;
@@ -256,7 +257,10 @@ impl Connection {
         self.control().statistics.count_answer(reply.status());
         let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
         if reply.status() == u16::from(StatusCode::NotEnoughBandwidth) {
-            REFUSALS.note(self.peer().ip(), &uri.to_string(), &reply.reason());
+            // A query may be all that says who asks, and is not shown.
+            let film = request.uri.split('?').next().unwrap_or_default();
+            let film = Escaped(film).to_string();
+            REFUSALS.note(self.peer().ip(), &film, &reply.reason());
         }
         debug!(
             "{}: {} {uri}: {}",
@@ -321,14 +325,16 @@ impl Connection {
 
     /// The URL that those of a presentation's parts are relative to.
     fn base(&self, request: &Request) -> String {
-        let url = rtsp::base(&request.uri);
-        // A client that asked with a bare path gets a base that is none.
-        if url.starts_with('/') {
-            let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
-            format!("{scheme}://{}{url}/", self.socket.local())
-        } else {
-            format!("{url}/")
+        format!("{}/", self.absolute(rtsp::base(&request.uri)))
+    }
+
+    /// A URL as a client spelt it, or where it has asked with a bare path, one of this address.
+    fn absolute(&self, url: String) -> String {
+        if !url.starts_with('/') {
+            return url;
         }
+        let scheme = if self.is_encrypted() { "rtsps" } else { "rtsp" };
+        format!("{scheme}://{}{url}", self.socket.local_in_url())
     }
 
     async fn set_up(
@@ -348,8 +354,18 @@ impl Connection {
         let track = find_track(presentation.tracks(), track)?;
         let allows_udp = !self.is_encrypted() || control.config.tls.allows_udp;
         let offered = (&presentation, session.is_none());
-        let (way, srtp) = ((self.socket.local(), allows_udp), self.wish(srtp));
+        let between = (self.socket.local(), self.peer());
+        let (way, srtp) = ((between.0, allows_udp), self.wish(srtp));
         let transport = choose(control, offered, transports, (way, srtp))?;
+        let client = Client::new(between, self.interleaving.clone(), None);
+        let client = client.with_blocksize(blocksize);
+        let way = (transport, srtp.is_for(transport));
+        let who = (&client, self.socket.socket());
+        Box::pin(plan_for(control, (&presentation, track), way, who)).await;
+        if session.as_ref().is_some_and(|it| it.state() == State::Init) {
+            let note = "it has ended meanwhile";
+            return Err(Reply::refusal(StatusCode::SessionNotFound, note));
+        }
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -360,13 +376,14 @@ impl Connection {
         }
         let presentation = match transport.lower {
             LowerTransport::Multicast if session.is_none() => {
-                Presentation::Multicast(groups::join(control, &presentation, self.socket.local())?)
+                Presentation::Multicast(groups::join(control, &presentation, between.0)?)
             }
             _ => presentation,
         };
         let of = (&presentation, track);
         let keys = srtp.agree(&control.secret, of, (transport, request))?;
-        let client = self.client(transport, keys)?.with_blocksize(blocksize);
+        let client = self.client((transport, between), keys)?;
+        let client = client.with_blocksize(blocksize);
         let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
         track.set_trace(Trace::of(&request.uri).or_else(|| self.of_node.as_ref()?.trace));
         let served = track.served();
@@ -390,10 +407,9 @@ impl Connection {
     /// Who asks for packets by that transport, with its connection if they go there.
     fn client(
         &mut self,
-        transport: &Transport,
+        (transport, between): (&Transport, (SocketAddr, SocketAddr)),
         srtp: Option<Box<AgreedKeys>>,
     ) -> Result<Client, Reply> {
-        let between = (self.socket.local(), self.peer());
         let interleaving = match (transport.lower, &self.interleaving) {
             (LowerTransport::Udp { .. } | LowerTransport::Multicast, _) => None,
             (LowerTransport::Tcp { .. }, Some(interleaving)) => Some(Rc::clone(interleaving)),

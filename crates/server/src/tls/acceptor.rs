@@ -25,6 +25,7 @@ use super::handshake::{ALPN_HTTP2, shake};
 use super::kernel::{KernelTls, KernelTlsState};
 use super::stats::TlsStats;
 use super::stream::TlsStream;
+use crate::changes::Seen;
 use crate::network::network;
 use crate::peer_log::{PEER_LOG_LINES_MAX, Throttle};
 use crate::refusals::REFUSALS;
@@ -126,21 +127,21 @@ impl Tls {
         let (stop, stopped) = channel();
         let (to, watched) = (Arc::clone(&now), Arc::clone(&files));
         let look = move || {
-            let mut seen = stamps(&lock(&watched).config);
+            let mut seen = Seen::new(stamps(&lock(&watched).config));
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 // Held meanwhile, so that what is read is not installed over something newer.
                 let files = lock(&watched);
                 let there = stamps(&files.config);
-                if there == seen {
-                    continue;
-                }
-                seen = there;
-                match files.read() {
-                    Ok(read) => {
+                let read = || files.read().map(|read| (read, there.clone()));
+                match seen.look(there.clone(), read, CertificateError::may_pass) {
+                    None => {}
+                    Some(Ok(read)) => {
                         *to.write().unwrap_or_else(PoisonError::into_inner) = read;
                         info!("TLS: certificates were read again");
                     }
-                    Err(error) => warn!("TLS: {error}; the certificates of before stay in force"),
+                    Some(Err(error)) => {
+                        warn!("TLS: {error}; the certificates of before stay in force");
+                    }
                 }
             }
         };

@@ -57,6 +57,13 @@ pub enum CertificateError {
     Made(String),
 }
 
+impl CertificateError {
+    /// Whether files may be read later as they are now.
+    pub(super) const fn may_pass(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+}
+
 /// What all connections of a moment are made with.
 pub(super) fn server_config(
     tls: &TlsConfig,

@@ -2,7 +2,9 @@
 
 mod basic;
 mod bearer;
+mod digest;
 mod signed;
+mod standing;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,14 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest};
-use onrush_wire::rtsp::Target;
+use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials};
 use tracing::info;
 
 use super::attempts::Attempts;
 use super::config::UsersConfig;
 use super::error::OpenError;
-use super::file::{REALM, Secret, USERS_FILE_BYTES_MAX, UserFile};
+use super::file::{REALM, USERS_FILE_BYTES_MAX, UserFile};
 use super::hook::{Hook, Question, Verdict, told_query};
 use super::keys::{URL_KEYS_BYTES_MAX, UrlKeys};
 use super::login::Login;
@@ -39,6 +40,8 @@ pub(super) struct Rules {
     ca: Option<PathBuf>,
     nonces: Arc<Nonces>,
     attempts: Arc<Attempts>,
+    /// Of tokens, which lock no password out: a page of anybody can have a browser send some.
+    token_attempts: Arc<Attempts>,
     passwords: Arc<Passwords>,
     started: Instant,
     stats: Arc<Stats>,
@@ -79,6 +82,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) peer: IpAddr,
     /// Whether nobody on the way can read it.
     pub(crate) is_encrypted: bool,
+    /// Whether a proxy has passed it on: its peer is then of this machine in name alone, if at all.
+    pub(crate) is_behind_proxy: bool,
     pub(crate) action: Action,
     /// What it is about, as names are.
     pub(crate) path: &'a str,
@@ -163,6 +168,7 @@ impl Rules {
             ca: config.ca.clone(),
             nonces: Arc::new(Nonces::new()),
             attempts: Arc::new(Attempts::new()),
+            token_attempts: Arc::new(Attempts::new()),
             passwords: Arc::new(Passwords::new()),
             started: Instant::now(),
             stats,
@@ -180,6 +186,7 @@ impl Rules {
         let mut rules = Self::open(config, Arc::clone(&before.stats))?;
         rules.nonces = Arc::clone(&before.nonces);
         rules.attempts = Arc::clone(&before.attempts);
+        rules.token_attempts = Arc::clone(&before.token_attempts);
         rules.passwords = Arc::clone(&before.passwords);
         rules.started = before.started;
         // What was heard of others than those who are believed now is forgotten.
@@ -269,10 +276,13 @@ impl Rules {
         Err(Refusal::Forbidden("this user may not do that here"))
     }
 
-    /// Whether somebody who has logged in may play or download what it has not asked for: of that
-    /// nothing is counted. `None` if nobody knows just now.
-    pub(super) async fn could_read(&self, login: &Login, asked: &Asked<'_>) -> Option<bool> {
-        if self.is_open || self.allows(login, asked) {
+    /// Whether somebody who has logged in may do what it has not asked for: of that nothing is
+    /// counted. `None` if nobody knows just now.
+    pub(super) async fn could(&self, login: &Login, asked: &Asked<'_>) -> Option<bool> {
+        if self.is_open {
+            return Some(matches!(asked.action, Action::Play | Action::Download));
+        }
+        if self.allows(login, asked) {
             return Some(true);
         }
         match self.hear_hook(login, asked, self.started.elapsed()).await {
@@ -281,8 +291,8 @@ impl Rules {
         }
     }
 
-    /// Logs somebody in by a password, or by a token in its place, for as long as it stays
-    /// connected.
+    /// Logs somebody in by a password, or by a token in its place, for as long as that
+    /// [stands](Self::stands).
     ///
     /// # Errors
     ///
@@ -296,7 +306,7 @@ impl Rules {
         if user == TOKEN_USER && self.tokens.is_some() {
             return self.token(asked, password).await;
         }
-        self.check_attempts(asked.peer)?;
+        self.check_attempts(&self.attempts, asked.peer)?;
         self.password(asked, user, password).await
     }
 
@@ -324,7 +334,7 @@ impl Rules {
     pub(super) fn open_to(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
         match asked.action {
             Action::Play | Action::Download => Ok(()),
-            Action::Publish | Action::Admin if asked.peer.is_loopback() => Ok(()),
+            Action::Publish | Action::Admin if is_local(asked) => Ok(()),
             Action::Upload => {
                 count(&self.stats.forbidden);
                 let note = "files are taken of users who have that right, and there are no users";
@@ -395,8 +405,10 @@ impl Rules {
         };
         match (verdict, login) {
             (Some(Verdict::Yes), _) => Ok(true),
-            (Some(Verdict::LogIn), Login::Claimed { .. } | Login::Token { .. }) => {
-                Err(self.wrong(asked, now))
+            (Some(Verdict::LogIn), Login::Claimed { .. }) => Err(self.wrong(asked, now)),
+            (Some(Verdict::LogIn), Login::Token { .. }) => {
+                self.token_attempts.failed(asked.peer, now);
+                Err(self.was_wrong(asked))
             }
             (Some(Verdict::LogIn), Login::Nobody) => Ok(false),
             (Some(Verdict::No | Verdict::LogIn), _) => {
@@ -427,8 +439,11 @@ impl Rules {
                 None => Ok(Login::Nobody),
             };
         };
-        self.check_attempts(asked.peer)?;
-        match Credentials::parse(authorization) {
+        let credentials = Credentials::parse(authorization);
+        if !matches!(credentials, Ok(Credentials::Bearer(_))) {
+            self.check_attempts(&self.attempts, asked.peer)?;
+        }
+        match credentials {
             Ok(Credentials::Digest(digest)) => self.digest(asked, &digest),
             Ok(Credentials::Basic { user, password }) => {
                 self.password(asked, &user, &password).await
@@ -439,8 +454,8 @@ impl Rules {
         }
     }
 
-    fn check_attempts(&self, peer: IpAddr) -> Result<(), Refusal> {
-        match self.attempts.wait(peer, self.started.elapsed()) {
+    fn check_attempts(&self, attempts: &Attempts, peer: IpAddr) -> Result<(), Refusal> {
+        match attempts.wait(peer, self.started.elapsed()) {
             None => Ok(()),
             Some(wait) => {
                 count(&self.stats.slowed);
@@ -450,37 +465,9 @@ impl Rules {
         }
     }
 
-    fn digest(&self, asked: &Asked<'_>, digest: &Digest) -> Result<Login, Refusal> {
-        let now = self.started.elapsed();
-        let Some(nonce) = self.nonces.read(&digest.nonce, now, asked.peer) else {
-            return Err(self.stale(asked));
-        };
-        let file = self.file.as_ref().map(Watched::now);
-        let user = file.as_ref().and_then(|file| file.user(&digest.user));
-        let ha1 = user.and_then(|user| match &user.secret {
-            Secret::Digest(hashes) => {
-                let mut hashes = hashes.iter();
-                let hash = hashes.find(|(algorithm, _)| *algorithm == digest.algorithm);
-                hash.map(|(_, hash)| &**hash)
-            }
-            Secret::Argon2(_) => None,
-        });
-        // Somebody unknown costs the same time.
-        let is_proven = digest.proves(ha1.unwrap_or(""), asked.method) && ha1.is_some();
-        if !is_proven || !is_about(&digest.uri, asked) {
-            return Err(self.wrong(asked, now));
-        }
-        // Without a count a request can be repeated until its nonce is too old, from its address.
-        let count = digest.qop.as_ref().map(|qop| qop.count);
-        if count.is_some_and(|count| !self.nonces.is_first(nonce, count, now)) {
-            return Err(self.stale(asked));
-        }
-        Ok(Login::User(digest.user.clone()))
-    }
-
     /// Whether a password itself may be sent that way.
     fn takes_passwords(&self, asked: &Asked<'_>) -> bool {
-        asked.is_encrypted || asked.peer.is_loopback() || self.takes_plain_passwords
+        asked.is_encrypted || is_local(asked) || self.takes_plain_passwords
     }
 
     fn wrong(&self, asked: &Asked<'_>, now: Duration) -> Refusal {
@@ -551,14 +538,9 @@ impl Protocol {
     }
 }
 
-/// Whether the target that was hashed names what is asked for, so that credentials for one path are
-/// none for another. Clients differ in how they write it, and RTSP's name a track or the whole.
-fn is_about(uri: &str, asked: &Asked<'_>) -> bool {
-    let Ok(Target::Path(named)) = Target::parse(uri) else {
-        return uri == asked.uri;
-    };
-    let below = named.strip_prefix(asked.path);
-    uri == asked.uri || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Whether this machine itself asks.
+const fn is_local(asked: &Asked<'_>) -> bool {
+    asked.peer.is_loopback() && !asked.is_behind_proxy
 }
 
 fn query(uri: &str) -> Option<&str> {

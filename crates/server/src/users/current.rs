@@ -1,14 +1,16 @@
 //! The one who is asked, by the settings of the moment: they may be replaced while requests are
 //! judged, each of which ends by those that it began with.
 
+use std::mem;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use onrush_wire::auth::{Action, Grant, LongCredentials, NodeProof};
+use onrush_wire::auth::{Action, Carried, Grant, LongCredentials, NodeProof};
 
 use super::authorizer::{Asked, Refusal, Rules, Stats};
 use super::config::UsersConfig;
 use super::error::OpenError;
+use super::file::Secret;
 use super::login::Login;
 use crate::refusals::REFUSALS;
 
@@ -47,7 +49,11 @@ impl Authorizer {
 
     /// Puts others into force, for the requests that come from now on.
     pub(crate) fn install(&self, prepared: Prepared) {
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = prepared.0;
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let before = mem::replace(&mut *now, prepared.0);
+        // What those before had takes its time to end, and every request needs these.
+        drop(now);
+        drop(before);
     }
 
     /// Whether a request may be carried out.
@@ -115,14 +121,14 @@ impl Authorizer {
         noted(asked, self.now().permit(login, asked).await)
     }
 
-    /// Whether somebody who has logged in may play or download what it has not asked for: of that
-    /// nothing is counted or written down. `None` if nobody knows just now.
-    pub(crate) async fn could_read(&self, login: &Login, asked: &Asked<'_>) -> Option<bool> {
-        self.now().could_read(login, asked).await
+    /// Whether somebody who has logged in may do what it has not asked for: of that nothing is
+    /// counted or written down. `None` if nobody knows just now.
+    pub(crate) async fn could(&self, login: &Login, asked: &Asked<'_>) -> Option<bool> {
+        self.now().could(login, asked).await
     }
 
-    /// Logs somebody in by a password, or by a token in its place, for as long as it stays
-    /// connected.
+    /// Logs somebody in by a password, or by a token in its place, for as long as that
+    /// [stands](Self::stands).
     ///
     /// # Errors
     ///
@@ -136,6 +142,17 @@ impl Authorizer {
         noted(asked, self.now().log_in(asked, user, password).await)
     }
 
+    /// By what a user's password is known now, if it is one of the file.
+    pub(crate) fn secret(&self, user: &str) -> Option<Secret> {
+        self.now().secret(user)
+    }
+
+    /// Whether somebody who has logged in would be let in now, by the same token, or by the
+    /// password that was known by `secret`.
+    pub(crate) async fn stands(&self, login: &Login, secret: Option<&Secret>) -> bool {
+        self.now().stands(login, secret).await
+    }
+
     /// Whether anybody may log in as nobody: where there are no users, or some rights are
     /// everybody's, or only the hook can tell.
     pub(crate) fn knows_nobody(&self, action: Action) -> bool {
@@ -147,18 +164,20 @@ impl Authorizer {
         self.now().has_url_keys()
     }
 
-    /// What URLs in a playlist of that path end in: of `query`, which its own URL has, what may
-    /// give the right to it.
+    /// What URLs in a playlist end in that takes rights to these paths: of `query`, which its own
+    /// URL has, what may give one of them.
     ///
     /// # Errors
     ///
     /// If that is too long to stand behind each.
-    pub(crate) fn carried(
+    pub(crate) fn carried<'a>(
         &self,
-        path: &str,
+        paths: impl IntoIterator<Item = &'a str>,
         query: Option<&str>,
     ) -> Result<String, LongCredentials> {
-        self.now().carries(path).of(query)
+        let rules = self.now();
+        let each = paths.into_iter().map(|path| rules.carries(path));
+        each.fold(Carried::default(), Carried::or).of(query)
     }
 
     /// What this server may be asked with to play that path, for so long; none without keys.

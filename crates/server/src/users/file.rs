@@ -27,6 +27,7 @@ use super::password;
 pub const USERS_FILE_BYTES_MAX: usize = 4 << 20;
 /// Users of a file.
 pub const USERS_MAX: usize = 16_384;
+const _: () = assert!(password::PASSWORDS_MAX >= USERS_MAX);
 /// Lines of groups in it.
 pub const GROUP_RULES_MAX: usize = 1024;
 /// Bytes of a user's, a group's or a realm's name.

@@ -3,12 +3,12 @@
 //! Making such a hash takes tens of milliseconds and much memory, on purpose. So it is done on a
 //! thread that may wait, for one request at a time, and what was right once is remembered.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordHash, PasswordHasher, PasswordVerifier};
 use hmac::{Hmac, KeyInit, Mac};
+use lru::LruCache;
 use sha2::Sha256;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
@@ -19,8 +19,8 @@ use crate::random::random;
 
 /// How long a request waits for the passwords of others.
 pub const PASSWORD_TIME_MAX: Duration = Duration::from_secs(5);
-/// Passwords that are remembered to be right.
-pub const PASSWORDS_MAX: usize = 1024;
+/// Passwords that are remembered to be right: those of all users that a file may have.
+pub const PASSWORDS_MAX: usize = 16_384;
 /// Memory of a hash that a file of users may ask for.
 pub const ARGON2_MEMORY_BYTES_MAX: usize = 256 << 20;
 /// Its passes.
@@ -30,8 +30,8 @@ pub const ARGON2_PASSES_MAX: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Passwords {
     key: Zeroizing<[u8; 32]>,
-    /// MACs of the hash and the password.
-    right: Mutex<HashSet<[u8; 32]>>,
+    /// MACs of the hash and the password, the one that was used last in front.
+    right: Mutex<LruCache<[u8; 32], ()>>,
     turn: Arc<Semaphore>,
 }
 
@@ -39,14 +39,14 @@ impl Passwords {
     pub(super) fn new() -> Self {
         Self {
             key: Zeroizing::new(random()),
-            right: Mutex::default(),
+            right: Mutex::new(LruCache::unbounded()),
             turn: Arc::new(Semaphore::new(1)),
         }
     }
 
     /// Whether it was seen before that `hash` is of that password.
     pub(super) fn remembers(&self, hash: &str, password: &str) -> bool {
-        self.right().contains(&self.mac(hash, password))
+        self.right().get(&self.mac(hash, password)).is_some()
     }
 
     /// The turn of one request to have a password looked at; `None` if it does not come in time.
@@ -63,7 +63,7 @@ impl Passwords {
         password: &str,
     ) -> Option<bool> {
         let known = self.mac(hash, password);
-        if self.right().contains(&known) {
+        if self.right().get(&known).is_some() {
             return Some(true);
         }
         let (hash, password) = (hash.to_owned(), Zeroizing::new(password.to_owned()));
@@ -74,16 +74,22 @@ impl Passwords {
         };
         let is_of = spawn_blocking(verify).await.ok()?;
         if is_of {
-            let mut right = self.right();
-            if right.len() >= PASSWORDS_MAX {
-                right.clear();
-            }
-            right.insert(known);
+            self.remember(known);
         }
         Some(is_of)
     }
 
-    fn right(&self) -> std::sync::MutexGuard<'_, HashSet<[u8; 32]>> {
+    fn remember(&self, known: [u8; 32]) {
+        let mut right = self.right();
+        right.put(known, ());
+        // One that nobody has used for longest: were it all, all would be looked at again, and most
+        // would wait in vain.
+        if right.len() > PASSWORDS_MAX {
+            right.pop_lru();
+        }
+    }
+
+    fn right(&self) -> MutexGuard<'_, LruCache<[u8; 32], ()>> {
         self.right.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,6 +160,27 @@ mod tests {
                 assert_eq!(passwords.right().len(), 1);
             }
         });
+    }
+
+    #[test]
+    fn one_password_too_many_leaves_the_others_known() {
+        let passwords = Passwords::new();
+        let user = |number: usize| (format!("hash of {number}"), "open sesame");
+        let remember = |number| {
+            let (hash, password) = user(number);
+            passwords.remember(passwords.mac(&hash, password));
+        };
+        let knows = |number| {
+            let (hash, password) = user(number);
+            passwords.remembers(&hash, password)
+        };
+        (0..PASSWORDS_MAX).for_each(remember);
+        // It is used again, so another goes.
+        assert!(knows(0));
+        remember(PASSWORDS_MAX);
+        let known: Vec<_> = (0..=PASSWORDS_MAX).filter(|&it| knows(it)).collect();
+        assert_eq!(known.len(), PASSWORDS_MAX);
+        assert!(!known.contains(&1));
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! identity providers publish them. A key checks by the one algorithm that it is for, whatever a
 //! token says of itself.
 
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onrush_wire::auth::{Claims, Jwk, JwkNumbers, Jwt, JwtError, JwtExpected};
@@ -14,6 +15,7 @@ use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
     UnparsedPublicKey,
 };
+use sha2::{Digest, Sha256};
 
 use super::config::{JwtConfig, JwtKeys};
 use super::error::OpenError;
@@ -26,6 +28,8 @@ pub(super) struct Tokens {
     keys: Keys,
     audience: Option<String>,
     issuer: Option<String>,
+    /// Hashes of those that were right lately.
+    right: Arc<Mutex<HashSet<[u8; 32]>>>,
 }
 
 #[derive(Debug)]
@@ -38,6 +42,8 @@ enum Keys {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TokenError {
     Token(JwtError),
+    /// A key that it may be signed by was tried, and has not signed it.
+    Forged,
     /// Its key may be one that could not be asked for.
     Unanswered,
 }
@@ -62,11 +68,13 @@ impl Tokens {
             keys,
             audience: config.audience.clone(),
             issuer: config.issuer.clone(),
+            right: Arc::default(),
         })
     }
 
-    /// Takes over the keys that `before` has of the same URL.
+    /// Takes over the keys that `before` has of the same URL, and which tokens were right.
     pub(super) fn go_on(&mut self, before: &Self) {
+        self.right = Arc::clone(&before.right);
         if let (Keys::Url(url), Keys::Url(before)) = (&mut self.keys, &before.keys)
             // Nobody else has it yet.
             && let Some(url) = Arc::get_mut(url)
@@ -75,8 +83,31 @@ impl Tokens {
         }
     }
 
+    /// Whether a token was right when it was looked at last.
+    pub(super) fn remembers(&self, token: &str) -> bool {
+        self.right().contains(&hash(token))
+    }
+
     /// What a token claims, if it may. `now` is since the start.
     pub(super) async fn check(&self, token: &str, now: Duration) -> Result<Claims, TokenError> {
+        let checked = self.look_at(token, now).await;
+        let (mut right, hash) = (self.right(), hash(token));
+        if checked.is_err() {
+            right.remove(&hash);
+        } else if !right.contains(&hash) {
+            if right.len() >= TOKENS_MAX {
+                right.clear();
+            }
+            right.insert(hash);
+        }
+        checked
+    }
+
+    fn right(&self) -> MutexGuard<'_, HashSet<[u8; 32]>> {
+        self.right.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look_at(&self, token: &str, now: Duration) -> Result<Claims, TokenError> {
         let jwt = Jwt::parse(token).map_err(TokenError::Token)?;
         let keys = match &self.keys {
             Keys::File(file) => file.now(),
@@ -92,11 +123,15 @@ impl Tokens {
             audience: self.audience.as_deref(),
             issuer: self.issuer.as_deref(),
         };
+        let is_tried = keys.iter().any(|key| may_be_of(&jwt, key));
         let verify = |signed: &[u8], signature: &[u8]| {
             let mut candidates = keys.iter().filter(|key| may_be_of(&jwt, key));
             candidates.any(|key| is_signed_by(&key.numbers, signed, signature))
         };
-        jwt.claims(verify, &expected).map_err(TokenError::Token)
+        jwt.claims(verify, &expected).map_err(|error| match error {
+            JwtError::Signature if is_tried => TokenError::Forged,
+            error => TokenError::Token(error),
+        })
     }
 }
 
@@ -136,6 +171,13 @@ fn without_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|&&byte| byte == 0).count();
     &number[zeros..]
 }
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+/// Tokens that are remembered to have been right.
+const TOKENS_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -9,19 +9,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::changes::Seen;
+
 /// A file, and what it says.
 #[derive(Debug)]
 pub(super) struct Watched<T> {
     now: Arc<RwLock<Arc<T>>>,
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends the thread when it is dropped. It is not waited for: it may wait for a file server that
+    /// is gone, and whoever drops this may be one that all others wait for.
+    _stop: Sender<()>,
 }
 
 /// Why a file says nothing.
@@ -60,41 +63,35 @@ impl<T: Send + Sync + 'static> Watched<T> {
         bytes_max: usize,
         parse: fn(&str) -> Result<T, String>,
     ) -> Result<Self, ReadError> {
-        let (first, mut stamp) = read(path, bytes_max, parse)?;
+        let (first, stamp) = read(path, bytes_max, parse)?;
         let now = Arc::new(RwLock::new(Arc::new(first)));
         let (stop, stopped) = channel();
         let (path, to) = (path.to_owned(), Arc::clone(&now));
         let unreadable = path.clone();
         let look = move || {
+            let mut seen = Seen::new(stamp);
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 // A file that is being replaced may be missing for a moment.
                 let Ok(there) = fs::metadata(&path) else {
                     continue;
                 };
-                if stamp_of(&there) == stamp {
-                    continue;
-                }
-                stamp = stamp_of(&there);
-                match read(&path, bytes_max, parse) {
-                    Ok((read, read_stamp)) => {
-                        stamp = read_stamp;
+                let read = || read(&path, bytes_max, parse);
+                match seen.look(stamp_of(&there), read, ReadError::may_pass) {
+                    None => {}
+                    Some(Ok(read)) => {
                         *to.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
                         info!("{}: read again", path.display());
                     }
-                    Err(error) => warn!("{error}; what it said before is still in force"),
+                    Some(Err(error)) => warn!("{error}; what it said before is still in force"),
                 }
             }
         };
         let thread = thread::Builder::new().name("onrush-users".to_owned());
-        let thread = thread.spawn(look).map_err(|source| ReadError::Read {
+        thread.spawn(look).map_err(|source| ReadError::Read {
             path: unreadable,
             source,
         })?;
-        Ok(Self {
-            now,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { now, _stop: stop })
     }
 
     /// What it says.
@@ -104,11 +101,10 @@ impl<T: Send + Sync + 'static> Watched<T> {
     }
 }
 
-impl<T> Drop for Watched<T> {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        // It has nothing to tell, and cannot panic.
-        drop(self.thread.take().map(JoinHandle::join));
+impl ReadError {
+    /// Whether it may be read later as it is now: not what is no text.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.kind() != io::ErrorKind::InvalidData)
     }
 }
 
@@ -152,12 +148,49 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
     use super::*;
 
     fn number(text: &str) -> Result<u32, String> {
         text.trim().parse().map_err(|_| "no number".to_owned())
+    }
+
+    /// As a disk that does not answer.
+    static DISK: Mutex<()> = Mutex::new(());
+    static WAITS: AtomicBool = AtomicBool::new(false);
+
+    fn late(text: &str) -> Result<u32, String> {
+        if text == "99" {
+            WAITS.store(true, Ordering::Relaxed);
+            drop(DISK.lock());
+        }
+        number(text)
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_disk_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "1").unwrap();
+        let watched = Watched::open(&path, 4, late).unwrap();
+        let disk = DISK.lock().unwrap();
+        fs::write(&path, "99").unwrap();
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while !WAITS.load(Ordering::Relaxed) {
+            assert!(Instant::now() < give_up, "it is never read again");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let (tell, told) = channel();
+        let dropping = move || {
+            drop(watched);
+            tell.send(())
+        };
+        thread::spawn(dropping);
+        assert!(told.recv_timeout(Duration::from_secs(60)).is_ok());
+        drop(disk);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::jwt::token_of_query;
 pub const CARRIED_BYTES_MAX: usize = 2048;
 
 /// Which credentials in a URL count where it leads; no others are worth carrying on.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Carried {
     /// Signatures.
     pub grants: bool,
@@ -24,6 +24,15 @@ pub struct Carried {
 pub struct LongCredentials;
 
 impl Carried {
+    /// Those that count here or there.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self {
+            grants: self.grants || other.grants,
+            tokens: self.tokens || other.tokens,
+        }
+    }
+
     /// What URLs in a playlist end in, so that what opened the playlist opens what it names: a `?`
     /// and the signature or the token of `query`, which is what the playlist's own URL has behind
     /// its `?`. Empty if that has neither, or none that counts. Nothing else of the query is

@@ -106,12 +106,6 @@ impl JwtError {
             Self::Issuer => "the token is of another issuer",
         }
     }
-
-    /// Whether somebody may be guessing: what is signed and does not fit is no guess.
-    #[must_use]
-    pub const fn is_guess(self) -> bool {
-        matches!(self, Self::Syntax | Self::Algorithm | Self::Signature)
-    }
 }
 
 impl fmt::Display for JwtError {

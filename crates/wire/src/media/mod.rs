@@ -54,6 +54,6 @@ pub use plan::{Burst, FilePiece, ImageError, JOINED_NS_MAX, Plan, RtpOrigin, See
 pub use sampled::{LeftOut, TrackFacts, report};
 pub use saved::{RestoreError, SAVED_INDEX_MEANING};
 pub use scale::{Scale, Timeline};
-pub use scanner::{ScanError, ScanOptions, Scanner, has_media_ending};
+pub use scanner::{MEDIA_ENDINGS, ScanError, ScanOptions, Scanner, has_media_ending};
 pub use track::{CUTS_MAX, Cut, Medium, TEXTS_MAX, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -50,8 +50,8 @@ enum Format {
     Testing(testing::Scanner),
 }
 
-/// Endings of the names of files that are played.
-const ENDINGS: [&str; 17] = [
+/// Endings of the names of files that are played; capitals are as good.
+pub const MEDIA_ENDINGS: [&str; 17] = [
     "ts", "m2ts", "mts", "m2t", "mpegts", "tp", "trp", "mp4", "m4v", "m4a", "mov", "3gp", "mkv",
     "mka", "mk3d", "webm", "qt",
 ];
@@ -62,7 +62,7 @@ const ENDINGS: [&str; 17] = [
 pub fn has_media_ending(name: &str) -> bool {
     let ending = name.rsplit('/').next().unwrap_or(name).rsplit_once('.');
     let is_it = |known: &&str| ending.is_some_and(|(_, it)| it.eq_ignore_ascii_case(known));
-    ENDINGS.iter().any(is_it)
+    MEDIA_ENDINGS.iter().any(is_it)
 }
 
 /// How many of a file's first bytes say what it is.

@@ -7,7 +7,6 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use onrush_wire::auth::{Action, Grant};
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use tokio::net::TcpStream;
@@ -27,7 +26,8 @@ use crate::downloads::send::To;
 use crate::downloads::{Site, UnderWay};
 use crate::tls::Tls;
 use crate::transfer::{Control, Policy};
-use crate::users::{Asked, Login, Protocol, Refusal};
+use crate::users::Login;
+use crate::users::file::Secret;
 
 /// Serves a session to its end. With `tls` it may ask to be encrypted.
 ///
@@ -64,6 +64,7 @@ pub(super) async fn serve(
         received: Vec::new(),
         session,
         login: Login::Nobody,
+        secret: None,
         data: Data::Unknown,
     };
     connection.greet().await?;
@@ -80,7 +81,7 @@ pub(super) async fn serve(
 pub(super) struct Connection<'a> {
     pub(super) site: &'a Rc<Site>,
     tls: Option<Arc<Tls>>,
-    socket: ByteStream,
+    pub(super) socket: ByteStream,
     pub(super) peer: IpAddr,
     /// Where the client came to.
     local: SocketAddr,
@@ -91,6 +92,8 @@ pub(super) struct Connection<'a> {
     pub(super) received: Vec<u8>,
     pub(super) session: Session,
     pub(super) login: Login,
+    /// By what its password was known when it logged in.
+    pub(super) secret: Option<Secret>,
     pub(super) data: Data,
 }
 
@@ -240,15 +243,12 @@ impl Connection<'_> {
 
     /// Does what a command asks for; its last reply.
     async fn apply(&mut self, act: Act) -> io::Result<Reply> {
+        if let Err(reply) = self.is_logged_in_for(&act).await {
+            return Ok(reply);
+        }
         Ok(match act {
             Act::Reply(reply) | Act::Quit(reply) | Act::Encrypt { reply, .. } => reply,
-            Act::LogIn { user, password } => match self.log_in(user, &password).await {
-                Ok(login) => {
-                    self.login = login;
-                    self.session.logged_in()
-                }
-                Err(note) => Session::refused(note),
-            },
+            Act::LogIn { user, password } => self.log_in(user, &password).await,
             Act::Listen { is_extended } => self.listen(is_extended),
             Act::Connect(to) => {
                 let local = self.local;
@@ -469,57 +469,6 @@ impl Connection<'_> {
         Reply::new(211, format!("onrush\nin {folder}\n{doing}\nend"))
     }
 
-    /// Whom a password makes this client; why it does not.
-    async fn log_in(&self, user: Option<String>, password: &str) -> Result<Login, String> {
-        let authorizer = &self.site.authorizer;
-        match user {
-            None if authorizer.knows_nobody(Action::Download) || authorizer.has_url_keys() => {
-                Ok(Login::Nobody)
-            }
-            None => Err("anonymous is not welcome here; log in as a user".to_owned()),
-            Some(user) => {
-                let login = authorizer.log_in(&self.asked(""), &user, password).await;
-                login.map_err(|refusal| refusal.note())
-            }
-        }
-    }
-
-    pub(super) fn asked<'a>(&self, path: &'a str) -> Asked<'a> {
-        Asked {
-            protocol: Protocol::Ftp,
-            peer: self.peer,
-            is_encrypted: self.socket.is_encrypted(),
-            action: Action::Download,
-            path,
-            method: "",
-            uri: "",
-            authorization: None,
-        }
-    }
-
-    pub(super) async fn find(&self, name: &str) -> Result<Found, Reply> {
-        let authorizer = &self.site.authorizer;
-        let signed = signed(name).filter(|_| authorizer.has_url_keys());
-        let (name, uri) = signed.unwrap_or((name, ""));
-        let asked = Asked {
-            uri,
-            ..self.asked(name)
-        };
-        if let Err(refusal) = authorizer.permit(&self.login, &asked).await {
-            let text = format!("{}: {}", quoted(name), refusal.note());
-            return Err(match refusal {
-                Refusal::Unanswered => Reply::new(450, text),
-                Refusal::LogIn { .. } => Reply::new(530, text),
-                _ => Reply::new(550, text),
-            });
-        }
-        match self.site.files.find(name).await {
-            Ok(Found::Denied) => Err(not_for_reading(name)),
-            Ok(found) => Ok(found),
-            Err(error) => Err(unanswered(name, &error)),
-        }
-    }
-
     pub(super) async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
         match self.find(name).await? {
             Found::File(file) => Ok(file),
@@ -558,12 +507,6 @@ pub(super) fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
 
 pub(super) fn last(name: &str) -> String {
     name.rsplit('/').next().unwrap_or_default().to_owned()
-}
-
-/// A file's name, and with its question mark the query behind it that is signed, as in a URL.
-fn signed(name: &str) -> Option<(&str, &str)> {
-    let (file, query) = name.split_at(name.find('?')?);
-    Grant::of_query(&query[1..]).map(|_| (file, query))
 }
 
 pub(super) fn no_such(name: &str, what: &str) -> Reply {

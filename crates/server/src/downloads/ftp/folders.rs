@@ -58,6 +58,7 @@ impl Connection<'_> {
                 (entries, is_cut)
             }
         };
+        let count = entries.len();
         // Asked of one of them: who answers may be another server.
         let rights = match (&entries[..], style) {
             ([], _) | (_, Style::Names) => Rights::Read,
@@ -73,14 +74,19 @@ impl Connection<'_> {
                 }
             }
         };
-        if style == Style::Names {
-            let before = names_before(&name, argument, is_folder);
+        let before = match style {
+            Style::Names => names_before(&name, argument, is_folder),
+            _ => String::new(),
+        };
+        let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
+        let write = move || {
             for entry in &mut entries {
                 entry.name.insert_str(0, &before);
             }
-        }
-        let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
-        let text = to_bytes(&style.write(&entries, now_s, rights)).into_owned();
+            to_bytes(&style.write(&entries, now_s, rights)).into_owned()
+        };
+        let text = folder::written(count, write).await;
+        let text = text.map_err(|error| unanswered(&name, &error))?;
         let client = &self.place.share().made_bytes;
         let memory = self.site.made_bytes.of_connection(client);
         let memory = memory.reserve(text.len());

@@ -4,6 +4,8 @@
 mod connection;
 mod data;
 mod folders;
+mod login;
+mod renaming;
 mod sending;
 mod store;
 
@@ -25,6 +27,7 @@ use crate::downloads::Site;
 use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::listening::close;
+use crate::network::canonical;
 use crate::tls::Tls;
 
 /// Takes connections until it is dropped. With `tls` clients may have them encrypted.
@@ -42,7 +45,7 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Ar
     }
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => admit(&site, tls.as_ref(), socket, peer),
+            Ok((socket, peer)) => admit(&site, tls.as_ref(), socket, canonical(peer)),
             Err(error) => {
                 warn!("accepting FTP connections: {error}; trying again in 100 ms");
                 sleep(Duration::from_millis(100)).await;
@@ -52,7 +55,7 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener, tls: Option<Ar
 }
 
 fn admit(site: &Rc<Site>, tls: Option<&Arc<Tls>>, socket: TcpStream, peer: SocketAddr) {
-    let ip = peer.ip().to_canonical();
+    let ip = peer.ip();
     if let Some(place) = ConnectionSlot::take(site, Protocol::Ftp, ip) {
         let (site, tls) = (Rc::clone(site), tls.cloned());
         drop(spawn_local(async move {

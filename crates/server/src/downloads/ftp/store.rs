@@ -9,10 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use onrush_wire::auth::Action;
 use onrush_wire::ftp::{COMMAND_BYTES_MAX, Change, Reply, Rights, Store, quoted};
-use onrush_wire::hls::is_of_several;
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::shown;
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
@@ -29,7 +27,7 @@ use crate::users::{Asked, Login, Refusal};
 
 impl Connection<'_> {
     /// Whether this user may change what is at a name.
-    async fn may_change(&self, name: &str) -> Result<(), Reply> {
+    pub(super) async fn may_change(&self, name: &str) -> Result<(), Reply> {
         if self.login == Login::Nobody {
             return Err(Reply::new(532, "log in as a user to change something"));
         }
@@ -37,55 +35,18 @@ impl Connection<'_> {
         permitted.map_err(|refusal| not_permitted(name, &refusal))
     }
 
-    /// Whether this user may give what is at a name another one. If it may read it there, it must
-    /// be one who may here: a right to store is none to look at what others have stored. All that
-    /// is in a folder gets another name with it.
-    async fn may_rename(&self, name: &str, to: &str) -> Result<(), Reply> {
-        self.may_change(to).await?;
-        let Some(uploads) = &self.site.uploads else {
-            return Ok(());
+    /// Whether this user may do what it has not asked for: of that nothing is counted, and nobody
+    /// is told.
+    pub(super) async fn could(&self, action: Action, name: &str) -> Result<bool, Refusal> {
+        let asked = Asked {
+            action,
+            ..self.asked(name)
         };
-        let all = uploads.all_at(name).await;
-        for end in all.map_err(|error| refused(name, &error))? {
-            let (from, to) = (format!("{name}{end}"), format!("{to}{end}"));
-            let stays = self.stays_unread(&from, &to).await;
-            // Told of the folder: who may not list it hears no name in it.
-            stays.map_err(|refusal| not_permitted(name, &refusal))?;
-            // There may be thousands, and this thread serves others, too.
-            yield_now().await;
-        }
-        Ok(())
+        let told = self.site.authorizer.could(&self.login, &asked).await;
+        told.ok_or(Refusal::Unanswered)
     }
 
-    /// Fails if this user may read something by its new name, and not by the one that it has.
-    async fn stays_unread(&self, name: &str, to: &str) -> Result<(), Refusal> {
-        for action in [Action::Download, Action::Play] {
-            if self.could_read(action, to).await? && !self.could_read(action, name).await? {
-                // That is refused, and whoever watches is told.
-                self.permit(action, name).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether this user may play or download what it has not asked for; or play the film in whose
-    /// folder that lies.
-    async fn could_read(&self, action: Action, name: &str) -> Result<bool, Refusal> {
-        let film = film_of(name).filter(|_| action == Action::Play);
-        for name in [Some(name), film].into_iter().flatten() {
-            let asked = Asked {
-                action,
-                ..self.asked(name)
-            };
-            let told = self.site.authorizer.could_read(&self.login, &asked).await;
-            if told.ok_or(Refusal::Unanswered)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    async fn permit(&self, action: Action, name: &str) -> Result<(), Refusal> {
+    pub(super) async fn permit(&self, action: Action, name: &str) -> Result<(), Refusal> {
         let asked = Asked {
             action,
             ..self.asked(name)
@@ -93,9 +54,14 @@ impl Connection<'_> {
         self.site.authorizer.permit(&self.login, &asked).await
     }
 
+    /// As [`Self::may_change`], of what nobody has asked to change.
+    async fn could_change(&self, name: &str) -> bool {
+        self.could(Action::Upload, name).await.unwrap_or(false)
+    }
+
     /// What this client may do with what is at a name.
     pub(super) async fn rights(&self, name: &str) -> Rights {
-        match self.site.uploads.is_some() && self.may_change(name).await.is_ok() {
+        match self.site.uploads.is_some() && self.could_change(name).await {
             true => Rights::Change,
             false => Rights::Read,
         }
@@ -111,7 +77,7 @@ impl Connection<'_> {
             "" => "*".to_owned(),
             name => format!("{name}/*"),
         };
-        (self.may_change(name).await.is_ok() || self.may_change(&within).await.is_ok())
+        (self.could_change(name).await || self.could_change(&within).await)
             && matches!(self.site.files.find(name).await, Ok(Found::Folder { .. }))
     }
 
@@ -157,11 +123,6 @@ impl Connection<'_> {
         if let Err(reply) = self.may_change(&name).await {
             return reply;
         }
-        if let Change::RenameTo(to) = &change
-            && let Err(reply) = self.may_rename(&name, to).await
-        {
-            return reply;
-        }
         let Some(uploads) = self.site.uploads.clone() else {
             return Reply::new(550, "nothing can be changed here");
         };
@@ -170,7 +131,10 @@ impl Connection<'_> {
             Change::MakeFolder => uploads.make_folder(&name).await,
             Change::RemoveFolder => uploads.remove_folder(&name).await,
             Change::Rename => uploads.is_there(&name).await,
-            Change::RenameTo(to) => uploads.rename(&name, to).await,
+            Change::RenameTo(to) => match self.may_rename(&uploads, (&name, to)).await {
+                Ok(moving) => moving.done().await,
+                Err(reply) => return reply,
+            },
             Change::SetModified(at_s) => uploads.set_modified(&name, *at_s).await,
         };
         self.site.files.forget(&name);
@@ -322,12 +286,6 @@ impl Connection<'_> {
     }
 }
 
-/// The film of several files that a file is one of, if it lies in the folder of one.
-fn film_of(name: &str) -> Option<&str> {
-    let (folder, _) = name.rsplit_once('/')?;
-    (is_of_several(folder) && !folder.ends_with(".json")).then_some(folder)
-}
-
 /// Moves what comes on a data connection to a file, to its end.
 async fn receive(
     transfers: &Transfers,
@@ -369,7 +327,7 @@ impl Pieces for Sealed<'_> {
     }
 }
 
-fn not_permitted(name: &str, refusal: &Refusal) -> Reply {
+pub(super) fn not_permitted(name: &str, refusal: &Refusal) -> Reply {
     let code = match refusal {
         Refusal::Unanswered => 450,
         _ => 550,
@@ -377,7 +335,7 @@ fn not_permitted(name: &str, refusal: &Refusal) -> Reply {
     Reply::new(code, format!("{}: {}", quoted(name), refusal.note()))
 }
 
-fn refused(name: &str, error: &UploadError) -> Reply {
+pub(super) fn refused(name: &str, error: &UploadError) -> Reply {
     let code = match error {
         UploadError::BadName | UploadError::LongName => 553,
         UploadError::NoPlace(_) => 550,

@@ -22,19 +22,21 @@ use onrush_wire::http::{PAGE_POLICY, Status, assets_from, page_policy_with};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented};
 use onrush_wire::name::shown;
+use onrush_wire::rtsp::ELEMENTARY;
 use tracing::{debug, warn};
 
 pub use self::cutting::{ANSWER_WAIT_MAX, INDEX_WAIT_MAX};
 use self::cutting::{Films, cut_all};
 use super::made::{ASK_AGAIN, FOR_EVER, Made, tag_of};
 use super::segment_files::{gather, warm};
-use super::several::{self, Player};
+use super::several::{self, Files, Player};
 use super::texts::Texts;
 use crate::downloads::Site;
 use crate::downloads::memory::{CROWDED, Memory, Reserved};
 use crate::library::{Identity, Media, OpenError, blocking};
 use crate::peer_log::{Escaped, PEER_LOG_LINES_MAX, Throttle};
 use crate::remote::FilmFile;
+use crate::users::Refusal as NotAllowed;
 
 /// Segments of more samples than these are made on another thread.
 const SAMPLES_HERE_MAX: u64 = 4096;
@@ -53,40 +55,54 @@ pub(super) const MANIFEST: &str = "application/dash+xml";
 /// What a client is told instead of a resource.
 pub(super) type Refusal = (Status, String);
 
-/// The film that `path` is a playlist, a manifest or a segment of, if it is spelled as one.
+/// The film that `path` is a playlist, a manifest or a segment of, if it is spelled as one: by its
+/// own name, which rights are about, and not by the one that RTSP has for its streams.
 pub(super) fn of(path: &str) -> Option<&str> {
-    hls::parse(path).map(|(film, _)| film)
+    let (film, _) = hls::parse(path)?;
+    (!film.ends_with(ELEMENTARY)).then_some(film)
 }
 
 /// The resource of a film that `path` names, or why there is none; `None` if it names something
 /// else. `query` is what the request's target has behind its `?`, `memory` of whoever asks, and
 /// `player` who that is where its rights to the film are not all that counts.
+///
+/// # Errors
+///
+/// If that one may not play it.
 pub(super) async fn find(
     site: &Site,
     (path, query): (&str, Option<&str>),
     player: Option<&Player<'_>>,
     memory: &Memory,
-) -> Option<Result<Made, Refusal>> {
-    let (name, asked) = hls::parse(path)?;
-    let found = found(site, (name, asked, query), player, memory).await?;
-    Some(found.map_err(|refusal| match (asked, refusal) {
-        // Pages of folders ask for one of each film, and cannot know which have pictures.
-        (Asked::Poster, (Status::NotFound, note)) => (Status::NoContent, note),
-        (_, refusal) => refusal,
+) -> Result<Option<Result<Made, Refusal>>, NotAllowed> {
+    let Some((name, asked)) = hls::parse(path) else {
+        return Ok(None);
+    };
+    // Only live channels have these.
+    if matches!(
+        asked,
+        Asked::Part { .. } | Asked::SegmentAt { .. } | Asked::Time
+    ) {
+        return Ok(None);
+    }
+    let files = several::played(site, name, player).await?;
+    let found = found(site, (name, asked, query), files, memory).await;
+    Ok(found.map(|found| {
+        found.map_err(|refusal| match (asked, refusal) {
+            // Pages of folders ask for one of each film, and cannot know which have pictures.
+            (Asked::Poster, (Status::NotFound, note)) => (Status::NoContent, note),
+            (_, refusal) => refusal,
+        })
     }))
 }
 
 async fn found(
     site: &Site,
     (name, asked, query): (&str, Asked<'_>, Option<&str>),
-    player: Option<&Player<'_>>,
+    files: Files,
     memory: &Memory,
 ) -> Option<Result<Made, Refusal>> {
-    // Only live channels have these.
-    if matches!(asked, Asked::Part { .. } | Asked::Time) {
-        return None;
-    }
-    let files = match several::played(site, name, player).await {
+    let files = match files {
         Some(Ok(files)) => files,
         Some(Err(refusal)) => return Some(Err(refusal)),
         None => vec![name.to_owned()],
@@ -201,7 +217,10 @@ async fn make(
         | Asked::Picture { rendition, .. }
         | Asked::Init { rendition, .. } => rendition,
         Asked::Poster => "video",
-        _ => return playlist(site, films, asked, listed, memory).await,
+        Asked::Main | Asked::Media { .. } | Asked::Pictures { .. } | Asked::Manifest => {
+            return playlist(site, films, asked, listed, memory).await;
+        }
+        _ => return Err(changed()),
     };
     let view = films.presentation("");
     let no_track = || (Status::NotFound, "the film has no such track".to_owned());
@@ -222,11 +241,8 @@ async fn make(
         _ => FOR_EVER,
     };
     if let Some(kept) = site.segment_files.get(&etag, media.identity()) {
-        return Ok(Made::of_file(
-            media,
-            kept,
-            (etag, media_type, cache_control),
-        ));
+        let told = (etag, media_type, cache_control);
+        return Ok(Made::of_file(media, kept, told));
     }
     // It is given back when the answer is there, which then has it counted.
     let (segment, _memory) = match site.segments.get(&etag, media.identity()) {
@@ -329,7 +345,11 @@ async fn playlist(
     (name, texts, query): (&str, Vec<Text>, Option<&str>),
     memory: &Memory,
 ) -> Result<Made, Refusal> {
-    let carried = site.authorizer.carried(name, query);
+    // Of a list that was stored each file has a right of its own.
+    let own = films.0.iter().map(|(media, _)| media.name());
+    let own = own.filter(|_| several::is_stored(site, name));
+    let paths = [name].into_iter().chain(own);
+    let carried = site.authorizer.carried(paths, query);
     let query = carried.map_err(|error| (Status::UriTooLong, error.to_string()))?;
     let media = Arc::clone(&films.0[0].0);
     let (media_type, name) = match asked {
@@ -510,6 +530,14 @@ mod tests {
             assert_eq!(copied(Some(film)).unwrap().head, whole);
             assert_eq!(copied(None).unwrap().head, whole);
             copied(Some(earlier)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_film_has_one_name() {
+        assert_eq!(of("a/b.ts/hls/index.m3u8"), Some("a/b.ts"));
+        for path in ["hls/index.m3u8", "dash/manifest.mpd"] {
+            assert_eq!(of(&format!("a/b.ts/tracks=elementary/{path}")), None);
         }
     }
 

@@ -13,6 +13,7 @@ use onrush_wire::hls::is_of_several;
 use onrush_wire::http::Status;
 use onrush_wire::media::has_media_ending;
 use onrush_wire::name::shown;
+use onrush_wire::rtsp::ELEMENTARY;
 use serde::Deserialize;
 
 use crate::downloads::Site;
@@ -37,6 +38,8 @@ struct Renditions {
 pub(super) struct Player<'a> {
     asked: Asked<'a>,
     login: Login,
+    /// Why that is nobody, though it says that it is somebody.
+    refusal: Option<Refusal>,
 }
 
 impl<'a> Player<'a> {
@@ -47,56 +50,90 @@ impl<'a> Player<'a> {
         asked: Asked<'a>,
         login: &mut Option<Login>,
     ) -> Option<Box<Self>> {
-        if site.uploads.is_none() || !is_list(asked.path) {
+        if !is_stored(site, asked.path) {
             return None;
         }
+        let mut refusal = None;
         if login.is_none() {
-            *login = site.authorizer.identify(&asked).await.ok();
+            match site.authorizer.identify(&asked).await {
+                Ok(known) => *login = Some(known),
+                Err(error) => refusal = Some(error),
+            }
         }
         let login = login.clone().unwrap_or(Login::Nobody);
-        Some(Box::new(Self { asked, login }))
+        Some(Box::new(Self {
+            asked,
+            login,
+            refusal,
+        }))
     }
 
-    /// Those of the files that it may play by their own names.
-    async fn may_play(&self, site: &Site, files: Vec<String>) -> Result<Vec<String>, Refusal> {
+    /// Those of the files that it may play by their own names. Where that is none, it is asked to
+    /// log in if it has not.
+    async fn may_play(&self, site: &Site, files: &[String]) -> Result<Vec<String>, Refusal> {
         let mut played = Vec::with_capacity(files.len());
         for file in files {
             let asked = Asked {
-                path: &file,
+                path: file,
                 ..self.asked
             };
-            let could = site.authorizer.could_read(&self.login, &asked).await;
+            let could = site.authorizer.could(&self.login, &asked).await;
             if could.ok_or(Refusal::Unanswered)? {
-                played.push(file);
+                played.push(file.clone());
             }
+        }
+        if let Some(first) = files.first()
+            && played.is_empty()
+            && self.login == Login::Nobody
+        {
+            if let Some(refusal) = &self.refusal {
+                return Err(refusal.clone());
+            }
+            let asked = Asked {
+                path: first,
+                ..self.asked
+            };
+            site.authorizer.permit(&self.login, &asked).await?;
         }
         Ok(played)
     }
 }
 
-/// The files of the film `name` that `player` gets, as names of their own, or why it gets none;
-/// `None` if it is a film of one file.
+/// The files of a film, as names of their own, or why it has none; `None` if it is one file.
+pub(super) type Files = Option<Result<Vec<String>, (Status, String)>>;
+
+/// The files of the film `name` that `player` gets.
+///
+/// # Errors
+///
+/// If it may not play them, or not before it has logged in.
 pub(super) async fn played(
     site: &Site,
     name: &str,
     player: Option<&Player<'_>>,
-) -> Option<Result<Vec<String>, (Status, String)>> {
-    let found = match files(&site.places, name).await? {
-        Ok(found) => found,
-        Err(note) => return Some(Err((Status::NotFound, note))),
+) -> Result<Files, Refusal> {
+    let found = match files(&site.places, name).await {
+        None => return Ok(None),
+        Some(Err(note)) => return Ok(Some(Err((Status::NotFound, note)))),
+        Some(Ok(found)) => found,
     };
     let Some(player) = player else {
-        return Some(Ok(found));
+        return Ok(Some(Ok(found)));
     };
     // Apart, because every connection has room for what is in here.
-    Some(match Box::pin(player.may_play(site, found)).await {
-        Ok(played) if played.is_empty() => {
-            let note = "what the film's list names may not be played by this user";
-            Err((Status::Forbidden, note.to_owned()))
-        }
-        Ok(played) => Ok(played),
-        Err(refusal) => Err((Status::ServiceUnavailable, refusal.note())),
-    })
+    let played = Box::pin(player.may_play(site, &found)).await?;
+    match played.is_empty() {
+        true => Err(Refusal::Forbidden(
+            "what the film's list names may not be played by this user",
+        )),
+        false => Ok(Some(Ok(played))),
+    }
+}
+
+/// Whether this is, by its name, a list that somebody may have stored: what it names is played by
+/// whoever may play that.
+pub(super) fn is_stored(site: &Site, name: &str) -> bool {
+    site.uploads.is_some() && is_list(name)
 }
 
 /// Whether this is, by its name, a film whose files a list names.
@@ -165,16 +202,25 @@ async fn named(places: &Places, name: &str) -> io::Result<Vec<String>> {
     parse(&text, folder).map_err(wrong)
 }
 
-/// The names that a JSON in `folder` has.
+/// The names that a JSON in `folder` has, as URLs have them: rights are about these.
 fn parse(text: &str, folder: &str) -> Result<Vec<String>, String> {
     let read = serde_json::from_str::<Renditions>(text);
     let Renditions { renditions } = read.map_err(|error| format!("its JSON is wrong: {error}"))?;
-    let whole = |file: &String| match folder {
-        "" => file.clone(),
-        folder => format!("{folder}/{file}"),
+    let whole = |file: &String| {
+        let parts = file.split('/').filter(|it| !matches!(*it, "" | "."));
+        let folder = Some(folder).filter(|it| !it.is_empty());
+        folder
+            .into_iter()
+            .chain(parts)
+            .collect::<Vec<_>>()
+            .join("/")
     };
-    let climbs = |file: &&String| file.is_empty() || file.starts_with('/') || safe(file).is_none();
-    if let Some(wrong) = renditions.iter().find(climbs) {
+    // The last one would be another film's, by another name.
+    let is_wrong = |file: &&String| {
+        let is_none = file.is_empty() || file.starts_with('/') || safe(file).is_none();
+        is_none || whole(file).ends_with(ELEMENTARY)
+    };
+    if let Some(wrong) = renditions.iter().find(is_wrong) {
         return Err(format!(
             "{wrong:?} is no name of a file in its folder or below"
         ));
@@ -200,6 +246,10 @@ mod tests {
         let text = r#"{"renditions": ["a.mp4", "low/b c.mp4"]}"#;
         assert_eq!(parse(text, "").unwrap(), ["a.mp4", "low/b c.mp4"]);
         assert_eq!(parse(text, "in").unwrap(), ["in/a.mp4", "in/low/b c.mp4"]);
+        // As rights have them, whichever part stands for nothing.
+        let text = r#"{"renditions": ["a/./b.mp4", "a//./b.mp4", "a/b.mp4/."]}"#;
+        assert_eq!(parse(text, "in").unwrap(), ["in/a/b.mp4"; 3]);
+        assert_eq!(parse(text, "").unwrap(), ["a/b.mp4"; 3]);
         for wrong in [
             "",
             "[]",
@@ -208,6 +258,8 @@ mod tests {
             r#"{"renditions": ["../a.mp4"]}"#,
             r#"{"renditions": ["/a.mp4"]}"#,
             r#"{"renditions": ["x/.hidden"]}"#,
+            r#"{"renditions": ["a.mp4/tracks=elementary"]}"#,
+            r#"{"renditions": ["a.mp4/./tracks=elementary//"]}"#,
             r#"{"renditions": [""]}"#,
         ] {
             assert!(parse(wrong, "").is_err(), "{wrong}");

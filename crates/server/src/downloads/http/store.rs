@@ -11,6 +11,7 @@ use onrush_wire::http::{
 };
 use tracing::warn;
 
+use super::film;
 use super::responder::{Responder, Unfinished, not_allowed};
 use crate::downloads::files::Found;
 use crate::downloads::uploads::{Upload, UploadError, Uploads, Wanted};
@@ -242,25 +243,23 @@ impl Responder {
             let answer = |c: &Context<'_>| Answer::unfinished(offset, Status::Ok, "", c);
             Some(self.with_context(request, request.keeps_alive, answer))
         };
-        if request.authorization.is_none() {
-            // A signature serves as often as it is asked with.
-            let Ok(login) = authorizer.authorize_as(&asked).await else {
-                return Unfinished::Other(None);
-            };
-            return tell(&login)
-                .await
-                .map_or(Unfinished::Other(None), Unfinished::Told);
-        }
-        // The answer to a challenge (Digest) serves once: what follows takes from here who it is.
+        // What follows takes from here who it is: the answer to a challenge (Digest) serves once,
+        // and a wrong token counts once, whether there is such a file or not.
         let login = match authorizer.identify(&asked).await {
             Ok(login) => login,
+            // Of a film that everybody may play it is not looked at.
+            Err(_) if request.authorization.is_none() && film::of(name).is_some() => {
+                return Unfinished::Other(None);
+            }
             Err(refusal) => return Unfinished::Refused(refusal),
         };
-        match tell(&login).await {
-            Some(answer) if authorizer.permit(&login, &asked).await.is_ok() => {
+        let told = tell(&login).await;
+        let mut login = Some(login);
+        match told {
+            Some(answer) if authorizer.authorize_known(&asked, &mut login).await.is_ok() => {
                 Unfinished::Told(answer)
             }
-            _ => Unfinished::Other(Some(login)),
+            _ => Unfinished::Other(login),
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Beside `film.mp4` these are `film.vtt` and `film.en.srt`, with what stands between as their
 //! language, and `film.en.forced.srt`, which is shown though nobody asks for any. They are read
-//! when somebody asks for them, on a thread that may wait for a disk, and nothing of them is kept.
-//! Whoever may play the film may have them by it.
+//! when somebody asks for them, on a thread that may wait for a disk, and nothing of them is kept
+//! but their names. Whoever may play the film may have them by it.
 
 use std::io;
 use std::ops::Range;
@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use onrush_wire::hls::{Text, Version, text_stretch_ms};
 use onrush_wire::media::text::{Cue, TEXT_BYTES_MAX, TextTrack, last_cue, of_file, webvtt};
-use onrush_wire::media::{TEXTS_MAX, has_media_ending};
+use onrush_wire::media::{MEDIA_ENDINGS, TEXTS_MAX, has_media_ending};
 use onrush_wire::name::shown;
 use tracing::warn;
 
 use crate::downloads::Site;
 use crate::downloads::files::Found;
-use crate::downloads::folder;
 use crate::library::{Media, blocking, version_of};
 
 /// Bytes of a language in the name of a file.
@@ -65,7 +64,9 @@ impl Texts {
             [alone] => alone.index().lead_ns() / 1_000_000,
             _ => 0,
         };
-        found.extend(beside(site, name, lead_ms).await);
+        let versions = parts.iter().map(|it| it.version().0);
+        let film = versions.fold(0, |all: u64, it| all.rotate_left(1) ^ it);
+        found.extend(beside(site, name, (film, lead_ms)).await);
         found.truncate(TEXTS_MAX);
         for (at, (text, _)) in found.iter_mut().enumerate() {
             text.name = match at {
@@ -138,30 +139,34 @@ async fn cues(site: &Site, source: Source, stretch_ms: Range<u64>) -> io::Result
     }
 }
 
-/// Files of subtitles that lie beside the film `name`, in the order of their names, with times that
-/// are `lead_ms` earlier than the film's.
-async fn beside(site: &Site, name: &str, lead_ms: u64) -> Vec<(Text, Source)> {
+/// Files of subtitles that lie beside the film `name` of that version, in the order of their names,
+/// with times that are `lead_ms` earlier than the film's.
+async fn beside(
+    site: &Site,
+    name: &str,
+    (film_version, lead_ms): (u64, u64),
+) -> Vec<(Text, Source)> {
     let (folder, film) = name.rsplit_once('/').unwrap_or(("", name));
-    let Ok((entries, _)) = folder::list_here(&site.places, folder).await else {
-        return Vec::new();
-    };
+    let of_film = stem(film).to_owned();
+    let fit = move |file: &str| told(file, &of_film).is_some();
+    let names = site.text_names.beside(&site.places, name, fit).await;
     let mut found = Vec::new();
-    for entry in entries.iter().filter(|it| !it.is_folder) {
-        let Some((language, is_forced)) = told(&entry.name, stem(film)) else {
+    for file in &*names {
+        let Some((language, is_forced)) = told(file, stem(film)) else {
             continue;
         };
         let path = match folder {
-            "" => entry.name.clone(),
-            folder => format!("{folder}/{}", entry.name),
+            "" => file.clone(),
+            folder => format!("{folder}/{file}"),
         };
-        if entry.file_bytes > TEXT_BYTES_MAX {
-            warn!(
-                "{:?}: longer than {TEXT_BYTES_MAX} bytes; it is left out",
-                shown(&path)
-            );
-            continue;
-        }
         if let Ok(Found::File(file)) = site.files.find(&path).await {
+            if file.identity.file_bytes > TEXT_BYTES_MAX {
+                warn!(
+                    "{:?}: longer than {TEXT_BYTES_MAX} bytes; it is left out",
+                    shown(&path)
+                );
+                continue;
+            }
             let (of, identity) = (file.file.clone(), file.identity);
             let version = blocking(move || Ok(version_of(&of, identity))).await;
             let Ok(Version(version)) = version else {
@@ -169,8 +174,9 @@ async fn beside(site: &Site, name: &str, lead_ms: u64) -> Vec<(Text, Source)> {
             };
             let text = Text {
                 name: String::new(),
-                // The lead is in it, too: another film may come in the place of this one.
-                version: Version(version ^ lead_ms),
+                // The film's is in it, too: they begin and end with it, and another may come in its
+                // place.
+                version: Version(version ^ film_version),
                 language: language.map(str::to_owned),
                 label: None,
                 is_forced,
@@ -182,6 +188,30 @@ async fn beside(site: &Site, name: &str, lead_ms: u64) -> Vec<(Text, Source)> {
         }
     }
     found
+}
+
+/// The films that a file of this name has subtitles of, whether they are there or not: by all names
+/// that they may have. None if it has none by its name.
+pub(in crate::downloads) fn films_of(name: &str) -> Vec<String> {
+    let start = name.rfind('/').map_or(0, |slash| slash + 1);
+    let file = &name[start..];
+    // Behind the film's name there are an ending, a language and a word at the most.
+    let stems = file
+        .rmatch_indices('.')
+        .take(3)
+        .map(|(dot, _)| &file[..dot]);
+    let stems = stems.filter(|stem| !stem.is_empty() && told(file, stem).is_some());
+    let mut films = Vec::new();
+    for stem in stems {
+        let film = &name[..start + stem.len()];
+        films.push(film.to_owned());
+        films.extend(["film", "film.json"].map(|ending| format!("{film}.{ending}")));
+        for ending in MEDIA_ENDINGS {
+            films.push(format!("{film}.{ending}"));
+            films.push(format!("{film}.{}", ending.to_ascii_uppercase()));
+        }
+    }
+    films
 }
 
 /// A film's name without its ending.
@@ -225,6 +255,19 @@ fn told<'a>(file: &'a str, stem: &str) -> Option<(Option<&'a str>, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subtitles_are_of_all_films_that_there_may_be() {
+        let films = films_of("in/a.b.en.srt");
+        for film in ["a.b", "a.b.mp4", "a.b.MTS", "a.b.en.mkv", "a.b.film.json"] {
+            assert!(films.contains(&format!("in/{film}")), "{film}");
+            assert!(told("a.b.en.srt", stem(film)).is_some(), "{film}");
+        }
+        assert!(!films.contains(&"in/a.mp4".to_owned()));
+        for other in ["in/a.mp4", "a", ".srt", "a.srt.gz", "x.srt/a"] {
+            assert!(films_of(other).is_empty(), "{other}");
+        }
+    }
 
     #[test]
     fn a_film_has_the_files_of_its_name() {

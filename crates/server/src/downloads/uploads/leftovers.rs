@@ -5,47 +5,75 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onrush_sys::fs::{Folder, Root, lock};
 
-/// Removes what was broken off that long ago in a folder and in those in it; how many.
-pub(super) fn sweep(
-    root: &Root,
-    at: &Path,
-    kept_time: Duration,
-    depth: usize,
-) -> io::Result<usize> {
-    let Ok(folder) = root.folder(at) else {
-        // It has gone, or is not for this account.
-        return Ok(0);
-    };
-    let (mut removed, folders) = remove_leftovers(&folder, kept_time)?;
-    for name in folders.into_iter().filter(|_| depth > 0) {
-        removed += sweep(root, &at.join(name), kept_time, depth - 1)?;
-    }
-    Ok(removed)
+/// What became of what was broken off.
+#[derive(Debug, Default)]
+pub(super) struct Swept {
+    pub(super) removed: usize,
+    /// The first that could not be looked at or removed, below the root, and why.
+    pub(super) failed: Option<(PathBuf, io::Error)>,
 }
 
-/// The same in one folder alone; and which folders are in it.
+impl Swept {
+    fn fail(&mut self, at: PathBuf, error: io::Error) {
+        // Somebody else may have been quicker.
+        if error.kind() != io::ErrorKind::NotFound {
+            self.failed.get_or_insert((at, error));
+        }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.removed += more.removed;
+        self.failed = self.failed.take().or(more.failed);
+    }
+}
+
+/// Removes what was broken off that long ago in a folder and in those in it. What cannot be removed
+/// keeps nothing else there.
+pub(super) fn sweep(root: &Root, at: &Path, kept_time: Duration, depth: usize) -> Swept {
+    let Ok(folder) = root.folder(at) else {
+        // It has gone, or is not for this account.
+        return Swept::default();
+    };
+    let (mut swept, folders) = remove_leftovers(&folder, at, kept_time);
+    for name in folders.into_iter().filter(|_| depth > 0) {
+        swept.add(sweep(root, &at.join(name), kept_time, depth - 1));
+    }
+    swept
+}
+
+/// The same in one folder alone, which is at that path; and which folders are in it.
 pub(super) fn remove_leftovers(
     folder: &Folder,
+    at: &Path,
     kept_time: Duration,
-) -> io::Result<(usize, Vec<OsString>)> {
-    let (mut removed, mut folders) = (0, Vec::new());
-    for entry in entries(folder)?.flatten() {
+) -> (Swept, Vec<OsString>) {
+    let (mut swept, mut folders) = (Swept::default(), Vec::new());
+    let entries = match entries(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            swept.fail(at.to_owned(), error);
+            return (swept, folders);
+        }
+    };
+    for entry in entries.flatten() {
         let name = entry.file_name();
         if !name.as_bytes().starts_with(b".") {
             let is_folder = entry.file_type().is_ok_and(|it| it.is_dir());
             folders.extend(is_folder.then_some(name));
         } else if name.as_bytes().starts_with(PREFIX.as_bytes()) && is_old(folder, &name, kept_time)
         {
-            folder.remove(&name)?;
-            removed += 1;
+            match folder.remove(&name) {
+                Ok(()) => swept.removed += 1,
+                Err(error) => swept.fail(at.join(&name), error),
+            }
         }
     }
-    Ok((removed, folders))
+    (swept, folders)
 }
 
 /// Whether there is nothing else in a folder, and nobody writes to any of it.

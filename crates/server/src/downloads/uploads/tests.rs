@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 
+use super::renamed::endings;
 use super::*;
 use crate::downloads::Downloads;
 use crate::downloads::testing::site;
@@ -146,12 +147,31 @@ fn what_is_too_old_is_removed_unless_it_is_written_to() {
     }
     let written = open(&place(&root, "anna", "in/b"), None).unwrap();
     fs::write(folder.path().join(".other"), "").unwrap();
-    let swept = |kept_time| sweep(&root, Path::new("."), kept_time, 1).unwrap();
+    let swept = |kept_time| sweep(&root, Path::new("."), kept_time, 1).removed;
     assert_eq!(swept(Duration::from_secs(60)), 0);
     assert_eq!(swept(Duration::ZERO), 2);
     drop(written);
     assert_eq!(swept(Duration::ZERO), 1);
     assert!(folder.path().join(".other").exists());
+}
+
+#[test]
+fn what_cannot_be_removed_keeps_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // No file, so that not even root removes it as one.
+    let stuck = format!("{PREFIX}stuck");
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(at(name).join(&stuck)).unwrap();
+        fs::write(at(name).join(format!("{PREFIX}old")), "").unwrap();
+    }
+    let root = Root::open(folder.path()).unwrap();
+    let swept = sweep(&root, Path::new("."), Duration::ZERO, 1);
+    assert_eq!(swept.removed, 3);
+    assert!(swept.failed.is_some_and(|it| it.0.ends_with(&stuck)));
+    let mut left = names(&at("a"));
+    left.extend(names(&at("c")));
+    assert_eq!(left, [&*stuck; 2]);
 }
 
 #[test]
@@ -168,6 +188,61 @@ fn a_folder_of_leftovers_has_nothing_else() {
     assert!(has_only());
     fs::write(folder.path().join("film"), "").unwrap();
     assert!(!has_only());
+}
+
+/// It may be a copy of what its uploader could not read in the one, and can in the other.
+#[test]
+fn what_is_begun_is_none_of_a_renamed_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("in")).unwrap();
+    fs::write(at("in/a"), b"12345").unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let (file, start) = open(&place(&root, "anna", "in/a"), None).unwrap();
+    assert_eq!(start, 5);
+    drop(file);
+    fs::rename(at("in"), at("out")).unwrap();
+    fs::remove_file(at("out/a")).unwrap();
+    let (_file, start) = open(&place(&root, "anna", "out/a"), None).unwrap();
+    assert_eq!(start, 0);
+}
+
+#[tokio::test]
+async fn nothing_comes_into_a_folder_that_is_renamed() {
+    let (site, root) = site(Downloads {
+        uploads: Some(UploadsConfig {
+            free_bytes_min: 0,
+            ..UploadsConfig::default()
+        }),
+        ..Downloads::default()
+    });
+    fs::create_dir_all(root.path().join("in/d")).unwrap();
+    fs::write(root.path().join("secret"), "").unwrap();
+    let uploads = site.uploads.as_ref().unwrap();
+    let uploader = Login::User("anna".to_owned()).uploader();
+    let wanted = |name: &'static str| Wanted {
+        uploader: &uploader,
+        name,
+        start: Some(0),
+        total_bytes: None,
+        makes_folders: false,
+    };
+    let is_busy = |it: Option<UploadError>| matches!(it, Some(UploadError::Busy(_)));
+    let upload = uploads.begin(&site, wanted("in/d/a")).await.unwrap();
+    assert!(is_busy(uploads.moving("in", "out").err()), "it is sent to");
+    drop(upload);
+    let moving = uploads.moving("/in/", "out").unwrap();
+    for (from, to) in [("secret", "in/d/secret"), ("in/d", "d"), ("in", "other")] {
+        assert!(is_busy(uploads.moving(from, to).err()), "{from} {to}");
+    }
+    let begun = uploads.begin(&site, wanted("in/d/b")).await;
+    assert!(is_busy(begun.err()));
+    assert!(uploads.moving("secret", "inner").is_ok());
+    assert_eq!(moving.all().await.unwrap(), ["", "/d"]);
+    moving.done().await.unwrap();
+    drop(moving);
+    assert!(root.path().join("out/d").exists());
+    assert!(uploads.moving("out", "in").is_ok());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tokens, which a header carries (RFC 6750), or the query of a URL.
 
-use onrush_wire::auth::token_of_query;
+use onrush_wire::auth::{JwtError, token_of_query};
 use tracing::info;
 
 use super::super::login::Login;
@@ -20,9 +20,13 @@ impl Rules {
     ///
     /// Why it is not taken, if there is no hook that may know it.
     pub(super) async fn token(&self, asked: &Asked<'_>, token: &str) -> Result<Login, Refusal> {
-        self.check_attempts(asked.peer)?;
+        let tokens = self.tokens.as_ref();
+        // One that was right is no guess, whatever else comes from its address.
+        if !tokens.is_some_and(|it| it.remembers(token)) {
+            self.check_attempts(&self.token_attempts, asked.peer)?;
+        }
         let now = self.started.elapsed();
-        let claims = match &self.tokens {
+        let claims = match tokens {
             Some(tokens) => tokens.check(token, now).await.map(Box::new).map(Some),
             None if self.hook.is_none() => return Err(self.unknown(asked)),
             None => Ok(None),
@@ -36,12 +40,15 @@ impl Rules {
             }
             Err(TokenError::Token(error)) => {
                 count(&self.stats.wrong);
-                // A player may repeat an old one each few seconds, which is no guess.
-                if error.is_guess() {
-                    self.attempts.failed(asked.peer, now);
-                    let (peer, protocol) = (asked.peer, asked.protocol.as_str());
-                    info!("{peer}: {error}, by {protocol}, for {:?}", asked.path);
-                }
+                return Err(self.challenge(asked, Fault::Token, error.note()));
+            }
+            Err(TokenError::Forged) => {
+                count(&self.stats.wrong);
+                // Nobody guesses a signature, but to look at one takes its time.
+                self.token_attempts.failed(asked.peer, now);
+                let (peer, protocol, error) =
+                    (asked.peer, asked.protocol.as_str(), JwtError::Signature);
+                info!("{peer}: {error}, by {protocol}, for {:?}", asked.path);
                 return Err(self.challenge(asked, Fault::Token, error.note()));
             }
         };

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::super::attempts::{WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
 use super::super::config::{HookConfig, JwtConfig, JwtKeys};
-use super::super::file::with_user;
+use super::super::file::{Secret, with_user};
 use super::super::password::argon2;
 use super::super::testing::{answer, serve};
 use super::*;
@@ -29,6 +29,7 @@ const ASKED: Asked<'_> = Asked {
     protocol: Protocol::Rtsp,
     peer: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
     is_encrypted: false,
+    is_behind_proxy: false,
     action: Action::Play,
     path: "film.ts",
     method: "DESCRIBE",
@@ -145,6 +146,13 @@ fn without_configuration_all_but_publishing_is_open() {
             "{action:?} {peer:?}"
         );
     }
+    let of_proxy = Asked {
+        action: Action::Publish,
+        peer: LOCAL.into(),
+        is_behind_proxy: true,
+        ..ASKED
+    };
+    assert!(ask(&open, &of_proxy).is_err());
 }
 
 #[test]
@@ -246,11 +254,17 @@ fn passwords_go_over_loopback_or_where_they_are_allowed() {
                 Some("Basic realm=\"films\"")
             );
         }
-        let far = challenges(ask(&authorizer, &with(&answer, FAR)));
-        assert!(
-            far.iter().all(|challenge| challenge.starts_with("Digest ")),
-            "{far:?}"
-        );
+        let of_proxy = Asked {
+            is_behind_proxy: true,
+            ..with(&answer, LOCAL)
+        };
+        for far in [with(&answer, FAR), of_proxy] {
+            let far = challenges(ask(&authorizer, &far));
+            assert!(
+                far.iter().all(|challenge| challenge.starts_with("Digest ")),
+                "{far:?}"
+            );
+        }
         let encrypted = Asked {
             is_encrypted: true,
             ..with(&answer, FAR)
@@ -554,7 +568,7 @@ fn what_is_not_asked_for_is_not_counted() {
             path,
             ..ASKED
         };
-        assert_eq!(block_on(rules.could_read(&anna, &asked)), told, "{path}");
+        assert_eq!(block_on(rules.could(&anna, &asked)), told, "{path}");
         let stats = &rules.stats;
         let all = [&stats.allowed, &stats.forbidden, &stats.unanswered];
         let counted = all.map(|it| it.load(Ordering::Relaxed));
@@ -654,6 +668,96 @@ fn guessed_tokens_slow_their_address_and_old_ones_do_not() {
         "{refused:?}"
     );
     assert_eq!(ask(&authorizer, &asked(LOCAL)), Ok(()));
+}
+
+/// Any page can have a browser send tokens, and a player goes on with one of an old key.
+#[test]
+fn tokens_lock_no_password_out() {
+    let (authorizer, _folder) = with_tokens(|_| {});
+    let bearer = |token: &str| format!("Bearer {token}");
+    let claims = r#"{"exp":4e9,"onrush_rights":["play"]}"#;
+    let (known, other) = (
+        bearer(&token(claims)),
+        bearer(&token(&claims.replace('4', "5"))),
+    );
+    assert_eq!(ask(&authorizer, &with(&known, LOCAL)), Ok(()));
+    // There is no key that these may be signed by.
+    let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","kid":"old"}"#);
+    for nobodys in ["a.b.c".to_owned(), format!("{header}.e30.AAAA")] {
+        for _ in 0..2 * WRONG_PASSWORDS_MAX {
+            let refused = ask(&authorizer, &with(&bearer(&nobodys), LOCAL));
+            assert_eq!(
+                challenges(refused)[0],
+                "Bearer realm=\"films\", error=\"invalid_token\""
+            );
+        }
+    }
+    assert_eq!(ask(&authorizer, &with(&other, LOCAL)), Ok(()));
+    let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#);
+    let forged = bearer(&format!("{header}.e30.AAAA"));
+    let is_slowed = |it: &str| {
+        let refused = ask(&authorizer, &with(it, LOCAL));
+        matches!(refused, Err(Refusal::Slowed { .. }))
+    };
+    // The machine may be slow, and forgive some meanwhile.
+    let slowed = (0..1000).filter(|_| is_slowed(&forged)).count();
+    assert!(slowed > 900, "{slowed}");
+    for right in [known, other, basic("anna", "secret")] {
+        assert_eq!(ask(&authorizer, &with(&right, LOCAL)), Ok(()));
+    }
+    // And no password a token.
+    let peer = [127, 0, 1, 1];
+    let now = authorizer.started.elapsed();
+    for _ in 0..2 * WRONG_PASSWORDS_MAX {
+        authorizer.attempts.failed(peer.into(), now);
+    }
+    let refused = ask(&authorizer, &with(&basic("anna", "secret"), peer));
+    assert!(
+        matches!(refused, Err(Refusal::Slowed { .. })),
+        "{refused:?}"
+    );
+    let new = bearer(&token(&claims.replace('4', "6")));
+    assert_eq!(ask(&authorizer, &with(&new, peer)), Ok(()));
+}
+
+/// As FTP has them, for as long as a client stays connected.
+#[test]
+fn a_login_ends_with_what_proved_it() {
+    let (rules, folder) = with_tokens(|_| {});
+    let asked = Asked {
+        protocol: Protocol::Ftp,
+        peer: LOCAL.into(),
+        ..ASKED
+    };
+    let stands = |rules: &Rules, login: &Login, secret: &Option<Secret>| {
+        block_on(rules.stands(login, secret.as_ref()))
+    };
+    let secret = rules.secret("anna");
+    let anna = block_on(rules.log_in(&asked, "anna", "secret")).unwrap();
+    let claims = r#"{"exp":4e9,"onrush_rights":["play"]}"#;
+    let by_token = block_on(rules.log_in(&asked, "token", &token(claims))).unwrap();
+    assert!(stands(&rules, &anna, &secret) && stands(&rules, &by_token, &None));
+    assert!(!stands(&rules, &anna, &rules.secret("bert")));
+    assert!(!stands(&rules, &anna, &None));
+    let Login::Token { claims: known, .. } = by_token.clone() else {
+        panic!("{by_token:?}");
+    };
+    let expired = Login::Token {
+        token: token(&claims.replace("4e9", "1")),
+        claims: known,
+    };
+    assert!(!stands(&rules, &expired, &None));
+    // Without its keys, and without its user.
+    let keys = folder.path().join("url-keys");
+    fs::write(&keys, KEY).unwrap();
+    let other = UsersConfig {
+        url_keys: Some(keys),
+        ..UsersConfig::default()
+    };
+    let after = Rules::after(&rules, &other).unwrap();
+    assert!(!stands(&after, &by_token, &None));
+    assert!(!stands(&after, &anna, &secret));
+    assert!(stands(&after, &Login::Nobody, &None));
 }
 
 #[test]

@@ -121,10 +121,36 @@ fn a_token_is_taken_by_the_keys_of_a_file() {
     let others = good.replace("films", "books");
     assert_eq!(refused(&token(&pair, "one", &others)), JwtError::Audience);
     let (other_pair, _) = key_pair();
-    assert_eq!(
-        refused(&token(&other_pair, "one", good)),
-        JwtError::Signature
-    );
+    let forged = check(&token(&other_pair, "one", good));
+    assert_eq!(forged, Err(TokenError::Forged));
+}
+
+#[test]
+fn a_token_is_remembered_while_it_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    let (pair, jwk) = key_pair();
+    fs::write(&path, format!(r#"{{"keys":[{jwk}]}}"#)).unwrap();
+    let config = JwtConfig {
+        keys: JwtKeys::File(path),
+        audience: None,
+        issuer: None,
+    };
+    let tokens = Tokens::open(&config, None).unwrap();
+    let good = token(&pair, "one", r#"{"exp":4e9}"#);
+    let wrong = token(&pair, "two", r#"{"exp":4e9}"#);
+    for (token, is_right) in [(&good, true), (&wrong, false)] {
+        assert!(!tokens.remembers(token));
+        assert_eq!(block_on(tokens.check(token, NOW)).is_ok(), is_right);
+        assert_eq!(tokens.remembers(token), is_right);
+    }
+    let mut other = config.clone();
+    other.audience = Some("films".to_owned());
+    let mut after = Tokens::open(&other, None).unwrap();
+    after.go_on(&tokens);
+    assert!(after.remembers(&good));
+    assert!(block_on(after.check(&good, NOW)).is_err());
+    assert!(!after.remembers(&good), "it is right no more");
 }
 
 /// A public key must never be taken for one of HMAC (the confusion of RFC 8725, section 2.1).

@@ -55,6 +55,7 @@ fn connection<'a>(
         received: Vec::new(),
         session: Session::new(local.ip(), false),
         login: Login::Nobody,
+        secret: None,
         data: Data::Unknown,
     }
 }
