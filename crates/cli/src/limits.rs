@@ -520,6 +520,7 @@ fn beside() -> Vec<Limit> {
         downloads::HTTP2_CONTROL_BYTES_MAX as bytes, "frames that ask for nothing";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed, or renamed";
+        downloads::FOLDER_NAMES_MAX as count, "names of one looked at for subtitles";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         downloads::ANSWER_WAIT_MAX as time, "a manifest does; a playlist for segments";
         downloads::FIRST_SEGMENT_WAIT_MAX as time, "one of a channel for a segment";

@@ -13,6 +13,8 @@ fn every_setting_is_an_option_of_serve() {
     let options: Vec<_> = serve.get_arguments().filter_map(|a| a.get_long()).collect();
     let all = of_clients().into_iter().chain(settings());
     let all = all.chain(of_downloads()).chain(of_tls());
+    let all = all.chain(over_tcp()).chain(of_live_hls());
+    let all = all.chain(of_multicast());
     for limit in all.chain(uploads::of_uploads()) {
         let option = limit.option.unwrap();
         assert!(

@@ -4,8 +4,10 @@
 //! and is a member of the group from then on. One that has paused gets numbers of its own, which go
 //! on where they have ended, and so all of its packets for itself.
 
+mod viewers;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +23,12 @@ use super::outlet::Outlet;
 use super::played::Played;
 use super::shared_lane::SharedLane;
 use super::srtp::ChannelKey;
-use super::viewer::{Bounds, RECENT_BYTES_MAX, RECENT_PACKETS_MAX, Sent, Viewer, Watched, newer};
+use super::viewer::{
+    Bounds, RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX, Sent, Viewer, Watched, newer,
+};
 use super::viewing::{Given, Start, ViewerPorts, ViewerTrack, Way};
 use crate::config::Limits;
+use viewers::{Members, Viewers};
 
 /// How all viewers of a channel are sent to.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +62,8 @@ impl AudienceSettings {
 pub(super) struct Audience {
     settings: AudienceSettings,
     tracks: Vec<TrackAudience>,
-    viewers: Vec<Viewer>,
+    viewers: Viewers,
+    members: Members,
     /// The next packet's number among all.
     order: u64,
     /// Packets that were dropped for viewers who were slow.
@@ -78,7 +84,7 @@ pub(super) struct TrackAudience {
     given: Arc<Given>,
     clock_hz: u32,
     /// To send to single viewers from, by address of ours.
-    single: BTreeMap<IpAddr, UdpSocket>,
+    single: BTreeMap<SocketAddr, UdpSocket>,
     /// Where the last sync sample begins.
     sync: Option<u64>,
     /// The highest numbers that the group was given, and whose they are.
@@ -105,7 +111,8 @@ impl Audience {
         Self {
             settings,
             tracks: tracks.collect(),
-            viewers: Vec::new(),
+            viewers: Viewers::default(),
+            members: Members::default(),
             order: 0,
             dropped: 0,
             stalled_out: 0,
@@ -159,10 +166,8 @@ impl Audience {
             shared.give(&packet, &state.recent, (arrived_ns, at));
         }
         let begins = begun.is_some() && state.recent.packets().is_some();
-        let watching = self
-            .viewers
-            .iter_mut()
-            .flat_map(|viewer| &mut viewer.tracks);
+        let watching = self.viewers.busy_mut();
+        let watching = watching.flat_map(|viewer| &mut viewer.tracks);
         for watched in watching.filter(|watched| watched.track == track) {
             if let Some((packet, kept)) = state.form_for(watched, &packet, begins) {
                 let kept = kept.filter(|_| begins);
@@ -219,10 +224,15 @@ impl Audience {
         // Sound from before the pictures that are waited for is of no use, and players that got it
         // would show these as late as it is old.
         let is_awaited = tracks.iter().any(|wanted| self.awaits_sync(wanted));
+        // Nor is sound alone that was kept for pictures which do not come: it would be played as
+        // late as it is old for the whole session.
+        let is_everywhere = |wanted: &ViewerTrack| self.tracks[wanted.track].is_everywhere();
+        let is_alone = tracks.iter().all(is_everywhere);
         let watched = tracks.into_iter().map(|wanted| {
             let awaits = self.awaits_sync(&wanted).then_some(now_ns);
             let state = &mut self.tracks[wanted.track];
-            let begins_next = is_awaited && state.is_everywhere();
+            let is_late = is_awaited || is_alone && state.keeps_long();
+            let begins_next = is_late && state.is_everywhere();
             state.prepare_shared(&wanted, begins_next, now_ns);
             let recent = state.kept_for(&wanted);
             let recent = recent.filter(|_| awaits.is_none() && !begins_next);
@@ -233,7 +243,7 @@ impl Audience {
         let tracks = viewer.tracks.iter();
         let starts = tracks.map(|watched| watched.start(self.tracks[watched.track].at(now_ns)));
         let starts = starts.collect();
-        self.viewers.push(viewer);
+        self.viewers.insert(viewer);
         self.rest_unused();
         starts
     }
@@ -250,18 +260,15 @@ impl Audience {
 
     /// Begins to send.
     pub(super) fn start(&mut self, id: u64) {
-        let mut viewers = self.viewers.iter_mut();
-        if let Some(viewer) = viewers.find(|viewer| viewer.id == id) {
-            viewer.is_held = false;
-        }
+        self.viewers.start(id);
     }
 
     /// Ceases to.
     pub(super) fn leave(&mut self, id: u64, now_ns: u64) {
-        let Some(at) = self.viewers.iter().position(|viewer| viewer.id == id) else {
+        let Some(viewer) = self.viewers.remove(id) else {
             return;
         };
-        for watched in self.viewers.swap_remove(at).tracks {
+        for watched in viewer.tracks {
             self.part(&watched, now_ns);
         }
         self.rest_unused();
@@ -269,9 +276,13 @@ impl Audience {
 
     /// Nothing is encrypted for all who share a key while nobody does.
     fn rest_unused(&mut self) {
-        let watched = || self.viewers.iter().flat_map(|viewer| &viewer.tracks);
+        let watched = || self.viewers.busy().flat_map(|viewer| &viewer.tracks);
         for (number, track) in self.tracks.iter_mut().enumerate() {
             for shared in &mut track.shared {
+                // Whoever is a member of its group shares it.
+                if shared.rests() || shared.lane.receivers() > 0 {
+                    continue;
+                }
                 let mut own = watched().filter(|watched| watched.track == number);
                 if !own.any(|watched| watched.shares().is_some_and(|key| shared.is_of(key))) {
                     shared.rest();
@@ -291,15 +302,8 @@ impl Audience {
             let (lane, _) = track.lane_of(watched.ports());
             // All that counts as sent leaves before it goes.
             lane.flush();
-            let is_shared = self.viewers.iter().flat_map(|viewer| &viewer.tracks);
-            let mut is_shared = is_shared.filter(|other| other.is_member);
-            // A player that died and came back at the same port has two sessions for a while.
-            let is_shared = is_shared.any(|other| {
-                let own = (watched.track, local, to);
-                matches!(&other.way, Way::Datagrams(l, t) if (other.track, l, t) == own)
-                    && is_same(other.ports(), watched.ports())
-            });
-            if let (false, Some(outlet)) = (is_shared, lane.outlets.get_mut(local)) {
+            let is_last = self.members.remove(watched);
+            if let (true, Some(outlet)) = (is_last, lane.outlets.get_mut(local)) {
                 outlet.remove(*to);
             }
             // A member to whom nothing came yet has what it was sent alone, if anything.
@@ -318,14 +322,18 @@ impl Audience {
     /// Sends what viewers have not been sent yet, and makes those members who have everything.
     pub(super) fn send_backlogs(&mut self, now_ns: u64) {
         let bounds = self.settings.bounds;
-        let mut stalled = Vec::new();
-        for viewer in self.viewers.iter_mut().filter(|viewer| !viewer.is_held) {
+        let (mut stalled, mut has_joined) = (Vec::new(), false);
+        for viewer in self.viewers.busy_mut().filter(|viewer| !viewer.is_held) {
             viewer.settle(now_ns, |track| self.tracks[track].clock_hz);
             for watched in viewer.tracks.iter_mut().filter(|it| !it.is_member) {
                 let sent = send_backlog(&mut self.tracks[watched.track], watched, bounds, now_ns);
                 let [encrypted, unencrypted] = std::mem::take(&mut watched.encrypted);
                 self.encrypted[0] += encrypted;
                 self.encrypted[1] += unencrypted;
+                if watched.is_member {
+                    self.members.add(watched);
+                    has_joined = true;
+                }
                 if sent == Sent::Stalled {
                     watched
                         .viewing
@@ -333,6 +341,9 @@ impl Audience {
                     stalled.push(viewer.id);
                 }
             }
+        }
+        if has_joined {
+            self.viewers.set_apart();
         }
         // Once, though several of its tracks may say so.
         stalled.dedup();
@@ -366,7 +377,7 @@ impl Audience {
         let waiting = waiting.filter_map(|lane| lane.builder.waiting_since_ns());
         let due_ns = waiting.map(|ns| ns.saturating_add(self.settings.delay_ns));
         let due_ns = due_ns.min().map(|due_ns| due_ns.saturating_sub(now_ns));
-        let mut playing = self.viewers.iter().filter(|viewer| !viewer.is_held);
+        let mut playing = self.viewers.busy().filter(|viewer| !viewer.is_held);
         match playing.any(|viewer| viewer.tracks.iter().any(Watched::is_due)) {
             true => Some(due_ns.unwrap_or(u64::MAX).min(STEP_NS)),
             false => due_ns,
@@ -403,7 +414,7 @@ impl Audience {
 
     /// Who watches now.
     pub(super) fn watching(&self) -> usize {
-        self.viewers.iter().filter(|viewer| !viewer.is_held).count()
+        self.viewers.playing()
     }
 }
 
@@ -413,6 +424,17 @@ impl TrackAudience {
     fn is_everywhere(&self) -> bool {
         let rule = self.recent.rule();
         rule.is_everywhere() || rule == SyncRule::TransportStream && self.sync.is_none()
+    }
+
+    /// Whether what is kept goes back longer than anybody waits for a sync sample.
+    fn keeps_long(&self) -> bool {
+        let timestamp = |packet: &RecentPacket| Some(Header::read(&packet.bytes)?.timestamp);
+        let packets = self.recent.packets();
+        let first = packets.and_then(|it| timestamp(it.front()?));
+        let last = packets.and_then(|it| timestamp(it.back()?));
+        let ticks_max = SYNC_AWAITED_MAX.as_secs() * u64::from(self.clock_hz);
+        let is_long = |(first, last): (u32, u32)| u64::from(last.wrapping_sub(first)) > ticks_max;
+        first.zip(last).is_some_and(is_long)
     }
 
     fn at(&self, now_ns: u64) -> Arrival {
@@ -427,7 +449,7 @@ impl TrackAudience {
     fn lane_of(
         &mut self,
         key: Option<&Arc<ChannelKey>>,
-    ) -> (&mut Lane, &mut BTreeMap<IpAddr, UdpSocket>) {
+    ) -> (&mut Lane, &mut BTreeMap<SocketAddr, UdpSocket>) {
         match key {
             None => (&mut self.lane, &mut self.single),
             Some(key) => {
@@ -511,11 +533,6 @@ impl TrackAudience {
             None => plain,
         }
     }
-}
-
-/// Whether both are the same key, or none.
-fn is_same(one: Option<&Arc<ChannelKey>>, other: Option<&Arc<ChannelKey>>) -> bool {
-    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }
 
 fn send_backlog(

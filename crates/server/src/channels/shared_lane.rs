@@ -3,7 +3,7 @@
 //! What is kept for those who join is kept encrypted, too, as long as anybody has that key.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use onrush_wire::live::{Recent, RecentPacket};
@@ -19,7 +19,7 @@ pub(super) struct SharedLane {
     key: Arc<ChannelKey>,
     pub(super) lane: Lane,
     /// To send to single viewers from, by address of ours.
-    pub(super) single: BTreeMap<IpAddr, UdpSocket>,
+    pub(super) single: BTreeMap<SocketAddr, UdpSocket>,
     /// What is kept of the track, encrypted.
     images: VecDeque<RecentPacket>,
     /// The last of what has come.
@@ -66,6 +66,11 @@ impl SharedLane {
             }
         }
         self.trim(recent);
+    }
+
+    /// Nothing is encrypted.
+    pub(super) fn rests(&self) -> bool {
+        !self.is_active
     }
 
     /// Nobody watches any more.

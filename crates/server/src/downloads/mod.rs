@@ -18,6 +18,7 @@ mod log;
 mod memory;
 mod receive;
 mod send;
+mod spare;
 mod uploads;
 
 use std::io;
@@ -43,7 +44,7 @@ pub use self::config::{
 };
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
-pub use self::folder::FOLDER_ENTRIES_MAX;
+pub use self::folder::{FOLDER_ENTRIES_MAX, FOLDER_NAMES_MAX};
 pub use self::http::{
     ANSWER_WAIT_MAX, FIRST_SEGMENT_WAIT_MAX, GATHERED_AT_ONCE_MAX, HTTP2_CONTROL_BYTES_MAX,
     HTTP2_ERRORS_MAX, HTTP2_RESETS_MAX, INDEX_WAIT_MAX, KEPT_SEGMENTS_MAX, LIVE_FILES_MAX,
@@ -82,6 +83,8 @@ pub(crate) struct Site {
     /// What is played of the same files.
     pub(crate) library: Arc<Library>,
     pub(crate) transfers: Rc<Transfers>,
+    /// Files of subtitles that were found beside films lately.
+    pub(crate) text_names: http::TextNames,
     /// Segments of films that were computed lately.
     pub(crate) segments: http::SegmentCache,
     /// Those that were asked for again, whole.
@@ -322,6 +325,7 @@ impl Site {
             library,
             transfers,
             segments: http::SegmentCache::default(),
+            text_names: http::TextNames::default(),
             segment_files,
             live_files: http::LiveFiles::new(live_max),
             made_bytes: MadeBytes::new(of_client, &statistics.hls),

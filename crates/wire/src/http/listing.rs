@@ -98,6 +98,12 @@ impl Entry {
 }
 
 impl Listing<'_> {
+    /// About as many bytes as a page of so many entries needs while it is made.
+    #[must_use]
+    pub const fn room_bytes(entries: usize) -> usize {
+        2048 + 700 * entries
+    }
+
     /// The page. Its style and its script are at [`ASSETS`] of the same host: without them it is
     /// a plain page of links.
     #[must_use]
@@ -107,7 +113,7 @@ impl Listing<'_> {
             folder => escaped(folder.rsplit('/').next().unwrap_or(folder)),
         };
         let assets = assets_from(self.folder);
-        let mut html = String::with_capacity(2048 + 700 * self.entries.len());
+        let mut html = String::with_capacity(Self::room_bytes(self.entries.len()));
         html += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
         html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
         html += "<meta name=\"color-scheme\" content=\"light dark\">\n";

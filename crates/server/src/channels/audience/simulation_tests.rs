@@ -16,7 +16,8 @@
 mod publisher_tests;
 mod viewer_tests;
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,7 +141,7 @@ impl Simulation {
         let socket = || UdpSocket::bind((LOCAL, 0)).expect("loopback");
         let ports = ViewerPorts {
             track,
-            local: LOCAL,
+            local: (LOCAL, 0).into(),
             shared,
             sockets: [socket(), socket()],
         };
@@ -270,15 +271,37 @@ impl Simulation {
                 assert!(images <= RECENT_PACKETS_MAX, "{images} encrypted images");
             }
         }
-        let watched = self
-            .audience
-            .viewers
-            .iter()
-            .flat_map(|viewer| &viewer.tracks);
-        for watched in watched {
+        let viewers = || self.audience.viewers.all();
+        for watched in viewers().flat_map(|viewer| &viewer.tracks) {
             let waits = watched.backlog_bytes();
             assert!(waits <= RECENT_BYTES_MAX, "{waits} bytes wait");
         }
+        self.check_members();
+    }
+
+    /// Each group has those that are members of it, and who comes from groups alone is set apart.
+    fn check_members(&self) {
+        let viewers = || self.audience.viewers.all();
+        let watched = viewers().flat_map(|viewer| &viewer.tracks);
+        let members: Vec<_> = watched.filter(|watched| watched.is_member).collect();
+        assert!(self.audience.members.are(members.iter().copied()));
+        let places: BTreeSet<_> = members
+            .iter()
+            .map(|watched| match &watched.way {
+                Way::Datagrams(local, to) => {
+                    let key = watched.ports().map(Arc::as_ptr);
+                    (watched.track, key, *local, *to)
+                }
+                Way::Frames(..) => panic!("a connection is member of no group"),
+            })
+            .collect();
+        let receivers: usize = self.audience.lanes().map(Lane::receivers).sum();
+        assert_eq!(receivers, places.len(), "members of groups");
+        let busy = self.audience.viewers.busy();
+        let joined = busy.filter(|viewer| viewer.tracks.iter().all(|it| it.is_member));
+        assert_eq!(joined.count(), 0, "nothing is sent to them alone");
+        let playing = viewers().filter(|viewer| !viewer.is_held).count();
+        assert_eq!(self.audience.watching(), playing);
     }
 
     fn make_trouble(&mut self) {
@@ -302,7 +325,10 @@ impl Simulation {
     /// Nobody is a member, and packets that come leave to nobody, encrypted for nobody.
     fn nothing_is_sent_to_nobody(&mut self) {
         assert_eq!(
-            (self.audience.watching(), self.audience.viewers.len()),
+            (
+                self.audience.watching(),
+                self.audience.viewers.all().count()
+            ),
             (0, 0)
         );
         let members: usize = self.audience.lanes().map(Lane::receivers).sum();

@@ -28,7 +28,7 @@ use crate::downloads::Site;
 use crate::downloads::admission::{Share, of_address};
 use crate::downloads::clock::Clock;
 use crate::downloads::memory::{Memory, Reserved};
-use crate::hls_live::{LiveStream, SentText, add};
+use crate::hls_live::{LiveStream, NotCut, SentText, add};
 use crate::library::blocking;
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
@@ -82,7 +82,14 @@ pub(super) async fn find(
     let (name, asked) = hls::parse(path)?;
     let stream = match site.live.find(name).await? {
         Ok(stream) => stream,
-        Err(note) => return Some(Err((Status::NotFound, note))),
+        Err(NotCut::Never(note)) => return Some(Err((Status::NotFound, note))),
+        Err(NotCut::Now(full)) => {
+            return Some(Err((Status::ServiceUnavailable, full.to_string())));
+        }
+        Err(NotCut::Silent) => {
+            let note = "its source does not answer; try later";
+            return Some(Err((Status::ServiceUnavailable, note.to_owned())));
+        }
     };
     let stream = Awaited {
         stream: &stream,
@@ -248,7 +255,7 @@ async fn playlist(
 
 /// What the URLs of a text of the channel `name` end in.
 fn carried(site: &Site, name: &str, query: Option<&str>) -> Result<String, Refusal> {
-    let carried = site.authorizer.carried(name, query);
+    let carried = site.authorizer.carried([name], query);
     carried.map_err(|error| (Status::UriTooLong, error.to_string()))
 }
 
@@ -284,7 +291,8 @@ async fn playlist_text(
         text.map(String::into_bytes).ok_or_else(no_track)
     };
     let key = (rendition.unwrap_or_default(), reload.skips);
-    written(&stream, key, carried, by, write).await
+    let urls = || stream.window().playlist_urls(rendition, reload.skips);
+    written(&stream, key, (carried, urls), by, write).await
 }
 
 fn bad(reload: BadReload) -> Refusal {
@@ -308,16 +316,17 @@ async fn manifest(
     };
     // No rendition is called that.
     let key = ("manifest.mpd", false);
-    let (text, coding, reserved) = written(&stream, key, &carried, by, write).await?;
+    let urls = || stream.window().manifest_urls();
+    let (text, coding, reserved) = written(&stream, key, (&carried, urls), by, write).await?;
     let made = Made::live_text(text, coding, MANIFEST, ASK_AGAIN.into(), now_s(site));
     Ok(made.that_has_room(reserved))
 }
 
-/// A text as it is sent.
+/// A text as it is sent, with so many URLs at the most, each of which ends in `carried`.
 async fn written(
     stream: &LiveStream,
     (name, skips): (&str, bool),
-    carried: &str,
+    (carried, urls): (&str, impl FnOnce() -> usize),
     By {
         codings, memory, ..
     }: By<'_>,
@@ -330,7 +339,7 @@ async fn written(
     let reserved = match is_for_all {
         true => None,
         false => {
-            let bytes = stream.window().urls() * (URL_BYTES + carried.len());
+            let bytes = urls() * (URL_BYTES + carried.len());
             Some(memory.reserve(bytes).ok_or_else(crowded)?)
         }
     };
@@ -544,6 +553,9 @@ mod tests {
         let full = memory.reserve(CONNECTION_MADE_BYTES_MAX).unwrap();
         let refused = written(&stream, Some("video"), (&token, &memory)).await;
         assert_eq!(refused.unwrap_err(), crowded());
+        // The one that names it has one URL, which is less than is counted.
+        let main = written(&stream, None, (&token, &memory)).await;
+        assert!(main.is_ok());
         let of_all = written(&stream, Some("video"), ("", &memory)).await;
         assert!(of_all.unwrap().2.is_none());
         drop(full);

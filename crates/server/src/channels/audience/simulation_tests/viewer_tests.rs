@@ -190,7 +190,7 @@ impl Simulation {
         };
         let tracks = viewer.tracks.iter().map(|listening| ViewerTrack {
             track: listening.track,
-            way: Way::Datagrams(LOCAL, listening.to),
+            way: Way::Datagrams((LOCAL, 0).into(), listening.to),
             viewing: Arc::clone(&listening.viewing),
             start,
             srtp: listening.srtp.as_ref().map(|(srtp, _)| Arc::clone(srtp)),
