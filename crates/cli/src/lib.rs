@@ -27,6 +27,7 @@ mod inspect;
 mod libraries;
 mod limit_options;
 mod limits;
+mod log_queue;
 mod manual;
 mod multicast_options;
 mod objects;
@@ -69,7 +70,9 @@ extern crate self as onrush_cli;
 #[must_use]
 pub fn main() -> ExitCode {
     let words = configuration::merged(env::args_os().collect(), |name| env::var_os(name));
-    exit_code("onrush", words.and_then(run))
+    let result = words.and_then(run);
+    log_queue::LOG_QUEUE.flush();
+    exit_code("onrush", result)
 }
 
 fn run(words: Vec<OsString>) -> anyhow::Result<ExitCode> {

@@ -16,6 +16,7 @@ use onrush_sys::probe;
 
 use crate::addresses::{metrics_lines, reached_at};
 use crate::channels::{self, ChannelOptions, source};
+use crate::log_queue::LOG_QUEUE;
 use crate::remedy::with_remedy;
 use crate::signals::{SignalName, Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
@@ -137,13 +138,14 @@ pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Resu
     let token = config.channels.token.clone();
     let (predecessor, sockets) = predecessor.unzip();
     let sockets = sockets.unwrap_or_default();
+    LOG_QUEUE.start();
     let mut relay = Relay::start_with(config, sockets).map_err(with_remedy)?;
     // The members matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&relay, arguments, &token, out) {
         tracing::debug!("cannot print how to play: {error}");
     }
     if let Some(predecessor) = predecessor {
-        predecessor.tell_ready();
+        predecessor.tell_ready()?;
     }
     match until_the_end(&mut relay, &mut signals, &launcher) {
         Some(name) => {

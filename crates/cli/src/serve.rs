@@ -27,6 +27,7 @@ use crate::cluster;
 use crate::configuration::Reloads;
 use crate::downloads;
 use crate::libraries::Served;
+use crate::log_queue::LOG_QUEUE;
 use crate::remedy::with_remedy;
 use crate::sandbox::{self, OwnFiles, Sandbox};
 use crate::serve_options::Serve;
@@ -73,12 +74,13 @@ pub(crate) fn run(
     let registry = cluster::prepare(config.cluster.as_ref(), arguments.cluster.discovery())?;
     // There is one thread: those to come have no more than it.
     let given_up = sandbox::enter(arguments.sandbox.sandbox, &config, &OwnFiles::of(arguments))?;
+    LOG_QUEUE.start();
     let objects = &arguments.objects;
     objects.connect(&served, predecessor.is_some(), &mut config)?;
     let mut server = Server::start_with(config.clone(), sockets).map_err(with_remedy)?;
     let registry = cluster::join(&server, registry)?;
     if let Some(predecessor) = predecessor {
-        predecessor.tell_ready();
+        predecessor.tell_ready()?;
     }
     service_manager::tell_ready(&sending(&server, &config));
     let alive = service_manager::keep_alive(server.pulse());
@@ -410,6 +412,10 @@ mod tests {
         }
 
         fn list(&self, _: &str, _: usize, _: Then<(Vec<RemoteEntry>, bool)>) {}
+
+        fn let_go_of_unused(&self) -> bool {
+            false
+        }
 
         fn stats(&self) -> &RemoteStats {
             &self.0

@@ -15,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt as log};
 
+use crate::log_queue::LOG_QUEUE;
 use crate::values::LogFormat;
 
 /// Logs to standard error from now on, what RUST_LOG asks for.
@@ -56,13 +57,16 @@ fn levels() -> anyhow::Result<Targets> {
     })
 }
 
-/// Writes a line to stderr, and to where the dashboard finds the last ones.
+/// Gives a line to whoever writes stderr, and to where the dashboard finds the last ones.
 struct Tee;
 
 impl io::Write for Tee {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         LOG_TAIL.push(line);
-        io::stderr().write_all(line).map(|()| line.len())
+        if !LOG_QUEUE.push(line) {
+            io::stderr().write_all(line)?;
+        }
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -172,6 +176,7 @@ impl Signals {
             let name = self.next_end();
             let ends = !matches!(name, SignalName::Hangup);
             if ends && first.elapsed() > ECHO {
+                LOG_QUEUE.flush();
                 #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
                 std::process::exit(128 + name.number());
             }

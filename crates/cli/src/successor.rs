@@ -5,13 +5,16 @@
 //!
 //! The successor inherits the sockets and a pipe, and finds in its environment which they are; it
 //! writes a byte into the pipe when it is ready. Should it end before, or take too long, nothing
-//! has happened.
+//! has happened. It ends by itself where nobody hears that any more: two servers with the same
+//! sockets would share the clients, and neither would ever go.
 //!
 //! A server that has given up its privileges cannot start one that has them. So before it gives
 //! them up it starts this program as a *launcher*, which keeps them and does one thing: when asked
 //! it starts that program with those arguments and the sockets that it is given. The two have a
-//! pair of sockets between them, over which no program and no argument goes. The launcher ends with
-//! the server.
+//! pair of sockets between them, over which no program and no argument goes. With each request and
+//! its answer goes when it was asked: an answer that comes too late is none to the next request,
+//! and the launcher ends a successor that nobody waits for any more. The launcher ends with the
+//! server.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,13 +24,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
-use std::process::{self, Child, Command, ExitCode, Stdio};
+use std::process::{self, Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use onrush_server::server::ListeningSockets;
+use onrush_sys::clock::monotonic_ns;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -38,8 +42,11 @@ use rustix::net::{
 use crate::service_manager;
 use crate::signals::Signals;
 
-/// So long a successor may take until it is ready: it reads folders, and reserves memory.
+/// So long after it was asked for a successor may be ready: it reads folders, and reserves memory.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// So long the launcher waits for the end of one that was not.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// So long the launcher may take to say what became of a successor.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(70);
@@ -128,14 +135,27 @@ impl Launcher {
     /// When it cannot be started, ends before it is ready, or takes too long. Then there is none.
     fn start_successor(&self, sockets: &ListeningSockets) -> anyhow::Result<u32> {
         let (names, sockets): (Vec<_>, Vec<_>) = sockets.open().unzip();
-        send(self.socket.as_fd(), &names.join(":"), &sockets)
+        let asked = monotonic_ns().to_string();
+        let request = format!("{asked} {}", names.join(":"));
+        send(self.socket.as_fd(), &request, &sockets)
             .context("the process that starts successors is gone; restart this server")?;
-        let (answer, _) = receive(self.socket.as_fd())
-            .context("the process that starts successors does not answer")?;
+        let answer = self.answer_to(&asked)?;
         match answer.strip_prefix(READY_WORD).map(str::parse) {
             Some(Ok(pid)) => Ok(pid),
-            _ if answer.is_empty() => bail!("the process that starts successors has ended"),
             _ => bail!("{answer}"),
+        }
+    }
+
+    /// Waits for the answer to what was asked then.
+    fn answer_to(&self, asked: &str) -> anyhow::Result<String> {
+        loop {
+            let (answer, _) = receive(self.socket.as_fd())
+                .context("the process that starts successors does not answer")?;
+            match answer.split_once(' ') {
+                None => bail!("the process that starts successors has ended"),
+                Some((to, said)) if to == asked => return Ok(said.to_owned()),
+                Some((_, said)) => tracing::warn!("of a successor that was given up: {said}"),
+            }
         }
     }
 }
@@ -154,17 +174,17 @@ pub(crate) fn launch(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let server = io::stdin().as_fd().try_clone_to_owned()?;
     fcntl_setfd(&server, FdFlags::CLOEXEC)?;
     loop {
-        let (names, sockets) = receive(server.as_fd())
+        let (request, sockets) = receive(server.as_fd())
             .with_context(|| format!("{LAUNCH} is for a server, which starts it itself"))?;
-        if names.is_empty() {
+        let Some((asked, names)) = request.split_once(' ') else {
             return Ok(ExitCode::SUCCESS);
-        }
+        };
         let sockets: Vec<_> = names.split(':').zip(sockets).collect();
-        let answer = match start(&program, arguments, sockets) {
+        let answer = match start(&program, arguments, sockets, time_left(asked)) {
             Ok(pid) => format!("{READY_WORD}{pid}"),
             Err(error) => format!("{error:#}"),
         };
-        send(server.as_fd(), &answer, &[])?;
+        send(server.as_fd(), &format!("{asked} {answer}"), &[])?;
     }
 }
 
@@ -198,11 +218,24 @@ fn named_program(
     }
 }
 
+/// How long a successor that was asked for then is waited for from now on: the request may have
+/// lain there while another was started.
+fn time_left(asked: &str) -> Duration {
+    let since_ns = monotonic_ns().saturating_sub(asked.parse().unwrap_or(0));
+    READY_TIME_MAX.saturating_sub(Duration::from_nanos(since_ns))
+}
+
+/// Starts a successor, and waits for so long until it is ready; its process then.
 fn start(
     program: &Path,
     arguments: &[OsString],
     sockets: Vec<(&str, OwnedFd)>,
+    time_max: Duration,
 ) -> anyhow::Result<u32> {
+    let began = Instant::now();
+    if time_max.is_zero() {
+        bail!("it was asked for too long ago");
+    }
     let (heard, ready) = io::pipe().context("cannot make a pipe")?;
     let ready = inheritable(ready.into())?;
     let mut described = Vec::new();
@@ -224,7 +257,9 @@ fn start(
     // The end of the pipe is seen only when nobody else could write to it.
     drop((ready, open));
     let child = child.with_context(|| format!("cannot start {}", program.display()))?;
-    await_ready(child, File::from(OwnedFd::from(heard)), program)
+    // To execute it may have taken long: its disk, or the server of its files.
+    let time_max = time_max.saturating_sub(began.elapsed());
+    await_ready(child, File::from(OwnedFd::from(heard)), program, time_max)
 }
 
 /// Sends a message, and descriptors with it.
@@ -269,21 +304,42 @@ fn inheritable(descriptor: OwnedFd) -> anyhow::Result<OwnedFd> {
     Ok(descriptor)
 }
 
-fn await_ready(mut child: Child, mut pipe: File, program: &Path) -> anyhow::Result<u32> {
+fn await_ready(
+    mut child: Child,
+    mut pipe: File,
+    program: &Path,
+    time_max: Duration,
+) -> anyhow::Result<u32> {
     let (tell, told) = channel();
     thread::spawn(move || tell.send(pipe.read_exact(&mut [0])));
     let program = program.display();
-    match told.recv_timeout(READY_TIME_MAX) {
+    match told.recv_timeout(time_max) {
         Ok(Ok(())) => return Ok(child.id()),
         Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => {
-            let status = child.wait()?;
-            bail!("{program} ended before it was ready ({status}); see what it says above");
+            if let Some(status) = ended(&mut child)? {
+                bail!("{program} ended before it was ready ({status}); see what it says above");
+            }
         }
         Err(RecvTimeoutError::Timeout) => {}
     }
     child.kill()?;
-    child.wait()?;
-    bail!("{program} was not ready after {READY_TIME_MAX:?}, and was ended");
+    if ended(&mut child)?.is_none() {
+        // It serves nobody any more; the kernel may have much to take back of it.
+        thread::spawn(move || child.wait());
+    }
+    bail!("{program} was not ready within {READY_TIME_MAX:?}, and was ended");
+}
+
+/// Waits a while for its end.
+fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || began.elapsed() >= END_TIME_MAX {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// What this process is told and given, if it is a successor.
@@ -315,10 +371,15 @@ impl Predecessor {
     }
 
     /// Says that clients are served here from now on.
-    pub(crate) fn tell_ready(mut self) {
-        if let Err(error) = self.pipe.write_all(&[1]) {
-            tracing::warn!("the server before this one cannot be told that it may go: {error}");
-        }
+    ///
+    /// # Errors
+    ///
+    /// When nobody waits for it any more. Then the server before this one goes on serving, and this
+    /// one is to end.
+    pub(crate) fn tell_ready(mut self) -> anyhow::Result<()> {
+        self.pipe.write_all(&[1]).context(
+            "nobody waits for this successor any more; the server before it goes on serving",
+        )
     }
 }
 
@@ -339,6 +400,59 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    /// A server's end of the pair, with how long it waits for an answer, and a launcher's.
+    fn pair(wait: Duration) -> (Launcher, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (socket, theirs) = pair.unwrap();
+        set_socket_timeout(&socket, Timeout::Recv, Some(wait)).unwrap();
+        (Launcher { socket }, theirs)
+    }
+
+    #[test]
+    fn a_late_answer_is_none_to_the_next_request() {
+        let (launcher, theirs) = pair(Duration::from_millis(20));
+        let sockets = ListeningSockets::default();
+        let error = launcher.start_successor(&sockets).unwrap_err();
+        assert!(error.to_string().contains("does not answer"), "{error:#}");
+        let wait = Some(Duration::from_secs(60));
+        set_socket_timeout(&launcher.socket, Timeout::Recv, wait).unwrap();
+        let late = thread::spawn(move || {
+            let requests = [(); 2].map(|()| receive(theirs.as_fd()).unwrap().0);
+            for (request, pid) in requests.iter().zip([4711, 4712]) {
+                let (asked, _) = request.split_once(' ').unwrap();
+                let answer = format!("{asked} {READY_WORD}{pid}");
+                send(theirs.as_fd(), &answer, &[]).unwrap();
+            }
+        });
+        assert_eq!(launcher.start_successor(&sockets).unwrap(), 4712);
+        late.join().unwrap();
+        let error = launcher.start_successor(&sockets).unwrap_err();
+        assert!(error.to_string().contains("is gone"), "{error:#}");
+    }
+
+    #[test]
+    fn a_successor_that_nobody_waits_for_is_ended() {
+        let program = Path::new("/bin/sleep");
+        let arguments = [OsString::from("600")];
+        let start = |time_max| start(program, &arguments, Vec::new(), time_max);
+        let error = start(Duration::from_millis(1)).unwrap_err();
+        assert!(error.to_string().contains("and was ended"), "{error:#}");
+        let long_ago = monotonic_ns().saturating_sub(3600 * 1_000_000_000);
+        let left = time_left(&long_ago.to_string());
+        let error = start(left).unwrap_err();
+        assert!(error.to_string().contains("too long ago"), "{error:#}");
+        assert!(time_left(&monotonic_ns().to_string()) > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_successor_that_nobody_hears_is_told() {
+        let (heard, ready) = io::pipe().unwrap();
+        drop(heard);
+        let pipe = File::from(OwnedFd::from(ready));
+        assert!(Predecessor { pipe }.tell_ready().is_err());
+    }
 
     #[test]
     fn a_program_has_the_name_that_it_was_started_by() {

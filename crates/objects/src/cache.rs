@@ -240,7 +240,7 @@ impl Cache {
     /// What those are told who want a film for whose blocks there can be no file: not what the
     /// system says, which may read as if there were no such film.
     pub(crate) fn no_file(&self, error: io::Error) -> io::Error {
-        // The library closes other films for it, and asks again.
+        // The library has other films closed for it, here and in its stores, and asks again.
         if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(&error) {
             return error;
         }

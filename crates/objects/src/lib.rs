@@ -284,6 +284,10 @@ impl RemoteFiles for Objects {
             .spawn(async move { then(store.bucket.list(&name, entries_max).await) });
     }
 
+    fn let_go_of_unused(&self) -> bool {
+        self.store.let_go_of_unused()
+    }
+
     fn stats(&self) -> &RemoteStats {
         &self.store.bucket.cache.stats
     }

@@ -41,6 +41,8 @@ impl Object {
         (etag, file_bytes, modified_ns): (String, u64, i128),
         Opened { number, file }: Opened,
     ) -> Arc<Self> {
+        let stats = &bucket.cache.stats;
+        stats.open_files.fetch_add(1, Ordering::Relaxed);
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             number,
@@ -184,7 +186,9 @@ impl RemoteBytes for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        self.bucket.cache.close(self.number);
+        let cache = &self.bucket.cache;
+        cache.close(self.number);
+        cache.stats.open_files.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

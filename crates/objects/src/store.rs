@@ -171,6 +171,17 @@ impl Store {
         Ok(slot)
     }
 
+    /// Lets go of all films that nobody has, and so of their files. Whether there were any.
+    pub(crate) fn let_go_of_unused(&self) -> bool {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = names.extract_if(|_, slot| idle_since(slot).is_some());
+        let unused: Vec<_> = unused.map(|(_, slot)| slot).collect();
+        // Closing a file that has no name gives its room back, which takes a while.
+        drop(names);
+        let is_film = |slot: &Arc<Name>| slot.try_lock().is_ok_and(|it| it.known.is_some());
+        unused.iter().any(is_film)
+    }
+
     /// Gives up what stands for nothing: whoever tries names leaves none behind.
     fn forget(&self, name: &str, slot: &Arc<Name>) {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,4 +211,58 @@ fn idle_since(slot: &Arc<Name>) -> Option<Option<Instant>> {
         return Some(None);
     };
     (Arc::strong_count(&known.object) == 1).then_some(Some(known.until))
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::path::Path;
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::{Location, Settings};
+
+    /// The film of that name as it is when it was opened.
+    fn opened(store: &Store, name: &str) -> RemoteFile {
+        let identity = Identity {
+            store: store.bucket.store.clone(),
+            path: name.to_owned(),
+            etag: "1".to_owned(),
+            file_bytes: 1,
+        };
+        let file = store.bucket.cache.open(identity).unwrap();
+        let version = ("1".to_owned(), 1, 0);
+        let object = Object::new(&store.bucket, Path::from(name), version, file);
+        let opened = object.remote_file();
+        let until = Instant::now();
+        let slot = store.slot(name).unwrap();
+        slot.try_lock().unwrap().known = Some(Known { object, until });
+        opened
+    }
+
+    #[test]
+    fn films_that_nobody_has_are_let_go() {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            location: Location::parse("s3://films").unwrap(),
+            folder: folder.path().to_owned(),
+            is_kept: false,
+            is_successor: false,
+            cache_bytes: 0,
+            endpoint: Some("http://127.0.0.1:9".to_owned()),
+        };
+        let store = Store::new(Bucket::new(settings).unwrap());
+        let open_files = || store.bucket.cache.stats.open_files.load(Ordering::Relaxed);
+        let played = opened(&store, "played.ts");
+        drop(opened(&store, "idle.ts"));
+        assert_eq!(open_files(), 2);
+        assert!(store.let_go_of_unused());
+        assert_eq!(open_files(), 1);
+        assert!(!store.let_go_of_unused(), "it is played");
+        drop(played);
+        assert!(store.let_go_of_unused());
+        assert_eq!(open_files(), 0);
+    }
 }

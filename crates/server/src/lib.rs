@@ -9,6 +9,7 @@
 
 pub mod admin;
 mod byte_stream;
+mod changes;
 pub mod channel_api;
 pub mod channels;
 pub mod cluster;

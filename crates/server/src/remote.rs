@@ -51,6 +51,10 @@ pub trait RemoteFiles: Debug + Send + Sync {
     /// are more. An error of [`io::ErrorKind::NotFound`] says that there is no such folder.
     fn list(&self, name: &str, entries_max: usize, then: Then<(Vec<RemoteEntry>, bool)>);
 
+    /// Lets go of the files of films that nobody has, which are counted in
+    /// [`RemoteStats::open_files`]. Whether there were any.
+    fn let_go_of_unused(&self) -> bool;
+
     /// What has been done so far.
     fn stats(&self) -> &RemoteStats;
 }
@@ -91,6 +95,8 @@ pub struct RemoteStats {
     pub damaged: AtomicU64,
     /// Bytes of films that are on this machine.
     pub cached_bytes: AtomicU64,
+    /// Files of this machine that are open for films, those that nobody has among them.
+    pub open_files: AtomicU64,
 }
 
 impl RemoteStats {
@@ -105,7 +111,7 @@ impl RemoteStats {
         sum
     }
 
-    fn counters(&self) -> [&AtomicU64; 10] {
+    fn counters(&self) -> [&AtomicU64; 11] {
         // In full, so that none is forgotten.
         let Self {
             requests,
@@ -118,6 +124,7 @@ impl RemoteStats {
             kept,
             damaged,
             cached_bytes,
+            open_files,
         } = self;
         [
             requests,
@@ -130,6 +137,7 @@ impl RemoteStats {
             kept,
             damaged,
             cached_bytes,
+            open_files,
         ]
     }
 }

@@ -59,7 +59,7 @@ pub struct Counters {
     /// Bytes that were read from files to index them.
     pub bytes_read: AtomicU64,
     /// Descriptors that films take now: those known, and those that are played on after another has
-    /// their name.
+    /// their name. The files of a store's films are counted there.
     pub descriptors: AtomicUsize,
     /// What became of indexes that outlive the server.
     pub saved: Arc<SavedCounters>,

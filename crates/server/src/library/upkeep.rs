@@ -62,7 +62,13 @@ impl Library {
     /// Descriptors that its films take now.
     pub(crate) fn descriptors(&self) -> usize {
         let counters = &self.settings.reading.counters;
-        counters.descriptors.load(Ordering::Relaxed)
+        let of_store = |place: &Place| match place {
+            Place::Folder(_) => 0,
+            Place::Store(remote) => remote.stats().open_files.load(Ordering::Relaxed),
+        };
+        let of_stores: u64 = self.places.all().iter().map(|it| of_store(it.1)).sum();
+        let of_stores = usize::try_from(of_stores).unwrap_or(usize::MAX);
+        of_stores.saturating_add(counters.descriptors.load(Ordering::Relaxed))
     }
 
     /// Whether there are descriptors for a client, as `suffice` says: asked again, if there are
@@ -88,6 +94,14 @@ impl Library {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let before = entries.by_name.len();
         entries.by_name.retain(|_, entry| !entry.is_unused());
-        entries.by_name.len() < before
+        let mut were_any = entries.by_name.len() < before;
+        drop(entries);
+        // A store has its films open for longer than anybody here.
+        for (_, place) in self.places.all() {
+            if let Place::Store(remote) = place {
+                were_any |= remote.let_go_of_unused();
+            }
+        }
+        were_any
     }
 }

@@ -16,7 +16,9 @@ pub(in crate::library) struct Opened {
     pub(super) file: FilmFile,
     direct: Mutex<Direct>,
     counters: Arc<Counters>,
-    _descriptor: Descriptor,
+    /// None of a film that lies elsewhere: what brings it counts its file, also when no media has
+    /// it any more.
+    _descriptor: Option<Descriptor>,
 }
 
 /// The same file once more, for direct input.
@@ -39,12 +41,13 @@ struct Descriptor(Arc<Counters>);
 
 impl Opened {
     pub(in crate::library) fn new(path: PathBuf, file: FilmFile, counters: &Arc<Counters>) -> Self {
+        let is_counted = file.remote.is_none();
         Self {
             path,
             file,
             direct: Mutex::default(),
             counters: Arc::clone(counters),
-            _descriptor: Descriptor::new(counters),
+            _descriptor: is_counted.then(|| Descriptor::new(counters)),
         }
     }
 
