@@ -1,4 +1,4 @@
-//! Fifty mistakes, each planted in a file: where each is found, and what is said to do about it.
+//! Mistakes, each planted in a file: where each is found, and what is said to do about it.
 
 use std::fs;
 
