@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use onrush_lock::memory::{
@@ -201,7 +202,7 @@ impl Data {
     pub fn wait_until_ready(&self) {
         let pool = self.store.shared().pool();
         while pool.chunks() < pool.chunks_planned() {
-            std::thread::sleep(READY_EVERY);
+            thread::sleep(READY_EVERY);
         }
     }
 
@@ -261,9 +262,18 @@ fn engine_config(config: &Config) -> EngineConfig {
 /// Rings that send from the cache without a copy, and need it locked: one an engine, or none.
 fn rings(config: &EngineConfig) -> usize {
     match config.path {
-        PathName::UringRegisteredZc if path::probe(config.path).is_ok() => config.cores.len(),
+        PathName::UringRegisteredZc if opens(config.path) => config.cores.len(),
         _ => 0,
     }
+}
+
+/// Whether a path can be opened here. A thread of its own tries it: one that has had a ring is
+/// interrupted in what it waits for when the kernel takes the ring apart (`io_ring_exit_work`).
+fn opens(path: PathName) -> bool {
+    thread::scope(|scope| {
+        let tries = scope.spawn(|| path::probe(path).is_ok());
+        tries.join().unwrap_or(false)
+    })
 }
 
 /// The cache's memory: as large as asked, as far as it may be locked and is there, or may be there
