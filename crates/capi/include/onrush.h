@@ -235,7 +235,7 @@ typedef struct onrush_cache_options_t {
      */
     uint32_t entries_max;
     /**
-     * Bytes that they pin.
+     * Bytes that they pin. RLIMIT_MEMLOCK counts all of each huge page that they touch.
      */
     uint64_t bytes_max;
 } onrush_cache_options_t;
@@ -462,9 +462,9 @@ uint32_t onrush_abi_version(void);
 const char *onrush_version(void);
 
 /**
- * Opens a cache of registrations for a ring of io_uring, which must have no registered buffers.
- * The descriptor stays the caller's. If the ring was made for a single issuer, that thread alone
- * may use the cache.
+ * Opens a cache of registrations for a ring of io_uring, which must have no registered buffers,
+ * nor the empty table that an earlier cache has left. The descriptor stays the caller's. If the
+ * ring was made for a single issuer, that thread alone may use the cache.
  */
 int32_t onrush_cache_open(int ring,
                           const struct onrush_cache_options_t *options,
@@ -496,7 +496,8 @@ int32_t onrush_cache_sweep(onrush_cache_t cache);
 int32_t onrush_cache_counters(onrush_cache_t cache, struct onrush_cache_counters_t *counters);
 
 /**
- * Gives up all registrations. ONRUSH_ERROR_BUSY while loans are out.
+ * Gives up all registrations. ONRUSH_ERROR_BUSY while loans are out. The ring keeps an empty
+ * table: IORING_UNREGISTER_BUFFERS takes it away, before another cache or buffers of your own.
  */
 int32_t onrush_cache_close(onrush_cache_t cache);
 
@@ -599,7 +600,8 @@ int32_t onrush_pages_around(const void *address, size_t bytes, void **pages, siz
 /**
  * Locks `bytes` bytes at `address`, whole pages, until `onrush_unlock`. Locks nest and overlap: a
  * page stays locked, in the way asked for, until the last lock on it is gone. `kind` is
- * ONRUSH_RESIDENT, ONRUSH_ON_FAULT or ONRUSH_PINNED.
+ * ONRUSH_RESIDENT, ONRUSH_ON_FAULT or ONRUSH_PINNED. RLIMIT_MEMLOCK counts what is pinned once for
+ * each lock, and all of each huge page that it touches.
  */
 int32_t onrush_lock(const void *address, size_t bytes, int32_t kind, onrush_lock_t *lock);
 
@@ -688,7 +690,8 @@ int32_t onrush_sealed_release(onrush_sealed_t sealed);
 /**
  * Has what servers log written to stderr, a line each, from `levels` on: "warn", or levels of
  * parts, as in "info,onrush_server::rtsp=debug". Without a call nothing is logged. Once in a
- * process: ONRUSH_ERROR_BUSY from the second time on.
+ * process: ONRUSH_ERROR_BUSY from the second time on. A thread of its own writes, with signals
+ * blocked: whoever does not read the lines holds up no server, and misses some, which is told.
  */
 int32_t onrush_log_to_stderr(const char *levels);
 
@@ -698,7 +701,9 @@ int32_t onrush_log_to_stderr(const char *levels);
  * its threads are its own. No environment variable is looked at and no signal is handled: the
  * server's threads have all blocked but those of faults (SIGSEGV and the like), so that handlers
  * run on the program's threads alone and a client that goes raises no SIGPIPE. The limit of open
- * files is raised as far as the account may.
+ * files is raised as far as the account may. What the command alone can do is
+ * ONRUSH_ERROR_CONFIG: object stores, a cluster, `sandbox = "require"`, `status_at_exit`. By
+ * `sandbox = "on"` nothing is given up, and the log is text whatever its `format`.
  */
 int32_t onrush_server_start(const char *config, onrush_server_t *server);
 
@@ -755,7 +760,8 @@ int32_t onrush_server_session_list(onrush_server_t server,
 int32_t onrush_server_session_end(onrush_server_t server, const char *id);
 
 /**
- * Stops a server: says goodbye to every player, and returns when all its threads have ended.
+ * Stops a server: says goodbye to every player, and returns when all its threads have ended and
+ * its log is written, for which it waits a second at the most.
  */
 int32_t onrush_server_stop(onrush_server_t server);
 

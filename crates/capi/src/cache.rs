@@ -44,7 +44,7 @@ pub struct onrush_cache_options_t {
     pub keep: i32,
     /// Registrations, 1 to 16384.
     pub entries_max: u32,
-    /// Bytes that they pin.
+    /// Bytes that they pin. RLIMIT_MEMLOCK counts all of each huge page that they touch.
     pub bytes_max: u64,
 }
 
@@ -126,9 +126,9 @@ impl handle::Kind for LendingCache {
     const NUMBER: u64 = 4;
 }
 
-/// Opens a cache of registrations for a ring of io_uring, which must have no registered buffers.
-/// The descriptor stays the caller's. If the ring was made for a single issuer, that thread alone
-/// may use the cache.
+/// Opens a cache of registrations for a ring of io_uring, which must have no registered buffers,
+/// nor the empty table that an earlier cache has left. The descriptor stays the caller's. If the
+/// ring was made for a single issuer, that thread alone may use the cache.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onrush_cache_open(
     ring: c_int,
@@ -225,7 +225,8 @@ pub unsafe extern "C" fn onrush_cache_counters(
     })
 }
 
-/// Gives up all registrations. ONRUSH_ERROR_BUSY while loans are out.
+/// Gives up all registrations. ONRUSH_ERROR_BUSY while loans are out. The ring keeps an empty
+/// table: IORING_UNREGISTER_BUFFERS takes it away, before another cache or buffers of your own.
 #[unsafe(no_mangle)]
 pub extern "C" fn onrush_cache_close(cache: onrush_cache_t) -> i32 {
     guarded(|| {

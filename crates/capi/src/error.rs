@@ -113,9 +113,10 @@ impl From<LockError> for Failure {
             | LockError::ReadOnly { .. }
             | LockError::File { .. }
             | LockError::Absent { .. } => ONRUSH_ERROR_MEMORY,
-            LockError::Limit { .. } | LockError::Mappings { .. } | LockError::Areas => {
-                ONRUSH_ERROR_LIMIT
-            }
+            LockError::Limit { .. }
+            | LockError::Mappings { .. }
+            | LockError::Areas
+            | LockError::Tables => ONRUSH_ERROR_LIMIT,
             LockError::NotPermitted | LockError::FramesHidden => ONRUSH_ERROR_PERMISSION,
             LockError::Ring { .. } => ONRUSH_ERROR_UNSUPPORTED,
             LockError::Released => ONRUSH_ERROR_HANDLE,
@@ -197,6 +198,12 @@ mod tests {
         assert!(last().ends_with("by purpose"), "what failed last stays");
         let failed = guarded(|| Err(Failure::argument("a\0b")));
         assert_eq!((failed, &*last()), (ONRUSH_ERROR_ARGUMENT, "a b"));
+    }
+
+    #[test]
+    fn a_limit_of_the_library_is_no_lack_of_the_kernel() {
+        let error = GroupError::Cache(CacheError::Lock(LockError::Tables));
+        assert_eq!(Failure::from(error).code, ONRUSH_ERROR_LIMIT);
     }
 
     #[test]

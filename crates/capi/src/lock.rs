@@ -72,7 +72,8 @@ pub unsafe extern "C" fn onrush_pages_around(
 
 /// Locks `bytes` bytes at `address`, whole pages, until `onrush_unlock`. Locks nest and overlap: a
 /// page stays locked, in the way asked for, until the last lock on it is gone. `kind` is
-/// ONRUSH_RESIDENT, ONRUSH_ON_FAULT or ONRUSH_PINNED.
+/// ONRUSH_RESIDENT, ONRUSH_ON_FAULT or ONRUSH_PINNED. RLIMIT_MEMLOCK counts what is pinned once for
+/// each lock, and all of each huge page that it touches.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onrush_lock(
     address: *const c_void,

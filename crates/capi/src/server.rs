@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::net::SocketAddr;
 
-use onrush_cli::embed::{config_of, log_to_stderr};
+use onrush_cli::embed::{config_of, flush_log, log_to_stderr};
 use onrush_server::server::Server;
 use onrush_server::watching::{SessionEvent, SessionHook};
 
@@ -51,13 +51,17 @@ impl handle::Kind for Embedded {
 
 /// Has what servers log written to stderr, a line each, from `levels` on: "warn", or levels of
 /// parts, as in "info,onrush_server::rtsp=debug". Without a call nothing is logged. Once in a
-/// process: ONRUSH_ERROR_BUSY from the second time on.
+/// process: ONRUSH_ERROR_BUSY from the second time on. A thread of its own writes, with signals
+/// blocked: whoever does not read the lines holds up no server, and misses some, which is told.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onrush_log_to_stderr(levels: *const c_char) -> i32 {
     guarded(|| {
         // SAFETY: of the library's rules for pointers.
         let levels = unsafe { text(levels, "levels") }?;
-        let is_ours = log_to_stderr(levels);
+        let is_ours = {
+            let _blocked = BlockedSignals::here();
+            log_to_stderr(levels)
+        };
         match is_ours.map_err(|error| Failure::argument(format_args!("{error:#}")))? {
             true => Ok(()),
             false => Err(Failure::new(
@@ -73,7 +77,9 @@ pub unsafe extern "C" fn onrush_log_to_stderr(levels: *const c_char) -> i32 {
 /// its threads are its own. No environment variable is looked at and no signal is handled: the
 /// server's threads have all blocked but those of faults (SIGSEGV and the like), so that handlers
 /// run on the program's threads alone and a client that goes raises no SIGPIPE. The limit of open
-/// files is raised as far as the account may.
+/// files is raised as far as the account may. What the command alone can do is
+/// ONRUSH_ERROR_CONFIG: object stores, a cluster, `sandbox = "require"`, `status_at_exit`. By
+/// `sandbox = "on"` nothing is given up, and the log is text whatever its `format`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onrush_server_start(
     config: *const c_char,
@@ -108,7 +114,11 @@ pub unsafe extern "C" fn onrush_server_start_with_hook(
             let _blocked = BlockedSignals::here();
             Server::start(config)
         };
-        let server = started.map_err(|error| Failure::new(ONRUSH_ERROR_SYSTEM, error))?;
+        let server = started.map_err(|error| {
+            // A program that ends for that has told what led to it.
+            flush_log();
+            Failure::new(ONRUSH_ERROR_SYSTEM, error)
+        })?;
         to.set(open(Embedded(server))?);
         Ok(())
     })
@@ -227,13 +237,15 @@ pub unsafe extern "C" fn onrush_server_session_end(
     })
 }
 
-/// Stops a server: says goodbye to every player, and returns when all its threads have ended.
+/// Stops a server: says goodbye to every player, and returns when all its threads have ended and
+/// its log is written, for which it waits a second at the most.
 #[unsafe(no_mangle)]
 pub extern "C" fn onrush_server_stop(server: onrush_server_t) -> i32 {
     guarded(|| {
         not_in_hook()?;
         let Embedded(server) = close(server, |_| Ok(()))?;
         drop(server.shutdown());
+        flush_log();
         Ok(())
     })
 }

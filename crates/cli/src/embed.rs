@@ -4,8 +4,6 @@
 //! An option is declared once, so this reads what the command reads. Nothing but the text counts:
 //! no environment variable, no file of that name, and no state directory unless the text names one.
 
-use std::io;
-
 use anyhow::{Context, bail};
 use onrush_server::config::Config;
 use tracing_subscriber::Layer;
@@ -14,19 +12,33 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::configuration::{self, CONFIG_BYTES_MAX};
+use crate::log_queue::LOG_QUEUE;
+use crate::sandbox_options::SandboxOption;
+use crate::signals::Tee;
 
 /// The settings that `text` makes, which is TOML as docs/configuration.md describes it.
 ///
 /// # Errors
 ///
-/// Every mistake, a line each: where it stands, about which key, and what to write instead. And if
-/// no folder is named: a program has no demo clips.
+/// Every mistake, a line each: where it stands, about which key, and what to write instead. If no
+/// folder is named: a program has no demo clips. And what only the command can do.
 pub fn config_of(text: &str) -> anyhow::Result<Config> {
     if text.len() > CONFIG_BYTES_MAX {
         let bytes = text.len();
         bail!("{bytes} bytes are no configuration: at most {CONFIG_BYTES_MAX}; leave some out");
     }
     let serve = configuration::serve_of(text)?;
+    // A process gives up, not a server in it: `on` asks for what can be given up, which is nothing.
+    if serve.sandbox.sandbox == SandboxOption::Require {
+        bail!(
+            "server.sandbox: a server in a program gives up nothing of the program's; leave it out"
+        );
+    }
+    if serve.status_at_exit.is_some() {
+        bail!(
+            "log.status_at_exit: only the command writes it; leave it out, and ask for the status"
+        );
+    }
     let served = serve.library.served().context(
         "library.folder: nothing says what is to be served; write folder = \"FOLDER\" under \
          [library]",
@@ -43,6 +55,7 @@ pub fn config_of(text: &str) -> anyhow::Result<Config> {
 
 /// Has what is logged written to stderr, a line each, from `levels` on: `warn`, or levels of parts,
 /// as in `info,onrush_server::rtsp=debug`. False if this process has a log already, which stays.
+/// A thread writes them that is started here: who does not read them holds up no server.
 ///
 /// # Errors
 ///
@@ -56,11 +69,20 @@ pub fn log_to_stderr(levels: &str) -> anyhow::Result<bool> {
     })?;
     let lines = tracing_subscriber::fmt::layer();
     let lines = lines
-        .with_writer(io::stderr)
+        .with_writer(|| Tee)
         .with_ansi(false)
         .with_target(false);
     let registry = tracing_subscriber::registry().with(lines.with_filter(levels));
-    Ok(registry.try_init().is_ok())
+    let is_ours = registry.try_init().is_ok();
+    if is_ours {
+        LOG_QUEUE.start();
+    }
+    Ok(is_ours)
+}
+
+/// Waits until what was logged is written, for a second at the most.
+pub fn flush_log() {
+    LOG_QUEUE.flush();
 }
 
 #[cfg(test)]
@@ -95,5 +117,16 @@ mod tests {
         let long = "#".repeat(CONFIG_BYTES_MAX);
         assert!(refused(&long).contains("library.folder"));
         assert!(refused(&format!("{long}#")).contains("at most"));
+    }
+
+    #[test]
+    fn what_only_the_command_does_is_refused() {
+        let with = |line: &str| format!("[library]\nfolder = \"/tmp\"\n{line}\n");
+        let sandbox = |how: &str| with(&format!("[server]\nsandbox = \"{how}\""));
+        assert!(config_of(&sandbox("on")).is_ok() && config_of(&sandbox("off")).is_ok());
+        let error = refused(&sandbox("require"));
+        assert!(error.starts_with("server.sandbox: "), "{error}");
+        let error = refused(&with("[log]\nstatus_at_exit = \"/tmp/status\""));
+        assert!(error.starts_with("log.status_at_exit: "), "{error}");
     }
 }

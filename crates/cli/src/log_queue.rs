@@ -2,10 +2,10 @@
 //! whoever stops reading them stops no server. What finds no room meanwhile is counted and left
 //! out.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::mem;
-use std::os::fd::AsFd;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -25,6 +25,9 @@ pub(crate) static LOG_QUEUE: LogQueue = LogQueue::new();
 /// Lines that wait.
 #[derive(Debug)]
 pub(crate) struct LogQueue {
+    /// The process whose thread writes: a child of fork has neither the thread nor, if it was held
+    /// just then, a lock that is ever free.
+    process: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -46,6 +49,7 @@ struct State {
 impl LogQueue {
     const fn new() -> Self {
         Self {
+            process: AtomicU32::new(0),
             state: Mutex::new(State {
                 writer: None,
                 lines: Vec::new(),
@@ -61,16 +65,11 @@ impl LogQueue {
     /// Starts the thread: to be called when what threads may do is settled. Until then, and where
     /// it cannot be started, lines are for those to write who have them.
     pub(crate) fn start(&'static self) {
-        // A descriptor of its own: the library's lock would be held while nobody reads, and
-        // whoever panics needs that.
-        match io::stderr().as_fd().try_clone_to_owned() {
-            Ok(stderr) => self.start_to(File::from(stderr), |omitted| {
-                tracing::warn!(
-                    "{omitted} lines of the log are left out here: they were not read in time"
-                );
-            }),
-            Err(error) => tracing::warn!("the log is written by all who have lines: {error}"),
-        }
+        self.start_to(StandardError, |omitted| {
+            tracing::warn!(
+                "{omitted} lines of the log are left out here: they were not read in time"
+            );
+        });
     }
 
     fn start_to(
@@ -80,19 +79,22 @@ impl LogQueue {
     ) {
         let thread = thread::Builder::new().name("onrush-log".to_owned());
         match thread.spawn(move || self.write(to, say_omitted)) {
-            Ok(thread) => self.lock().writer = Some(thread.thread().id()),
+            Ok(thread) => {
+                self.lock().writer = Some(thread.thread().id());
+                self.process.store(process::id(), Ordering::Release);
+            }
             Err(error) => tracing::warn!("the log is written by all who have lines: {error}"),
         }
     }
 
     /// Takes a line. `false` if it is the caller's to write.
     pub(crate) fn push(&self, line: &[u8]) -> bool {
-        let mut state = self.lock();
-        let Some(writer) = state.writer else {
+        if !self.is_written_here() {
             return false;
-        };
+        }
+        let mut state = self.lock();
         // The writer itself says how many are left out: that is not left out.
-        let is_writers = thread::current().id() == writer;
+        let is_writers = state.writer == Some(thread::current().id());
         match is_writers || state.lines.len() + line.len() <= WAITING_BYTES_MAX {
             true => state.lines.extend_from_slice(line),
             false => state.omitted += 1,
@@ -107,7 +109,13 @@ impl LogQueue {
 
     /// Waits until all lines are written, for a while: for a process that ends.
     pub(crate) fn flush(&self) {
-        self.is_written_within(FLUSH_TIME_MAX);
+        if self.is_written_here() {
+            self.is_written_within(FLUSH_TIME_MAX);
+        }
+    }
+
+    fn is_written_here(&self) -> bool {
+        self.process.load(Ordering::Acquire) == process::id()
     }
 
     fn is_written_within(&self, time: Duration) -> bool {
@@ -157,6 +165,20 @@ impl LogQueue {
     }
 }
 
+/// Descriptor 2, whatever it is by now. Not by the library's lock, which would be held while nobody
+/// reads, and which whoever panics needs.
+struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(io::stderr(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
@@ -198,5 +220,17 @@ mod tests {
         thread::spawn(move || tell.send(count(reader)));
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(LINES));
         assert!(QUEUE.is_written_within(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_child_of_fork_writes_its_lines_itself() {
+        static QUEUE: LogQueue = LogQueue::new();
+        QUEUE.start_to(io::sink(), |_| {});
+        assert!(QUEUE.push(b"a line\n"));
+        // As in a child, whose parent held the lock when it forked.
+        QUEUE.process.store(process::id() + 1, Ordering::Release);
+        let _held = QUEUE.lock();
+        assert!(!QUEUE.push(b"a line\n"));
+        QUEUE.flush();
     }
 }

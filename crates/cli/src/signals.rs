@@ -58,7 +58,7 @@ fn levels() -> anyhow::Result<Targets> {
 }
 
 /// Gives a line to whoever writes stderr, and to where the dashboard finds the last ones.
-struct Tee;
+pub(crate) struct Tee;
 
 impl io::Write for Tee {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

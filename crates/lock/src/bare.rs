@@ -147,7 +147,10 @@ impl BareRing {
     ///
     /// What the system says.
     pub fn open() -> io::Result<Self> {
-        Table::on_own_ring().map(Self)
+        let table = Table::on_own_ring()?;
+        table
+            .map(Self)
+            .ok_or_else(|| io::Error::other(LockError::Tables))
     }
 
     /// Registers memory as the first buffer, in place of what is there.

@@ -76,6 +76,10 @@ pub const DISCARD_MAX: Duration = Duration::from_secs(1);
 
 /// Registrations of one ring, by address.
 ///
+/// The ring keeps an empty table of buffers when the cache is gone: whoever wants another cache on
+/// it, or registers buffers itself, takes that away first (`IORING_UNREGISTER_BUFFERS`). A cache
+/// does not, because up to Linux 6.12 this waits for what is under way on the ring.
+///
 /// ```
 /// use std::os::fd::AsFd;
 /// use onrush_lock::{Budget, Cache, Keep, Sealed, bare};
@@ -212,7 +216,8 @@ pub enum CacheError {
     },
     /// The ring takes no table.
     #[error(
-        "cannot make a buffer table: {source}; the ring must have none yet, Linux 5.19 is needed"
+        "cannot make a buffer table: {source}; Linux 5.19 is needed, and the ring must have no \
+         buffers, nor the table of an earlier cache (IORING_UNREGISTER_BUFFERS takes it away)"
     )]
     Table {
         /// What the system said.
@@ -224,18 +229,21 @@ pub enum CacheError {
 }
 
 impl Cache {
-    /// A cache that registers with `ring`, which must have no registered buffers. If the ring was
-    /// made for a single issuer, that thread must be the one that uses the cache.
+    /// A cache that registers with `ring`, which must have no registered buffers, nor the empty
+    /// table that an earlier cache has left. If the ring was made for a single issuer, that thread
+    /// must be the one that uses the cache.
     ///
     /// # Errors
     ///
-    /// [`CacheError`], if the kernel has no sparse tables of buffers, or the ring has one already.
+    /// [`CacheError`], if the kernel has no sparse tables of buffers, the ring has one already, or
+    /// this process has [`TABLES_MAX`](super::TABLES_MAX).
     pub fn new(ring: BorrowedFd<'_>, budget: Budget) -> Result<Self, CacheError> {
         let Budget { entries_max, .. } = budget;
         if entries_max == 0 || entries_max > usize::from(SLOTS_MAX) {
             return Err(CacheError::Budget { entries_max });
         }
         let table = Table::on(ring, SLOTS_MAX).map_err(|source| CacheError::Table { source })?;
+        let table = table.ok_or(LockError::Tables)?;
         let manager = Manager::of_process();
         let watch = match budget.keep {
             Keep::Sealed => None,

@@ -110,8 +110,9 @@ pub enum LockError {
     },
     /// RLIMIT_MEMLOCK is used up.
     #[error(
-        "{bytes} bytes more would exceed RLIMIT_MEMLOCK ({limit_bytes} bytes): raise it (ulimit \
-         -l, LimitMEMLOCK=), grant CAP_IPC_LOCK, or unlock something"
+        "{bytes} bytes more would exceed RLIMIT_MEMLOCK ({limit_bytes} bytes; pinned, a page of a \
+         huge page counts as all of it): raise it (ulimit -l, LimitMEMLOCK=), grant CAP_IPC_LOCK, \
+         unlock something, or do without huge pages (MADV_NOHUGEPAGE)"
     )]
     Limit {
         /// The size of the range.
@@ -136,10 +137,16 @@ pub enum LockError {
         "{AREAS_MAX} areas are locked, the most there may be; unlock some, or lock larger ones"
     )]
     Areas,
+    /// As many tables of pinned buffers as there may be.
+    #[error(
+        "this process has {TABLES_MAX} tables of pinned buffers, the most there may be, of which \
+         each cache is one; close some caches"
+    )]
+    Tables,
     /// There is no ring to register memory with.
     #[error(
-        "cannot open a ring to pin memory with: {source}; Linux 5.19 is needed, \
-         kernel.io_uring_disabled must allow it, and there can be {TABLES_MAX} tables and caches"
+        "cannot open a ring to pin memory with: {source}; Linux 5.19 is needed, and \
+         kernel.io_uring_disabled must allow it"
     )]
     Ring {
         /// What the system said.

@@ -49,14 +49,23 @@ pub struct Block {
 /// mapping, and calls everything present to others.
 pub fn pages_in_memory(bytes: &Range<usize>) -> Result<usize, LockError> {
     check(bytes)?;
-    let mut pages = vec![0u8; bytes.len() / page_bytes()];
-    // SAFETY: mincore writes a byte for every page of the range, and `pages` has as many.
-    let result = unsafe { libc::mincore(pointer(bytes).cast(), bytes.len(), pages.as_mut_ptr()) };
-    if result != 0 {
-        let source = io::Error::last_os_error();
-        return Err(diagnose(bytes, Kind::Resident, source));
+    // A length that is a mistake must not be asked of the allocator: not having it is no error
+    // there, but the end of the program.
+    let mut pages = vec![0u8; PAGES_ASKED_MAX.min(bytes.len() / page_bytes())];
+    let part_bytes = pages.len() * page_bytes();
+    let mut count = 0;
+    for start in bytes.clone().step_by(part_bytes) {
+        let part = start..bytes.end.min(start.saturating_add(part_bytes));
+        let pages = &mut pages[..part.len() / page_bytes()];
+        let to = pages.as_mut_ptr();
+        // SAFETY: mincore writes a byte for every page of the part, and `pages` has as many.
+        if unsafe { libc::mincore(pointer(&part).cast(), part.len(), to) } != 0 {
+            let source = io::Error::last_os_error();
+            return Err(diagnose(bytes, Kind::Resident, source));
+        }
+        count += pages.iter().filter(|&&page| page & 1 == 1).count();
     }
-    Ok(pages.into_iter().filter(|page| page & 1 == 1).count())
+    Ok(count)
 }
 
 /// The frame of every page of `bytes`, whole pages, in order.
@@ -106,6 +115,9 @@ pub(super) fn blocks(frames: &[u64]) -> Vec<Block> {
     }
     blocks
 }
+
+/// Pages that the kernel is asked about at once.
+const PAGES_ASKED_MAX: usize = 1 << 16;
 
 /// How often a page may be on its way somewhere when it is looked for.
 const TRIES_MAX: usize = 100;

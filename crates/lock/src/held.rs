@@ -138,7 +138,7 @@ impl Inner {
             }
         }
         let table = Table::on_own_ring().map_err(|source| LockError::Ring { source })?;
-        self.tables.push(table);
+        self.tables.push(table.ok_or(LockError::Tables)?);
         self.pin_part(part)
     }
 

@@ -12,6 +12,8 @@
 //! | [`Kind::OnFault`] | `mlock2(MLOCK_ONFAULT)` | stays in memory once touched | once |
 //! | [`Kind::Pinned`] | ring registration | is in memory, at its frame | every handle |
 //!
+//! Pinned, a page of a huge page counts there as all of it.
+//!
 //! There is one manager in a process, because there is one `munlock`. After a `fork` the child has
 //! another, empty one: it inherits neither locks nor pins, and handles copied from the parent do
 //! nothing there. Memory shared with other processes ([`Segment`]) needs no more than that. The

@@ -3,7 +3,6 @@
 //! One word in a page that the kernel wipes in a forked child (MADV_WIPEONFORK, Linux 4.14).
 //! Comparing it costs a load, enters no kernel, and cannot be got round by forking past libc.
 
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -12,9 +11,9 @@ use std::sync::{Once, OnceLock};
 use super::Manager;
 use crate::memory::page_bytes;
 
-/// Tables of pinned buffers that one process can have at a time, counting one for the watcher of
-/// its caches.
-pub const TABLES_MAX: usize = 64;
+/// Tables of pinned buffers that one process can have at a time: those of the manager and one for
+/// each [`Cache`](super::Cache). The watcher of the caches counts as one more.
+pub const TABLES_MAX: usize = 4096;
 
 /// The manager of the process that calls.
 pub(super) fn manager() -> &'static Manager {
@@ -78,7 +77,8 @@ pub(super) struct KeptFd {
 }
 
 impl KeptFd {
-    pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
+    /// `None` if [`TABLES_MAX`] are kept already.
+    pub(super) fn new(fd: OwnedFd) -> Option<Self> {
         static HANDLER: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // SAFETY: the handler only exchanges atomics and closes descriptors, both allowed in a
@@ -93,10 +93,9 @@ impl KeptFd {
             place
                 .compare_exchange(NONE, kept, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
-        });
-        let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        })?;
         let fd = fd.into_raw_fd();
-        Ok(Self { fd, place, kept })
+        Some(Self { fd, place, kept })
     }
 }
 
@@ -129,6 +128,10 @@ const NONE: u64 = u64::MAX;
 
 extern "C" fn close_in_child() {
     for place in &KEPT {
+        // Only looked at, as most are: each page that a child writes is copied for it.
+        if place.load(Ordering::Relaxed) == NONE {
+            continue;
+        }
         let kept = place.swap(NONE, Ordering::AcqRel);
         if kept != NONE {
             let fd = RawFd::try_from(kept & u64::from(u32::MAX)).unwrap_or(-1);

@@ -30,26 +30,29 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table on a ring of its own, which exists for nothing else.
-    pub(super) fn on_own_ring() -> io::Result<Self> {
+    /// A table on a ring of its own, which exists for nothing else; `None` as of [`Self::on`].
+    pub(super) fn on_own_ring() -> io::Result<Option<Self>> {
         let ring = IoUring::new(1)?;
         // SAFETY: the ring lives to the end of this function, and with it its descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
         Self::on(fd, SLOTS_MAX)
     }
 
-    /// A table on somebody's ring, which must have none yet. The ring lives until both let go of
-    /// it.
-    pub(super) fn on(ring: BorrowedFd<'_>, slots: u16) -> io::Result<Self> {
+    /// A table on somebody's ring, which must have none yet; `None` if this process has
+    /// [`TABLES_MAX`](super::TABLES_MAX). The ring lives until both let go of it.
+    pub(super) fn on(ring: BorrowedFd<'_>, slots: u16) -> io::Result<Option<Self>> {
         let slots = slots.min(SLOTS_MAX);
-        let fd = ring.try_clone_to_owned()?;
+        let Some(fd) = KeptFd::new(ring.try_clone_to_owned()?) else {
+            return Ok(None);
+        };
+        // Last: the ring would keep it, and refuse the next one, if anything failed behind it.
         register_empty(ring, slots)?;
-        Ok(Self {
-            fd: KeptFd::new(fd)?,
+        Ok(Some(Self {
+            fd,
             slots,
             fresh: 0,
             free: Vec::new(),
-        })
+        }))
     }
 
     /// Pins `bytes` of memory at addresses and returns the slot. At most [`BUFFER_BYTES_MAX`];

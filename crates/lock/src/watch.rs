@@ -25,6 +25,7 @@ use std::thread;
 
 use announcements::Announcements;
 
+use super::error::LockError;
 use super::intervals::{Intervals, Residency};
 use super::process::KeptFd;
 use super::{Kind, addresses, page_numbers};
@@ -94,7 +95,8 @@ impl Watch {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just made and belongs to nobody else.
-        let fd = KeptFd::new(unsafe { OwnedFd::from_raw_fd(fd) })?;
+        let fd = KeptFd::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let fd = fd.ok_or_else(|| io::Error::other(LockError::Tables))?;
         let mut api = Api {
             api: API,
             features: EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP,

@@ -3,7 +3,7 @@
  *
  *   all memory
  *   all group WAY ADDRESS PORT...
- *   all server FOLDER
+ *   all server FOLDER [LEVELS]
  */
 #include <onrush.h>
 
@@ -93,6 +93,7 @@ static void locks(void)
     munmap(buffer + 4 * PAGE, 4 * PAGE);
     IS(ONRUSH_ERROR_MEMORY, onrush_lock(buffer, 8 * PAGE, ONRUSH_PINNED, &none));
     HOLDS(none == 7);
+    IS(ONRUSH_ERROR_MEMORY, onrush_pages_in_memory(buffer, SIZE_MAX / 2 + 1 - PAGE, &count));
 
     void *pages;
     IS(0, onrush_pages_around(buffer + 100, PAGE, &pages, &count));
@@ -166,7 +167,7 @@ static void registrations(void)
     IS(ONRUSH_ERROR_ARGUMENT, onrush_cache_open(fd, NULL, &other));
     options.entries_max = 0;
     IS(ONRUSH_ERROR_ARGUMENT, onrush_cache_open(fd, &options, &other));
-    close(fd); /* the cache has its own */
+    options.entries_max = 100;
 
     IS(0, onrush_sealed_map(10000, &sealed, &message, &bytes));
     HOLDS(bytes == 3 * PAGE);
@@ -200,6 +201,15 @@ static void registrations(void)
     IS(ONRUSH_ERROR_HANDLE, onrush_cache_acquire(cache, message, bytes, &first));
     IS(ONRUSH_ERROR_HANDLE, onrush_cache_close(cache));
     IS(0, onrush_sealed_release(next));
+
+    IS(ONRUSH_ERROR_UNSUPPORTED, onrush_cache_open(fd, &options, &other)); /* it has it still */
+    HOLDS(strstr(onrush_error_text(), "IORING_UNREGISTER_BUFFERS") != NULL);
+    HOLDS(syscall(SYS_io_uring_register, fd, IORING_UNREGISTER_BUFFERS, NULL, 0) == 0);
+    IS(0, onrush_cache_open(fd, &options, &other));
+    close(fd); /* the cache has its own */
+    IS(0, onrush_cache_acquire(other, ordinary, PAGE, &third));
+    IS(0, onrush_cache_release(other, third.number));
+    IS(0, onrush_cache_close(other));
 }
 
 /* A child of fork has nothing of its parent's, and can begin anew. */
@@ -373,7 +383,7 @@ static void hear(void *context, int event, const char *session)
     HOLDS(strstr(session, "\"film\":\"demo") != NULL);
 }
 
-static void server(const char *folder)
+static void server(const char *folder, const char *levels)
 {
     char config[4096], text[1 << 16], line[100];
     struct heard heard = {0, 0, 0, 0};
@@ -382,13 +392,15 @@ static void server(const char *folder)
     uint16_t rtsp, http;
 
     IS(ONRUSH_ERROR_ARGUMENT, onrush_log_to_stderr("loud=very"));
-    IS(0, onrush_log_to_stderr("warn"));
+    IS(0, onrush_log_to_stderr(levels));
     IS(ONRUSH_ERROR_BUSY, onrush_log_to_stderr("warn"));
     IS(ONRUSH_ERROR_ARGUMENT, onrush_server_start(NULL, &none));
     IS(ONRUSH_ERROR_CONFIG, onrush_server_start("", &none));
     IS(ONRUSH_ERROR_CONFIG, onrush_server_start("[server]\nburts = 1\nx = 2\n", &none));
     HOLDS(strstr(onrush_error_text(), "did you mean burst") != NULL);
     IS(ONRUSH_ERROR_ARGUMENT, onrush_server_start("\xff", &none));
+    IS(ONRUSH_ERROR_CONFIG, onrush_server_start("[library]\nfolder = \"/tmp\"\n[server]\n"
+                                                "sandbox = \"require\"\n", &none));
 
     snprintf(config, sizeof config,
              "[library]\nfolder = \"%s\"\n[server]\ncache = \"16MiB\"\n[listen]\n"
@@ -448,8 +460,8 @@ int main(int count, char **words)
         threads();
     } else if (count > 4 && strcmp(words[1], "group") == 0) {
         group(atoi(words[2]), words[3], words + 4, count - 4);
-    } else if (count == 3 && strcmp(words[1], "server") == 0) {
-        server(words[2]);
+    } else if ((count == 3 || count == 4) && strcmp(words[1], "server") == 0) {
+        server(words[2], count == 4 ? words[3] : "warn");
     } else {
         return 2;
     }

@@ -2,7 +2,7 @@
 //! they do wrongly is told.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{self, BufRead, BufReader, Lines, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -189,7 +189,10 @@ struct Host {
 impl Host {
     /// It serves that folder; at which ports of RTSP and HTTP.
     fn serving(built: &Built, folder: &Path) -> (Self, u16, u16) {
-        let mut command = built.command(&["server", folder.to_str().unwrap()]);
+        Self::started(built.command(&["server", folder.to_str().unwrap()]))
+    }
+
+    fn started(mut command: Command) -> (Self, u16, u16) {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = pipes.spawn().unwrap();
         let mut host = Self {
@@ -329,6 +332,35 @@ fn a_client_that_goes_does_not_end_the_program() {
         drop(client);
         assert_eq!(host.ask("count"), "0");
     }
+}
+
+/// A supervisor that has its standard error and looks at it when it has ended, at the earliest.
+#[test]
+fn who_does_not_read_the_log_does_not_stop_the_server() {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let media = tree().join("media");
+    let built = Built::new(&[]);
+    let mut command = built.command(&["server", media.to_str().unwrap(), "info"]);
+    command.stderr(writer.try_clone().unwrap());
+    // Full from the start on. A server that waits goes on when nobody can read any more.
+    std::thread::spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {});
+    std::thread::spawn(move || {
+        std::thread::sleep(LONG);
+        drop(reader);
+    });
+    let began = Instant::now();
+    let (mut host, rtsp, _) = Host::started(command);
+    let mut client = TcpStream::connect(("127.0.0.1", rtsp)).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    let request = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+    client.write_all(request).unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"RTSP/1.0 200");
+    assert_eq!(host.ask("count"), "0");
+    drop(host.input.take());
+    assert_eq!(host.hear(), "done");
+    assert!(began.elapsed() < LONG, "it has waited");
 }
 
 #[test]

@@ -17,7 +17,8 @@ pub struct Budget {
     pub keep: Keep,
     /// Registrations, at most [`SLOTS_MAX`].
     pub entries_max: usize,
-    /// Bytes pinned by registrations that are kept.
+    /// Bytes pinned by registrations that are kept. Against RLIMIT_MEMLOCK it can be more: the
+    /// kernel counts all of each huge page that they touch.
     pub bytes_max: usize,
 }
 

@@ -3,9 +3,17 @@
 use std::os::fd::AsRawFd;
 
 use io_uring::IoUring;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::rig::{Rig, advise_raw, borrow, fill, map_fixed, read};
 use super::*;
+use crate::process::KeptFd;
+
+const SMALL: Budget = Budget {
+    keep: Keep::Sealed,
+    entries_max: 8,
+    bytes_max: 8 * PAGE,
+};
 
 #[test]
 fn what_cannot_be_kept_says_why() {
@@ -82,6 +90,63 @@ fn impossible_requests_are_refused_by_name() {
         matches!(error, CacheError::Lock(LockError::NoAccess { .. })),
         "{error}"
     );
+}
+
+/// What takes it away may have to wait for operations on the ring, so that no cache does.
+#[test]
+fn a_ring_keeps_the_table_of_a_cache_that_is_gone() {
+    let ring = IoUring::new(1).unwrap();
+    drop(Cache::new(borrow(&ring), SMALL).unwrap());
+    let error = Cache::new(borrow(&ring), SMALL).unwrap_err();
+    assert!(matches!(error, CacheError::Table { .. }), "{error}");
+    assert!(error.to_string().contains("IORING_UNREGISTER_BUFFERS"));
+    ring.submitter().unregister_buffers().unwrap();
+    drop(Cache::new(borrow(&ring), SMALL).unwrap());
+}
+
+#[test]
+fn each_of_a_hundred_rings_has_a_cache() {
+    let open = || {
+        let ring = IoUring::new(1).unwrap();
+        let cache = Cache::new(borrow(&ring), SMALL).unwrap();
+        (cache, ring)
+    };
+    let all: Vec<_> = (0..100).map(|_| open()).collect();
+    assert!(all.iter().all(|(cache, _)| cache.kept() == 0));
+}
+
+#[test]
+fn a_table_too_many_is_refused_by_their_number() {
+    if !alone() {
+        return;
+    }
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
+    if files
+        .maximum
+        .is_some_and(|most| most < TABLES_MAX as u64 + 100)
+    {
+        return onrush_testkit::skip::record("needs more open files (ulimit -Hn)");
+    }
+    let ring = IoUring::new(1).unwrap();
+    let file = File::open("/dev/null").unwrap();
+    let keep = || KeptFd::new(file.try_clone().unwrap().into());
+    let kept: Vec<_> = std::iter::from_fn(keep).collect();
+    assert_eq!(kept.len(), TABLES_MAX);
+    let error = Cache::new(borrow(&ring), SMALL).unwrap_err();
+    assert!(
+        matches!(error, CacheError::Lock(LockError::Tables)),
+        "{error}"
+    );
+    assert!(error.to_string().contains(&TABLES_MAX.to_string()));
+    let memory = Memory::anonymous(1);
+    let error = manager().lock(memory.all(), Kind::Pinned).unwrap_err();
+    assert!(matches!(error, LockError::Tables), "{error}");
+    drop(kept);
+    // What was refused has left the ring as it was.
+    drop(Cache::new(borrow(&ring), SMALL).unwrap());
+    drop(manager().lock(memory.all(), Kind::Pinned).unwrap());
 }
 
 #[test]

@@ -48,6 +48,30 @@ fn frames_are_those_that_the_addresses_show_now() {
     assert!(matches!(area.pages(), Err(LockError::Unmapped { .. })));
 }
 
+/// More pages than the kernel is asked about at once.
+#[test]
+fn pages_of_large_memory_are_all_counted() {
+    const PAGES: usize = (1 << 16) + 3;
+    let memory = Memory::anonymous(PAGES);
+    for page in [0, 7, (1 << 16) - 1, 1 << 16, PAGES - 1] {
+        memory.write(page, 1);
+    }
+    assert_eq!(pages_in_memory(&memory.all()).unwrap(), 5);
+    assert_eq!(pages_in_memory(&memory.pages(1..PAGES - 1)).unwrap(), 3);
+}
+
+/// The allocator would end the program if it were asked for a byte for each page.
+#[test]
+fn a_length_that_cannot_be_is_an_error_of_the_range() {
+    let memory = Memory::anonymous(1);
+    let Range { start, end } = memory.all();
+    let longest = start..start + (1 << 63) - PAGE;
+    match pages_in_memory(&longest) {
+        Err(LockError::PartlyMapped { start, .. }) => assert_eq!(start, end),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A handler that unmaps watched memory would wait for the watcher, were it to run there.
 #[test]
 fn no_signal_finds_the_watcher() {
