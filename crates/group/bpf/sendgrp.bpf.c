@@ -54,6 +54,7 @@ const volatile __u32 needs_consent = 0;
 const volatile __u64 groups_max = 0;
 const volatile __u64 members_max = 0;
 const volatile __u64 packets_per_second_max = 0;
+const volatile __u64 netns_cookie = 0; /* of the agent's network namespace; 0: it is not known */
 
 struct peer {
 	struct member member;
@@ -482,12 +483,19 @@ static __always_inline int change(struct reading *reading, struct bpf_sock *sk, 
 	return 0;
 }
 
+// Whether the socket is in another network namespace than the agent. No program is at the devices there, so that a send
+// would reach only whom it names; the options are left to the kernel, which has none such and says so.
+static __always_inline _Bool is_elsewhere(struct bpf_sockopt *ctx)
+{
+	return netns_cookie && bpf_get_netns_cookie(ctx) != netns_cookie;
+}
+
 SEC("cgroup/setsockopt")
 int sendgrp_set(struct bpf_sockopt *ctx)
 {
 	// Below zero: the program of a control group further down has taken it. It may have refused it, too.
 	if (ctx->level != SOL_SOCKET || ctx->optname < SO_SETSENDGRP || ctx->optname > SO_STAGESENDGRP ||
-	    ctx->optlen < 0 || bpf_get_retval())
+	    ctx->optlen < 0 || bpf_get_retval() || is_elsewhere(ctx))
 		return 1;
 	struct bpf_sock *sk = ctx->sk;
 	if (!sk)
@@ -527,7 +535,8 @@ SEC("cgroup/getsockopt")
 int sendgrp_get(struct bpf_sockopt *ctx)
 {
 	// What the kernel refuses, and a control group further down has not answered.
-	if (ctx->level != SOL_SOCKET || ctx->optname != SO_SENDGRPINFO || !ctx->sk || !ctx->retval)
+	if (ctx->level != SOL_SOCKET || ctx->optname != SO_SENDGRPINFO || !ctx->sk || !ctx->retval ||
+	    is_elsewhere(ctx))
 		return 1;
 	struct info *info = ctx->optval;
 	if ((void *)(info + 1) > ctx->optval_end)
@@ -609,9 +618,24 @@ struct context {
 	__u32 fits; /* that device */
 	__u32 bytes; /* of each packet, from the IP header on */
 	__u32 refused; /* packets */
+	__u32 bound; /* the device that the socket is bound to, or 0 */
+	__u32 mark; /* of the socket */
 };
 
 static const __u8 nobody[6] = { 0x02, 'o', 'n', 'r', 's', 'h' };
+
+// Whether the next hop that the agent found is this socket's. The agent asks as a socket does that is bound to no device
+// and has no mark. What others send leaves by the datagram's device, and the stack, which heeds both, finds next hops
+// there. Addresses of this machine are the same for all. And a mark need not be one for routes: where no route leads
+// without it, or one by a tunnel, which may encrypt, nothing is sent.
+static __always_inline _Bool is_for(const struct context *context, const struct hop *hop)
+{
+	if (hop->ifindex == LOOPBACK_IFINDEX)
+		return 1;
+	if (context->bound)
+		return !context->mark && hop->ifindex == context->ifindex;
+	return !context->mark || !hop->ifindex;
+}
 
 // Finds where a member's packets go.
 static __always_inline void look_up(struct context *context, struct peer *peer)
@@ -620,18 +644,19 @@ static __always_inline void look_up(struct context *context, struct peer *peer)
 	struct target target = { .family = context->is_ipv6 ? AF_INET6 : AF_INET };
 	__builtin_memcpy(target.address, member->address, sizeof target.address);
 	struct hop *hop = bpf_map_lookup_elem(&hops, &target);
-	if (hop) {
+	if (hop && is_for(context, hop)) {
 		__builtin_memcpy(member->mac, hop->mac, sizeof member->mac);
 		member->ifindex = hop->ifindex;
 		peer->found = context->moment;
 		return;
 	}
-	member->ifindex = context->ifindex;
+	// A datagram that stays on this machine is not for one elsewhere: `leave_by` refuses that.
+	member->ifindex = hop && context->ifindex == LOOPBACK_IFINDEX ? hop->ifindex : context->ifindex;
 	if (context->ifindex == LOOPBACK_IFINDEX)
 		__builtin_memset(member->mac, 0, sizeof member->mac);
 	else
 		__builtin_memcpy(member->mac, nobody, sizeof member->mac);
-	if (peer->asked != context->moment) {
+	if (!hop && peer->asked != context->moment) {
 		peer->asked = context->moment;
 		want(member, target.family);
 	}
@@ -731,6 +756,7 @@ int sendgrp_fan(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	struct context context = {
 		.skb = skb, .ifindex = skb->ifindex, .from = skb->ifindex, .fits = 1,
+		.bound = sk->bound_dev_if, .mark = sk->mark,
 	};
 	context.list = list_of(sk, group->half, 0);
 	__u32 count = group->count;

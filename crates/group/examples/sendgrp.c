@@ -21,13 +21,18 @@ int main(int argc, char **argv)
 		inet_pton(AF_INET, argv[1], &members[i].sin_addr);
 	}
 	int group = socket(AF_INET, SOCK_DGRAM, 0);
-	/* Any member gives send(2) a way to begin with. */
-	if (n < 1 || connect(group, (struct sockaddr *)members, sizeof *members) ||
-	    setsockopt(group, SOL_SOCKET, SO_SETSENDGRP, members, n * sizeof *members)) {
+	if (n < 1 || setsockopt(group, SOL_SOCKET, SO_SETSENDGRP, members, n * sizeof *members)) {
 		perror("sendgrp ADDRESS PORT...");
 		return 1;
 	}
-	send(group, "one send, many receivers", 24, 0);
+	/*
+	 * The address gives the packets their way. The socket is not connected to it: when a program that it is
+	 * connected to ends, a send fails, for all members.
+	 */
+	if (sendto(group, "one send, many receivers", 24, 0, (struct sockaddr *)members, sizeof *members) < 0) {
+		perror("sendto");
+		return 1;
+	}
 	struct sendgrp_info info;
 	socklen_t length = sizeof info;
 	getsockopt(group, SOL_SOCKET, SO_SENDGRPINFO, &info, &length);

@@ -33,9 +33,9 @@ func main() {
 	group, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
 	check(err)
 	check(syscall.SetsockoptString(group, syscall.SOL_SOCKET, soSetSendGrp, string(members)))
-	check(syscall.Connect(group, first)) // any member: a way to begin with
-	_, err = syscall.Write(group, []byte("one send, many receivers"))
-	check(err)
+	// The address gives the packets their way. The socket is not connected to it: when a program that it
+	// is connected to ends, a send fails, for all members.
+	check(syscall.Sendto(group, []byte("one send, many receivers"), 0, first))
 	fmt.Println(len(os.Args)-2, "members")
 }
 

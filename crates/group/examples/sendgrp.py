@@ -22,8 +22,9 @@ address, ports = sys.argv[1], [int(port) for port in sys.argv[2:]]
 group = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 members = b"".join(sockaddr(address, port) for port in ports)
 group.setsockopt(socket.SOL_SOCKET, SO_SETSENDGRP, members)
-group.connect((address, ports[0]))  # any member: a way to begin with
-group.send(b"one send, many receivers")
+# The address gives the packets their way. The socket is not connected to it: when a program that it
+# is connected to ends, a send fails, for all members.
+group.sendto(b"one send, many receivers", (address, ports[0]))
 info = group.getsockopt(socket.SOL_SOCKET, SO_SENDGRPINFO, 40)
 count, _, _, packets, refused, _ = struct.unpack("=IIQQQQ", info)
 print(f"{count} members, {packets} packets, {refused} refused")

@@ -2,10 +2,10 @@
 //! a control group its members, and what it sends goes to all of them.
 //!
 //! An [`Agent`] attaches programs to a control group (version 2) and to the devices of the network
-//! namespace that it was started in. They do the rest in the kernel: a socket's list lies in the
-//! socket's own storage, and goes with it. All that is left to do here is to tell the next hops of
-//! members, to attach to devices that come, and to hold everything: it goes with the agent,
-//! whatever ends that, and sockets then send to whom they are connected.
+//! namespace that it was started in; sockets of others have no such options. They do the rest in
+//! the kernel: a socket's list lies in the socket's own storage, and goes with it. All that is left
+//! to do here is to tell the next hops of members, to attach to devices that come, and to hold
+//! everything: it goes with the agent, whatever ends that, and sockets then send to whom they name.
 //!
 //! Programs need no capability for it. So that nobody makes the machine flood others, a control
 //! group has [quotas](AgentOptions), and members can be asked for their consent.
@@ -32,7 +32,7 @@ use onrush_sys::clock::monotonic_ns;
 use super::arrival::{devices, hardware_of};
 use super::error::{AgentError, OPTMEM_BYTES, chain};
 use super::netns::in_netns_of;
-use super::network::{Hop, Network};
+use super::network::{Hop, Network, netns_cookie};
 use super::serving::lock_cgroup;
 use super::targets::Targets;
 
@@ -112,6 +112,10 @@ impl Agent {
         let (folder, cgroup_id) = open_cgroup(cgroup)?;
         check_optmem()?;
         let lock = lock_cgroup(cgroup)?;
+        let any = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"));
+        let socket = any.map_err(AgentError::Network)?;
+        // No namespace has 0, which stands for a kernel that does not tell.
+        let netns = netns_cookie(&socket).unwrap_or(0);
         let (consent, per_second) = (
             u32::from(options.needs_consent),
             options.packets_per_second_max,
@@ -121,14 +125,13 @@ impl Agent {
             .override_global("groups_max", &options.groups_max, true)
             .override_global("members_max", &options.members_max, true)
             .override_global("packets_per_second_max", &per_second, true)
+            .override_global("netns_cookie", &netns, true)
             .load(PROGRAM)?;
         let next = load_fan(&mut ebpf)?;
         attach_cgroup(&mut ebpf, &folder, options)?;
         let wanted = ebpf.take_map("wanted").expect("sendgrp.bpf.c defines it");
         let hops = ebpf.take_map("hops").expect("sendgrp.bpf.c defines it");
         let devices = ebpf.take_map("devices").expect("sendgrp.bpf.c defines it");
-        let any = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"));
-        let socket = any.map_err(AgentError::Network)?;
         let mut agent = Self {
             path: cgroup.to_owned(),
             cgroup_id,

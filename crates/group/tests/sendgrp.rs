@@ -14,7 +14,7 @@ use aya::maps::{HashMap, Map, MapData};
 use aya::programs::{SchedClassifier, TcAttachType};
 use onrush_group::{Agent, AgentError, AgentOptions};
 use onrush_testkit::testbed::{
-    self, RCV_DEVICE, RCV_IPV4, RCV_IPV6, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed,
+    self, RCV_DEVICE, RCV_IPV4, RCV_IPV6, RCV_MAC, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed,
 };
 use tempfile::TempDir;
 
@@ -655,6 +655,50 @@ fn next_hops_are_followed() {
     program.end();
 }
 
+/// For each line 20 sends, which name the first member until the socket is connected to it; says
+/// how many failed. What the receiver's machine says of a closed port comes meanwhile.
+const TICKS: &str = r#"
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports))
+send = lambda: s.sendto(b"tick", (ip, ports[0]))
+for line in sys.stdin:
+    if line == "connected\n":
+        s.connect((ip, ports[0]))
+        send = lambda: s.send(b"tick")
+    failed = 0
+    for _ in range(20):
+        try:
+            send()
+        except ConnectionRefusedError:
+            failed += 1
+        time.sleep(0.005)
+    print(failed, flush=True)
+"#;
+
+/// A socket that is connected to a member is told when that member's program has ended, and one of
+/// its sends goes to nobody. One that is not connected goes on, as the examples do.
+#[test]
+fn a_member_that_ended_stops_nobody() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    // Of each datagram to a closed port the sender is told, not of one in a second.
+    let each = ["-w", "net.ipv4.icmp_ratelimit=0"];
+    rig.testbed.rcv.tool("sysctl", each).unwrap();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (mut receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let mut program = rig.talk(TICKS, &addresses);
+    let ticks = [&b"tick"[..]; 20];
+    assert_eq!(program.say("all are there"), "0");
+    expect(&receivers, &ticks);
+    drop(receivers.remove(0));
+    assert_eq!(program.say("the first has ended"), "0");
+    expect(&receivers, &ticks);
+    let failed: usize = program.say("connected").parse().unwrap();
+    assert!((1..20).contains(&failed), "{failed} of 20");
+    expect(&receivers, &ticks[failed..]);
+    expect_nothing(&receivers);
+    program.end();
+}
+
 /// Other addresses with each call, faster than the agent finds their next hops.
 const ASKS: &str = r#"
 value = bytearray(pack(9, "10.0.0.0") * 256)
@@ -733,6 +777,20 @@ packet, (_, _, _, _, mac) = s.recvfrom(2000)
 print(mac.hex(":"), socket.inet_ntoa(packet[12:16]), flush=True)
 "#;
 
+/// Hears the first packet that comes to the second device.
+fn sources(rig: &Rig) -> Talk {
+    let mut command = rig.testbed.rcv.command("python3");
+    let pipes = command.args(["-c", SOURCES]).stdout(Stdio::piped());
+    let mut child = pipes.spawn().unwrap();
+    let mut sources = Talk {
+        lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+        input: None,
+        child,
+    };
+    assert_eq!(sources.hear(), "listens");
+    sources
+}
+
 /// Sends what the line says is how long to all, and says what was refused so far.
 const SIZES: &str = r#"
 s.connect((ip, ports[0]))
@@ -773,15 +831,10 @@ fn members_may_be_behind_several_devices() {
     second.set_read_timeout(Some(LONG)).unwrap();
     expect(&receivers, &vec![&[b'x'; 10][..]; sent]);
 
-    let mut sources = rig.testbed.rcv.command("python3");
-    let pipes = sources.args(["-c", SOURCES]).stdout(Stdio::piped());
-    let mut sources = pipes.spawn().unwrap();
-    let mut lines = BufReader::new(sources.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "listens");
+    let mut sources = sources(&rig);
     let refused: u64 = program.say("send 700").parse().unwrap();
-    let told = lines.next().unwrap().unwrap();
-    assert_eq!(told, format!("{W0_MAC} {SND_IPV4}"));
-    assert!(sources.wait().unwrap().success());
+    assert_eq!(sources.hear(), format!("{W0_MAC} {SND_IPV4}"));
+    sources.end();
     for receiver in receivers.iter().chain([&second]) {
         assert_eq!(receiver.recv(&mut bytes).unwrap(), 700);
     }
@@ -807,6 +860,71 @@ fn members_may_be_behind_several_devices() {
     program.end();
     own.set_nonblocking(true).unwrap();
     assert!(own.recv(&mut bytes).is_err());
+}
+
+/// A socket that the line names sends to all, by way of whom it names, and says what was refused.
+const BOUND: &str = r#"
+bound, marked = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+# SO_BINDTODEVICE, SO_MARK.
+bound.setsockopt(socket.SOL_SOCKET, 25, b"v0")
+marked.setsockopt(socket.SOL_SOCKET, 36, 77)
+s.setsockopt(socket.SOL_SOCKET, SET, members(ports[2:]))
+for it in bound, marked:
+    it.setsockopt(socket.SOL_SOCKET, SET, members(ports[:2]))
+sockets = dict(free=s, bound=bound, marked=marked)
+for line in sys.stdin:
+    name, way = line.split()
+    it = sockets[name]
+    it.sendto(name.encode(), (way, ports[0]))
+    print(struct.unpack("=IIQQQQ", it.getsockopt(socket.SOL_SOCKET, INFO, 40))[4], flush=True)
+"#;
+
+/// The agent finds the way to the members as for a socket that is bound to nothing: by the second
+/// device. That is not the way of a socket that is bound to the first, or has a mark that leads
+/// there.
+#[test]
+fn a_bound_or_marked_socket_keeps_to_its_device() {
+    onrush_testkit::require_root!();
+    // Nobody's: what goes by the second device is seen there, and received by none.
+    const NOBODYS_MAC: &str = "02:00:00:00:00:78";
+    const NO_MEMBER: &str = "10.77.0.9";
+    let rig = Rig::new();
+    let _second = second_device(&rig, 1500);
+    for command in [
+        format!("route add {RCV_IPV4} dev w0"),
+        format!("neigh add {RCV_IPV4} lladdr {NOBODYS_MAC} dev w0 nud permanent"),
+        format!("route add {RCV_IPV4} dev {SND_DEVICE} table 77"),
+        "rule add fwmark 77 lookup 77".to_owned(),
+        format!("neigh add {NO_MEMBER} lladdr {RCV_MAC} dev {SND_DEVICE} nud permanent"),
+    ] {
+        rig.testbed.snd.tool("ip", command.split(' ')).unwrap();
+    }
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (receivers, addresses) = rig.receivers(RCV_IPV4.into(), 3);
+    let mut program = rig.talk(BOUND, &addresses);
+    // The agent has told of the second device when what an unbound socket sends comes there.
+    let mut sources = sources(&rig);
+    let is_told = || {
+        program.say(&format!("free {NO_MEMBER}"));
+        sources.child.try_wait().unwrap().is_some()
+    };
+    assert!(comes(is_told), "nothing leaves by the second device");
+    assert_eq!(sources.hear(), format!("{W0_MAC} {SND_IPV4}"));
+    for _ in 0..10 {
+        for name in ["bound", "marked"] {
+            assert_eq!(program.say(&format!("{name} {RCV_IPV4}")), "0");
+            expect(&receivers[..2], &[name.as_bytes()]);
+        }
+    }
+    // What stays on this machine is for none of them, and counted.
+    assert_eq!(program.say(&format!("marked {SND_IPV4}")), "2");
+    expect_nothing(&receivers[..2]);
+    // As behind a tunnel: whether the mark leads past it is not known.
+    let none = format!("route replace unreachable {RCV_IPV4}");
+    rig.testbed.snd.tool("ip", none.split(' ')).unwrap();
+    let is_refused = || program.say(&format!("marked {RCV_IPV4}")) != "2";
+    assert!(comes(is_refused), "a mark leads past a tunnel");
+    program.end();
 }
 
 /// A tunnel may encrypt: what is for whoever is behind it does not go beside it, though another
@@ -983,6 +1101,34 @@ s.send(b"as before")
     expect(&receivers[1..], &all);
     expect_nothing(&receivers);
     assert!(comes(|| std::fs::remove_dir(&elsewhere).is_ok()));
+}
+
+/// A control group may have sockets of several network namespaces, and the agent serves its own.
+/// Elsewhere the options are unknown, so that a program sees that it has to send to each itself.
+#[test]
+fn a_socket_of_another_namespace_has_no_such_options() {
+    onrush_testkit::require_root!();
+    let rig = Rig::new();
+    let _agent = Working::new(rig.agent(&AgentOptions::default()));
+    let (_receivers, addresses) = rig.receivers(RCV_IPV4.into(), 2);
+    let script = r#"
+import ctypes
+def count(s):
+    try:
+        return struct.unpack("=IIQQQQ", s.getsockopt(socket.SOL_SOCKET, INFO, 40))[0]
+    except OSError as error:
+        return errno.errorcode[error.errno]
+elsewhere = os.open(os.environ["ELSEWHERE"], os.O_RDONLY)
+assert ctypes.CDLL(None).setns(elsewhere, 0) == 0
+there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for it in there, s:
+    print(refused(it, SET, members(ports)), refused(it, STAGE, members(ports)), count(it))
+"#;
+    let mut script = rig.script(script, &addresses);
+    let elsewhere = rig.testbed.rcv.path();
+    let said = told(&script.env("ELSEWHERE", elsewhere).output().unwrap());
+    let expected = "ENOPROTOOPT ENOPROTOOPT ENOPROTOOPT\ntaken taken 2\n";
+    assert_eq!(said, expected);
 }
 
 #[test]
