@@ -15,7 +15,7 @@ use crate::remote::FilmFile;
 
 /// Changes where films are cut, or subtitles are read, in another way: nobody then takes segments
 /// of the one for those of the other.
-const LAYOUT: u64 = 5;
+const LAYOUT: u64 = 6;
 
 /// A film longer than this in one segment is told of.
 const LONG_NS: u64 = 60_000_000_000;

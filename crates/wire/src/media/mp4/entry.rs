@@ -137,19 +137,18 @@ impl Entries {
 }
 
 impl Entries {
-    /// The same of a track of subtitles: how they are written is all that there is to know; `None`
-    /// if they are no text, or in a format that is not read.
+    /// The same of a track of subtitles: how they are written is all that there is to know, because
+    /// what else entries tell is how they look; `None` if they are no text, or in a format that is
+    /// not read.
     pub(super) fn of_text(stsd: &[u8]) -> Option<Self> {
-        let mut entries = Boxes(stsd.get(8..)?);
-        let kind = match &entries.next()?.0 {
-            b"tx3g" | b"text" => TextKind::Timed,
-            b"wvtt" => TextKind::BoxedWebVtt,
-            _ => return None,
-        };
+        let entries = Boxes(stsd.get(8..)?).take(ENTRIES_MAX);
+        let kinds: Vec<_> = entries.map(|(name, _)| text_kind(&name)).collect();
+        let kind = kinds.first().copied().flatten()?;
+        let alike = kinds.iter().map(|&it| (it == Some(kind)).then_some(0));
         Some(Self {
             codec: kind.codec(),
             config: CodecConfig::Text { kind, unit_ns: 0 },
-            configurations: vec![Some(0)],
+            configurations: alike.collect(),
             frame_bytes: None,
             sound: None,
             pictures: Pictures::default(),
@@ -277,6 +276,15 @@ fn encrypted(name: Name, bytes: &[u8], kind: Kind, version: u8) -> (String, Stri
     match told(b"schm", 4) {
         Some(scheme) => (what, format!("it is encrypted ({scheme})")),
         None => (what, "it is encrypted".to_owned()),
+    }
+}
+
+/// How samples of an entry of this name are written, if they are text that is read.
+fn text_kind(name: &Name) -> Option<TextKind> {
+    match name {
+        b"tx3g" | b"text" => Some(TextKind::Timed),
+        b"wvtt" => Some(TextKind::BoxedWebVtt),
+        _ => None,
     }
 }
 

@@ -20,6 +20,9 @@ pub(super) struct Tables<'a> {
     syncs: Option<Table<'a, NUMBER_BYTES>>,
     /// Besides those, in QuickTime's `stps`, the ones that begin an open group of pictures.
     partial_syncs: Option<Table<'a, NUMBER_BYTES>>,
+    /// The same as ISO files have them: runs of samples, and whether they are in the group `rap `
+    /// (0: they are not). `None` if all are sync samples.
+    random_access: Option<Table<'a, PAIR_BYTES>>,
 }
 
 /// Rows of one number, of two, and of `stsc`.
@@ -109,6 +112,23 @@ impl<'a, const ROW_BYTES: usize> Table<'a, ROW_BYTES> {
     /// The first two numbers of row `at`.
     fn pair(&self, at: usize) -> Option<(u32, u32)> {
         Some((self.field(at, 0)?, self.field(at, 1)?))
+    }
+}
+
+impl<'a> Table<'a, PAIR_BYTES> {
+    /// Which samples begin an open group of pictures (`sbgp` of the type `rap `, sections 8.9.2 and
+    /// 10.4). Groups of other types have boxes of the same name.
+    fn random_access(stbl: &Boxes<'a>, problems: &mut Vec<String>) -> Option<Self> {
+        let mut groups = stbl.clone().filter(|(name, _)| name == b"sbgp");
+        let rows = groups.find_map(|(_, bytes)| {
+            let mut fields = Fields(bytes);
+            let (version, _) = fields.version_and_flags()?;
+            let grouping: Name = fields.array()?;
+            // Since version 1 a parameter of the type comes next.
+            fields.bytes(if version == 0 { 0 } else { 4 })?;
+            (&grouping == b"rap ").then_some(fields.0)
+        });
+        Some(Self::counted(rows?, "sbgp", problems))
     }
 }
 
@@ -224,6 +244,8 @@ impl<'a> Tables<'a> {
         let durations = Table::read(&stbl, b"stts", problems)?;
         let syncs = Table::read(&stbl, b"stss", problems);
         let partial_syncs = Table::read(&stbl, b"stps", problems);
+        // Without `stss` all are sync samples, and nobody has to count groups.
+        let random_access = syncs.and_then(|_| Table::random_access(&stbl, problems));
         let compositions = Table::read(&stbl, b"ctts", problems);
         let tables = Self {
             sizes,
@@ -233,6 +255,7 @@ impl<'a> Tables<'a> {
             chunk_runs,
             syncs,
             partial_syncs,
+            random_access,
         };
         (sizes.count() > 0).then_some(tables)
     }
@@ -284,6 +307,7 @@ impl<'a> Tables<'a> {
             composition: Run::default(),
             sync: 0,
             partial_sync: 0,
+            random_access: Run::default(),
             decode_ticks: 0,
             anomalies: Anomalies::default(),
         }
@@ -341,9 +365,10 @@ pub(super) struct Samples<'a> {
     offset: u64,
     duration: Run,
     composition: Run,
-    /// The next rows of `stss` and `stps`.
+    /// The next rows of `stss` and `stps`, and the run of samples in or out of the group `rap `.
     sync: usize,
     partial_sync: usize,
+    random_access: Run,
     decode_ticks: i64,
     /// What has not fitted together so far.
     pub(super) anomalies: Anomalies,
@@ -376,8 +401,22 @@ impl Samples<'_> {
         };
         let this = self.number + 1;
         let partial = self.tables.partial_syncs;
-        syncs.names(this, &mut self.sync)
+        self.begins_open_group()
+            || syncs.names(this, &mut self.sync)
             || partial.is_some_and(|table| table.names(this, &mut self.partial_sync))
+    }
+
+    /// Whether the next sample is in the group `rap `. To be asked of each sample, because runs are
+    /// counted.
+    fn begins_open_group(&mut self) -> bool {
+        let Some(table) = &self.tables.random_access else {
+            return false;
+        };
+        if !self.random_access.settle(table) {
+            return false;
+        }
+        self.random_access.left -= 1;
+        self.random_access.value != 0
     }
 }
 
@@ -394,7 +433,8 @@ impl Iterator for Samples<'_> {
             return None;
         }
         let mut count = 1;
-        if self.tables.compositions.is_none() && self.tables.equal_bytes().is_some() {
+        let has_runs = self.tables.compositions.is_some() || self.tables.random_access.is_some();
+        if !has_runs && self.tables.equal_bytes().is_some() {
             count = self.at_once.min(left).min(self.in_chunk);
         }
         // Durations beyond the table's end are as the last.

@@ -15,7 +15,7 @@ use crate::media::track::Medium;
 pub const SCHEMA_VERSION: u32 = 3;
 
 /// What a path of Ethernet frames carries behind the RTP header, by IPv4.
-pub const ETHERNET_PAYLOAD_BYTES: usize = 1500 - 20 - 8 - 12;
+const ETHERNET_PAYLOAD_BYTES: usize = 1500 - 20 - 8 - 12;
 
 /// All that is worth telling about an indexed file.
 #[derive(Clone, Debug, Serialize)]
@@ -230,6 +230,8 @@ impl TrackReport {
         let duration_ns = ns(ticks, track.timescale);
         let rate_mean_bps = rate(samples.bytes(), duration_ns);
         let sizes = samples.times_and_bytes().map(|(_, bytes)| bytes);
+        let problems = unsent(track).into_iter();
+        let problems = problems.chain(facts.problems.iter().cloned());
         Self {
             id: facts.id,
             medium: codec.medium,
@@ -249,9 +251,26 @@ impl TrackReport {
             sample_bytes_max: sizes.max().unwrap_or(0),
             sync: Sync::of(track),
             sent,
-            problems: facts.problems.clone(),
+            problems: problems.collect(),
         }
     }
+}
+
+/// What of a track is not sent by RTP, in words: Opus packets, which cannot be cut (RFC 7587).
+fn unsent(track: &SampledTrack) -> Option<String> {
+    if track.codec.encoding != "opus" {
+        return None;
+    }
+    let bytes_max = ETHERNET_PAYLOAD_BYTES.saturating_sub(track.prefix.len()) as u64;
+    let sizes = track.samples.times_and_bytes();
+    let count = sizes.filter(|&(_, bytes)| bytes > bytes_max).count();
+    (count > 0).then(|| {
+        format!(
+            "{count} of {} Opus packets have more than {ETHERNET_PAYLOAD_BYTES} bytes: RTP cannot \
+             carry them and says that they are lost; HLS and DASH have them",
+            track.samples.len()
+        )
+    })
 }
 
 impl FrameRate {
@@ -329,15 +348,21 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::media::codec::vp8;
+    use crate::media::codec::{opus, vp8};
+    use crate::media::packetizer::Codec;
     use crate::media::sampled::{SampledIndex, TrackFacts};
     use crate::media::samples::{Sample, Samples};
 
     /// Pictures of these bytes, each so many ms behind the one before; each 25th is a sync sample.
     fn report(pictures: impl IntoIterator<Item = (i64, u32)>) -> Report {
+        report_of(vp8::codec(), pictures)
+    }
+
+    /// The same of samples that are coded so.
+    fn report_of(codec: Codec, all: impl IntoIterator<Item = (i64, u32)>) -> Report {
         let mut samples = Samples::default();
         let (mut ticks, mut offset) = (0, 100);
-        for (number, (later, bytes)) in pictures.into_iter().enumerate() {
+        for (number, (later, bytes)) in all.into_iter().enumerate() {
             ticks += later;
             let sample = Sample {
                 offset,
@@ -351,7 +376,7 @@ mod tests {
             offset += u64::from(bytes);
         }
         let track = SampledTrack {
-            codec: vp8::codec(),
+            codec,
             config: None,
             timescale: 1000,
             shift_ticks: 0,
@@ -438,5 +463,19 @@ mod tests {
         assert_eq!(sync.distance_mean_ns, 800_000_000);
         let sync = report(four_seconds().take(20)).tracks[0].sync;
         assert_eq!((sync.samples, sync.distance_max_ns), (1, 800_000_000));
+    }
+
+    #[test]
+    fn opus_packets_that_are_too_long_for_rtp_are_told() {
+        let problems = |bytes: [u32; 3]| {
+            let codec = opus::codec(2, 0).unwrap();
+            let report = report_of(codec, bytes.map(|bytes| (60, bytes)));
+            report.tracks[0].problems.join("; ")
+        };
+        assert_eq!(problems([700, 1460, 1460]), "");
+        let told = problems([700, 1460, 1461]);
+        assert!(told.starts_with("1 of 3 Opus packets"), "{told}");
+        let pictures = report([(0, 9000)]);
+        assert_eq!(pictures.tracks[0].problems, [""; 0]);
     }
 }

@@ -1,9 +1,9 @@
 //! Where a decoder can start: random-access points, stream by stream.
 //!
-//! A stream that flags them is believed. Where none is flagged, the first packet of every picture
-//! is read far enough to see whether the picture needs another; sound starts anywhere. A decoder
-//! needs the tables too: if they come shortly before, seeking starts with them. Where tables put
-//! another stream in the place of one, its points follow.
+//! A stream that flags them is believed, as long as it does. Where none is flagged, the first
+//! packet of every picture is read far enough to see whether the picture needs another; sound
+//! starts anywhere. A decoder needs the tables too: if they come shortly before, seeking starts
+//! with them. Where tables put another stream in the place of one, its points follow.
 
 use std::ops::Range;
 
@@ -32,6 +32,10 @@ pub(super) const SEEK_POINTS_MAX: usize = 65_536;
 /// stream that was there.
 pub(super) const REPLACEMENTS_MAX: usize = 64;
 
+/// Pictures in a row that need no other and are not flagged: those behind them count as flagged.
+/// The stream no longer flags any, as when a recording of another tool was put behind one.
+pub(super) const UNFLAGGED_MAX: u32 = 8;
+
 /// How long before a random-access point the tables may come that seeking to it starts with.
 const TABLES_BEFORE_NS_MAX: u64 = 500_000_000;
 
@@ -57,6 +61,10 @@ pub(super) struct Seeker {
     kind: Kind,
     flagged: Starts,
     found: Starts,
+    /// Whether the stream flags any, and how many pictures that need no other came since the last
+    /// that it flags.
+    has_flags: bool,
+    unflagged: u32,
     /// The picture that began at the newest start and has not ended.
     open: Option<Open>,
 }
@@ -116,6 +124,8 @@ impl Seeker {
             kind: stream.kind,
             flagged: Starts::default(),
             found: Starts::default(),
+            has_flags: false,
+            unflagged: 0,
             open: None,
         }
     }
@@ -172,7 +182,13 @@ impl Seeker {
     ) {
         let before = (self.flagged.seen, self.found.seen);
         if header.random_access {
+            (self.has_flags, self.unflagged) = (true, 0);
             self.flagged.push(start);
+        } else if header.unit_start && begins_picture(self.stream_type, payload) {
+            self.unflagged = self.unflagged.saturating_add(1);
+            if self.unflagged > UNFLAGGED_MAX {
+                self.flagged.push(start);
+            }
         }
         if header.unit_start {
             let found = match self.kind {
@@ -203,7 +219,7 @@ impl Seeker {
     }
 
     fn is_flagged(&self) -> bool {
-        self.kind == Kind::Video && !self.flagged.list.is_empty()
+        self.kind == Kind::Video && self.has_flags
     }
 }
 
@@ -379,12 +395,30 @@ pub(in crate::media) fn starts_picture(stream_type: u8, payload: &[u8]) -> Optio
         0xea => |code| code == 0x0f,
         _ => return None,
     };
-    let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
-        return Some(false);
+    let mut codes = coded(payload).windows(4);
+    Some(codes.any(|bytes| bytes[..3] == [0, 0, 1] && is_start(bytes[3])))
+}
+
+/// Whether the first slice of a picture that needs no other begins in this first packet of a PES
+/// packet. It is told by the slice itself: parameter sets may stand in front of any picture.
+fn begins_picture(stream_type: u8, payload: &[u8]) -> bool {
+    let is_first_slice: fn(&[u8]) -> bool = match stream_type {
+        // H.264, sections 7.3.1 and 7.3.3: an IDR slice, of which `first_mb_in_slice` is 0.
+        0x1b => |nal| nal[0] & 0x1f == 5 && nal[1] & 0x80 != 0,
+        // H.265, sections 7.3.1.2 and 7.3.6.1: an IRAP picture, `first_slice_segment_in_pic_flag`.
+        0x24 => |nal| matches!(nal[0] >> 1 & 0x3f, 16..=23) && nal[2] & 0x80 != 0,
+        _ => return false,
     };
-    let coded = rest.get(usize::from(*header_bytes)..).unwrap_or_default();
-    let mut codes = coded.windows(4).filter(|bytes| bytes[..3] == [0, 0, 1]);
-    Some(codes.any(|bytes| is_start(bytes[3])))
+    let mut nals = coded(payload).windows(6);
+    nals.any(|bytes| bytes[..3] == [0, 0, 1] && is_first_slice(&bytes[3..]))
+}
+
+/// What follows the header of a PES packet in its first packet; nothing if there is no header.
+fn coded(payload: &[u8]) -> &[u8] {
+    let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
+        return &[];
+    };
+    rest.get(usize::from(*header_bytes)..).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::media::samples::SAMPLES_MAX;
 fn rich() -> Vec<u8> {
     let mut of_pictures = tables(6, 8, 10, 44);
     of_pictures.push(counted(b"stss", 0, 1, &[1, 4]));
+    let groups = numbers(&[2, 4, 0, 2, 1]);
+    of_pictures.push(full(b"sbgp", 0, 0, &[b"rap ", &groups]));
     of_pictures.push(counted(b"ctts", 1, 2, &[3, 5, 3, (-5_i32).cast_unsigned()]));
     let pictures = Track {
         entries: vec![avc3()],

@@ -297,21 +297,61 @@ fn a_film_cut_between_sync_samples_begins_at_one() {
     assert_eq!(due_ms, [0, 10, 20]);
 }
 
+/// Which of six pictures are sync samples by these tables, and what is wrong with them.
+fn are_sync(more: &[Vec<u8>]) -> (Vec<bool>, String) {
+    let mut tables = tables(6, 1, 10, 0);
+    tables.extend_from_slice(more);
+    let index = index(&padded(&moov(&[Track::pictures(1, tables)], b"")));
+    let track = only(&index);
+    let are_sync = samples(track).into_iter().map(|it| it.is_sync);
+    (are_sync.collect(), track.facts.problems.join("; "))
+}
+
 #[test]
 fn partial_sync_samples_are_sync_samples() {
-    let are_sync = |more: &[Vec<u8>]| {
-        let mut tables = tables(6, 1, 10, 0);
-        tables.extend_from_slice(more);
-        let index = index(&padded(&moov(&[Track::pictures(1, tables)], b"")));
-        let samples = samples(only(&index)).into_iter();
-        samples.map(|it| it.is_sync).collect::<Vec<_>>()
-    };
     let full = counted(b"stss", 0, 1, &[1, 4]);
     let partial = counted(b"stps", 0, 1, &[3, 6, 9]);
     let some = [true, false, true, true, false, true];
-    assert_eq!(are_sync(&[full, partial.clone()]), some);
+    assert_eq!(are_sync(&[full, partial.clone()]).0, some);
     // Without a table of sync samples all are.
-    assert_eq!(are_sync(&[partial]), [true; 6]);
+    assert_eq!(are_sync(&[partial]).0, [true; 6]);
+}
+
+/// As MP4Box and L-SMASH write what begins an open group of pictures.
+#[test]
+fn samples_of_the_group_rap_are_sync_samples() {
+    let group = |version: u8, grouping: &[u8; 4], rows: &[u32]| {
+        // Version 1 has a parameter of the type.
+        let parameter = numbers(&vec![7_u32; version.into()]);
+        let count = u32::try_from(rows.len() / 2).unwrap();
+        let rows = [&numbers(&[count])[..], &numbers(rows)].concat();
+        full(b"sbgp", version, 0, &[grouping, &parameter, &rows])
+    };
+    let told = |are: [bool; 6], problem: &str| (are.to_vec(), problem.to_owned());
+    let syncs = |numbers: &[u32]| counted(b"stss", 0, 1, numbers);
+    let fourth = told([true, false, false, true, false, false], "");
+    let roll = group(0, b"roll", &[6, 1]);
+    for version in [0, 1] {
+        let open = group(version, b"rap ", &[3, 0, 1, 1, 2, 0]);
+        assert_eq!(are_sync(&[syncs(&[1]), roll.clone(), open]), fourth);
+    }
+    assert_eq!(are_sync(&[syncs(&[1, 4]), roll]), fourth);
+    // One is named in both, and the last in none.
+    let open = group(0, b"rap ", &[2, 0, 1, 1, 0, 1, 1, 0, 1, 2]);
+    let some = told([true, false, true, false, true, false], "");
+    assert_eq!(are_sync(&[syncs(&[1, 3]), open.clone()]), some);
+    // Without a table of sync samples all are.
+    assert_eq!(are_sync(&[open]), told([true; 6], ""));
+    let rows = numbers(&[u32::MAX, 3, 0, u32::MAX, 1]);
+    let open = full(b"sbgp", 0, 0, &[b"rap ", &rows]);
+    let problem = "sbgp tells of 4294967295 rows and has 2";
+    let rest = told([true, false, false, true, true, true], problem);
+    assert_eq!(are_sync(&[syncs(&[1]), open]), rest);
+    for bytes in 0..8 {
+        let cut = boxed(b"sbgp", &[&b"\0\0\0\0rap "[..bytes]]);
+        let first = told([true, false, false, false, false, false], "");
+        assert_eq!(are_sync(&[syncs(&[1]), cut]), first, "{bytes} bytes");
+    }
 }
 
 #[test]
@@ -562,6 +602,36 @@ fn a_track_of_chapters_is_no_subtitles() {
         told,
         [(2, "chapters (text)"), (4, "pictures of chapters (jpeg)")]
     );
+}
+
+/// Entries differ in styles, which are not shown.
+#[test]
+fn subtitles_go_on_in_entries_of_one_kind() {
+    let of_chunks = vec![
+        counted(b"stts", 0, 2, &[6, 10]),
+        counted(b"stsc", 0, 3, &[1, 2, 1, 2, 2, 2, 3, 2, 3]),
+        full(b"stsz", 0, 0, &[&numbers(&[1, 6])]),
+        counted(b"stco", 0, 1, &[10, 20, 30]),
+    ];
+    let told = |names: [&[u8; 4]; 3]| {
+        let entries = names.map(|name| text(2, name, 0).entries);
+        let subtitles = Track {
+            entries: entries.concat(),
+            tables: of_chunks.clone(),
+            ..text(2, b"tx3g", 0)
+        };
+        let pictures = Track::pictures(1, tables(3, 1, 10, 0));
+        let index = index(&padded(&moov(&[pictures, subtitles], b"")));
+        let track = &index.texts[0];
+        (track.samples.len(), track.facts.problems.join("; "))
+    };
+    assert_eq!(told([b"tx3g", b"text", b"tx3g"]), (6, String::new()));
+    let ends = |at: usize, entry: usize| {
+        let what = "on it is coded in another way (sample entry";
+        (at, format!("from sample {at} {what} {entry})"))
+    };
+    assert_eq!(told([b"tx3g", b"tx3g", b"c608"]), ends(4, 3));
+    assert_eq!(told([b"wvtt", b"tx3g", b"wvtt"]), ends(2, 2));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of [`super`].
 
 use super::*;
-use crate::media::ts::seek::SeekKind;
+use crate::media::ts::seek::{SeekKind, UNFLAGGED_MAX};
 use crate::media::ts::synth::{MapEntry, Packet, Writer, pes, pictures};
 
 /// 10 ms in PCR ticks; a packet in these tests lasts that long.
@@ -106,6 +106,49 @@ fn pictures_are_looked_for_where_none_is_flagged() {
         (learned.streams.seek_kind, points(&learned)),
         (SeekKind::Pictures, expected)
     );
+}
+
+/// Recordings behind one another on the same pids, of which only some flag.
+#[test]
+fn pictures_are_looked_for_where_flags_end() {
+    const KEY: &[u8] = &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 0x65, 0x88, 2];
+    // Neither begins such a picture: parameter sets, and its second slice.
+    const SETS: &[u8] = &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 0x67, 0x88, 2];
+    const REST: &[u8] = &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 0x65, 0x48, 2];
+    const MOST: usize = UNFLAGGED_MAX as usize;
+    /// Pictures, of which so many at the end are places to start; what they begin with, and whether
+    /// they are flagged.
+    type Run = (usize, usize, &'static [u8], bool);
+    let assert_found = |runs: &[Run], kind: SeekKind| {
+        let mut writer = Writer::new();
+        tables(&mut writer, &[100]);
+        let mut expected = vec![0];
+        for &(pictures, places, payload, random_access) in runs {
+            for number in 0..pictures {
+                nulls(&mut writer, 60);
+                if number + places >= pictures {
+                    expected.push(writer.packets());
+                }
+                writer.packet(Packet {
+                    random_access,
+                    ..video(101, payload)
+                });
+            }
+        }
+        let learned = learn(&writer.finish());
+        assert_eq!(learned.streams.seek_kind, kind);
+        assert_eq!(points(&learned), expected);
+    };
+    let (flagged, unflagged) = ((20, 20, KEY, true), (30, 30 - MOST, KEY, false));
+    let kind = SeekKind::Flagged;
+    assert_found(&[flagged, unflagged, flagged], kind);
+    assert_found(&[unflagged, flagged], kind);
+    // Others that it does not flag are few, or none.
+    assert_found(&[flagged, (MOST, 0, KEY, false), flagged], kind);
+    for others in [SETS, REST] {
+        assert_found(&[flagged, (30, 0, others, false), flagged], kind);
+    }
+    assert_found(&[(30, 30, SETS, false)], SeekKind::Pictures);
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub(super) struct Frame {
     pub(super) start: usize,
     /// What of it is sent, or has that in it.
     pub(super) bytes: Range<usize>,
+    /// Where it ends, with those that add to it.
+    pub(super) end: usize,
     /// How many bytes are sent.
     pub(super) sample_bytes: u32,
     /// How long it lasts, in ticks of its rate.
@@ -88,6 +90,8 @@ pub(super) struct Frames {
     first: Option<Header>,
     /// Whether a frame has ended where the next bytes begin.
     is_synced: bool,
+    /// Whether there were frames that add to another: those of the next one are waited for.
+    has_added: bool,
     /// How often something else stood where a frame should begin.
     pub(super) losses: u64,
     /// What stands there instead: a header of the same coding that is unlike the first, and how
@@ -197,11 +201,20 @@ impl Header {
         }
     }
 
-    /// What is sent of the frame, which has so many bytes with those that belong to it.
-    fn sample_bytes(&self, frame_bytes: usize) -> u32 {
+    /// Where what is sent of the frame ends, which has so many bytes with those that add to it:
+    /// AC-3 is sent alone, because its payload format has no other (RFC 4184).
+    fn sent_end(&self, bytes: usize) -> usize {
+        match self {
+            Self::Ac3(header) => header.frame_bytes,
+            _ => bytes,
+        }
+    }
+
+    /// How many bytes are sent of the frame, of which what is sent ends there.
+    fn sample_bytes(&self, sent_end: usize) -> u32 {
         match self {
             Self::Latm(frame, _) => frame.unit_bytes,
-            _ => u32::try_from(frame_bytes - self.header_bytes()).unwrap_or(u32::MAX),
+            _ => u32::try_from(sent_end - self.header_bytes()).unwrap_or(u32::MAX),
         }
     }
 
@@ -219,6 +232,8 @@ impl Header {
                 (one.layer, one.rate_hz) == (other.layer, other.rate_hz)
             }
             (Self::Ac3(one), Self::Ac3(other)) => one.rate_hz == other.rate_hz,
+            // Blu-ray adds channels so to AC-3 for those who know E-AC-3.
+            (Self::Ac3(one), Self::Eac3(added)) if other.is_added() => one.rate_hz == added.rate_hz,
             (Self::Eac3(one), Self::Eac3(other)) => one.rate_hz == other.rate_hz,
             (Self::Latm(_, one), Self::Latm(_, other)) => one == other,
             (Self::Opus(_), Self::Opus(_)) => true,
@@ -241,6 +256,7 @@ impl Frames {
             coding,
             first: None,
             is_synced: false,
+            has_added: false,
             losses: 0,
             other: None,
             has_changed: false,
@@ -284,12 +300,15 @@ impl Frames {
             match self.frame(&data[start..], at_end) {
                 Ok((header, end)) => {
                     self.is_synced = true;
+                    self.has_added |= end > header.frame_bytes();
                     self.other = None;
                     self.first.get_or_insert_with(|| header.clone());
+                    let sent_end = header.sent_end(end);
                     return Ok(Frame {
                         start,
-                        bytes: start + header.header_bytes()..start + end,
-                        sample_bytes: header.sample_bytes(end),
+                        bytes: start + header.header_bytes()..start + sent_end,
+                        end: start + end,
+                        sample_bytes: header.sample_bytes(sent_end),
                         ticks: header.ticks(),
                         header,
                     });
@@ -338,7 +357,7 @@ impl Frames {
             let next = match self.header(&data[end..], Some(&header)) {
                 Ok(next) => next,
                 Err(Missing::Bytes) if at_end => return Ok((header, end)),
-                Err(Missing::Bytes) if self.is_synced && !self.has_substreams(&header) => {
+                Err(Missing::Bytes) if self.is_synced && !self.may_be_added_to(&header) => {
                     return Ok((header, end));
                 }
                 Err(Missing::Bytes) => return Err(Missing::Bytes),
@@ -356,8 +375,10 @@ impl Frames {
         Err(Missing::Frame)
     }
 
-    fn has_substreams(&self, header: &Header) -> bool {
-        matches!(header, Header::Eac3(_))
+    /// Whether others may follow that add to this frame. Of AC-3 that is seldom so, and a frame
+    /// that waits for the next is lost with it where packets are missing.
+    fn may_be_added_to(&self, header: &Header) -> bool {
+        self.has_added || matches!(header, Header::Eac3(_))
     }
 
     fn header(&self, data: &[u8], before: Option<&Header>) -> Result<Header, Missing> {

@@ -274,7 +274,7 @@ impl Stream {
             }
             let (end, taken) = match found {
                 Ok(Found::Picture(unit)) => (unit.end, self.picture(unit, clock)),
-                Ok(Found::Sound(frame)) => (frame.bytes.end, self.sound(&frame, clock)),
+                Ok(Found::Sound(frame)) => (frame.end, self.sound(&frame, clock)),
                 Err(passed) => return self.bytes.drop_front(passed),
             };
             match taken {

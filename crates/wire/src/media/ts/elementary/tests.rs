@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::media::container::Index;
 use crate::media::plan::FilePiece;
+use crate::media::ts::synth::{MapEntry, Packet, Writer};
 use crate::media::{ScanError, ScanOptions, Scanner};
-use made::{AUDIO, Film, VIDEO, annex_b, film};
+use made::{AUDIO, Film, VIDEO, annex_b, film, pes};
 
 /// The index of a file's elementary streams.
 fn scanned(file: &[u8]) -> Result<Index, ScanError> {
@@ -265,6 +266,66 @@ fn nal_units_are_told_apart_by_start_codes() {
     let sample = start_codes::with_lengths(&stream, 100).unwrap();
     assert_eq!(sample.len(), 4 * 4 + 2 + 4 + 2 + 1);
     assert_eq!(start_codes::with_lengths(&stream, sample.len() - 1), None);
+}
+
+/// Five frames of AC-3, behind each of which one of E-AC-3 adds channels, as Blu-ray has them; in
+/// packets of so many bytes of payload. And the samples that are expected.
+fn blu_ray(cut: usize) -> (Vec<u8>, Vec<Sent>) {
+    // 48 kHz: 5.1 at 448 kbit/s, and a dependent substream of two channels.
+    const CORE: [u8; 8] = [0x0b, 0x77, 0, 0, 30, 8 << 3, 0xe1, 0];
+    const ADDED: [u8; 6] = [0x0b, 0x77, 0x40, 0xff, 0x34, 16 << 3];
+    let frame = |head: &[u8], bytes: usize, at: u8| {
+        let rest = vec![at + 1; bytes - head.len()];
+        [head, &rest].concat()
+    };
+    let mut writer = Writer::new();
+    writer.pat(&[(1, 0x100)]);
+    let stream = MapEntry {
+        pid: AUDIO,
+        stream_type: 0x87,
+        descriptors: &[],
+    };
+    writer.pmt(0x100, 1, AUDIO, &[stream]);
+    let mut expected = Vec::new();
+    for at in 0..5_u8 {
+        let core = frame(&CORE, 1792, at);
+        let stamp = 90_000 + u64::from(at) * 2880;
+        // The core ends with a packet: it is there before what adds to it has begun.
+        let both = [
+            pes(0xbd, Some((stamp, stamp)), &core),
+            frame(&ADDED, 512, at),
+        ];
+        for (number, part) in both.iter().enumerate() {
+            for (packet, payload) in part.chunks(cut).enumerate() {
+                writer.packet(Packet {
+                    pid: AUDIO,
+                    unit_start: number + packet == 0,
+                    payload,
+                    ..Packet::default()
+                });
+            }
+        }
+        let ticks = i64::from(at) * 1536;
+        expected.push(Sent {
+            decode_ticks: ticks,
+            shown_ticks: ticks,
+            is_sync: true,
+            bytes: core,
+        });
+    }
+    (writer.finish(), expected)
+}
+
+#[test]
+fn ac3_is_sent_without_what_adds_to_it() {
+    for cut in [184, 61, 7] {
+        let (file, expected) = blu_ray(cut);
+        let index = scanned(&file).unwrap();
+        assert_eq!(samples(&index, &file, AUDIO), expected);
+        let track = &tracks(&index).sampled[0];
+        assert_eq!(track.codec.encoding, "ac3");
+        assert_eq!(track.facts.problems, [""; 0]);
+    }
 }
 
 /// The two fields of an interlaced picture are one access unit, as they are one picture.
