@@ -22,6 +22,7 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::{chain, mapped};
 use onrush_sys::{path, pool, probe, receive};
+use onrush_wire::hls::live as window;
 use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::media::{self, live as cutting, segments, text};
 use onrush_wire::pace::adaptive;
@@ -478,6 +479,7 @@ fn of_channels() -> Vec<Limit> {
         rtsp::RESPONSE_BYTES_MAX as bytes, "an answer of what is pulled, and its head";
         rtsp::RESPONSE_HEADERS_MAX as count, "its header lines";
         sdp::FORMAT_PARAMETERS_BYTES_MAX as bytes, "a format of a published track";
+        window::SEGMENTS_PER_SECOND_MAX as count, "live segments kept of a second";
         members::LINE_ERRORS_MAX as count, "wrong lines told of";
     }
 }
@@ -486,7 +488,7 @@ fn of_channels() -> Vec<Limit> {
 fn beside() -> Vec<Limit> {
     fixed! {
         lock::AREAS_MAX as count, "areas locked at a time";
-        lock::TABLES_MAX as count, "tables of pinned buffers";
+        lock::TABLES_MAX as count, "tables of pinned buffers and caches";
         lock::SLOTS_MAX as count, "buffers in a table";
         lock::BUFFER_BYTES_MAX as bytes, "a pinned buffer";
         lock::SEALED_MAX as count, "pieces of sealed memory";

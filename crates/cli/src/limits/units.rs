@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onrush_wire::media::ts::clock;
 
-use onrush_cli::units::{Rate, Size, Time};
+use crate::units::{Rate, Size, Time};
 
 pub(super) fn count(number: impl ToString) -> String {
     number.to_string()

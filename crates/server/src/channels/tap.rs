@@ -9,8 +9,13 @@ use std::time::Duration;
 
 use onrush_wire::live::RecentPacket;
 
-/// Bytes of packets that wait at the most; more are dropped, and what is made has a gap.
+/// Bytes of packets that wait, and of what each takes beside them, at the most; more are dropped,
+/// and what is made has a gap.
 pub const TAP_BYTES_MAX: usize = 24 << 20;
+
+/// What a packet that waits takes beside its bytes, about: its place in a queue, what is counted of
+/// it, and what the allocator adds. Without that, many that are short or empty would be no bytes.
+pub(super) const PACKET_COST: usize = 64;
 
 /// Packets on their way.
 #[derive(Debug, Default)]
@@ -42,7 +47,7 @@ impl Tap {
     pub(super) fn push(&self, tapped: Tapped) {
         let bytes = match &tapped {
             Tapped::Begin => 0,
-            Tapped::Packet(_, bytes, _) | Tapped::Transport(bytes, _) => bytes.len(),
+            Tapped::Packet(_, bytes, _) | Tapped::Transport(bytes, _) => bytes.len() + PACKET_COST,
         };
         let mut queue = self.queue();
         if queue.bytes + bytes <= TAP_BYTES_MAX && !self.is_closed() {
@@ -99,11 +104,14 @@ mod tests {
     fn what_finds_no_room_is_dropped() {
         let tap = Tap::default();
         let packet = |bytes| Tapped::Packet(0, vec![0; bytes].into(), 0);
-        tap.push(packet(TAP_BYTES_MAX));
+        tap.push(packet(TAP_BYTES_MAX - PACKET_COST));
         tap.push(packet(1));
         assert_eq!(tap.take(Duration::ZERO).len(), 1);
         tap.push(packet(1));
         assert_eq!(tap.take(Duration::ZERO).len(), 1, "there is room again");
+        let most = TAP_BYTES_MAX / PACKET_COST;
+        (0..=most).for_each(|_| tap.push(packet(0)));
+        assert_eq!(tap.take(Duration::ZERO).len(), most, "they have no bytes");
         tap.close();
         tap.push(packet(1));
         assert!(tap.take(Duration::ZERO).is_empty());

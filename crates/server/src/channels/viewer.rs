@@ -15,6 +15,7 @@ use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
 use onrush_wire::srtp::Arrival;
 
 use super::srtp::{ChannelKey, ViewerSrtp};
+use super::tap::PACKET_COST;
 use super::viewing::{Last, ViewerTrack, Viewing, Way};
 use sending::SealedTrain;
 
@@ -278,20 +279,36 @@ impl Watched {
             // What a sync sample brings at once may be more, and is not dropped for that.
             Way::Frames(..) => bounds.backlog_bytes_max.max(RECENT_BYTES_MAX / 4),
         };
-        match self.backlog_bytes > bytes_max {
+        // What is left of a unit that has been begun goes on to its end, if that comes.
+        let most = match self.awaits_sync {
+            Some(_) => bytes_max.max(RECENT_BYTES_MAX),
+            None => bytes_max,
+        };
+        match self.held_bytes() > most {
             true => self.drop_backlog(is_everywhere, now_ns),
             false => 0,
         }
     }
 
-    /// Drops whole access units: what is left is the rest of the one that has been begun.
+    /// Bytes that its backlog takes. Of as many packets as are kept for those who join the bytes
+    /// alone count, so that a sync sample is not dropped for what is about them.
+    fn held_bytes(&self) -> usize {
+        let more = self.backlog.len().saturating_sub(RECENT_PACKETS_MAX);
+        self.backlog_bytes + more * PACKET_COST
+    }
+
+    /// Drops whole access units: what is left is the rest of the one that has been begun. If that
+    /// is too long by itself, which is known when this comes again, nothing is left.
     fn drop_backlog(&mut self, is_everywhere: bool, now_ns: u64) -> u64 {
         let sent = self.last_timestamp;
         let is_begun = |packet: &RecentPacket| {
             Header::read(&packet.bytes).map(|header| header.timestamp) == sent
         };
         let kept = self.backlog.iter().take_while(|packet| is_begun(packet));
-        let kept = if is_everywhere { 0 } else { kept.count() };
+        let kept = match is_everywhere || self.awaits_sync.is_some() {
+            true => 0,
+            false => kept.count(),
+        };
         let dropped = self.backlog.len() - kept;
         self.backlog.truncate(kept);
         self.backlog_bytes = self.backlog.iter().map(|packet| packet.bytes.len()).sum();
@@ -540,5 +557,26 @@ mod tests {
         let begun = VecDeque::from([packet(order + 3, 10_000)]);
         viewer.take(&packet(order + 3, 10_000), Some(&begun), (false, BOUNDS, 0));
         assert_eq!(orders(&viewer), [1, order + 1, order + 3]);
+    }
+
+    /// Of a publisher that sends headers alone, or whose timestamps stand still, to somebody who
+    /// takes nothing.
+    #[test]
+    fn a_backlog_is_bounded_whatever_its_packets_are() {
+        let mut short = packet(0, 7);
+        short.bytes = Arc::from(&short.bytes[..HEADER_BYTES]);
+        let most = RECENT_BYTES_MAX / (HEADER_BYTES + PACKET_COST) + RECENT_PACKETS_MAX;
+        for is_everywhere in [true, false] {
+            let mut viewer = watched(Some(&VecDeque::new()));
+            viewer.take(&short, None, (is_everywhere, BOUNDS, 0));
+            viewer.pop();
+            let mut dropped = 0;
+            for _ in 0..2 * most {
+                dropped += viewer.take(&short, None, (is_everywhere, BOUNDS, 0));
+                let waiting = viewer.backlog.len();
+                assert!(waiting <= most, "{waiting}");
+            }
+            assert!(dropped > 0, "{is_everywhere}");
+        }
     }
 }

@@ -243,14 +243,20 @@ impl Answer {
         head.alone(Vec::new(), context)
     }
 
-    /// An error, with what to do about it.
+    /// An error, with what to do about it. What is not there, or not now, may be there a moment
+    /// later, under the same URL: a 404 that says nothing of caches they may keep (RFC 9110,
+    /// section 15.1).
     #[must_use]
     pub fn refusal(status: Status, note: &str, context: &Context<'_>) -> Self {
         Self::with_note(status, note, context, |head| match status {
             Status::MethodNotAllowed | Status::NotImplemented => {
                 head.field("Allow", allowed(context));
             }
-            Status::ServiceUnavailable => head.field("Retry-After", RETRY_SECONDS),
+            Status::NotFound => head.field("Cache-Control", "no-store"),
+            Status::ServiceUnavailable => {
+                head.field("Retry-After", RETRY_SECONDS);
+                head.field("Cache-Control", "no-store");
+            }
             _ => {}
         })
     }
@@ -500,8 +506,9 @@ pub fn page_policy_with(origins: &[String]) -> String {
     policy
 }
 
-/// What a page of another origin may see of an answer beside its body.
-const EXPOSED: &str = "Content-Length, Content-Range, Date, ETag, Retry-After";
+/// What a page of another origin may see of an answer beside its body. By `Age`, which caches add,
+/// players of low latency reckon how old a playlist is.
+const EXPOSED: &str = "Age, Content-Length, Content-Range, Date, ETag, Retry-After";
 /// What it may ask with. Authorization must be named: `*` stands for all but that (the Fetch
 /// standard, section 4.8).
 const ASKED_WITH: &str = "Authorization, Range, If-None-Match, If-Modified-Since";

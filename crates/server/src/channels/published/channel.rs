@@ -18,7 +18,7 @@ use super::refused::{Refused, RefusedCounts};
 use super::right::{Right, Seat};
 use crate::channels::Stats;
 use crate::channels::srtp::ChannelKeysInUse;
-use crate::channels::tap::Tap;
+use crate::channels::tap::{PACKET_COST, Tap};
 use crate::channels::viewing::{Given, LiveChannel, ViewerCommand};
 
 /// A channel of several tracks.
@@ -309,11 +309,12 @@ impl PublishedChannel {
     /// What a publisher sent as a frame; dropped if too much waits.
     pub(super) fn frame(&self, frame: Frame) {
         let mut frames = lock(&self.frames);
-        if frames.bytes + frame.packet.len() > FRAMES_WAITING_BYTES_MAX {
+        let bytes = frame.bytes();
+        if frames.bytes + bytes > FRAMES_WAITING_BYTES_MAX {
             frames.dropped += 1;
             return;
         }
-        frames.bytes += frame.packet.len();
+        frames.bytes += bytes;
         frames.all.push(frame);
         // Else it has been woken, and has not looked yet.
         if frames.all.len() == 1 {
@@ -440,7 +441,14 @@ impl PublishedChannel {
 impl Frames {
     fn remove(&mut self, ingest: usize) {
         self.all.retain(|frame| frame.ingest != ingest);
-        self.bytes = self.all.iter().map(|frame| frame.packet.len()).sum();
+        self.bytes = self.all.iter().map(Frame::bytes).sum();
+    }
+}
+
+impl Frame {
+    /// Those that it takes while it waits.
+    fn bytes(&self) -> usize {
+        self.packet.len() + PACKET_COST
     }
 }
 
@@ -501,4 +509,37 @@ impl LiveChannel for PublishedChannel {
 /// Nothing that is locked here is ever left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use onrush_wire::rtp::StaticPayload;
+
+    use super::*;
+
+    /// While the thread is held up, `$`, a channel and the length 0 are four bytes of a peer's.
+    #[test]
+    fn empty_frames_that_wait_are_bounded() {
+        let tracks = vec![StaticPayload::MP2T.into()];
+        let channel = PublishedChannel::new("live/door".to_owned(), tracks, || 7).unwrap();
+        let push = |count: usize| {
+            (0..count).for_each(|_| {
+                channel.frame(Frame {
+                    ingest: 0,
+                    track: 0,
+                    is_rtcp: false,
+                    packet: Vec::new(),
+                });
+            });
+        };
+        let most = FRAMES_WAITING_BYTES_MAX / PACKET_COST;
+        push(most + 1);
+        assert_eq!(channel.frames_dropped(), 1);
+        assert_eq!(channel.take_frames().len(), most);
+        push(most);
+        assert_eq!(channel.frames_dropped(), 1, "there is room again");
+        lock(&channel.frames).remove(0);
+        push(most);
+        assert_eq!(channel.frames_dropped(), 1, "and behind one that has gone");
+    }
 }

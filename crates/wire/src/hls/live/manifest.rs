@@ -2,8 +2,8 @@
 //!
 //! `availabilityStartTime` is when the channel's first part begins, and the first period starts
 //! there: GStreamer 1.22 counts a period's start twice, which does nothing of 0. A discontinuity
-//! begins another period. Whole segments are listed, no parts: what low latency needs is in the
-//! playlists of HLS.
+//! begins another period, and so does a pause of pictures or sound (`pauses`). Whole segments are
+//! listed, no parts: what low latency needs is in the playlists of HLS.
 //!
 //! URLs of segments have their times. With numbers FFmpeg would play the first segments again and
 //! again: when it has read a manifest anew, it takes a segment's place in the list for its number.
@@ -30,62 +30,46 @@ const UPDATE_NS: u64 = 2_000_000_000;
 const DELAY_SEGMENTS: u64 = 3;
 
 const NS: i128 = 1_000_000_000;
+const NS_OF_MS: i64 = 1_000_000;
 
-/// What lies between two discontinuities of the leading rendition.
+/// Where a period begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Start {
+    /// The number of the discontinuity that it is behind.
+    breaks: u64,
+    /// In ms since 1970.
+    at_ms: i64,
+    /// Whether it begins with that.
+    is_break: bool,
+    /// What has paused, and is not in it.
+    without: Option<Medium>,
+}
+
+/// What is listed of a rendition; there is at least one.
+type Set<'a> = (&'a Kept, Vec<&'a Segment>);
+
+/// What lies between two of these.
 struct Period<'a> {
-    /// Its number, and when it begins in ms since 1970.
-    number: u64,
-    starts_ms: i64,
-    leading: Vec<&'a Segment>,
+    start: Start,
+    /// There is at least one; pictures first.
+    sets: Vec<Set<'a>>,
 }
 
 impl Window {
     /// The manifest, `query` behind each URL. `None` while there is none, and of transport streams.
     #[must_use]
     pub fn manifest(&self, query: &str) -> Option<String> {
-        let has = |it: &&Kept| it.of.format == Format::Cmaf && listed(it).next().is_some();
-        let of = |medium| {
-            self.renditions
-                .iter()
-                .filter(has)
-                .find(|it| it.of.medium == medium)
-        };
-        let sound = of(Medium::Audio);
-        // Those that are back are named with their first whole segment: what is listed of them
-        // until then is long ago.
-        let starts_ns = |of: &Kept| {
-            let newest = listed(of).next_back();
-            newest.map_or(0, |it| it.starts_unix_ns)
-        };
-        let keep_up =
-            |it: &&Kept| sound.is_none_or(|sound| self.keeps_up(starts_ns(it), starts_ns(sound)));
-        let pictures = of(Medium::Video).filter(keep_up);
-        let leading = pictures.or(sound).filter(|_| self.is_ready())?;
-        let others: Vec<_> = sound.filter(|_| pictures.is_some()).into_iter().collect();
-        let epoch_ms = self.starts_unix_ms?;
-        let mut periods = self.periods(leading, epoch_ms);
-        // A player that meets a period without sound plays all of it so: it waits for the first
-        // segment of sound, which is not far behind.
-        let is_early = |last: &Period<'_>| {
-            let lacks = |other: &&Kept| within(other, last, (false, None)).is_empty();
-            last.leading.len() < 2 && others.iter().any(lacks)
-        };
-        if periods.len() > 1 && periods.last().is_some_and(is_early) {
-            periods.pop();
-        }
-        let mut out = self.mpd(leading, epoch_ms)?;
-        for (at, period) in periods.iter().enumerate() {
-            let starts = seconds(period.starts_ms - epoch_ms);
-            let number = period.number;
+        let epoch_ms = self.starts_unix_ms.filter(|_| self.is_ready())?;
+        let periods = self.periods(epoch_ms);
+        let mut out = self.mpd(&periods, epoch_ms)?;
+        for Period { start, sets } in &periods {
+            let (id, starts) = (start.id(epoch_ms), seconds(start.at_ms - epoch_ms));
             text(
                 &mut out,
-                format_args!("<Period id=\"{number}\" start=\"{starts}\">\n"),
+                format_args!("<Period id=\"{id}\" start=\"{starts}\">\n"),
             );
-            adaptation_set(&mut out, leading, period, &period.leading, query);
-            let next = periods.get(at + 1);
-            for other in &others {
-                let within = within(other, period, (at == 0, next));
-                adaptation_set(&mut out, other, period, &within, query);
+            for (kept, segments) in sets {
+                adaptation_set(&mut out, kept, start.at_ms, segments, query);
             }
             out += "</Period>\n";
         }
@@ -123,18 +107,20 @@ impl Window {
     }
 
     /// Its first element, which ends with it.
-    fn mpd(&self, leading: &Kept, epoch_ms: i64) -> Option<String> {
-        let all = || listed(leading);
-        let (first, last) = (all().next()?, all().next_back()?);
-        let longest_us = all().map(|it| it.lasts_us).max()?;
+    fn mpd(&self, periods: &[Period<'_>], epoch_ms: i64) -> Option<String> {
+        let leading = || periods.iter().filter_map(|it| it.sets.first());
+        let (of_first, begun) = leading().next()?;
+        let (first, last) = (begun.first()?, leading().next_back()?.1.last()?);
+        let segments = leading().flat_map(|(_, it)| it);
+        let longest_us = segments.map(|it| it.lasts_us).max()?;
         // A target duration is one of rounded durations, and more than most segments have.
         let segments = self.renditions.iter().flat_map(listed);
         let segment_us_max = segments.map(|it| it.lasts_us).max()?;
         let segment_us_max = segment_us_max.max(self.target_s?.saturating_mul(1_000_000));
         // What has happened by the newest segment's end is what it tells.
-        let ends_ns = ends_unix_ns(last);
+        let ends_ns = last.ends_unix_ns();
         let span_us = u64::try_from((ends_ns - first.starts_unix_ns) / 1000).unwrap_or(0);
-        let buffer_us = match kept_all(leading) {
+        let buffer_us = match first.number == of_first.first_number() {
             true => self.settings.window_us,
             false => self.settings.window_us.min(span_us),
         };
@@ -154,23 +140,49 @@ impl Window {
         ))
     }
 
-    fn periods<'a>(&self, leading: &'a Kept, epoch_ms: i64) -> Vec<Period<'a>> {
-        let mut periods: Vec<Period<'_>> = Vec::new();
-        for segment in listed(leading) {
-            let number = segment.breaks;
-            match periods.last_mut() {
-                Some(last) if last.number == number => last.leading.push(segment),
-                _ => periods.push(Period {
-                    number,
-                    starts_ms: match number == leading.first_break() {
-                        true => epoch_ms,
-                        false => segment.break_unix_ns.div_euclid(1_000_000).max(epoch_ms),
-                    },
-                    leading: vec![segment],
-                }),
-            }
+    fn periods(&self, epoch_ms: i64) -> Vec<Period<'_>> {
+        let has = |it: &&Kept| it.of.format == Format::Cmaf && listed(it).next().is_some();
+        let of = |medium| {
+            self.renditions
+                .iter()
+                .filter(has)
+                .find(|it| it.of.medium == medium)
+        };
+        let both = [of(Medium::Video), of(Medium::Audio)];
+        let starts = starts(both, epoch_ms);
+        let periods = starts.iter().enumerate().map(|(at, start)| Period {
+            start: *start,
+            sets: sets(both, start, starts.get(at + 1)),
+        });
+        let mut periods: Vec<_> = periods.filter(|it| !it.sets.is_empty()).collect();
+        // Of what has paused, segments of long ago are listed on; the other one has gone further.
+        if let Some(from_ms) = both.into_iter().flatten().filter_map(gone_ms).max() {
+            let next = periods.iter().skip(1);
+            let gone = next.take_while(|it| it.start.at_ms <= from_ms).count();
+            periods.drain(..gone);
+        }
+        // A player that meets a period without sound plays all of it so: it waits for the first
+        // segment of sound, which is not far behind.
+        let has_both = both.iter().all(Option::is_some);
+        let is_early = |last: &Period<'_>| {
+            let is_short = matches!(&last.sets[..], [(_, only)] if only.len() < 2);
+            has_both && is_short && last.start.without.is_none()
+        };
+        if periods.len() > 1 && periods.last().is_some_and(is_early) {
+            periods.pop();
         }
         periods
+    }
+}
+
+impl Start {
+    /// The period's name, which stays the same.
+    fn id(&self, epoch_ms: i64) -> String {
+        let breaks = self.breaks;
+        match self.is_break {
+            true => breaks.to_string(),
+            false => format!("{breaks}.{}", self.at_ms - epoch_ms),
+        }
     }
 }
 
@@ -185,30 +197,95 @@ fn whole(kept: &Kept, version: Version) -> impl Iterator<Item = &Segment> {
     newest_first.filter(move |it| it.is_complete && it.version == version)
 }
 
-/// Whether its first segment is listed still.
-fn kept_all(kept: &Kept) -> bool {
-    let first = listed(kept).next();
-    first.is_some_and(|it| it.number == kept.first_number())
+/// Before when nothing of it is listed any more, in ms since 1970; `None` if its first segment is
+/// listed still.
+fn gone_ms(kept: &Kept) -> Option<i64> {
+    let first = listed(kept).next()?;
+    (first.number != kept.first_number()).then(|| first.starts_unix_ns.div_euclid(NS_OF_MS))
+}
+
+/// Where periods begin, in order: at the discontinuities of pictures, or of sound alone, and where
+/// one of both pauses or is back.
+fn starts(both: [Option<&Kept>; 2], epoch_ms: i64) -> Vec<Start> {
+    let mut starts = Vec::new();
+    for kept in both.into_iter().flatten() {
+        let is_pictures = kept.of.medium == Medium::Video;
+        let leads = is_pictures || both[0].is_none();
+        let other = match is_pictures {
+            true => Medium::Audio,
+            false => Medium::Video,
+        };
+        for segment in listed(kept) {
+            let breaks = segment.breaks;
+            let begins_ms = match breaks == kept.first_break() {
+                true => epoch_ms,
+                false => segment.break_unix_ns.div_euclid(NS_OF_MS).max(epoch_ms),
+            };
+            let at_break = Start {
+                breaks,
+                at_ms: begins_ms,
+                is_break: true,
+                without: None,
+            };
+            let at_cut = segment.cut.map(|cut| Start {
+                breaks,
+                at_ms: cut.starts_ns.div_euclid(NS_OF_MS).max(epoch_ms),
+                is_break: false,
+                without: Some(other).filter(|_| cut.is_alone),
+            });
+            starts.extend(Some(at_break).filter(|_| leads));
+            starts.extend(at_cut);
+        }
+    }
+    starts.sort_by_key(|it| (it.breaks, it.at_ms, !it.is_break));
+    starts.dedup();
+    starts
+}
+
+/// What there is of pictures and sound from `start` on until `next`.
+fn sets<'a>(
+    [pictures, sound]: [Option<&'a Kept>; 2],
+    start: &Start,
+    next: Option<&Start>,
+) -> Vec<Set<'a>> {
+    let has = |it: &&Kept| start.without != Some(it.of.medium);
+    let leading = pictures.or(sound).filter(has);
+    let leading = leading.map(|it| (it, numbered(it, start, next)));
+    let newest = leading.as_ref().and_then(|(_, it)| it.last());
+    let ends_ns = match (next, newest) {
+        (Some(next), _) => next.at_ms.saturating_mul(NS_OF_MS),
+        (None, Some(newest)) => newest.ends_unix_ns(),
+        (None, None) => i64::MAX,
+    };
+    let beside = sound.filter(|_| pictures.is_some()).filter(has);
+    let beside = beside.map(|it| (it, within(it, start, ends_ns)));
+    let sets = [leading, beside].into_iter().flatten();
+    sets.filter(|(_, it)| !it.is_empty()).collect()
+}
+
+/// The segments of the rendition whose discontinuities count. Only behind the same one they are
+/// told apart by their times.
+fn numbered<'a>(leading: &'a Kept, start: &Start, next: Option<&Start>) -> Vec<&'a Segment> {
+    let starts_ns = match start.is_break {
+        true => i64::MIN,
+        false => start.at_ms.saturating_mul(NS_OF_MS),
+    };
+    let next = next.filter(|it| it.breaks == start.breaks);
+    let ends_ns = next.map_or(i64::MAX, |it| it.at_ms.saturating_mul(NS_OF_MS));
+    let of = listed(leading).filter(|it| it.breaks == start.breaks);
+    of.filter(|it| (starts_ns..ends_ns).contains(&it.middle_unix_ns()))
+        .collect()
 }
 
 /// The segments of another rendition that are of a period: those whose middle is in it, of one
 /// description, one behind the other. Times tell, not numbers of discontinuities: a segment of
-/// sound that did not wait for late pictures goes on beyond one.
-fn within<'a>(
-    other: &'a Kept,
-    period: &Period<'_>,
-    (is_first, next): (bool, Option<&Period<'_>>),
-) -> Vec<&'a Segment> {
-    let starts_ns = match is_first {
-        true => i64::MIN,
-        false => period.starts_ms.saturating_mul(1_000_000),
-    };
-    let ends_ns = match next {
-        Some(next) => next.starts_ms.saturating_mul(1_000_000),
-        None => period.leading.last().map_or(0, |it| ends_unix_ns(it)),
-    };
-    let middle = |it: &Segment| it.starts_unix_ns / 2 + ends_unix_ns(it) / 2;
-    let found = listed(other).filter(|it| (starts_ns..ends_ns).contains(&middle(it)));
+/// sound that did not wait for late pictures goes on beyond one. But where it is alone, what is
+/// behind the next one waits for the pictures.
+fn within<'a>(other: &'a Kept, start: &Start, ends_ns: i64) -> Vec<&'a Segment> {
+    let starts_ns = start.at_ms.saturating_mul(NS_OF_MS);
+    let is_alone = start.without.is_some();
+    let found = listed(other).filter(|it| !is_alone || it.breaks == start.breaks);
+    let found = found.filter(|it| (starts_ns..ends_ns).contains(&it.middle_unix_ns()));
     let mut of: Vec<&Segment> = Vec::new();
     for segment in found {
         // Of two descriptions the later is that of what follows.
@@ -226,7 +303,7 @@ fn within<'a>(
 fn adaptation_set(
     out: &mut String,
     kept: &Kept,
-    period: &Period<'_>,
+    starts_ms: i64,
     segments: &[&Segment],
     query: &str,
 ) {
@@ -257,7 +334,7 @@ fn adaptation_set(
         channels: init.channels.map(u32::from),
         segments: Template {
             timescale: init.timescale,
-            offset_ticks: Some(offset(first, period.starts_ms)),
+            offset_ticks: Some(offset(first, starts_ms)),
             first: None,
             version: first.version,
             query,
@@ -300,11 +377,6 @@ fn rows(segments: &[&Segment]) -> Vec<Row> {
         next = Some(start.saturating_add(lasts_ticks));
     }
     rows
-}
-
-fn ends_unix_ns(of: &Segment) -> i64 {
-    let lasts_ns = i64::try_from(of.lasts_us.saturating_mul(1000)).unwrap_or(i64::MAX);
-    of.starts_unix_ns.saturating_add(lasts_ns)
 }
 
 /// As XML Schema writes durations.

@@ -4,10 +4,11 @@
 //! writes its playlists and its manifest; a [`Reload`] is what a request for one waits for. Neither
 //! knows a clock: time passes by what comes.
 //!
-//! `reload` and `segment` stand on nothing here, `window` on both, `playlist` and `manifest` on all
-//! of these.
+//! `reload` and `segment` stand on nothing here, `pauses` on `segment`, `window` on these three,
+//! `playlist` and `manifest` on all of these.
 
 mod manifest;
+mod pauses;
 mod playlist;
 mod reload;
 mod segment;
@@ -17,5 +18,5 @@ mod window;
 
 pub use playlist::date_time;
 pub use reload::{BadReload, Reload};
-pub use segment::Stored;
-pub use window::{Found, Kept, Leaving, LivePoster, Window, WindowSettings};
+pub use segment::{Found, Leaving, LivePoster, Stored};
+pub use window::{Kept, SEGMENTS_PER_SECOND_MAX, Window, WindowSettings};

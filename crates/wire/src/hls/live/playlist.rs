@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::pauses::keeps_up;
 use super::segment::Segment;
 use super::window::{Kept, PARTS_TARGETS, Window};
 use crate::calendar::Utc;
@@ -11,10 +12,6 @@ use crate::media::segments::Format;
 
 /// What is older than so many target durations may be skipped (section 4.4.3.8: six at the least).
 const SKIP_TARGETS: u64 = 6;
-
-/// Sound whose newest segment is so many target durations behind that of the pictures has paused,
-/// and so have pictures that are behind sound. Players that begin with them would wait for them.
-const PAUSED_TARGETS: u64 = 3;
 
 /// How far from the end players stay at the least: three parts (section 4.4.3.8), and a second.
 const HOLD_BACK_PARTS: u64 = 3;
@@ -75,12 +72,15 @@ impl Window {
         let of = |kept: &Kept| {
             let listed = kept.listed();
             let pairs = listed.clone().zip(listed.clone().skip(1));
-            let ends = pairs.filter(|(it, next)| it.breaks != next.breaks).count();
-            // Of each period what describes it, and where its segments are.
-            listed.count() + 2 * (ends + 1)
+            let ends = pairs.filter(|(it, next)| (it.breaks, it.cut) != (next.breaks, next.cut));
+            (listed.count(), ends.count() + 1)
         };
-        let most = self.renditions.iter().map(of).max();
-        self.renditions.len() * most.unwrap_or(0) + 1
+        let of_all: Vec<(usize, usize)> = self.renditions.iter().map(of).collect();
+        let most = of_all.iter().map(|it| it.0).max();
+        // With each there may be a period, and one more where it goes on alone.
+        let periods = 2 * of_all.iter().map(|it| it.1).sum::<usize>();
+        // Of each period what describes it, and where its segments are.
+        self.renditions.len() * (most.unwrap_or(0) + 2 * periods) + 1
     }
 
     fn multivariant(&self, query: &str) -> String {
@@ -91,13 +91,14 @@ impl Window {
         };
         let sound = has(Medium::Audio);
         let starts_ns = |of: &Kept| of.segments.back().map_or(0, |it| it.starts_unix_ns);
-        let keeps_up = |it: &Kept, other: &Kept| self.keeps_up(starts_ns(it), starts_ns(other));
-        let keep_up = |it: &&Kept| sound.is_none_or(|sound| keeps_up(it, sound));
+        let is_beside =
+            |it: &Kept, other: &Kept| keeps_up(self.target_s, starts_ns(it), starts_ns(other));
+        let keep_up = |it: &&Kept| sound.is_none_or(|sound| is_beside(it, sound));
         let pictures = has(Medium::Video).filter(keep_up);
         let Some(leading) = pictures.or(sound) else {
             return out;
         };
-        let beside = sound.filter(|sound| pictures.is_some_and(|it| keeps_up(sound, it)));
+        let beside = sound.filter(|sound| pictures.is_some_and(|it| is_beside(sound, it)));
         if let Some(sound) = beside {
             out += "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio1\",NAME=\"audio\",DEFAULT=YES,\
                     AUTOSELECT=YES";
@@ -141,14 +142,6 @@ impl Window {
             format_args!("\n{}/index.m3u8{query}", leading.of.name),
         );
         out
-    }
-
-    /// Whether a rendition comes beside another, as far as their newest segments tell: when these
-    /// begin, in ns since 1970.
-    pub(super) fn keeps_up(&self, starts_ns: i64, other_ns: i64) -> bool {
-        let behind_ns = other_ns.saturating_sub(starts_ns);
-        let target_ns = self.target_s.unwrap_or(1).saturating_mul(1_000_000_000);
-        u64::try_from(behind_ns).unwrap_or(0) <= PAUSED_TARGETS.saturating_mul(target_ns)
     }
 
     fn target_us(&self) -> u64 {

@@ -62,7 +62,7 @@ pub(super) fn part(window: &mut Window, rendition: usize, bytes: usize) {
 }
 
 /// A part that begins so many seconds behind the end of the one before.
-fn part_after(window: &mut Window, rendition: usize, bytes: usize, gap_s: i64) {
+pub(super) fn part_after(window: &mut Window, rendition: usize, bytes: usize, gap_s: i64) {
     let last = window.renditions[rendition].segments.back();
     let first = (1_700_000_000_123_000_000, FIRST_TICKS);
     let (starts_unix_ns, starts_ticks) = last.map_or(first, |it| {
@@ -254,6 +254,46 @@ fn what_is_kept_is_bounded_by_time_and_bytes() {
     }
     let listed = count(&self::text(&small), "#EXTINF");
     assert!((4..=6).contains(&listed), "half of the bytes: {listed}");
+}
+
+/// As of a publisher that describes each of its pictures anew, or whose clock jumps at each.
+#[test]
+fn short_segments_are_bounded_in_number_and_bytes() {
+    const INIT_BYTES: usize = 1000;
+    const PART_BYTES: usize = 200;
+    let of_a_second = usize::try_from(SEGMENTS_PER_SECOND_MAX).unwrap();
+    let of_time = 2 * 12 * of_a_second;
+    let of_bytes = 50_000 / (INIT_BYTES + PART_BYTES);
+    for (bytes_max, most) in [(1 << 20, of_time), (50_000, of_bytes)] {
+        let mut window = window(12, bytes_max);
+        let rendition = 0;
+        for number in 0..1000_u16 {
+            let init = InitSegment {
+                bytes: vec![u8::from(number % 2 == 0); INIT_BYTES].into(),
+                ..window.renditions[rendition].init().clone()
+            };
+            let part = PartOf {
+                bytes: vec![7; PART_BYTES].into(),
+                lasts_us: 1,
+                starts_unix_ns: i64::from(number) * 1000,
+                starts_ticks: number.into(),
+                ticks: 1,
+                is_independent: true,
+                begins_with_sync: true,
+                samples: 1,
+            };
+            let (breaks, init) = (1, Arc::new(init));
+            window.apply(Output::Break { rendition, breaks });
+            window.apply(Output::Init { rendition, init });
+            window.apply(Output::Part { rendition, part });
+            window.apply(Output::SegmentEnd { rendition });
+            assert!(window.bytes() <= bytes_max, "{}", window.bytes());
+        }
+        let kept = window.renditions[rendition].segments.len();
+        assert!((most / 2..=most).contains(&kept), "{kept} of {most}");
+        let listed = count(&text(&window), "#EXTINF");
+        assert!((kept / 4..=kept / 2 + 1).contains(&listed), "{listed}");
+    }
 }
 
 /// Puts all that is to leave memory somewhere: each segment into a file of its own.
@@ -451,7 +491,7 @@ fn breaks_are_counted_when_they_have_gone() {
 }
 
 /// A segment of one rendition, behind so many breaks.
-fn segment_behind(window: &mut Window, rendition: usize, breaks: u64) {
+pub(super) fn segment_behind(window: &mut Window, rendition: usize, breaks: u64) {
     if breaks > 0 {
         window.apply(Output::Break { rendition, breaks });
     }
@@ -544,11 +584,12 @@ fn pictures_that_have_paused_are_named_once_they_are_back() {
     let are_named = |window: &Window| {
         let main = window.main_playlist("", false).unwrap();
         let manifest = window.manifest("").unwrap();
-        assert!(main.contains("audio/index.m3u8") && manifest.contains("audio/mp4"));
+        let (_, newest) = manifest.rsplit_once("<Period ").unwrap();
+        assert!(main.contains("audio/index.m3u8") && newest.contains("audio/mp4"));
         let named = main.ends_with("\nvideo/index.m3u8\n");
         assert_eq!(named, !main.ends_with("\naudio/index.m3u8\n"), "{main}");
         assert_eq!(named, main.contains(",AUDIO=\"audio1\""), "{main}");
-        (named, manifest.contains("video/mp4"))
+        (named, newest.contains("video/mp4"))
     };
     segment(&mut window, 100);
     // 9.6 s behind, and 12.8 s.
@@ -558,10 +599,20 @@ fn pictures_that_have_paused_are_named_once_they_are_back() {
     assert_eq!(are_named(&window), (false, false));
     // Who has them already goes on asking for them.
     assert!(window.media_playlist("video", "", false).is_some());
-    part_after(&mut window, 0, 10, 12);
-    // The manifest lists no parts.
+    segment_behind(&mut window, 1, 0);
+    (0..2).for_each(|rendition| {
+        window.apply(Output::Break {
+            rendition,
+            breaks: 1,
+        });
+    });
+    part_after(&mut window, 0, 10, 16);
+    // The manifest lists no parts, and no period that sound is still to begin.
     assert_eq!(are_named(&window), (true, false));
     window.apply(Output::SegmentEnd { rendition: 0 });
+    assert_eq!(are_named(&window), (true, false));
+    part(&mut window, 1, 10);
+    window.apply(Output::SegmentEnd { rendition: 1 });
     assert_eq!(are_named(&window), (true, true));
 }
 
@@ -652,6 +703,7 @@ proptest! {
             // Its sums are those of its segments.
             let (mut bytes, mut stored) = (0, 0);
             for it in window.renditions.iter().flat_map(|it| &it.segments) {
+                bytes += it.init_bytes;
                 match it.stored {
                     Some(it) => stored += it.bytes,
                     None => bytes += it.bytes,

@@ -11,7 +11,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::segment::{BREAKS_TOLD_MAX, Segment, Stored};
+use super::pauses::{Beside, mark};
+use super::segment::{BREAKS_TOLD_MAX, Found, Leaving, LivePoster, Segment, Stored};
 use super::{BadReload, Reload};
 use crate::hls::Version;
 use crate::media::Medium;
@@ -23,6 +24,15 @@ pub(super) const PARTS_TARGETS: u64 = 3;
 
 /// Parts of a segment at the most; what is beyond makes a segment of its own.
 const PARTS_MAX: usize = 1024;
+
+/// Segments of a second of the window, and of what is kept behind it, at the most: shorter ones
+/// count as if they lasted so long. They end where pictures are described anew and where clocks
+/// jump, at each picture if a publisher likes; and all of them are walked through, and written
+/// into playlists, again and again.
+pub const SEGMENTS_PER_SECOND_MAX: u64 = 4;
+
+/// So long does each count at the least, in us.
+const SEGMENT_KEPT_US_MIN: u64 = 1_000_000 / SEGMENTS_PER_SECOND_MAX;
 
 /// How much is kept, and how it is named.
 #[derive(Clone, Copy, Debug)]
@@ -79,41 +89,6 @@ pub struct Kept {
     stored_bytes: u64,
 }
 
-/// A segment that is to leave memory.
-#[derive(Clone, Debug)]
-pub struct Leaving {
-    /// The number of its rendition.
-    pub rendition: usize,
-    /// Its own number.
-    pub number: u64,
-    /// Its bytes, one piece behind the other.
-    pub parts: Vec<Arc<[u8]>>,
-}
-
-/// A picture of a channel, with what describes it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LivePoster {
-    /// Of the segment that it begins.
-    pub version: Version,
-    /// Of the segment.
-    pub number: u64,
-    /// One behind the other.
-    pub bytes: [Arc<[u8]>; 2],
-}
-
-/// What a path names.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Found {
-    /// These bytes, one behind the other.
-    Bytes(Vec<Arc<[u8]>>),
-    /// What was put there.
-    Stored(Stored),
-    /// It is to come next.
-    Awaited,
-    /// There is no such thing, or no more.
-    Nothing,
-}
-
 impl Window {
     /// An empty one of these renditions.
     #[must_use]
@@ -162,17 +137,18 @@ impl Window {
                 let Some(kept) = self.renditions.get_mut(rendition) else {
                     return false;
                 };
-                self.bytes += part.bytes.len();
                 let starts_ms = part.starts_unix_ns.div_euclid(1_000_000);
                 self.starts_unix_ms.get_or_insert(starts_ms);
-                kept.push(part);
+                self.bytes += kept.push(part);
                 self.evict();
                 return true;
             }
             Output::SegmentEnd { rendition } => {
-                let last = self.renditions.get_mut(rendition);
-                if let Some(last) = last.and_then(|kept| kept.segments.back_mut()) {
-                    last.is_complete = true;
+                let others = self.renditions.iter().enumerate();
+                let mut others = others.filter(|(number, _)| *number != rendition);
+                let beside = others.find_map(|(_, it)| it.newest_whole().map(Beside::of));
+                if let Some(kept) = self.renditions.get_mut(rendition) {
+                    kept.end_segment(beside, self.target_s);
                 }
                 self.evict();
                 return true;
@@ -445,20 +421,32 @@ impl Kept {
         new
     }
 
-    fn push(&mut self, part: PartOf) {
+    /// Takes a part: the bytes that are more in memory.
+    fn push(&mut self, part: PartOf) -> usize {
+        let mut bytes = part.bytes.len();
         let is_open = self.segments.back().is_some_and(|it| !it.is_complete);
         if !is_open {
             let new_breaks = self.take_breaks();
             if new_breaks > 0 || self.next_number == self.first_number {
                 self.break_unix_ns = part.starts_unix_ns;
             }
+            let last = self.segments.back();
+            let init_bytes = match last {
+                Some(last) if Arc::ptr_eq(&last.init, &self.init) => 0,
+                _ => self.init.bytes.len(),
+            };
+            bytes += init_bytes;
+            let period = last.filter(|it| it.breaks == self.breaks);
+            let cut = period.and_then(|it| it.cut);
             self.segments.push_back(Segment {
                 number: self.next_number,
                 version: self.version,
                 init: Arc::clone(&self.init),
+                init_bytes,
                 breaks: self.breaks,
                 new_breaks,
                 break_unix_ns: self.break_unix_ns,
+                cut,
                 starts_unix_ns: part.starts_unix_ns,
                 starts_ticks: part.starts_ticks,
                 ticks: 0,
@@ -472,16 +460,28 @@ impl Kept {
             });
             self.next_number += 1;
         }
+        self.bytes += bytes;
         let Some(segment) = self.segments.back_mut() else {
-            return;
+            return bytes;
         };
-        self.bytes += part.bytes.len();
         segment.bytes += part.bytes.len();
         segment.lasts_us += part.lasts_us;
         segment.samples += u64::from(part.samples);
         segment.ticks = segment.ticks.saturating_add(part.ticks);
         segment.parts.push(part);
         segment.is_complete = segment.parts.len() >= PARTS_MAX;
+        bytes
+    }
+
+    /// Its last segment is whole, `beside` the newest of another rendition.
+    fn end_segment(&mut self, beside: Option<Beside>, target_s: Option<u64>) {
+        if let Some(last) = self.segments.back_mut() {
+            last.is_complete = true;
+        }
+        if let Some(beside) = beside {
+            let is_pictures = self.of.medium == Medium::Video;
+            mark(&mut self.segments, is_pictures, beside, target_s);
+        }
     }
 
     /// The bytes that went of memory.
@@ -490,6 +490,7 @@ impl Kept {
         // From the newest on: how many are listed, and how many are kept.
         let (mut us, mut bytes, mut stored, mut listed, mut kept) = (0_u64, 0, 0, 0, 0);
         for segment in self.segments.iter().rev() {
+            bytes += segment.init_bytes;
             match segment.stored {
                 Some(it) => stored += it.bytes,
                 None => bytes += segment.bytes,
@@ -505,7 +506,7 @@ impl Kept {
                 break;
             }
             kept += 1;
-            us += segment.lasts_us;
+            us += segment.lasts_us.max(SEGMENT_KEPT_US_MIN);
         }
         // What was not listed any more does not come back.
         let before = self.segments.len();
@@ -517,6 +518,7 @@ impl Kept {
     fn drop_first(&mut self, count: usize) -> usize {
         let (mut bytes, mut stored) = (0, 0);
         for segment in self.segments.drain(..count) {
+            bytes += segment.init_bytes;
             match segment.stored {
                 Some(it) => stored += it.bytes,
                 None => bytes += segment.bytes,
@@ -530,7 +532,12 @@ impl Kept {
 
     /// Whether a segment of it is whole; what has none is in no playlist yet.
     pub(super) fn has_whole(&self) -> bool {
-        self.segments.iter().any(|it| it.is_complete)
+        self.newest_whole().is_some()
+    }
+
+    /// The newest of those.
+    fn newest_whole(&self) -> Option<&Segment> {
+        self.segments.iter().rev().find(|it| it.is_complete)
     }
 
     /// The number of its first segment of all.

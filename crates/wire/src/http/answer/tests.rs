@@ -200,6 +200,11 @@ fn errors_say_what_may_be_done() {
         "{text}"
     );
     assert!(refusal(Status::ServiceUnavailable).contains("\r\nRetry-After: 5\r\n"));
+    // No cache says for what comes a moment later that there is nothing.
+    for status in [Status::NotFound, Status::ServiceUnavailable] {
+        let text = refusal(status);
+        assert_eq!(times(&text, "Cache-Control: no-store"), 1, "{text}");
+    }
     for (query, location) in [
         (None, "./a/"),
         (Some(""), "./a/?"),
@@ -244,8 +249,8 @@ fn redirects_and_errors_are_read_by_all_origins() {
         assert!(!with.contains("Allow-Credentials"), "{with}");
     }
     let retry = sent(&Answer::slowed(7, "x", &open));
-    let exposed = "\r\nAccess-Control-Expose-Headers: Content-Length, Content-Range, Date, ETag, \
-                   Retry-After\r\n";
+    let exposed = "\r\nAccess-Control-Expose-Headers: Age, Content-Length, Content-Range, Date, \
+                   ETag, Retry-After\r\n";
     assert!(retry.contains(exposed), "{retry}");
 }
 

@@ -96,6 +96,11 @@ pub(in crate::media) fn record(sets: &[Box<[u8]>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The width of a pixel to its height, if the first sequence parameter set of these tells it.
+pub(in crate::media) fn pixel(sets: &[Box<[u8]>]) -> Option<(u32, u32)> {
+    pictures(of_type(sets, TYPE_SPS).next()?)?.pixel
+}
+
 fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
     let first = read.first().ok_or_else(|| broken("no configuration"))?;
     let [profile, constraints, level] = first.profile();
@@ -288,10 +293,9 @@ impl Format for H264 {
 fn pictures(sps: &[u8]) -> Option<Pictures> {
     let bytes = without_emulation_prevention(sps.get(1..)?);
     let mut bits = Bits::new(&bytes);
-    Some(Pictures {
-        dimensions: dimensions(&mut bits)?,
-        video_range: vui::video_range(&mut bits),
-    })
+    let mut pictures = Pictures::of(dimensions(&mut bits)?);
+    let _end = pictures.read(&mut bits);
+    Some(pictures)
 }
 
 /// Width and height in pixels.

@@ -123,6 +123,11 @@ pub(in crate::media) fn record(sets: &[Box<[u8]>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The width of a pixel to its height, if the first sequence parameter set of these tells it.
+pub(in crate::media) fn pixel(sets: &[Box<[u8]>]) -> Option<(u32, u32)> {
+    pictures(of_type(sets, TYPE_SPS).next()?)?.pixel
+}
+
 /// Of a sequence parameter set: sub-layers less one; the chroma format, and by how much the depths
 /// of both exceed 8 bits.
 fn picture_format(sps: &[u8]) -> Option<(u8, [u8; 3])> {

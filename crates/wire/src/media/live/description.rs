@@ -25,7 +25,7 @@ const VP9_RATE: u64 = 60;
 /// In words, if there can be none.
 pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitSegment>, String> {
     let parameters = track.format_parameters.as_deref().unwrap_or_default();
-    let (mut dimensions, mut channels) = (None, None);
+    let (mut dimensions, mut channels, mut pixel) = (None, None, None);
     let config = match &*track.encoding.to_ascii_lowercase() {
         "av1" | "vp9" if sets.is_empty() => return Ok(None),
         "av1" => {
@@ -45,10 +45,12 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         "h265" if !h265::has_parameter_sets(sets) => return Ok(None),
         "h264" => {
             let record = h264::record(sets).ok_or(BROKEN_SETS)?;
+            pixel = h264::pixel(sets);
             CodecConfig::H264(vec![record.into()])
         }
         "h265" => {
             let record = h265::record(sets).ok_or(BROKEN_SETS)?;
+            pixel = h265::pixel(sets);
             CodecConfig::H265(vec![record.into()])
         }
         "mpeg4-generic" => {
@@ -68,6 +70,7 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
     let mut codec = config.codec().map_err(|error| error.to_string())?;
     codec.dimensions = codec.dimensions.or(dimensions);
     codec.channels = channels.or(codec.channels);
+    let facts = facts_of(codec.dimensions, pixel);
     let sampled = SampledTrack {
         codec,
         config: Some(Arc::new(config)),
@@ -76,17 +79,33 @@ pub(super) fn describe(track: &Track, sets: &[Box<[u8]>]) -> Result<Option<InitS
         samples: Samples::default(),
         prefix: Arc::default(),
         carriage: None,
-        facts: TrackFacts::default(),
+        facts,
     };
     let description = Description::of(&sampled, &mut |_| None)?;
     Ok(Some(InitSegment {
         bytes: init_segment(&sampled, &description).into(),
         codec: Some(description.codec_string.clone()),
-        dimensions: sampled.codec.dimensions,
+        dimensions: sampled.shown_dimensions(),
         video_range: description.video_range,
         channels: sampled.codec.channels,
         timescale: sampled.timescale,
     }))
+}
+
+/// What is told of pictures of that size, if their pixels are so wide to their height: the size in
+/// square pixels, unless that is none or too wide. Chromium takes what is told beforehand for the
+/// shape of the pictures, whatever their parameter sets say.
+fn facts_of(coded: Option<(u32, u32)>, pixel: Option<(u32, u32)>) -> TrackFacts {
+    let shown = coded.zip(pixel).and_then(|(coded, pixel)| {
+        let (across, down) = (u64::from(pixel.0), u64::from(pixel.1));
+        let width = (u64::from(coded.0) * across + down / 2) / down.max(1);
+        let width = u16::try_from(width).ok().filter(|&it| it > 0)?;
+        Some((u32::from(width), coded.1))
+    });
+    TrackFacts {
+        dimensions: shown,
+        ..TrackFacts::default()
+    }
 }
 
 /// The tracks that are not cut, by their numbers, and why not.

@@ -998,6 +998,47 @@ fn the_range_of_a_channel_is_that_of_its_parameter_sets() {
     assert_eq!(told.video_range, None);
 }
 
+/// Sequence parameter sets of 720 x 576, made to order, by the shape of a pixel that they tell. Who
+/// plays in a browser goes by what is told before the pictures.
+#[test]
+fn the_shape_of_a_pixel_is_told_of_a_channel() {
+    for (sps, shown, pixel) in [
+        // 64:45; 12:11; 1:1; nothing; 4000:1, which nobody shows, and 1:4000.
+        (
+            "6742c01eda02d049bff0040002d008",
+            (1024, 576),
+            Some((1024, 720)),
+        ),
+        ("6742c01eda02d049b02008", (785, 576), Some((785, 720))),
+        ("6742c01eda02d049b01008", (720, 576), None),
+        ("6742c01eda02d04990", (720, 576), None),
+        ("6742c01eda02d049bff0fa00001008", (720, 576), None),
+        ("6742c01eda02d049bff00010fa0008", (720, 576), None),
+    ] {
+        let sets = [hex(sps).into_boxed_slice(), PPS.into()];
+        let told = describe(&pictures(), &sets).unwrap().unwrap();
+        assert_eq!(told.dimensions, Some(shown), "{sps}");
+        let at = told.bytes.windows(4).position(|it| it == b"pasp");
+        let number = |at: usize| u32::from_be_bytes(*told.bytes[at..].first_chunk().unwrap());
+        let found = at.map(|at| (u64::from(number(at + 4)), u64::from(number(at + 8))));
+        assert_eq!(found.is_some(), pixel.is_some(), "{sps}");
+        // As a ratio.
+        if let (Some(found), Some(pixel)) = (found, pixel) {
+            assert_eq!(found.0 * pixel.1, found.1 * pixel.0, "{sps}");
+        }
+    }
+    // Of H.265, as libx265 writes them.
+    let sets = [
+        "40010c01ffff02200000030090000003000003003c959809",
+        "42010102200000030090000003000003003ca00a080b9f6d96662a491bb5e20d4244824100000300\
+         01000003001908",
+        "4401c172b46240",
+    ];
+    let sets = sets.map(|it| hex(it).into_boxed_slice());
+    let told = describe(&pictures_of("H265"), &sets).unwrap().unwrap();
+    assert_eq!(told.dimensions, Some((640, 180)));
+}
+
 /// What decoders are told of other codecs is read of the stream, and told anew when it changes.
 #[test]
 fn av1_and_vp9_are_described_by_their_pictures() {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node};
 
-use super::super::tests::{FIRST, FIRST_TICKS, describe, part, segment, segment_after, window};
+use super::super::tests::{
+    FIRST, FIRST_TICKS, describe, part, part_after, segment, segment_after, segment_behind, window,
+};
 use super::*;
 use crate::media::live::Output;
 
@@ -393,6 +395,96 @@ fn a_period_begins_when_it_has_sound() {
     });
     assert_eq!(pictures(&mut window), 2);
     assert_eq!(pictures(&mut window), 3);
+}
+
+/// The periods of a manifest that keeps the rules: how each is called and where it begins, and
+/// whether it has pictures and sound.
+fn periods(window: &Window) -> Vec<(String, [bool; 2])> {
+    let text = window.manifest("").unwrap();
+    let document = Document::parse(&text).unwrap();
+    for (section, rule, keeps, _) in &RULES {
+        assert!(keeps(document.root_element()), "{section}: {rule}\n{text}");
+    }
+    let periods = named(document.root_element(), "Period").into_iter();
+    let periods = periods.map(|period| {
+        let sets = named(period, "AdaptationSet");
+        let has = |kind| {
+            let mut sets = sets.iter();
+            sets.any(|it| it.attribute("contentType") == Some(kind))
+        };
+        let told = ["id", "start"].map(|name| period.attribute(name).unwrap());
+        (told.join(" "), ["video", "audio"].map(has))
+    });
+    periods.collect()
+}
+
+/// A microphone that is muted, or a camera that sends sound alone. Players keep to what a period
+/// had when they met it: some fail where something of it is gone, and others wait for that.
+#[test]
+fn a_pause_ends_a_period_and_changes_none() {
+    for (paused, alone) in [(0, [false, true]), (1, [true, false])] {
+        let mut window = window(30, 1 << 20);
+        segment(&mut window, 100);
+        // 9.6 s behind, and 12.8 s.
+        (0..3).for_each(|_| segment_behind(&mut window, 1 - paused, 0));
+        let before = periods(&window);
+        assert_eq!(before, [("1000 PT0.000S".to_owned(), [true; 2])]);
+        segment_behind(&mut window, 1 - paused, 0);
+        let now = periods(&window);
+        let next = ("1000.3200 PT3.200S".to_owned(), alone);
+        assert_eq!(now, [before[0].clone(), next.clone()]);
+        // For as long as the pause lasts; what was before leaves the window.
+        for _ in 0..36 {
+            segment_behind(&mut window, 1 - paused, 0);
+            let later = periods(&window);
+            assert!(later == now || later == now[1..], "{later:?}");
+        }
+        assert_eq!(periods(&window), now[1..]);
+        // It is back behind a discontinuity, 40 segments later.
+        for rendition in 0..2 {
+            let breaks = 1;
+            window.apply(Output::Break { rendition, breaks });
+            let gap_s = if rendition == paused { 128 } else { 0 };
+            part_after(&mut window, rendition, 10, gap_s);
+            window.apply(Output::SegmentEnd { rendition });
+            let back = periods(&window);
+            assert_eq!(back[0], next);
+            assert_eq!(back.len(), 1 + rendition, "with both: {back:?}");
+        }
+        let back = periods(&window);
+        assert_eq!(back[1], ("1001 PT131.200S".to_owned(), [true; 2]));
+    }
+}
+
+/// A publisher that comes back after a minute: its sound may be there a moment before its pictures.
+#[test]
+fn sound_behind_a_gap_is_alone_only_if_pictures_stay_away() {
+    let both = |told: &str| (told.to_owned(), [true; 2]);
+    for comes_back in [true, false] {
+        let mut window = window(300, 1 << 20);
+        segment(&mut window, 100);
+        let begin = |window: &mut Window, rendition| {
+            let breaks = 1;
+            window.apply(Output::Break { rendition, breaks });
+            part_after(window, rendition, 10, 60);
+            window.apply(Output::SegmentEnd { rendition });
+        };
+        begin(&mut window, 1);
+        let before = periods(&window);
+        assert_eq!(before, [both("1000 PT0.000S")]);
+        if comes_back {
+            begin(&mut window, 0);
+            let next = both("1001 PT63.200S");
+            assert_eq!(periods(&window), [before[0].clone(), next]);
+            continue;
+        }
+        // 9.9 s behind the gap, and 13.1 s.
+        (0..4).for_each(|_| segment_behind(&mut window, 1, 0));
+        assert_eq!(periods(&window), before);
+        segment_behind(&mut window, 1, 0);
+        let next = ("1001.63200 PT63.200S".to_owned(), [false, true]);
+        assert_eq!(periods(&window), [before[0].clone(), next]);
+    }
 }
 
 /// As a player asks that goes by a manifest, or by what it has reckoned of one.

@@ -70,6 +70,7 @@ fn usability_information_tells_the_dynamic_range() {
     };
     let pq = hex(PQ);
     assert_eq!(range(&pq), (Some((320, 180)), Some(VideoRange::Pq)));
+    assert_eq!(pictures(&pq).and_then(|it| it.pixel), Some((16, 11)));
     // What is not whole tells no range, and the size as long as it has it.
     let told = (0..pq.len()).map(|end| pictures(&pq[..end]));
     let told: Vec<_> = told.flatten().map(|it| it.video_range).collect();

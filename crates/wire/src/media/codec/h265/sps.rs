@@ -2,8 +2,7 @@
 //! pictures.
 
 use crate::media::codec::bits::{Bits, without_emulation_prevention};
-use crate::media::codec::vui::{self, Pictures};
-use crate::media::colour::VideoRange;
+use crate::media::codec::vui::Pictures;
 
 /// Sets of pictures that others are predicted from, and pictures of one set before and after its
 /// own, at the most (sections 7.4.3.2.1, 7.4.8: `sps_max_dec_pic_buffering_minus1` is below 16).
@@ -22,10 +21,9 @@ pub(super) fn pictures(sps: &[u8]) -> Option<Pictures> {
     let sub_layers = bits.number(3)?;
     bits.skip(1)?;
     pass_profile(&mut bits, sub_layers)?;
-    Some(Pictures {
-        dimensions: dimensions(&mut bits)?,
-        video_range: video_range(&mut bits, sub_layers),
-    })
+    let mut pictures = Pictures::of(dimensions(&mut bits)?);
+    let _end = pass_coding(&mut bits, sub_layers).and_then(|()| pictures.read(&mut bits));
+    Some(pictures)
 }
 
 /// `profile_tier_level()`, section 7.3.3.
@@ -62,8 +60,8 @@ fn dimensions(bits: &mut Bits<'_>) -> Option<(u32, u32)> {
     (width > 0 && height > 0).then_some((width, height))
 }
 
-/// The dynamic range, behind all that stands between the size and the usability information.
-fn video_range(bits: &mut Bits<'_>, sub_layers: u32) -> Option<VideoRange> {
+/// Passes over all that stands between the size and the usability information.
+fn pass_coding(bits: &mut Bits<'_>, sub_layers: u32) -> Option<()> {
     let pass = |bits: &mut Bits<'_>, count| (0..count).try_for_each(|_| bits.unsigned().map(drop));
     // Bit depths.
     pass(bits, 2)?;
@@ -90,8 +88,7 @@ fn video_range(bits: &mut Bits<'_>, sub_layers: u32) -> Option<VideoRange> {
         bits.skip(long_term as usize * (count_bits as usize + 1))?;
     }
     // Motion vectors of other pictures, smoothing.
-    bits.skip(2)?;
-    vui::video_range(bits)
+    bits.skip(2)
 }
 
 /// `scaling_list_data()`, section 7.3.4.

@@ -119,10 +119,12 @@ const RANGES: [(&str, VideoRange); 4] = [
 
 #[test]
 fn usability_information_tells_the_dynamic_range() {
-    for (text, range) in RANGES {
+    let pixels = [(1, 1), (2, 1), (1, 1), (64, 45)];
+    for ((text, range), pixel) in RANGES.into_iter().zip(pixels) {
         let sps = hex(text);
         let told = pictures(&sps).unwrap();
         assert_eq!(told.dimensions, (320, 180), "{text}");
+        assert_eq!(told.pixel, Some(pixel), "{text}");
         assert_eq!(told.video_range, Some(range), "{text}");
         let codec = codec(&[&configuration(4, &[(33, &[&sps])])]).unwrap();
         assert_eq!(codec.video_range, Some(range));
