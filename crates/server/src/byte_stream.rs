@@ -2,9 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use onrush_sys::path::cue::unacknowledged_bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -184,15 +187,16 @@ impl ByteStream {
         }
     }
 
-    /// The key that whoever has the sealer is to go on with, if the client has asked for one.
-    pub(crate) fn take_new_key(&mut self) -> Option<Box<NewKey>> {
+    /// Whether the client waits for a new key.
+    pub(crate) fn is_key_asked_for(&self) -> bool {
         match self {
-            Self::Plain(_) => None,
-            Self::Tls(stream) => stream.take_new_key(),
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.is_key_asked_for(),
         }
     }
 
-    /// A key to go on with; `None` if there is none in this protocol.
+    /// A key that whoever has the sealer is to go on with; `None` if there is none in this
+    /// protocol.
     pub(crate) fn next_key(&self) -> Option<Box<NewKey>> {
         match self {
             Self::Plain(_) => None,
@@ -239,11 +243,27 @@ impl ByteStream {
         }
     }
 
-    /// Says that nothing more comes, and waits for nothing: it is dropped next.
-    pub(crate) async fn end(&self) -> io::Result<()> {
-        match self {
-            Self::Plain(_) => Ok(()),
-            Self::Tls(stream) => say_end(stream).await,
+    /// Says that nothing more comes, where only that makes what came a whole, and waits for nothing
+    /// else: it is dropped next.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `TimedOut` if the peer takes nothing for `stall_time_max`: it has not
+    /// heard that then.
+    pub(crate) async fn end(&self, stall_time_max: Duration) -> io::Result<()> {
+        let Self::Tls(stream) = self else {
+            return Ok(());
+        };
+        let left_bytes = || unacknowledged_bytes(stream.socket().as_fd());
+        let mut said = pin!(stream.close_notify());
+        loop {
+            let before_bytes = left_bytes();
+            match timeout(stall_time_max, said.as_mut()).await {
+                Ok(said) => return said,
+                // On a slow line it is longer until the socket has room.
+                Err(_) if left_bytes() < before_bytes => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

@@ -24,7 +24,6 @@ mod handover;
 mod kernel;
 mod lane;
 mod outlet;
-mod played;
 mod players;
 pub mod published;
 pub mod pull_url;
@@ -52,7 +51,7 @@ use thiserror::Error;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 pub use self::channel::{
     CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Stats,
@@ -60,10 +59,10 @@ pub use self::channel::{
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
 pub use self::handover::{HANDOVER_ANSWER_TIME_MAX, HANDOVER_BYTES_MAX, HANDOVER_TIME_MAX};
-pub use self::played::Played;
 pub use self::srtp::CHANNEL_KEYS_MAX;
 pub(crate) use self::srtp::{ChannelKey, ChannelKeys, ViewerSrtp};
 pub use self::tap::TAP_BYTES_MAX;
+pub use self::viewing::Played;
 pub(crate) use self::viewing::{
     LiveChannel, ViewerCommand, ViewerPorts, ViewerTrack, Viewing, Way,
 };
@@ -212,6 +211,15 @@ impl Channels {
     /// Ends and waits for all of them, and logs what each did; a second time there is nothing to
     /// do.
     pub(crate) fn stop(&mut self) {
+        for result in self.end() {
+            if let (Err(panic), false) = (result, thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Likewise; how each thread ended.
+    fn end(&mut self) -> Vec<thread::Result<()>> {
         for channel in &self.all {
             channel.send(Command::Stop);
         }
@@ -221,11 +229,7 @@ impl Channels {
         if !ended.is_empty() {
             self.all.iter().for_each(|channel| log_total(channel));
         }
-        for result in ended {
-            if let (Err(panic), false) = (result, thread::panicking()) {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        ended
     }
 
     /// Hands all of them over to the server that takes this one's place, and ends them. What
@@ -238,7 +242,8 @@ impl Channels {
         if let Err(error) = handover::tell(&successor, &self.all) {
             warn!("the next server may lack members that the API has added here: {error}");
         }
-        self.stop();
+        // A bug that has ended a thread was told then, and who plays a film here plays on.
+        drop(self.end());
         // Closed, which says that nobody receives here any more.
         drop(successor);
     }
@@ -266,6 +271,7 @@ impl Channels {
                 error,
             })?;
         let (of_thread, core) = (Arc::clone(&channel), config.core);
+        let guard = PanicGuard(Arc::clone(&channel));
         let run: Box<dyn FnOnce() + Send> = if config.in_kernel {
             let worker = KernelWorker::open(of_thread, socket, config);
             let worker = worker.map_err(|source| ChannelError::Kernel {
@@ -283,6 +289,7 @@ impl Channels {
             Box::new(|| worker.run())
         };
         let run = move || {
+            let _guard = guard;
             if let Some(Err(error)) = core.map(pin_to) {
                 warn!(
                     "processor {}: {error}; the thread stays free",
@@ -344,6 +351,26 @@ impl Upkeep {
 impl Drop for Channels {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Of a stream's thread. If that panics, whoever waits for its answers gets none, and so does who
+/// asks later. Its socket is gone, so the stream comes back with the next start only.
+struct PanicGuard(Arc<Channel>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let channel = &self.0;
+            error!(
+                "source {}: a bug of the server: it is passed on again after a restart",
+                channel.name()
+            );
+            channel.publish_last(&Stats {
+                is_heard: false,
+                ..channel.stats()
+            });
+        }
     }
 }
 
@@ -442,3 +469,26 @@ fn ms(time_ns: u64) -> f64 {
 
 /// The sending threads' name, for those who look at them from outside.
 pub const THREAD_NAME: &str = "onrush-relay";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::block_on;
+
+    #[test]
+    fn who_asks_a_stream_that_panicked_is_not_left_waiting() {
+        let channel = Channel::of_tests();
+        let guard = PanicGuard(Arc::clone(&channel));
+        let (answer, before) = oneshot::channel();
+        channel.send(Command::Settle(answer));
+        let thread: JoinHandle<()> = thread::spawn(move || {
+            let _guard = guard;
+            std::panic::resume_unwind(Box::new("a bug"));
+        });
+        assert!(thread.join().is_err());
+        block_on(async {
+            assert!(before.await.is_err());
+            assert!(channel.count_members().await.is_none());
+        });
+    }
+}

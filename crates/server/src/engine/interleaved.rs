@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::socket::unacknowledged_bytes;
@@ -59,6 +59,8 @@ pub struct InterleavedConnection {
     shared: Arc<ConnectionShared>,
     /// The engine's.
     socket: Arc<OwnedFd>,
+    /// The number of the message that was the last new key; 0 before there is one.
+    key_number: AtomicU64,
 }
 
 impl InterleavedConnection {
@@ -83,14 +85,24 @@ impl InterleavedConnection {
         self.taken(number).await
     }
 
-    /// From here on another key seals what leaves.
+    /// From here on another key seals what leaves: the one that `next` makes, if it can. None is
+    /// made while one that was given before waits, or a client that takes nothing could have us
+    /// hold any number of them.
     ///
     /// # Errors
     ///
     /// As [`Self::try_send`].
-    pub(crate) fn change_key(&self, key: Box<NewKey>) -> io::Result<()> {
-        self.shared.is_worn.store(false, Ordering::Relaxed);
-        self.give(Message::NewKey(key)).map(drop)
+    pub(crate) fn change_key(&self, next: impl FnOnce() -> Option<Box<NewKey>>) -> io::Result<()> {
+        let answered = self.shared.answered.load(Ordering::Acquire);
+        if answered < self.key_number.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Some(key) = next() {
+            self.shared.is_worn.store(false, Ordering::Relaxed);
+            let number = self.give(Message::NewKey(key))?;
+            self.key_number.store(number, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Whether the key has sealed so much that another is to be given.
@@ -265,6 +277,58 @@ impl Engines {
             number,
             shared,
             socket,
+            key_number: AtomicU64::new(0),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use onrush_sys::wake::Waker;
+
+    use super::super::EngineConfig;
+    use super::*;
+    use crate::tls::record::tests::new_key;
+
+    /// One of an engine that takes no turn.
+    fn connection() -> InterleavedConnection {
+        let waker = Arc::new(Waker::new().unwrap());
+        let remote = Arc::new(Remote::new(&EngineConfig::default(), waker));
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        InterleavedConnection {
+            number: remote.connections.take().unwrap(),
+            remote,
+            shared: Arc::default(),
+            socket: Arc::new(socket.into()),
+            key_number: AtomicU64::new(0),
+        }
+    }
+
+    /// Its client takes nothing, and asks again and again.
+    #[test]
+    fn one_new_key_at_a_time_waits_for_a_client() {
+        let connection = connection();
+        let given = || connection.remote.commands.len();
+        let ask = || {
+            for _ in 0..1000 {
+                let key = || Some(Box::new(new_key()));
+                connection.change_key(key).unwrap();
+            }
+        };
+        connection.try_send(b"an answer".to_vec()).unwrap();
+        ask();
+        assert_eq!(given(), 2);
+        // The kernel has taken what was given before it.
+        connection.shared.answer(b"an answer".len());
+        connection.shared.is_worn.store(true, Ordering::Relaxed);
+        ask();
+        assert_eq!(given(), 2);
+        assert!(connection.is_worn(), "it is changed later");
+        connection.shared.answer(0);
+        ask();
+        assert_eq!(given(), 3);
+        assert!(!connection.is_worn());
     }
 }

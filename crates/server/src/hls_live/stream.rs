@@ -14,7 +14,7 @@ use onrush_wire::http::Coding;
 use onrush_wire::media::live::{LiveCutter, Output};
 use serde::Serialize;
 use tokio::sync::{OnceCell, watch};
-use tracing::info;
+use tracing::{error, info};
 
 use super::LiveHlsConfig;
 use super::stats::{HlsStats, add, subtract};
@@ -162,6 +162,7 @@ impl LiveStream {
             kept_bytes: 0,
             stored_bytes: 0,
         };
+        cutting.begin();
         let thread = thread::Builder::new().name("onrush-hls".to_owned());
         let thread = thread.spawn(move || cutting.run());
         let thread = thread.map_err(no_thread)?;
@@ -341,7 +342,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The thread of a channel.
+/// The thread of a channel. Dropping it, also by a panic, closes the channel.
 struct Cutting {
     stream: Arc<LiveStream>,
     path: String,
@@ -357,7 +358,8 @@ struct Cutting {
 }
 
 impl Cutting {
-    fn run(mut self) {
+    /// What comes of the channel is given to it from now on.
+    fn begin(&self) {
         info!("channel {}: segments are made of it", self.path);
         add(&self.stream.stats.channels);
         match &self.source {
@@ -368,6 +370,9 @@ impl Cutting {
             }
             Source::Transport(channel) => channel.tap(Arc::clone(&self.stream.tap)),
         }
+    }
+
+    fn run(mut self) {
         let mut out = Vec::new();
         while !self.stream.is_closed() && !self.is_over() {
             let batch = self.stream.tap.take(LOOK_EVERY);
@@ -391,16 +396,6 @@ impl Cutting {
                 self.apply(&mut out);
             }
         }
-        self.stream.tap.close();
-        drop(self.writer.take());
-        subtract(&self.stream.stats.channels);
-        self.count_kept(0, 0);
-        // Who waits sees that it is closed.
-        self.stream.has_changed();
-        if let Source::Published(channel) = &self.source {
-            channel.count_viewer(false);
-        }
-        info!("channel {}: segments are made of it no longer", self.path);
     }
 
     fn apply(&mut self, out: &mut Vec<Output>) {
@@ -466,6 +461,25 @@ impl Cutting {
             );
         }
         is_set
+    }
+}
+
+impl Drop for Cutting {
+    fn drop(&mut self) {
+        self.stream.tap.close();
+        drop(self.writer.take());
+        subtract(&self.stream.stats.channels);
+        self.count_kept(0, 0);
+        // Who waits sees that it is closed.
+        self.stream.has_changed();
+        if let Source::Published(channel) = &self.source {
+            channel.count_viewer(false);
+        }
+        let path = &self.path;
+        match thread::panicking() {
+            true => error!("channel {path}: a bug of the server; its segments begin anew"),
+            false => info!("channel {path}: segments are made of it no longer"),
+        }
     }
 }
 
@@ -536,65 +550,4 @@ impl LiveStream {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sent(text: &str) -> SentText {
-        SentText {
-            bytes: Arc::from(text.as_bytes()),
-            etag: text.into(),
-        }
-    }
-
-    fn key(is_compressed: bool) -> (&'static str, bool, Option<Coding>) {
-        ("video", false, is_compressed.then_some(Coding::Gzip))
-    }
-
-    /// A text of so many changes or more; if there is none, `made` is written.
-    async fn text(of: &LiveStream, changes: u64, is_compressed: bool, made: &str) -> String {
-        let make = async { Ok::<_, ()>(sent(made)) };
-        let sent = of.text(changes, key(is_compressed), make).await;
-        sent.unwrap().etag.to_string()
-    }
-
-    /// A part comes between writing a playlist and compressing it.
-    #[tokio::test]
-    async fn no_text_passes_for_one_of_later_changes() {
-        let stream = LiveStream::uncut();
-        let before = stream.change_count();
-        assert_eq!(text(&stream, before, false, "old").await, "old");
-        stream.has_changed();
-        assert_eq!(text(&stream, before, true, "old").await, "old");
-        let now = stream.change_count();
-        assert_eq!(text(&stream, now, true, "new").await, "new");
-        assert_eq!(text(&stream, now, false, "new").await, "new");
-        // Nothing is written twice, and who was late gets the newest.
-        assert_eq!(text(&stream, now, true, "again").await, "new");
-        assert_eq!(text(&stream, before, false, "again").await, "new");
-    }
-
-    #[tokio::test]
-    async fn texts_beyond_the_bound_are_not_kept() {
-        let stream = LiveStream::uncut();
-        let named = async |name: usize, made: &'static str| {
-            let make = async { Ok::<_, ()>(sent(made)) };
-            let sent = stream.text(0, (&name.to_string(), false, None), make).await;
-            sent.unwrap().etag.to_string()
-        };
-        for name in 0..=LIVE_TEXTS_MAX {
-            named(name, "first").await;
-        }
-        assert_eq!(stream.texts_kept(), LIVE_TEXTS_MAX);
-        assert_eq!(named(LIVE_TEXTS_MAX - 1, "again").await, "first");
-        assert_eq!(named(LIVE_TEXTS_MAX, "again").await, "again");
-    }
-
-    #[tokio::test]
-    async fn a_text_that_could_not_be_written_is_written_anew() {
-        let stream = LiveStream::uncut();
-        let fails = async { Err("short of memory") };
-        let failed = stream.text(0, key(true), fails).await;
-        assert_eq!(failed.unwrap_err(), "short of memory");
-        assert_eq!(text(&stream, 0, true, "text").await, "text");
-    }
-}
+mod tests;

@@ -349,6 +349,15 @@ pub(crate) mod tests {
         sealer(suite, records_max - records)
     }
 
+    /// One of TLS 1.3.
+    pub(crate) fn new_key() -> NewKey {
+        NewKey {
+            encrypter: sealer(TLS13_AES_256_GCM_SHA384, 0).encrypter,
+            sequence: 0,
+            copy: None,
+        }
+    }
+
     /// There is no other key in TLS 1.2 without negotiating anew, which nobody does any more.
     #[test]
     fn a_worn_key_of_tls_1_2_seals_nothing_more() {
@@ -371,12 +380,7 @@ pub(crate) mod tests {
         assert!(!sealer(suite, half - 1).is_worn());
         let mut worn = sealer(suite, half);
         assert!(worn.is_worn());
-        let key = NewKey {
-            encrypter: sealer(suite, 0).encrypter,
-            sequence: 0,
-            copy: None,
-        };
-        worn.change_key(key).unwrap();
+        worn.change_key(new_key()).unwrap();
         assert!(!worn.is_worn());
     }
 }

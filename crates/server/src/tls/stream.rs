@@ -41,8 +41,6 @@ pub(crate) struct TlsStream {
     reader: RecordReader,
     /// The peer has said that nothing more comes.
     has_ended: bool,
-    /// The peer asks for it, and no sealer is here to tell it.
-    new_key: Option<Box<NewKey>>,
     /// What the client and this server have agreed on, is HTTP/2 (ALPN, RFC 7301).
     pub(super) is_http2: bool,
     outgoing: RefCell<Outgoing>,
@@ -90,7 +88,6 @@ impl TlsStream {
             opened_bytes: 0,
             reader: RecordReader::default(),
             has_ended: false,
-            new_key: None,
             is_http2: false,
             outgoing: RefCell::new(Outgoing {
                 sealer: Some(sealer),
@@ -120,7 +117,6 @@ impl TlsStream {
             reader,
             has_ended,
             is_http2,
-            new_key,
             outgoing,
         } = self;
         let reattach = move |socket| Self {
@@ -132,7 +128,6 @@ impl TlsStream {
             reader,
             has_ended,
             is_http2,
-            new_key,
             outgoing,
         };
         (socket, Box::new(reattach))
@@ -158,12 +153,13 @@ impl TlsStream {
         self.outgoing.borrow_mut().sealer = Some(sealer);
     }
 
-    /// The key that whoever has the sealer is to go on with.
-    pub(crate) fn take_new_key(&mut self) -> Option<Box<NewKey>> {
-        self.new_key.take()
+    /// Whether the peer waits for a new key.
+    pub(crate) fn is_key_asked_for(&self) -> bool {
+        self.outgoing.borrow().is_key_asked_for
     }
 
-    /// A key to go on with, unless this version of TLS has none.
+    /// A key that whoever has the sealer is to go on with, unless this version of TLS has none.
+    /// Nobody asks for one from here on, so the peer must be told.
     pub(crate) fn next_key(&self) -> io::Result<Box<NewKey>> {
         self.outgoing.borrow_mut().next_key().map(Box::new)
     }
@@ -487,18 +483,12 @@ impl TlsStream {
         let outgoing = &mut *self.outgoing.borrow_mut();
         let secrets = outgoing.keys.update_rx_secret();
         self.opener = Opener::new(outgoing.suite, secrets.map_err(io::Error::other)?)?;
-        if !is_requested {
-            return Ok(());
-        }
-        match (&outgoing.sealer, &outgoing.kernel) {
-            // It leaves with what is sent next, so however often it asks, no more waits for it.
-            (Some(_), _) => outgoing.is_key_asked_for = true,
+        if is_requested {
+            // It leaves with what is sent next, so however often the peer asks, no more waits for
+            // it. One answer is enough (RFC 8446, section 4.6.3), and moves the key on by one.
+            outgoing.is_key_asked_for = true;
             // The kernel keeps the key that it has: the client is to come again.
-            (None, Kernel::Seals(_)) => {
-                outgoing.is_key_asked_for = true;
-                self.has_ended = true;
-            }
-            (None, _) => self.new_key = Some(Box::new(outgoing.next_key()?)),
+            self.has_ended |= matches!(outgoing.kernel, Kernel::Seals(_));
         }
         Ok(())
     }
@@ -527,6 +517,7 @@ impl Outgoing {
     fn next_key(&mut self) -> io::Result<NewKey> {
         let secrets = self.keys.update_tx_secret().map_err(io::Error::other)?;
         let is_for_kernel = matches!(self.kernel, Kernel::MayTake(_));
+        self.is_key_asked_for = false;
         NewKey::new(self.suite, secrets, is_for_kernel)
     }
 
@@ -544,7 +535,7 @@ impl Outgoing {
         }
         let is_worn = self.sealer.as_ref().is_some_and(Sealer::is_worn);
         let is_tls13 = matches!(self.suite, SupportedCipherSuite::Tls13(_));
-        if std::mem::take(&mut self.is_key_asked_for) || (is_worn && is_tls13) {
+        if self.is_key_asked_for || (is_worn && is_tls13) {
             let key = self.next_key()?;
             let sealer = self.sealer.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
             self.sealed.extend(sealer.change_key(key)?);

@@ -23,6 +23,7 @@ use super::acceptor::Tls;
 use super::certificates::{fingerprint, read_pair, self_signed};
 use super::config::{CertificateFiles, TlsConfig, TlsLimits};
 use super::stream::TlsStream;
+use crate::byte_stream::ByteStream;
 use crate::testing::block_on;
 
 /// A folder with a pair for each of these names.
@@ -205,6 +206,36 @@ fn bytes_come_whole_by_every_suite_however_records_are_cut() {
     });
 }
 
+/// On a data connection of FTP nothing else says that the file ends there. The other connections
+/// end after a second of that.
+#[test]
+fn an_end_is_said_to_a_client_that_takes_nothing_for_a_while() {
+    let (_folder, config) = pairs(&["localhost"]);
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
+    block_on(async {
+        let (listener, at) = listen().await;
+        let config = client_config(&config, None);
+        let client = client(config, (at, "localhost"), 7, |mut client| {
+            client.flush().unwrap();
+            thread::sleep(Duration::from_millis(1500));
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).map(|_| all)
+        });
+        let (socket, peer) = listener.accept().await.unwrap();
+        let stream = tls.accept_data(socket, peer).await.unwrap();
+        let (piece, mut pieces) = (pattern(50_000), 0);
+        while stream.try_flush().unwrap() {
+            stream.try_send(&piece).unwrap();
+            pieces += 1;
+        }
+        let stream = ByteStream::Tls(Box::new(stream));
+        stream.end(FAR).await.unwrap();
+        drop(stream);
+        let received = client.join().unwrap().unwrap();
+        assert!(received == piece.repeat(pieces));
+    });
+}
+
 /// Whatever is changed on the way, nothing of it is taken for data.
 #[test]
 fn a_record_with_any_byte_changed_is_refused() {
@@ -249,6 +280,47 @@ fn a_record_with_any_byte_changed_is_refused() {
             });
         }
     }
+}
+
+/// A client that was told of one new key opens nothing that the next one after it has sealed.
+#[test]
+fn several_wishes_for_a_new_key_have_one_answer() {
+    let (_folder, config) = pairs(&["localhost"]);
+    let tls = Tls::open(&config, None, Arc::default()).unwrap().unwrap();
+    block_on(async {
+        let (listener, at) = listen().await;
+        let config = client_config(&config, None);
+        let client = client(config, (at, "localhost"), 7, |mut client| {
+            client.flush().unwrap();
+            client.conn.refresh_traffic_keys().unwrap();
+            client.conn.refresh_traffic_keys().unwrap();
+            client.write_all(b"data").unwrap();
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            all
+        });
+        let (socket, peer) = listener.accept().await.unwrap();
+        let mut stream = tls.accept(socket, peer).await.unwrap();
+        // An engine sends.
+        let mut sealer = stream.take_sealer().unwrap();
+        assert_eq!(read_to_end(&mut stream).await.unwrap(), b"data");
+        assert!(stream.is_key_asked_for());
+        let key = stream.next_key().unwrap();
+        assert!(!stream.is_key_asked_for());
+        let mut sealed = sealer.change_key(*key).unwrap();
+        sealed.extend(sealer.seal(&[b"by the new key"]).unwrap());
+        sealed.extend(sealer.close_notify().unwrap());
+        let mut socket = stream.socket_mut();
+        tokio::io::AsyncWriteExt::write_all(&mut socket, &sealed)
+            .await
+            .unwrap();
+        tokio::io::AsyncWriteExt::shutdown(&mut socket)
+            .await
+            .unwrap();
+        assert_eq!(client.join().unwrap(), b"by the new key");
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The names of published channels, and who publishes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Context;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -308,10 +308,15 @@ impl PublishedChannels {
         }
     }
 
-    fn spawn(&self, channel: &Arc<PublishedChannel>) -> std::io::Result<JoinHandle<()>> {
+    fn spawn(self: &Arc<Self>, channel: &Arc<PublishedChannel>) -> std::io::Result<JoinHandle<()>> {
         let worker = Worker::new(Arc::clone(channel), self.settings);
         let core = self.core;
+        let guard = PanicGuard {
+            channels: Arc::downgrade(self),
+            channel: Arc::clone(channel),
+        };
         let run = move || {
+            let _guard = guard;
             if let Some(Err(error)) = core.map(pin_to) {
                 warn!("a channel's thread stays free: {error}");
             }
@@ -337,6 +342,31 @@ impl Names {
             channel.retire(why);
             self.ended.push((path.to_owned(), thread));
         }
+    }
+}
+
+/// Of a channel's thread. If that panics the channel ends, and nobody waits for it any more: its
+/// viewers and its publisher are told, and who publishes next under its name gets another.
+struct PanicGuard {
+    channels: Weak<PublishedChannels>,
+    channel: Arc<PublishedChannel>,
+}
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        let channel = &self.channel;
+        if let Some(channels) = self.channels.upgrade() {
+            let mut names = channels.names();
+            let own = names.taken.get(channel.path());
+            if own.is_some_and(|entry| Arc::ptr_eq(&entry.channel, channel)) {
+                names.end(channel.path(), "a bug of the server");
+            }
+        }
+        // What it was asked for meanwhile is dropped, and so are the answers to that.
+        channel.close();
     }
 }
 

@@ -38,7 +38,8 @@ pub use super::viewer::{RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX};
 /// Names that publishers may have taken at once; each has a thread. One more is answered 453.
 pub const PUBLISHED_MAX: usize = 64;
 
-/// Bytes of frames that have come for one channel and wait for its thread; more are dropped.
+/// Bytes of frames that have come for one channel and wait for its thread, and of what each takes
+/// beside them; more are dropped.
 pub const FRAMES_WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// How long a publisher may send nothing before its session ends.

@@ -14,6 +14,7 @@ mod sent_on;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use onrush_sys::clock::monotonic_ns;
 use thiserror::Error;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use self::node::{NodeWay, Origin};
 use self::sent_on::{SentOn, find};
@@ -276,7 +277,10 @@ impl Pull {
     /// Waits for its end.
     fn wait(&mut self) {
         if let Some(thread) = self.thread.take() {
-            drop(thread.join());
+            // What it died of was said then, and the others are waited for, too.
+            if thread.join().is_err() {
+                error!("channel {}: a bug of the server", self.path);
+            }
         }
     }
 }
@@ -349,13 +353,18 @@ impl Pulling {
         while self.wait_until_wanted() {
             let mut has_begun = false;
             self.state.set_asked(true);
-            let (from, ended) = match self.origin(&mut way) {
+            let attempt = || match self.origin(&mut way) {
                 Ok(origin) => {
                     let from = origin.url.to_string();
                     (from, self.pull(&origin, &mut way, &mut has_begun))
                 }
                 Err(error) => ("the cluster".to_owned(), Err(error)),
             };
+            // A bug that a source has shown is no reason never to ask it again. What a panic leaves
+            // behind is let go: the connection, and the name of the channel.
+            let ended = catch_unwind(AssertUnwindSafe(attempt));
+            let bug = |_| (self.state.source(), Err(PullError::Bug));
+            let (from, ended) = ended.unwrap_or_else(bug);
             if self.is_stopping() {
                 break;
             }

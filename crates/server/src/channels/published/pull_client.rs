@@ -101,6 +101,8 @@ pub(super) enum PullError {
     Answer(&'static str),
     #[error("nothing has come for {PUBLISHER_SILENCE_MAX:?}{0}")]
     Silent(Refused),
+    #[error("a bug of the server")]
+    Bug,
 }
 
 impl PullClient {

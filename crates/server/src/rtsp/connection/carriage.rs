@@ -19,15 +19,15 @@ impl Connection {
 
     /// Gives the engine that sends on this connection a new key of TLS, where the client has asked
     /// for one or the old one is worn.
-    pub(super) fn keep_key(&mut self) -> io::Result<()> {
+    pub(super) fn keep_key(&self) -> io::Result<()> {
         let Some(interleaving) = &self.interleaving else {
             return Ok(());
         };
-        let key = match self.socket.take_new_key() {
-            None if interleaving.connection.is_worn() => self.socket.next_key(),
-            asked_for => asked_for,
-        };
-        key.map_or(Ok(()), |key| interleaving.connection.change_key(key))
+        let connection = &interleaving.connection;
+        match self.socket.is_key_asked_for() || connection.is_worn() {
+            true => connection.change_key(|| self.socket.next_key()),
+            false => Ok(()),
+        }
     }
 
     pub(super) async fn close(&mut self) -> io::Result<()> {

@@ -194,12 +194,15 @@ impl Connection {
             Some(tunnel) => tunnel.try_read(&mut self.socket, &mut bytes),
         };
         let read = match read {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            read => read?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            read => Some(read?),
         };
-        self.push(&bytes[..read]);
+        if let Some(read) = read {
+            self.push(&bytes[..read]);
+        }
+        // Also if nothing has come for us: a client asks for a key in a record without data.
         self.keep_key()?;
-        Ok(Some(read))
+        Ok(read)
     }
 
     /// Takes what has come.

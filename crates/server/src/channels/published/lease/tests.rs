@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use onrush_wire::rtp::StaticPayload;
+use tokio::sync::oneshot;
 
 use super::*;
-use crate::channels::viewing::LiveChannel;
+use crate::channels::viewing::{LiveChannel, ViewerCommand};
+use crate::testing::block_on;
 
 fn channels() -> Arc<PublishedChannels> {
     PublishedChannels::new(&ChannelsConfig::default(), &Limits::default())
@@ -75,6 +77,44 @@ fn a_channel_that_met_a_bug_ends_nothing_else() {
     channels.names().ended.push(ended);
     channels.sweep();
     assert!(channels.names().ended.is_empty());
+    channels.stop();
+}
+
+/// Its name would be taken for ever, and a viewer's PLAY never be answered.
+#[test]
+fn a_channel_whose_thread_panics_ends_and_comes_back() {
+    let channels = channels();
+    let lease = channels.announce("live/a", tracks()).unwrap();
+    lease.begin(Vec::new(), String::new(), Right::Always);
+    let channel = channels.find("live/a").unwrap();
+    // There is no such ingest.
+    channel.send(Command::Hold(INGESTS_MAX, true));
+    let (answer, before) = oneshot::channel();
+    channel.command(ViewerCommand::Prepare(1, Vec::new(), answer));
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while channel.end().is_none() {
+        assert!(Instant::now() < give_up, "nobody is told");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(channel.end().unwrap().contains("bug"));
+    assert!(lease.is_dismissed(None));
+    let (answer, after) = oneshot::channel();
+    channel.command(ViewerCommand::Prepare(2, Vec::new(), answer));
+    block_on(async {
+        assert!(before.await.is_err());
+        assert!(after.await.is_err());
+    });
+    assert!(channels.find("live/a").is_none());
+    // Its publisher may be back before it has gone.
+    let again = channels.announce("live/a", tracks()).unwrap();
+    assert!(!Arc::ptr_eq(again.channel(), &channel));
+    drop(lease);
+    assert!(channels.is_held("live/a"));
+    while !channels.names().ended.is_empty() {
+        assert!(Instant::now() < give_up, "its thread is not waited for");
+        channels.sweep();
+    }
+    drop(again);
     channels.stop();
 }
 

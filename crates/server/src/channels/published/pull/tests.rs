@@ -107,18 +107,52 @@ fn a_pull_without_a_thread_leaves_nothing_behind() {
     assert!(channels.pulled().is_empty());
 }
 
-/// Whoever listens there answers each connection with a description, without a look at it.
-fn describe_always(listener: TcpListener) {
+/// Whoever listens there answers each connection with a description, and what is asked after it
+/// with success, without a look at it. Counts connections.
+fn describe_always(listener: TcpListener) -> Arc<AtomicUsize> {
     let sdp = "v=0\r\nm=video 0 RTP/AVP 33\r\n";
     let head = format!("RTSP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", sdp.len());
-    let answer = head + sdp;
+    let answers = head + sdp + &"RTSP/1.0 200 OK\r\n\r\n".repeat(2);
+    let connections = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&connections);
     thread::spawn(move || {
         let mut kept = Vec::new();
         for mut socket in listener.incoming().flatten() {
-            socket.write_all(answer.as_bytes()).ok();
+            counted.fetch_add(1, Ordering::Relaxed);
+            socket.write_all(answers.as_bytes()).ok();
             kept.push(socket);
         }
     });
+    connections
+}
+
+/// As if a source had shown a bug.
+#[test]
+fn a_source_is_asked_again_after_a_panic() {
+    let channels = PublishedChannels::new(&ChannelsConfig::default(), &Limits::default());
+    let there = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rtsp://{}/door", there.local_addr().unwrap());
+    let config = PullConfig {
+        name: "door".to_owned(),
+        url: url.parse().unwrap(),
+        is_on_demand: false,
+    };
+    let connections = describe_always(there);
+    let spawn = |pulling: Pulling| {
+        // Borrowed for ever: who follows a source borrows it, too.
+        std::mem::forget(pulling.sent_on.borrow_mut());
+        pulling.spawn()
+    };
+    let mut pull = Pull::start(Some(&config), "live/door", (&channels, None), spawn).unwrap();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while connections.load(Ordering::Relaxed) < 2 {
+        assert!(Instant::now() < give_up, "it is not asked again");
+        thread::sleep(Duration::from_millis(1));
+    }
+    pull.tell_to_stop();
+    let ended = pull.thread.take().unwrap().join();
+    assert!(ended.is_ok());
+    channels.stop();
 }
 
 /// It would be its own silence that it takes for the source's.
