@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use onrush_testkit::media::age;
 use onrush_testkit::require_programs;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use download_site::{LONG, Raw as Plain, Site, bytes};
+use download_site::{LONG, ONRUSH, Raw as Plain, Site, bytes, wait_for_log};
 
 mod download_site;
 
@@ -166,11 +167,26 @@ impl Raw {
 
     /// The head of a PUT to this path, whose content is to follow.
     fn put(&mut self, stream: u32, path: &str) -> bool {
+        self.put_with(stream, path, &[])
+    }
+
+    /// The same with these fields.
+    fn put_with(&mut self, stream: u32, path: &str, fields: &[u8]) -> bool {
         let length = u8::try_from(path.len()).unwrap();
         // :method PUT, :scheme http, and, without an entry in the table, :path and :authority.
         let head = [&[2, 3], &b"PUT"[..], &[0x86, 4, length]].concat();
-        let block = [&head[..], path.as_bytes(), &[1, 1, b'h']].concat();
+        let block = [&head[..], path.as_bytes(), &[1, 1, b'h'], fields].concat();
         self.send(HEADERS, END_HEADERS, stream, &block)
+    }
+
+    /// The fields of the next head on that stream, as they came.
+    fn head(&mut self, stream: u32) -> Vec<u8> {
+        loop {
+            let frame = self.next().expect("the connection goes on");
+            if (frame.kind, frame.stream) == (HEADERS, stream) {
+                return frame.payload;
+            }
+        }
     }
 
     /// By how much the next frame opens the connection's window; `None` at the end.
@@ -526,6 +542,86 @@ fn refused_uploads_leave_a_connection_open() {
             break;
         }
     }
+}
+
+/// A field without an entry in the table.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let [name_bytes, value_bytes] = [name, value].map(|it| u8::try_from(it.len()).unwrap());
+    let name = [&[0, name_bytes], name.as_bytes()].concat();
+    [&name[..], &[value_bytes], value.as_bytes()].concat()
+}
+
+/// A server that takes files of ulla, and the field by which it knows who that is.
+fn uploads(folder: &Path, options: &[&str]) -> (Site, Vec<u8>) {
+    let file = folder.join("users");
+    let name = file.to_str().unwrap();
+    let mut add = Command::new(ONRUSH);
+    add.args(["user", "add", name, "ulla", "--groups=crew"]);
+    let piped = add.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text + "group crew upload /**\n").unwrap();
+    let users = format!("--users={name}");
+    let all = ["--uploads", "--upload-free-min=0B", &users];
+    let (site, _) = site(&[&all, options].concat());
+    (site, literal("authorization", "Basic dWxsYTpzZWNyZXQ="))
+}
+
+/// Some wait for it without an end (RFC 9110, section 10.1.1).
+#[test]
+fn a_client_that_waits_for_it_is_told_to_go_on() {
+    // ":status: 100" and ":status: 401" (RFC 7541, section 6.2.1 and appendix B).
+    const CONTINUE: [u8; 4] = [0x48, 0x82, 0x08, 0x01];
+    const UNAUTHORIZED: [u8; 4] = [0x48, 0x82, 0x68, 0x01];
+    let folder = tempfile::tempdir().unwrap();
+    let (site, of_ulla) = uploads(folder.path(), &[]);
+    let expects = literal("expect", "100-continue");
+    let content = bytes(1000);
+    let connect = |to| {
+        let mut client = Raw::connect(to);
+        client.send(SETTINGS, 0, 0, &[]);
+        client
+    };
+    let mut client = connect(site.http);
+    client.put_with(1, "/new", &[&expects[..], &of_ulla].concat());
+    assert_eq!(client.head(1), CONTINUE);
+    client.send(DATA, END_STREAM, 1, &content);
+    client.head(1);
+    assert_eq!(fs::read(site.path("new")).unwrap(), content);
+    // Of whom nothing is taken nothing is asked for.
+    let mut client = connect(site.http);
+    client.put_with(1, "/other", &expects);
+    assert!(client.head(1).starts_with(&UNAUTHORIZED));
+    // What is read past, as by HTTP/1.1, must be sent before.
+    let plain = Site::plain(&[]);
+    let mut client = connect(plain.http);
+    client.put_with(1, "/new", &expects);
+    assert_eq!(client.head(1), CONTINUE);
+    client.send(DATA, END_STREAM, 1, &content);
+    client.head(1);
+}
+
+/// One that is taken back, and one whose connection ends.
+#[test]
+fn uploads_that_end_early_are_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let option = format!("--access-log={}", log.display());
+    let (site, of_ulla) = uploads(folder.path(), &[&option]);
+    let fields = [&literal("expect", "100-continue")[..], &of_ulla].concat();
+    let mut client = Raw::connect(site.http);
+    client.send(SETTINGS, 0, 0, &[]);
+    for (stream, path) in [(1, "/a"), (3, "/b")] {
+        client.put_with(stream, path, &fields);
+        client.head(stream);
+    }
+    client.send(RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    wait_for_log(&log, "\"PUT /a HTTP/2.0\" 400 0 ", 1);
+    drop(client);
+    wait_for_log(&log, "\"PUT /b HTTP/2.0\" 400 0 ", 1);
 }
 
 #[test]

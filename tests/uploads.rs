@@ -336,11 +336,8 @@ fn what_was_broken_off_is_seen_by_nobody_and_gone_on_with() {
     );
     assert_eq!(site.leftovers("."), 1);
     let head = site.request("HEAD", "a.ts", "");
-    assert_eq!(
-        (head.status, field(&head, "Upload-Offset")),
-        (200, "100000")
-    );
-    assert_eq!(field(&head, "Content-Length"), "100000");
+    assert_eq!((head.status, field(&head, "Upload-Offset")), (200, "99999"));
+    assert_eq!(field(&head, "Content-Length"), "99999");
     let of_uwe = site.connect().request("HEAD", "/a.ts", &basic("uwe"));
     assert_eq!(of_uwe.status, 404, "it is not his");
     let part = |first: usize, last: usize| {
@@ -447,12 +444,13 @@ fn ftp_stores_goes_on_and_changes() {
     // Less than was announced is not the whole.
     assert_eq!(raw.command("ALLO 10"), 200);
     assert_eq!(store(&mut raw, "STOR b", b"12345"), 426);
+    // The last byte comes again: who has no more to send goes on, too.
     raw.send("SIZE b\r\n");
-    assert_eq!(raw.reply().1, "213 5\r\n");
+    assert_eq!(raw.reply().1, "213 4\r\n");
     assert_eq!(site.log_in("uwe").command("SIZE b"), 550);
     assert!(!site.path("b").exists());
-    assert_eq!(raw.command("ALLO 5"), 200);
-    assert_eq!(store(&mut raw, "APPE b", b"67890"), 226);
+    assert_eq!(raw.command("ALLO 6"), 200);
+    assert_eq!(store(&mut raw, "APPE b", b"567890"), 226);
     assert_eq!(fs::read(site.path("b")).unwrap(), b"1234567890");
     // Aborted, and killed: both ends of the control connection are the end.
     let mut data = passive(&mut raw);
@@ -490,6 +488,45 @@ fn ftp_stores_goes_on_and_changes() {
     }
 }
 
+/// Who does not care for the result need not stay to hear it (RFC 959, section 4.1.1).
+#[test]
+fn who_quits_behind_its_data_has_sent_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let site = uploads(&[&format!("--access-log={}", log.display())]);
+    for (name, quits_first) in [("a", false), ("b", true)] {
+        let mut raw = site.log_in("ulla");
+        let mut data = passive(&mut raw);
+        assert_eq!(raw.command(&format!("STOR {name}")), 150);
+        if quits_first {
+            raw.send("QUIT\r\n");
+        }
+        data.write_all(b"123").unwrap();
+        drop(data);
+        if !quits_first {
+            raw.send("QUIT\r\n");
+        }
+        drop(raw);
+        wait_for_log(&log, &format!("\"STOR /{name} FTP\" 226 3 "), 1);
+        assert_eq!(fs::read(site.path(name)).unwrap(), b"123");
+    }
+}
+
+#[test]
+fn uploads_that_are_broken_off_are_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let site = uploads(&[&format!("--access-log={}", log.display())]);
+    let mut raw = site.connect();
+    raw.send(format!(
+        "PUT /a.ts HTTP/1.1\r\nHost: h\r\n{}Transfer-Encoding: chunked\r\n\r\n186a0\r\n",
+        basic("ulla")
+    ));
+    raw.send(bytes(100_000));
+    drop(raw);
+    wait_for_log(&log, "\"PUT /a.ts HTTP/1.1\" 400 100000 ", 1);
+}
+
 #[test]
 fn a_folder_that_stays_keeps_what_was_broken_off() {
     let site = uploads(&[]);
@@ -501,7 +538,7 @@ fn a_folder_that_stays_keeps_what_was_broken_off() {
     assert_eq!(other.command("RMD folder"), 550);
     assert_eq!(site.leftovers("folder"), 1);
     raw.send("SIZE folder/b\r\n");
-    assert_eq!(raw.reply().1, "213 5\r\n");
+    assert_eq!(raw.reply().1, "213 4\r\n");
     // With nothing else in it the folder goes.
     assert_eq!(other.command("DELE folder/a b#%ü.ts"), 250);
     assert_eq!(other.command("RMD folder"), 250);
@@ -542,7 +579,7 @@ fn what_was_broken_off_is_told_to_nobody_who_guesses() {
     assert_eq!(store(&mut raw, "STOR b", b"12345"), 426);
     assert_eq!(log_in(site.ftp, "carla", "guess").command("SIZE b"), 550);
     raw.send("SIZE b\r\n");
-    assert_eq!(raw.reply().1, "213 5\r\n");
+    assert_eq!(raw.reply().1, "213 4\r\n");
 }
 
 #[test]
@@ -898,7 +935,7 @@ fn holders_of_tokens_are_told_apart() {
     while told().1.is_none() && began.elapsed() < LONG {
         thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(told(), (200, Some("150000".to_owned())));
+    assert_eq!(told(), (200, Some("149999".to_owned())));
     assert_eq!(head(&other).status, 404);
     assert_eq!(
         site.request("HEAD", "film.ts", "").status,
@@ -917,7 +954,7 @@ fn holders_of_tokens_are_told_apart() {
         raw.send("SIZE film.ts\r\n");
         raw.reply().1
     };
-    assert_eq!(size(&mut log_in(&renewed)), "213 150000\r\n");
+    assert_eq!(size(&mut log_in(&renewed)), "213 149999\r\n");
     let began = Instant::now();
     let mut of_other = log_in(&other);
     while size(&mut of_other) != "213 100000\r\n" {
@@ -925,7 +962,7 @@ fn holders_of_tokens_are_told_apart() {
         thread::sleep(Duration::from_millis(100));
     }
     let mut raw = log_in(&renewed);
-    assert_eq!(store(&mut raw, "APPE film.ts", &film[150_000..]), 226);
+    assert_eq!(store(&mut raw, "APPE film.ts", &film[149_999..]), 226);
     assert!(fs::read(site.path("film.ts")).unwrap() == film);
 }
 
@@ -1149,7 +1186,7 @@ fn lftp_puts_resumes_and_mirrors() {
     let before = site.counted().upload_bytes;
     lftp("reput film -o half");
     assert!(fs::read(site.path("half")).unwrap() == content);
-    assert_eq!(site.counted().upload_bytes - before, 1_000_000);
+    assert_eq!(site.counted().upload_bytes - before, 1_000_001);
     lftp("mirror -R tree tree");
     assert!(fs::read(site.path("tree/deep/b")).unwrap() == content);
     // The second time there is nothing to do, because times are kept.
@@ -1190,30 +1227,34 @@ fn files_come_by_ftp_over_tls() {
         curl(how);
         is_there("by-curl");
     }
-    // Cut off by somebody on the way, who cannot say for the client that this was all.
-    let script = format!(
-        "import ftplib, ssl\nc = ssl.create_default_context()\nc.check_hostname = False\n\
-         c.verify_mode = ssl.CERT_NONE\nf = ftplib.FTP_TLS(context=c)\n\
-         f.connect('127.0.0.1', {})\nf.login('ulla', 'secret')\nf.prot_p()\n\
-         d = f.transfercmd('STOR by-curl')\nd.sendall(open('film', 'rb').read()[:1000000])\n\
-         d.close()\n\
-         try:\n  f.getresp()\nexcept ftplib.error_temp as e:\n  print(e)\n\
-         print(f.sendcmd('SIZE by-curl'))\n\
-         f.storbinary('STOR by-python', open('film', 'rb'))\nf.quit()\n",
-        site.ftp.port()
-    );
-    let mut python = Command::new("python3");
-    let output = well(python.current_dir(own.path()).args(["-c", &script]));
-    let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        printed.starts_with("426 ") && printed.contains("close_notify"),
-        "{printed}"
-    );
-    assert!(printed.ends_with("\n213 1000000\n"), "{printed}");
-    is_there("by-python");
-    assert!(!site.path("by-curl").exists());
-    curl(&["-C", "-"]);
-    is_there("by-curl");
+    // Cut off by somebody on the way, who cannot say for the client that this was all; also where
+    // it was, and curl would send nothing of a file that is as long here.
+    for count in [1_000_000, content.len()] {
+        let script = format!(
+            "import ftplib, ssl\nc = ssl.create_default_context()\nc.check_hostname = False\n\
+             c.verify_mode = ssl.CERT_NONE\nf = ftplib.FTP_TLS(context=c)\n\
+             f.connect('127.0.0.1', {})\nf.login('ulla', 'secret')\nf.prot_p()\n\
+             d = f.transfercmd('STOR by-curl')\nd.sendall(open('film', 'rb').read()[:{count}])\n\
+             d.close()\n\
+             try:\n  f.getresp()\nexcept ftplib.error_temp as e:\n  print(e)\n\
+             print(f.sendcmd('SIZE by-curl'))\n\
+             f.storbinary('STOR by-python', open('film', 'rb'))\nf.quit()\n",
+            site.ftp.port()
+        );
+        let mut python = Command::new("python3");
+        let output = well(python.current_dir(own.path()).args(["-c", &script]));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            printed.starts_with("426 ") && printed.contains("close_notify"),
+            "{printed}"
+        );
+        let told = format!("\n213 {}\n", count - 1);
+        assert!(printed.ends_with(&told), "{printed}");
+        is_there("by-python");
+        assert!(!site.path("by-curl").exists());
+        curl(&["-C", "-"]);
+        is_there("by-curl");
+    }
     let script = format!(
         "set ftp:ssl-force true; set ftp:ssl-protect-data true; set ssl:verify-certificate no; \
          set net:max-retries 2; open -u ulla,secret ftp://{}; put film; mirror -R tree tree; exit",
@@ -1228,22 +1269,12 @@ fn files_come_by_ftp_over_tls() {
     is_there("tree/a");
 }
 
-/// The kernel moves it: what the server reads itself are heads and commands.
-#[test]
-fn no_byte_of_a_plain_upload_is_read() {
-    require_root!();
-    require_programs!("strace");
-    let site = uploads(&[]);
-    let content = bytes(8 << 20);
+/// What strace writes of a server's calls, of those that are named, while something is done.
+fn traced(site: &Site, calls: &str, what: impl FnOnce()) -> String {
     let trace = site.media.path().join("trace");
     let pid = site.server.id();
     let mut strace = Command::new("strace")
-        .args([
-            "-f",
-            "-e",
-            "trace=read,recvfrom,recvmsg,readv,splice,write,pwrite64",
-            "-p",
-        ])
+        .args(["-f", "-e", &format!("trace={calls}"), "-p"])
         .args([&pid.to_string(), "-o", trace.to_str().unwrap()])
         .stderr(Stdio::piped())
         .spawn()
@@ -1256,24 +1287,56 @@ fn no_byte_of_a_plain_upload_is_read() {
         .read_exact(&mut said)
         .unwrap();
     thread::sleep(Duration::from_millis(300));
-    let mut raw = site.connect();
-    raw.send(format!(
-        "PUT /a HTTP/1.1\r\nHost: h\r\n{}Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
-        basic("ulla"),
-        content.len()
-    ));
-    assert_eq!(raw.response(false).status, 100);
-    raw.send(&content);
-    assert_eq!(raw.response(false).status, 201);
-    let mut ftp = site.log_in("ulla");
-    assert_eq!(store(&mut ftp, "STOR b", &content), 226);
+    what();
     let id = Pid::from_raw(i32::try_from(strace.id()).unwrap()).unwrap();
     kill_process(id, Signal::INT).unwrap();
     strace.wait().unwrap();
+    fs::read_to_string(trace).unwrap()
+}
+
+/// Otherwise all that memory takes would be written at the end, while the client hears nothing.
+#[test]
+fn a_disk_begins_to_write_while_more_of_a_file_comes() {
+    require_root!();
+    require_programs!("strace");
+    let content = bytes(32 << 20);
+    for (sync, times) in [("all", 4), ("off", 0)] {
+        let site = uploads(&[&format!("--upload-sync={sync}")]);
+        let mut ftp = site.log_in("ulla");
+        let trace = traced(&site, "sync_file_range,fsync", || {
+            assert_eq!(store(&mut ftp, "STOR a", &content), 226);
+        });
+        assert_eq!(trace.contains(" fsync("), sync == "all", "{trace}");
+        let before = trace.split(" fsync(").next().unwrap();
+        let begun = before.matches(" sync_file_range(").count();
+        assert!(begun == times && !trace.contains("EPERM"), "{trace}");
+    }
+}
+
+/// The kernel moves it: what the server reads itself are heads and commands.
+#[test]
+fn no_byte_of_a_plain_upload_is_read() {
+    require_root!();
+    require_programs!("strace");
+    let site = uploads(&[]);
+    let content = bytes(8 << 20);
+    let calls = "read,recvfrom,recvmsg,readv,splice,write,pwrite64";
+    let trace = traced(&site, calls, || {
+        let mut raw = site.connect();
+        raw.send(format!(
+            "PUT /a HTTP/1.1\r\nHost: h\r\n{}Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+            basic("ulla"),
+            content.len()
+        ));
+        assert_eq!(raw.response(false).status, 100);
+        raw.send(&content);
+        assert_eq!(raw.response(false).status, 201);
+        let mut ftp = site.log_in("ulla");
+        assert_eq!(store(&mut ftp, "STOR b", &content), 226);
+    });
     for name in ["a", "b"] {
         assert!(fs::read(site.path(name)).unwrap() == content);
     }
-    let trace = fs::read_to_string(trace).unwrap();
     let (mut read, mut spliced) = (0, 0);
     for line in trace.lines() {
         let Some((call, result)) = line.rsplit_once(" = ") else {

@@ -316,6 +316,18 @@ pub fn advise_done(file: &File, offset: u64, bytes: u64) {
     advise(file, offset, bytes, libc::POSIX_FADV_DONTNEED);
 }
 
+/// Has the kernel begin to write these bytes of `file` to its disk, which it does by itself only
+/// once there is much to write. Does not wait for them, but may wait until the disk takes more. It
+/// tells no error: `fsync` tells what could not be written, and writes what was not begun here.
+pub fn begin_to_write(file: &File, offset: u64, bytes: u64) {
+    let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+        return;
+    };
+    let how = libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the call takes no pointers.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), offset, bytes, how) };
+}
+
 /// Advice may be refused or ignored; then things are slower, not wrong. So its failure is no error.
 fn advise(file: &File, offset: u64, bytes: u64, advice: i32) {
     let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes))

@@ -59,6 +59,7 @@ use crate::engine::shared::{bump, drop_one};
 use crate::hls_live::LiveHls;
 use crate::library::{Library, Places};
 use crate::listening::Draining;
+use crate::random::random;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::transfer;
@@ -425,9 +426,7 @@ fn started_s() -> i64 {
 
 /// Not to be guessed by whoever writes the files.
 fn boundary() -> String {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).expect("Linux has had random numbers for all since 3.17");
-    format!("onrush-{:032x}", u128::from_be_bytes(random))
+    format!("onrush-{:032x}", u128::from_be_bytes(random()))
 }
 
 #[cfg(test)]

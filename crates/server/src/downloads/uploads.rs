@@ -59,7 +59,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) uploader: &'a Uploader,
     /// The file, below the root.
     pub(crate) name: &'a str,
-    /// Where in the file what comes begins; behind all there is, if that is not said.
+    /// Where in the file what comes begins; if that is not said, behind all of one that is whole,
+    /// and else where [`Uploads::unfinished`] says.
     pub(crate) start: Option<u64>,
     /// How long the file is to be, if that is known.
     pub(crate) total_bytes: Option<u64>,
@@ -197,7 +198,7 @@ impl Uploads {
         })
     }
 
-    /// How much there is of what that uploader was sending, if it was broken off.
+    /// From which byte on what that uploader was sending is gone on with, if it was broken off.
     pub(crate) async fn unfinished(&self, uploader: &Uploader, name: &str) -> Option<u64> {
         let path = path_of(name).ok()?;
         let temporary = temporary_name(uploader, name.trim_matches('/'));
@@ -207,7 +208,7 @@ impl Uploads {
             let metadata = folder.open(&temporary)?.metadata()?;
             match is_in_its_place(metadata.nlink()) {
                 true => Err(io::ErrorKind::NotFound.into()),
-                false => Ok(metadata.len()),
+                false => Ok(resumed_at(metadata.len())),
             }
         });
         length.await.ok()
@@ -336,6 +337,7 @@ impl Upload {
             end,
             file_bytes_max: config.upload_bytes_max,
             free_bytes_min: (!self.is_set_apart).then_some(config.free_bytes_min),
+            writes_early: config.sync == UploadSync::All,
             held: Some(kept),
         }
     }
@@ -345,7 +347,7 @@ impl Upload {
     ///
     /// # Errors
     ///
-    /// See [`UploadError`]: then it can be gone on with.
+    /// See [`UploadError`]: then it can be gone on with, unless its disk did not take it.
     pub(crate) async fn finish(self, replaces: bool) -> Result<bool, UploadError> {
         let sync = self.held.uploads().config.sync;
         let kept = Arc::clone(&self.kept);
@@ -354,7 +356,7 @@ impl Upload {
             // What was set apart for more than came is given back.
             file.set_len(file.metadata()?.len())?;
             if sync == UploadSync::All {
-                file.sync_all()?;
+                forget_unless_written(file, file.sync_all())?;
             }
             let is_new = at.folder.stat(&at.target).is_err();
             let to = (&at.folder, &*at.target);
@@ -486,7 +488,11 @@ impl Place {
             },
         };
         let there = target.as_ref().unwrap_or(file).metadata()?.len();
-        let start = start.unwrap_or(there);
+        let start = match (start, is_there) {
+            (Some(start), _) => start,
+            (None, true) => resumed_at(there),
+            (None, false) => there,
+        };
         if start > there {
             return Ok(Err(there));
         }
@@ -512,6 +518,22 @@ impl Place {
 /// wrote to it would change what others read.
 fn is_in_its_place(links: impl Into<u64>) -> bool {
     links.into() > 1
+}
+
+/// Where so many bytes that were broken off are gone on with: the last of them comes again. Clients
+/// of FTP send nothing more of a file that is as long here as there (curl, `FileZilla`), and it may
+/// have come whole and not be in its place: with that byte it is put there.
+const fn resumed_at(bytes: u64) -> u64 {
+    bytes.saturating_sub(1)
+}
+
+/// Empties the file, so that it is begun anew, if it could not be written: the kernel takes that
+/// for written from then on (fsync(2)), and what is gone on with would have holes.
+fn forget_unless_written(file: &File, written: io::Result<()>) -> io::Result<()> {
+    if written.is_err() {
+        file.set_len(0)?;
+    }
+    written
 }
 
 /// Fails if there is no room for so many bytes.

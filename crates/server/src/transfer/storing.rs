@@ -8,13 +8,14 @@ use std::any::Any;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use onrush_sys::fs::{device, free_bytes};
+use onrush_sys::fs::{begin_to_write, device, free_bytes};
 use onrush_sys::path::cue::pipe::{Moved, PIPE_BYTES, Pipe};
 use onrush_wire::pace::schedule::Grant;
 use thiserror::Error;
@@ -30,6 +31,9 @@ use crate::engine::shared::{bump, drop_one};
 
 /// Bytes that are gathered before they are written, of what is not moved by the kernel.
 const GATHERED_BYTES: usize = 256 << 10;
+
+/// Bytes of a file that its disk begins to write together, while more comes.
+const EARLY_BYTES: u64 = 8 << 20;
 
 /// Where what is stored comes from.
 #[derive(Debug)]
@@ -77,6 +81,9 @@ pub struct StoredTo {
     pub file_bytes_max: u64,
     /// What is left free of its disk, unless room was set apart for it before.
     pub free_bytes_min: Option<u64>,
+    /// Whether its disk begins to write while more comes: the kernel would keep a part of all
+    /// memory before it does, and whoever waits for the disk at the end would wait for that.
+    pub writes_early: bool,
     /// What is held while it is written to: a write that is under way when the future is dropped
     /// goes on, and then lets go of it on its own thread.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
@@ -149,7 +156,7 @@ impl Transfers {
         };
         let place = self.turns.join();
         while storing.to.end.is_none_or(|end| storing.at < end) {
-            control.running().await?;
+            control.check()?;
             let taken = storing.advance(&place).await?;
             if taken == Some(0) {
                 break;
@@ -296,7 +303,9 @@ impl Storing<'_, '_> {
         let permit = permits.acquire_owned().await;
         let write = move || {
             let moved = to.write(taken, offset);
+            // Whoever reads from that disk does not wait for what follows.
             drop(permit);
+            to.write_early(offset, bytes);
             moved
         };
         let written = spawn_blocking(write).await;
@@ -343,6 +352,21 @@ impl StoredTo {
             }
         }
     }
+
+    /// Likewise: has the disk write what is full with these bytes.
+    fn write_early(&self, offset: u64, bytes: u64) {
+        let Range { start, end } = filled(offset, bytes);
+        if self.writes_early && start < end {
+            begin_to_write(&self.file, start, end - start);
+        }
+    }
+}
+
+/// What the disk is to begin with once these bytes are in the file, if that is anything: all that
+/// is written together is there then.
+fn filled(offset: u64, bytes: u64) -> Range<u64> {
+    let begin_of = |at: u64| at - at % EARLY_BYTES;
+    begin_of(offset)..begin_of(offset + bytes)
 }
 
 /// What has come, up to `most` bytes: waits for the first of it alone; none at the end. What has
@@ -398,6 +422,16 @@ mod tests {
                 false => Poll::Ready(self.0.remove(0).map(Bytes::from_static)),
             }
         }
+    }
+
+    #[test]
+    fn the_disk_begins_with_what_is_full() {
+        assert!(filled(0, EARLY_BYTES - 1).is_empty());
+        assert_eq!(filled(EARLY_BYTES - 1, 1), 0..EARLY_BYTES);
+        assert!(filled(EARLY_BYTES, 1).is_empty());
+        // What was resumed within it.
+        let begun = filled(EARLY_BYTES / 2, 2 * EARLY_BYTES);
+        assert_eq!(begun, 0..2 * EARLY_BYTES);
     }
 
     /// Behind an error may stand what looks like an end.

@@ -102,7 +102,7 @@ pub enum Act {
 pub enum Store {
     /// What comes begins at this byte of the file; what is there from it on is replaced.
     From(u64),
-    /// It comes behind what is there.
+    /// It comes behind what is there; of what was broken off, from where SIZE says.
     Append,
 }
 

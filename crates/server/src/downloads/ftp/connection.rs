@@ -212,12 +212,12 @@ impl Connection<'_> {
         line
     }
 
-    /// Whether ABOR is among the commands that came and are not carried out yet.
-    pub(super) fn has_abort(&self) -> bool {
+    /// Whether it is among the commands that came and are not carried out yet.
+    pub(super) fn has_command(&self, verb: &str) -> bool {
         let (mut lines, mut rest) = (self.lines.clone(), &self.received[..]);
         while !rest.is_empty() {
             let (taken, line) = lines.take(rest);
-            if line.is_some_and(|it| it.is_ok_and(|command| command.verb == "ABOR")) {
+            if line.is_some_and(|it| it.is_ok_and(|command| command.verb == verb)) {
                 return true;
             }
             rest = &rest[taken..];

@@ -111,7 +111,7 @@ pub(super) async fn send(
                 sent.map_err(broken)?;
             }
         }
-        stream.end().await.map_err(broken)
+        stream.end(stall_time_max).await.map_err(broken)
     };
     match sent.await {
         Ok(()) => {

@@ -81,7 +81,7 @@ impl Connection<'_> {
             && matches!(self.site.files.find(name).await, Ok(Found::Folder { .. }))
     }
 
-    /// How much there is of what this client was sending, if it was broken off.
+    /// From which byte on what this client was sending is gone on with, if it was broken off.
     async fn unfinished(&self, name: &str) -> Option<u64> {
         let uploads = self.site.uploads.as_ref()?;
         let bytes = match self.login {
@@ -92,7 +92,8 @@ impl Connection<'_> {
         self.may_change(name).await.ok().map(|()| bytes)
     }
 
-    /// A file; what there is of one that this client was sending, if it was broken off.
+    /// A file; of one that this client was sending and that was broken off, as much as it need not
+    /// send again.
     pub(super) async fn size(&self, name: &str) -> Result<Entry, Reply> {
         match self.unfinished(name).await {
             Some(file_bytes) => Ok(Entry {
@@ -176,6 +177,7 @@ impl Connection<'_> {
             let (to, policy) = (upload.to(None), self.policy.clone());
             let (site, peer, tls) = (Rc::clone(self.site), self.peer, self.data_tls());
             let receiving = async {
+                let stall_time_max = site.settings.limits.download_stall_time_max;
                 let mut stream = match data.open(peer, tls).await {
                     Ok(stream) => stream,
                     Err(reply) => return Outcome::Failed(reply),
@@ -184,7 +186,7 @@ impl Connection<'_> {
                 match stored {
                     Ok(()) => {
                         // It has what it came for, whether it hears that or not.
-                        drop(stream.end().await);
+                        drop(stream.end(stall_time_max).await);
                         Outcome::Done
                     }
                     Err(error) => Outcome::Failed(not_stored(&name, &to, &error)),
@@ -256,7 +258,8 @@ impl Connection<'_> {
     }
 
     /// The end of a data connection is the end of the file, unless its client was killed, aborts it
-    /// (RFC 959, section 4.1.3), or has said before that there would be more.
+    /// (RFC 959, section 4.1.3), or has said before that there would be more. Who says QUIT was not
+    /// killed: it need not stay to hear the reply (section 4.1.1).
     async fn finish(
         &mut self,
         name: &str,
@@ -269,11 +272,15 @@ impl Connection<'_> {
             let text = "less came than ALLO said; what came is kept to be gone on with";
             return Ok(Reply::new(426, text));
         }
-        if announced_bytes.is_none() && self.is_gone().await {
+        if announced_bytes.is_none()
+            && !self.has_command("QUIT")
+            && self.is_gone().await
+            && !self.has_command("QUIT")
+        {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // It is carried out next, and has its own reply.
-        if self.has_abort() {
+        if self.has_command("ABOR") {
             let text = "the transfer is aborted; what came is kept to be gone on with";
             return Ok(Reply::new(426, text));
         }

@@ -21,6 +21,7 @@ use crate::downloads::clock::Clock;
 use crate::downloads::http::content::Http1Content;
 use crate::downloads::http::live::Waits;
 use crate::downloads::http::responder::{Body, Decided, Responder};
+use crate::downloads::http::store::Logged;
 use crate::downloads::receive::poll_read;
 use crate::downloads::send::{To, abort};
 use crate::transfer::Control;
@@ -260,7 +261,8 @@ impl Connection {
 
     /// Carries out a request that changes something.
     async fn change(&mut self, request: &Request<'_>) -> io::Result<Next> {
-        let (began, time_ms) = (Instant::now(), Clock::now_ms());
+        let control = Control::default();
+        let mut logged = Logged::begin(&self.responder, (request, request.line), &control);
         let limits = self.responder.site.settings.limits;
         let is_last = self.requests >= limits.download_requests_max
             || self.responder.site.draining.has_begun();
@@ -272,7 +274,6 @@ impl Connection {
             stall_time_max: limits.download_stall_time_max,
         };
         let keeps_alive = request.keeps_alive && !is_last;
-        let control = Control::default();
         // Apart, because every connection has room for what is in here.
         let changed = Box::pin(self.responder.change(
             request,
@@ -282,18 +283,7 @@ impl Connection {
         let outcome = changed.await?;
         let answer = outcome.answer;
         let sent = self.send(&answer, None, &Control::default()).await;
-        self.responder.site.stats.count_answer(answer.status.code());
-        self.responder.site.log.add(&Access {
-            peer: self.responder.client.address,
-            time_ms,
-            line: request.line,
-            status: answer.status.code(),
-            body_bytes: control.sent_bytes(),
-            is_whole: sent.is_ok() && answer.status.code() < 300,
-            took: began.elapsed(),
-            referer: request.referer,
-            user_agent: request.user_agent,
-        });
+        logged.answered(answer.status, sent.is_ok());
         sent?;
         let is_empty = matches!(request.content, Content::None | Content::Length(0));
         Ok(match outcome.keeps_alive && !self.socket.is_key_due() {

@@ -27,12 +27,13 @@ use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Refusal, Reques
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use self::content::Http2Content;
+use self::content::{Http2Content, tell_to_go_on};
 pub use self::duplex::HTTP2_CONTROL_BYTES_MAX;
 use self::duplex::{Duplex, Meter};
 use super::connection::{CONTENT_BYTES_MAX, TOO_SLOW};
 use super::live::Waits;
 use super::responder::{Body, Decided, Responder};
+use super::store::Logged;
 use crate::byte_stream::ByteStream;
 use crate::downloads::UnderWay;
 use crate::downloads::admission::FileSlot;
@@ -177,10 +178,14 @@ async fn answer(
         && responder.takes(request)
         && place.is_some()
     {
-        let content = Http2Content::new(content, meter);
-        change(responder, (request, &line), content, respond).await;
+        change(responder, (request, &line), (content, meter), respond).await;
         *shared.active.borrow_mut() = Instant::now();
         return;
+    }
+    let is_awaited = parsed.as_ref().is_ok_and(|it| it.expects_continue);
+    if is_awaited && place.is_some() && !content.is_end_stream() {
+        // Who has taken the request back hears nothing.
+        drop(tell_to_go_on(&mut respond));
     }
     let time_max = site.settings.limits.download_head_time_max;
     let received = read_past((content, meter), place.is_some(), time_max).await;
@@ -252,13 +257,17 @@ async fn send_body(
 async fn change(
     responder: &Responder,
     (request, line): (&Request<'_>, &str),
-    mut content: Http2Content,
+    (content, meter): (RecvStream, Rc<Meter>),
     mut respond: SendResponse<Bytes>,
 ) {
-    let (began, time_ms) = (Instant::now(), Clock::now_ms());
     let control = Control::default();
+    let mut logged = Logged::begin(responder, (request, line), &control);
+    let waiting = request.expects_continue.then_some(&mut respond);
+    let mut content = Http2Content::new(content, meter, waiting);
     let changed = responder.change(request, true, (&mut content, &control));
-    let Ok(outcome) = Box::pin(changed).await else {
+    let changed = Box::pin(changed).await;
+    drop(content);
+    let Ok(outcome) = changed else {
         return respond.send_reset(Reason::CANCEL);
     };
     let answer = outcome.answer;
@@ -272,18 +281,7 @@ async fn change(
         true => Ok(()),
         false => stream.send_data(Bytes::copy_from_slice(rest), true),
     });
-    responder.site.stats.count_answer(code);
-    responder.site.log.add(&Access {
-        peer: responder.client.address,
-        time_ms,
-        line,
-        status: code,
-        body_bytes: control.sent_bytes(),
-        is_whole: sent.is_ok() && code < 300,
-        took: began.elapsed(),
-        referer: request.referer,
-        user_agent: request.user_agent,
-    });
+    logged.answered(answer.status, sent.is_ok());
 }
 
 /// What a request gets; `None` if its client takes it back before, while it waits for a channel.
@@ -327,7 +325,7 @@ async fn read_past(
     time_max: Duration,
 ) -> Result<(), Refusal> {
     if !has_place {
-        drop(Http2Content::new(content, meter));
+        drop(Http2Content::new(content, meter, None));
         return Err(NO_FILES);
     }
     discard(content, time_max).await

@@ -29,7 +29,7 @@ use crate::downloads::http::several::Player;
 use crate::downloads::memory::{CROWDED, Memory, Reserved};
 use crate::downloads::send::To;
 use crate::peer_log::Escaped;
-use crate::transfer::{Control, Policy, TransferError};
+use crate::transfer::{Control, Limit, Policy, TransferError};
 use crate::users::{Asked, Login, Protocol, Refusal as NotAllowed};
 
 /// What a client's requests are decided by, whichever version of HTTP they come in: those of a
@@ -53,21 +53,31 @@ impl Responder {
         socket: &ByteStream,
         (peer, place): (IpAddr, &ConnectionSlot),
     ) -> Self {
-        let share = place.share().clone();
+        let client = Client {
+            address: peer,
+            is_encrypted: socket.is_encrypted(),
+            is_behind_proxy: false,
+        };
+        let limits = (place.limit().cloned(), place.share().clone());
+        Self::of(site, client, limits, None)
+    }
+
+    fn of(
+        site: Rc<Site>,
+        client: Client,
+        (limit, share): (Option<Limit>, Share),
+        guest: Option<Guest>,
+    ) -> Self {
         Self {
             policy: Policy {
                 schedule: site.settings.schedule,
-                limit: place.limit().cloned(),
+                limit,
             },
             memory: site.made_bytes.of_connection(&share.made_bytes),
             share,
             site,
-            client: Client {
-                address: peer,
-                is_encrypted: socket.is_encrypted(),
-                is_behind_proxy: false,
-            },
-            _guest: None,
+            client,
+            _guest: guest,
         }
     }
 }

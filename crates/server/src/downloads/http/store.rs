@@ -1,18 +1,21 @@
 //! PUT and DELETE: what is stored, replaced and removed, whichever version of HTTP asks for it.
 //!
 //! A file that was broken off is gone on with by a PUT with Content-Range, by the uploader whose it
-//! is; HEAD tells that one how much there is. It is in its place when the answer is 201 or 204.
+//! is; HEAD tells that one from where on. It is in its place when the answer is 201 or 204.
 
 use std::io;
 
 use onrush_wire::auth::Action;
 use onrush_wire::http::{
-    Answer, Content, Context, Method, Refusal, Request, Status, StoredPart, Target, Verdict, in_url,
+    Access, Answer, Content, Context, Method, Refusal, Request, Status, StoredPart, Target,
+    Verdict, in_url,
 };
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::film;
 use super::responder::{Responder, Unfinished, not_allowed};
+use crate::downloads::clock::Clock;
 use crate::downloads::files::Found;
 use crate::downloads::uploads::{Upload, UploadError, Uploads, Wanted};
 use crate::transfer::{Control, Policy, StoreError, StoredTo, Transfers};
@@ -41,6 +44,63 @@ pub(super) struct Outcome {
 
 /// Why a request is not carried out: what it is answered with.
 type Refused = (Status, String);
+
+/// A request that changes something, for the access log. It has its line when this is dropped: also
+/// where the client has gone, and with it the future that carried the request out (HTTP/2).
+pub(super) struct Logged<'a> {
+    responder: &'a Responder,
+    request: &'a Request<'a>,
+    /// As the log has it.
+    line: &'a str,
+    control: &'a Control,
+    began: Instant,
+    time_ms: u64,
+    status: Status,
+    is_whole: bool,
+}
+
+impl<'a> Logged<'a> {
+    /// One that begins now; `control` counts what comes.
+    pub(super) fn begin(
+        responder: &'a Responder,
+        (request, line): (&'a Request<'a>, &'a str),
+        control: &'a Control,
+    ) -> Self {
+        Self {
+            responder,
+            request,
+            line,
+            control,
+            began: Instant::now(),
+            time_ms: Clock::now_ms(),
+            status: Status::BadRequest,
+            is_whole: false,
+        }
+    }
+
+    /// It is answered so, and the answer was sent or not.
+    pub(super) fn answered(&mut self, status: Status, is_sent: bool) {
+        self.responder.site.stats.count_answer(status.code());
+        self.status = status;
+        self.is_whole = is_sent && status.code() < 300;
+    }
+}
+
+impl Drop for Logged<'_> {
+    fn drop(&mut self) {
+        self.responder.site.log.add(&Access {
+            peer: self.responder.client.address,
+            time_ms: self.time_ms,
+            line: self.line,
+            status: self.status.code(),
+            body_bytes: self.control.sent_bytes(),
+            is_whole: self.is_whole,
+            took: self.began.elapsed(),
+            referer: self.request.referer,
+            user_agent: self.request.user_agent,
+        });
+    }
+}
 
 impl Responder {
     /// Whether a request is one of those that change something, and that can be done here.
@@ -224,7 +284,8 @@ impl Responder {
         Ok(Done::Whole { is_new, path, etag })
     }
 
-    /// How much there is of what whoever asks by HEAD was sending, where there is no such file.
+    /// From where on what whoever asks by HEAD was sending is gone on with, where there is no such
+    /// file.
     pub(super) async fn unfinished(&self, request: &Request<'_>, name: &str) -> Unfinished {
         let Some(uploads) = self.site.uploads.clone() else {
             return Unfinished::Other(None);

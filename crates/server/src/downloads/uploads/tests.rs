@@ -36,8 +36,12 @@ fn what_was_broken_off_is_gone_on_with_by_its_user() {
     assert!(start == 0 && matches!(again, Err(None)), "it is written to");
     drop(file);
     assert!(matches!(open("anna", Some(6)), Err(Some(5))));
-    let (file, start) = open("anna", None).unwrap();
+    let (file, start) = open("anna", Some(5)).unwrap();
     assert_eq!((start, file.metadata().unwrap().len()), (5, 5));
+    drop(file);
+    // What may be all of it is not for the client: something must be left to send.
+    let (file, start) = open("anna", None).unwrap();
+    assert_eq!((start, file.metadata().unwrap().len()), (4, 4));
     drop(file);
     let (file, start) = open("anna", Some(3)).unwrap();
     assert_eq!((start, file.metadata().unwrap().len()), (3, 3));
@@ -127,13 +131,27 @@ async fn a_write_that_outlasts_its_upload_counts() {
         total_bytes: None,
         makes_folders: false,
     };
-    for (written, kept) in [(&b"12345"[..], Some(5)), (b"", None)] {
+    for (written, kept) in [(&b"12345"[..], Some(4)), (b"", None)] {
         let upload = uploads.begin(&site, wanted).await.unwrap();
         let write = upload.to(None);
         drop(upload);
         write.file.write_all_at(written, 0).unwrap();
         drop(write);
         assert_eq!(uploads.unfinished(&uploader, "a.ts").await, kept);
+    }
+}
+
+#[test]
+fn what_the_disk_did_not_take_is_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let (file, _) = open(&place(&root, "anna", "a"), Some(0)).unwrap();
+    for (written, left) in [(Ok(()), 5), (Err(libc::EIO), 0)] {
+        file.write_all_at(b"12345", 0).unwrap();
+        let is_written = written.is_ok();
+        let told = forget_unless_written(&file, written.map_err(io::Error::from_raw_os_error));
+        assert_eq!(told.is_ok(), is_written);
+        assert_eq!(file.metadata().unwrap().len(), left);
     }
 }
 

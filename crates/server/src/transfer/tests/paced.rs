@@ -159,6 +159,7 @@ fn a_rate_that_falls_while_a_client_is_silent_ends_nothing() {
             end: None,
             file_bytes_max: u64::MAX - 1,
             free_bytes_min: None,
+            writes_early: false,
             held: None,
         };
         let (policy, control) = (

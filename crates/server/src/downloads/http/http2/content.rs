@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{Response, StatusCode};
 
 use super::UPLOAD_WINDOW_BYTES;
 use super::duplex::Meter;
@@ -17,24 +19,31 @@ use crate::transfer::{Control, Pieces, Policy, StoreError, StoredTo, Transfers};
 
 /// The content of one request.
 #[derive(Debug)]
-pub(super) struct Http2Content {
+pub(super) struct Http2Content<'a> {
     stream: RecvStream,
     meter: Rc<Meter>,
+    /// Where the client is told to send it, if it waits for that.
+    waiting: Option<&'a mut SendResponse<Bytes>>,
     /// What was received and is not stored.
     received: Bytes,
 }
 
-impl Http2Content {
-    pub(super) fn new(stream: RecvStream, meter: Rc<Meter>) -> Self {
+impl<'a> Http2Content<'a> {
+    pub(super) fn new(
+        stream: RecvStream,
+        meter: Rc<Meter>,
+        waiting: Option<&'a mut SendResponse<Bytes>>,
+    ) -> Self {
         Self {
             stream,
             meter,
+            waiting,
             received: Bytes::new(),
         }
     }
 }
 
-impl Drop for Http2Content {
+impl Drop for Http2Content<'_> {
     /// What is not read, the library reads past: as much as a window may be on its way before the
     /// client hears that its request is answered.
     fn drop(&mut self) {
@@ -44,9 +53,10 @@ impl Drop for Http2Content {
     }
 }
 
-impl Incoming for Http2Content {
+impl Incoming for Http2Content<'_> {
     async fn go_on(&mut self) -> io::Result<()> {
-        Ok(())
+        let told = self.waiting.take().map_or(Ok(()), tell_to_go_on);
+        told.map_err(io::Error::other)
     }
 
     async fn store(
@@ -61,7 +71,7 @@ impl Incoming for Http2Content {
     }
 }
 
-impl Pieces for Http2Content {
+impl Pieces for Http2Content<'_> {
     fn poll_piece(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
         while self.received.is_empty() {
             match ready!(self.stream.poll_data(context)) {
@@ -80,4 +90,11 @@ impl Pieces for Http2Content {
         }
         Poll::Ready(Ok(some_of(&mut self.received, most)))
     }
+}
+
+/// Tells a client that waits for it to send what its request carries (RFC 9110, section 10.1.1).
+pub(super) fn tell_to_go_on(respond: &mut SendResponse<Bytes>) -> Result<(), h2::Error> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::CONTINUE;
+    respond.send_informational(response)
 }

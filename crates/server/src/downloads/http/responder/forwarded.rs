@@ -6,7 +6,6 @@ use onrush_wire::http::{Client, Request};
 
 use super::Responder;
 use crate::downloads::admission::Guest;
-use crate::transfer::Policy;
 
 impl Responder {
     /// Whose a request is that has come on this connection.
@@ -23,17 +22,7 @@ impl Responder {
         }
         let site = Rc::clone(&self.site);
         let guest = Guest::enter(&site, client.address);
-        let share = guest.share().clone();
-        Some(Self {
-            policy: Policy {
-                schedule: self.policy.schedule,
-                limit: guest.limit().cloned(),
-            },
-            memory: site.made_bytes.of_connection(&share.made_bytes),
-            share,
-            site,
-            client,
-            _guest: Some(guest),
-        })
+        let limits = (guest.limit().cloned(), guest.share().clone());
+        Some(Self::of(site, client, limits, Some(guest)))
     }
 }
