@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::testbed::{Mode, SND_IPV4};
-use onrush_testkit::{http_client, require_programs, require_root};
+use onrush_testkit::{http_client, require_programs, require_root, skip};
 use rustix::process::{Pid, kill_process};
 
 use common::{DEMO, LONG, ONRUSH, Site, clip, watch};
@@ -233,4 +233,35 @@ fn a_media_folder_in_its_place_needs_a_successor() {
     let line = server.wait_for_line("another is there by now", LONG);
     let line = line.unwrap_or_else(|| panic!("{}", server.log_tail()));
     assert!(line.contains("SIGUSR2"), "{line}");
+}
+
+/// As with `x-systemd.automount`: the rule is for what is mounted in the folder's place once it is
+/// asked for, not for the folder beneath. So the kernel mounts tracefs in debugfs.
+#[test]
+fn a_media_folder_may_be_mounted_when_it_is_asked_for() {
+    require_root!();
+    require_programs!("unshare", "mount");
+    let known = fs::read_to_string("/proc/filesystems").unwrap();
+    if !["debugfs", "tracefs"].iter().all(|it| known.contains(it)) {
+        skip::record("needs debugfs and tracefs");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let films = folder.path().join("tracing");
+    // In a namespace of its own, so that nobody has asked for it before.
+    let mount = "mount -t debugfs debugfs \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", mount])
+        .arg(folder.path());
+    command.args([ONRUSH, "serve"]).arg(&films);
+    command.args(["--sandbox=require", "--state=off", "--rtsp=127.0.0.1:0"]);
+    command.args(["--http=off", "--metrics=off", "--cache=8MiB"]);
+    let mut server = Process::start(&mut command).unwrap();
+    let ready = server.wait_for_line("stopping", LONG);
+    assert!(ready.is_some(), "{}", server.log_tail());
+    let mounts = fs::read_to_string(format!("/proc/{}/mounts", server.id())).unwrap();
+    let mounted = format!(" {} tracefs ", films.display());
+    assert!(mounts.contains(&mounted), "{mounts}");
+    assert!(server.interrupt(LONG).unwrap().success());
 }

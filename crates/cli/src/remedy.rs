@@ -28,11 +28,13 @@ where
 impl Remedy for StartError {
     fn remedy(&self) -> Option<String> {
         match self {
-            Self::Listen { service, .. } => Some(listen_elsewhere(*service)),
+            Self::Listen {
+                service, source, ..
+            } => Some(listen_elsewhere(*service, source)),
             Self::NoAddress => Some("give one with --rtsp".to_owned()),
             Self::Library(LibraryError::Root { source, .. }) => Some(
                 match source.kind() {
-                    io::ErrorKind::NotFound => "check the name",
+                    io::ErrorKind::NotFound => "check the name, and whether its disk is mounted",
                     io::ErrorKind::NotADirectory => "name the directory that it is in",
                     io::ErrorKind::PermissionDenied => "let this account read it (chmod +rx)",
                     _ => "name another",
@@ -53,14 +55,16 @@ impl Remedy for StartError {
 impl Remedy for ChannelError {
     fn remedy(&self) -> Option<String> {
         match self {
-            Self::Listen { service, .. } => Some(listen_elsewhere(*service)),
+            Self::Listen {
+                service, source, ..
+            } => Some(listen_elsewhere(*service, source)),
             Self::Kernel { .. } => Some("leave --in-kernel out to relay from a process".to_owned()),
             _ => None,
         }
     }
 }
 
-fn listen_elsewhere(service: Service) -> String {
+fn listen_elsewhere(service: Service, source: &io::Error) -> String {
     let option = match service {
         Service::Rtsp => "--rtsp",
         Service::Rtsps => "--rtsps",
@@ -70,7 +74,12 @@ fn listen_elsewhere(service: Service) -> String {
         Service::Metrics => "--metrics",
         Service::Api => "--api",
     };
-    format!("choose another with {option}")
+    match source.kind() {
+        io::ErrorKind::AddrNotAvailable => format!(
+            "this machine has no such address (yet): wait for it, or choose another with {option}"
+        ),
+        _ => format!("choose another with {option}"),
+    }
 }
 
 #[cfg(test)]
@@ -103,5 +112,32 @@ mod tests {
             with_remedy(error).to_string(),
             StartError::Control { source: source() }.to_string()
         );
+    }
+
+    #[test]
+    fn an_address_that_may_come_is_told_from_one_in_use() {
+        let text = |errno| {
+            let error = StartError::Listen {
+                service: Service::Rtsp,
+                address: ([192, 0, 2, 1], 8554).into(),
+                source: io::Error::from_raw_os_error(errno),
+            };
+            with_remedy(error).to_string()
+        };
+        let missing = text(libc::EADDRNOTAVAIL);
+        assert!(missing.contains("no such address (yet)"), "{missing}");
+        assert!(missing.ends_with("with --rtsp"), "{missing}");
+        let in_use = text(libc::EADDRINUSE);
+        assert!(!in_use.contains("no such address"), "{in_use}");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_may_be_of_a_disk() {
+        let error = StartError::Library(LibraryError::Root {
+            path: "/srv/nas/films".into(),
+            source: io::Error::from_raw_os_error(libc::ENOENT),
+        });
+        let text = with_remedy(error).to_string();
+        assert!(text.contains("whether its disk is mounted"), "{text}");
     }
 }

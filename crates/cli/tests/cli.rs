@@ -97,7 +97,7 @@ fn what_cannot_be_served_is_one_line_and_2() {
         ),
         (
             &["serve", folder, "--rtsp", "203.0.113.9:0"],
-            &["203.0.113.9", "assign"],
+            &["203.0.113.9", "assign", "no such address (yet)"],
         ),
         (
             &["serve", folder, "--rtsp", "127.0.0.1:0", "--cores", "1023"],

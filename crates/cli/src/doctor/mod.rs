@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueHint};
-use onrush_cli::units::indented;
 use onrush_lock::memory::Area;
 use onrush_sys::path::{self, PathName, Vectored};
 use onrush_sys::pool::Pool;
@@ -21,9 +20,11 @@ use serde::Serialize;
 mod later;
 mod rows;
 mod sandbox;
+mod saved;
 
 use crate::state::{StateOption, default_state};
-use rows::{Row, rows, state_row};
+use crate::units::indented;
+use rows::{Row, rows};
 
 /// Say what this machine can do, and what a lack costs
 ///
@@ -69,7 +70,7 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     let mut rows = rows(&facts);
     let named = arguments.state.as_ref();
     let state = named.map_or_else(default_state, |it| it.directory().map(Into::into));
-    rows.push(state_row(state.as_deref()));
+    rows.push(saved::row(state.as_deref()));
     rows.extend(sandbox::rows(&facts));
     let (choice, vectored) = choose()?;
     rows.extend(later::rows(&facts, vectored));

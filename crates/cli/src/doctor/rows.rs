@@ -1,16 +1,13 @@
 //! What the kernel answered, a row for each thing that was asked: what a lack means, and what mends
 //! it.
 
-use std::path::Path;
-
 use onrush_lock::memory::Pages;
 use onrush_server::config::Config;
-use onrush_server::library;
 use onrush_sys::kernel_tls::Cipher;
 use onrush_sys::probe::{Capability, Facts, Holder, Interface, Refused, Ring};
 use serde::Serialize;
 
-use onrush_cli::units::{Size, ranges};
+use crate::units::{Size, ranges};
 
 /// One thing that was looked at.
 #[derive(Serialize)]
@@ -306,32 +303,6 @@ fn direct_read_row(facts: &Facts) -> Option<Row> {
         )
         .remedy("keep media on ext4, xfs or btrfs"),
     })
-}
-
-/// What a server finds that was started before, and whether it can leave behind what it learns.
-pub(super) fn state_row(state: Option<&Path>) -> Row {
-    const MEANS: &str = "after a restart each film is read anew when it is first played";
-    const NAME: &str = "onrush serve --state DIR, or StateDirectory=onrush in the service's unit";
-    let Some(path) = state else {
-        return Row::lacking("saved indexes", "no state directory", MEANS).remedy(NAME);
-    };
-    let shown = path.display();
-    if !path.exists() {
-        return Row::note(
-            "saved indexes",
-            format!("none yet; they will be in {shown}"),
-        );
-    }
-    match library::prepare_state(path).and_then(|()| library::saved_indexes(path)) {
-        Ok((indexes, bytes)) => {
-            let found = format!("{indexes} in {shown}, {}", Size(bytes));
-            Row::good("saved indexes", found)
-        }
-        Err(error) => {
-            let found = format!("{shown}: {error}");
-            Row::lacking("saved indexes", found, MEANS).remedy(NAME)
-        }
-    }
 }
 
 fn interface_row(interface: &Interface) -> Row {

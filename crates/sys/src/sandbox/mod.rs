@@ -167,8 +167,10 @@ fn restrict_files(needs: &Needs) -> Result<String, SandboxError> {
     let files = needs.read_files.iter().map(|path| (path, files));
     let writing = needs.write.iter().map(|path| (path, write));
     for (path, rights) in reading.chain(files).chain(writing) {
-        let Some(opened) = open(path)? else { continue };
+        // First, because it mounts what is mounted when somebody asks for it (autofs). Opening with
+        // O_PATH does not (open(2)), and the rule would be for the folder beneath.
         let is_folder = path.is_dir();
+        let Some(opened) = open(path)? else { continue };
         let rights = match is_folder {
             true => rights,
             false => rights & AccessFs::from_file(FILE_RIGHTS),
