@@ -9,6 +9,7 @@ use onrush_measure::compare::{CHANCE_MAX, Outcome, Row, SAMPLES_MIN, Side, compa
 use onrush_measure::experiment::AnyRecord;
 use onrush_measure::plot::Unit;
 use onrush_measure::table::{Column, Report, Table};
+use onrush_measure::{cluster, cue, game, group, load, paths, primitives, relay, serve};
 
 use crate::frame::outcome;
 
@@ -16,8 +17,9 @@ use crate::frame::outcome;
 ///
 /// Takes two files that --json of the same experiment wrote, before and after an upgrade, say, and
 /// compares every figure in them. A figure changed if chance alone would part its samples so in
-/// less than 1 of 100 cases (rank sum test) and its median moved by more than --beyond. Ends with 0
-/// if nothing got worse, 1 if something did, 2 if the files cannot be compared.
+/// less than 1 of 100 cases (rank sum test) and its median moved by more than --beyond; of what
+/// there is to be none of, as lost packets, any is worse than none. Ends with 0 if nothing got
+/// worse, 1 if something did, 2 if the files cannot be compared.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// As it was
@@ -76,9 +78,8 @@ pub(crate) fn run(arguments: &Compare, out: &mut dyn Write) -> anyhow::Result<Ex
     ));
     let unknown = count(Outcome::Unknown);
     if unknown > 0 {
-        report.text(format!(
-            "{unknown} have too few samples to tell; take at least {SAMPLES_MIN} (--repeats)"
-        ));
+        let advice = more_samples(&before.experiment);
+        report.text(format!("{unknown} have too few samples to tell; {advice}"));
     }
     report.text(format!(
         "chance alone (1 in {:.0}) would make about {:.1} of them seem apart",
@@ -87,6 +88,27 @@ pub(crate) fn run(arguments: &Compare, out: &mut dyn Write) -> anyhow::Result<Ex
     ));
     write!(out, "{report}")?;
     Ok(outcome(count(Outcome::Worse) == 0))
+}
+
+/// How there are more samples of an experiment.
+fn more_samples(experiment: &str) -> String {
+    let enough = format!("take at least {SAMPLES_MIN}");
+    match experiment {
+        cluster::NAME
+        | cue::NAME
+        | cue::scan::NAME
+        | game::NAME
+        | group::NAME
+        | paths::NAME
+        | relay::NAME
+        | serve::NAME => format!("{enough} (--repeats)"),
+        primitives::NAME => format!("{enough} (--times)"),
+        load::NAME | load::hls::NAME | load::http::NAME => {
+            "a load has one of each: make several before and after, and compare each pair"
+                .to_owned()
+        }
+        _ => enough,
+    }
 }
 
 fn table<'a>(heading: &str, rows: impl Iterator<Item = &'a Row>) -> Table {

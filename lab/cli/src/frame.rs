@@ -171,9 +171,10 @@ impl Output {
         let record = match &self.from {
             Some(file) => Record::read(file, experiment)?,
             None => {
-                let is_new = self.check()?;
+                let file = self.json.as_deref();
+                let is_new = check_writable(file)?;
                 measure(&command()).map_err(|error| {
-                    self.forget(is_new);
+                    forget(file, is_new);
                     with_advice(error.into())
                 })?
             }
@@ -217,29 +218,30 @@ impl Output {
         let record = self.from.as_deref().map(AnyRecord::read_any).transpose()?;
         Ok(record.map(|record| record.experiment))
     }
+}
 
-    /// Finds out that the file can be written before, rather than after an hour; whether it is new.
-    fn check(&self) -> anyhow::Result<bool> {
-        let Some(file) = &self.json else {
-            return Ok(false);
-        };
-        let is_new = !file.exists();
-        let opened = File::options().create(true).append(true).open(file);
-        opened.with_context(|| {
-            let file = file.display();
-            format!("cannot write {file}; name another file with --json")
-        })?;
-        Ok(is_new)
-    }
+/// Finds out that samples can be written to a file before, rather than after an hour; whether it is
+/// new.
+pub(crate) fn check_writable(file: Option<&Path>) -> anyhow::Result<bool> {
+    let Some(file) = file else {
+        return Ok(false);
+    };
+    let is_new = !file.exists();
+    let opened = File::options().create(true).append(true).open(file);
+    opened.with_context(|| {
+        let file = file.display();
+        format!("cannot write {file}; name another file with --json")
+    })?;
+    Ok(is_new)
+}
 
-    /// Takes a file away again that is new, and that nothing has come into.
-    fn forget(&self, is_new: bool) {
-        if let Some(file) = self.json.as_ref().filter(|_| is_new) {
-            let is_empty = |found: fs::Metadata| found.is_file() && found.len() == 0;
-            if fs::metadata(file).is_ok_and(is_empty) {
-                // Who cannot is told of the failure that is the reason.
-                drop(fs::remove_file(file));
-            }
+/// Takes a file away again that is new, and that nothing has come into.
+pub(crate) fn forget(file: Option<&Path>, is_new: bool) {
+    if let Some(file) = file.filter(|_| is_new) {
+        let is_empty = |found: fs::Metadata| found.is_file() && found.len() == 0;
+        if fs::metadata(file).is_ok_and(is_empty) {
+            // Who cannot is told of the failure that is the reason.
+            drop(fs::remove_file(file));
         }
     }
 }

@@ -27,7 +27,8 @@ use onrush_cli::units::{Rate, Time, within};
 /// the first came; and what their players would have had to buffer. Ends with 1 if a packet was
 /// lost, came twice or was due and did not come, if too many viewers would have had to buffer more
 /// than --lateness and two bursts of 20 ms, or waited too long for the first, or if one was turned
-/// away. What was missed while the load generator was late itself is void, which is 2.
+/// away. What was missed while the load generator was late itself, or had no more of its processor
+/// to take, is void, which is 2.
 ///
 /// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are
 /// counted where they reach the device, and dropped: ten thousand streams on less than one. That
@@ -55,7 +56,9 @@ pub(crate) struct Load {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = load::INSPECTED)]
     inspected: u32,
 
-    /// Who viewers are, by Digest or Basic
+    /// Who viewers are, by Digest or Basic (rtsp)
+    ///
+    /// Without it they are who an URL says: rtsp://NAME:PASSWORD@HOST/PATH.
     #[arg(long, hide_short_help = true, value_name = "NAME:PASSWORD", value_parser = user)]
     user: Option<(String, String)>,
 
@@ -131,7 +134,8 @@ pub(crate) struct Load {
     /// A player buffers this and two bursts of 20 ms. Zero is the least of when packets of the
     /// viewer's first second came less their media time: what is later than that by more than the
     /// player buffers is late. Told besides is lateness against the first packet that a viewer got,
-    /// in steps of 0.1 ms.
+    /// in steps of 0.1 ms. What a live channel sends at once to those who join, from its last sync
+    /// sample on, is older than what follows, and is not late.
     ///
     /// Films of tracks need more: sound leaves in trains whose second packet is up to 93 ms early,
     /// and pictures that are shown in another order than they are sent (B frames) take as long as
@@ -194,6 +198,9 @@ pub(crate) struct Load {
     start_up_max: Option<Time>,
 
     /// 99 in 100 may be so far behind a live channel (hls) [default: any time]
+    ///
+    /// That is told by when playlists say that it was recorded, and this machine's clock: set both
+    /// clocks alike. Where the server's is seen to be ahead that is void.
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     latency_max: Option<Time>,
 
@@ -273,17 +280,25 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
     if arguments.sink.is_some() {
         bail!("--sink counts RTP; leave it out for http:// and hls://");
     }
+    if arguments.user.is_some() {
+        bail!(
+            "--user is for rtsp:// and rtsps://; for http:// and hls:// give a signed URL, or one \
+             with a token (?token=)"
+        );
+    }
     if arguments.aim.is_some() {
         bail!("--aim counts viewers by RTSP; leave it out for http:// and hls://");
     }
     if of_hls {
         let settings = arguments.hls_settings()?;
         let measure = |command: &str| hls::run(&settings, VERSION, command, bar("playing"));
-        return arguments.output.of(hls::NAME, measure, hls_report, out);
+        let output = &arguments.output;
+        return output.of_searched(hls::NAME, measure, hls_report, out);
     }
     let settings = arguments.http_settings();
     let measure = |command: &str| http::run(&settings, VERSION, command, bar("downloading"));
-    arguments.output.of(http::NAME, measure, http_report, out)
+    let output = &arguments.output;
+    output.of_searched(http::NAME, measure, http_report, out)
 }
 
 impl Load {

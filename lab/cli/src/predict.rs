@@ -15,7 +15,9 @@ use onrush_measure::report::model as model_report;
 use onrush_measure::table::{Cell, Column, Report, Table};
 use onrush_paths::Name;
 
-use crate::frame::{VERSION, bar_of_part, command, head, outcome, with_advice};
+use crate::frame::{
+    VERSION, bar_of_part, check_writable, command, forget, head, outcome, with_advice,
+};
 use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Predict what each data path will cost here
@@ -24,30 +26,32 @@ use onrush_cli::units::{Rate, Size, Time, within};
 /// page), each by a small probe of its own, in network namespaces that it makes for itself; then
 /// adds up what each path of the catalogue and each way of a group is made of. Takes about ten
 /// seconds and needs root; --from needs neither.
+///
+/// Of a record that was made with --check it tells what was found then, unless it is asked for a
+/// load: by --packet, --rate, --clients, --burst or --only.
 #[derive(Args, Debug)]
 pub(crate) struct Predict {
-    /// Size of a packet, header included
+    /// Size of a packet, header included [default: 1328B]
     ///
     /// 1472B at most, which fill an Ethernet frame: larger packets are fragmented and leave in no
     /// trains, and nothing is predicted of them.
-    #[arg(long, value_name = "SIZE", default_value_t = Size(1328),
-          value_parser = within(Size(16), Size(1472)))]
-    packet: Size,
+    #[arg(long, value_name = "SIZE", value_parser = within(Size(16), Size(1472)))]
+    packet: Option<Size>,
 
     /// Check with packets of these sizes, too
     #[arg(long, value_name = "SIZES", value_delimiter = ',', requires = "check",
           value_parser = within(Size(64), Size(1472)))]
     also: Vec<Size>,
 
-    /// Rate of each client's stream
-    #[arg(long, value_name = "RATE", default_value_t = Rate(4_000_000))]
-    rate: Rate,
+    /// Rate of each client's stream [default: 4Mbit/s]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
 
-    /// Clients at once
+    /// Clients at once [default: 1]
     ///
     /// Of several, each burst is another one's, whose socket no cache holds any more.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    clients: u32,
+    #[arg(long, value_name = "N")]
+    clients: Option<u32>,
 
     /// Length of a burst [default: the whole file]
     ///
@@ -57,7 +61,7 @@ pub(crate) struct Predict {
     burst: Option<Time>,
 
     /// Only these paths and ways, by name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = path_or_way)]
     only: Vec<String>,
 
     /// Tell what each term costs, and what each path is made of
@@ -83,11 +87,19 @@ pub(crate) struct Predict {
 
 const RTP_HEADER_BYTES: f64 = 12.0;
 
+const PACKET: Size = Size(1328);
+
+const RATE: Rate = Rate(4_000_000);
+
 /// Measures the parts, or reads them, and predicts.
 pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let record: ModelRecord = match &arguments.from {
         Some(file) => Record::read(file, NAME)?,
-        None => measure(&arguments.settings())?,
+        None => {
+            let file = arguments.json.as_deref();
+            let is_new = check_writable(file)?;
+            measure(&arguments.settings()).inspect_err(|_| forget(file, is_new))?
+        }
     };
     if let Some(file) = &arguments.json {
         record.write(file)?;
@@ -102,13 +114,16 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
     if arguments.terms {
         report.add([model_report::terms(&costs)]);
     }
-    // Who asks for clients does not ask how the paths were checked.
-    if record.settings.check && arguments.clients == 1 {
+    // Who asks for a load does not ask how the paths were checked, unless that is done now.
+    let is_of_load = arguments.asks_for_load();
+    let is_checked = record.settings.check && (arguments.check || !is_of_load);
+    if is_checked {
         let checked = checked(&record);
         report.add([model_report::checked(&checked)]);
         report.add([model_report::well_predicted(&checked)]);
         report.add(halves(&record).as_ref().map(model_report::out_of_sample));
-    } else {
+    }
+    if !is_checked || is_of_load {
         report.add([paths(arguments, &costs)]);
     }
     let voids = record.runs.iter().filter(|run| run.void.is_some()).count();
@@ -131,10 +146,10 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<ModelRecord> {
 /// What each path costs, and what share of a processor the load takes.
 fn paths(arguments: &Predict, costs: &[Costs]) -> Table {
     let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|n| n == name);
-    let packet_bytes = u32::try_from(arguments.packet.0).map_or(f64::MAX, f64::from);
-    #[allow(clippy::cast_precision_loss, reason = "a rate is far below 2^53")]
-    let packets_a_second =
-        arguments.rate.0 as f64 / 8.0 / packet_bytes * f64::from(arguments.clients);
+    let packet = arguments.packet.unwrap_or(PACKET);
+    let packet_bytes = u32::try_from(packet.0).map_or(f64::MAX, f64::from);
+    let clients = arguments.clients.unwrap_or(1);
+    let packets_a_second = arguments.bytes_a_second() / packet_bytes * f64::from(clients);
     let columns = costs.iter().flat_map(|costs| {
         let mode = costs.mode.name();
         [
@@ -144,7 +159,7 @@ fn paths(arguments: &Predict, costs: &[Costs]) -> Table {
         ]
     });
     let columns: Vec<_> = [Column::key("path")].into_iter().chain(columns).collect();
-    let mut table = Table::new(format!("Packets of {} B", arguments.packet.0), columns);
+    let mut table = Table::new(format!("Packets of {} B", packet.0), columns);
     let paths = Name::ALL.map(|name| (name.as_str(), "", name.takes_headers(true)));
     let ways = Way::ALL.map(|way| (way.as_str(), "group, ", true));
     let all = paths.into_iter().chain(ways);
@@ -159,7 +174,7 @@ fn paths(arguments: &Predict, costs: &[Costs]) -> Table {
             "" => path(name, &load),
             _ => group(name, &load),
         };
-        let formula = match arguments.clients {
+        let formula = match clients {
             // A group has one socket for all.
             2.. if kind.is_empty() => formula.map(|formula| of_many(formula, &load)),
             _ => formula,
@@ -184,7 +199,8 @@ fn paths(arguments: &Predict, costs: &[Costs]) -> Table {
 
 impl Predict {
     fn settings(&self) -> Settings {
-        let packet_bytes = u32::try_from(self.packet.0).unwrap_or(u32::MAX);
+        let packet = self.packet.unwrap_or(PACKET);
+        let packet_bytes = u32::try_from(packet.0).unwrap_or(u32::MAX);
         Settings {
             check: self.check,
             packet_bytes,
@@ -197,12 +213,36 @@ impl Predict {
         }
     }
 
+    /// Whether it is asked what a load costs. Packets of a size are what `--check` moves, too.
+    fn asks_for_load(&self) -> bool {
+        let is_of_rate = self.rate.is_some() || self.clients.is_some() || self.burst.is_some();
+        is_of_rate || !self.only.is_empty() || (self.packet.is_some() && !self.check)
+    }
+
     fn burst_packets(&self, packet_bytes: f64) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a rate is far below 2^53")]
-        let bytes_a_second = self.rate.0 as f64 / 8.0;
+        let bytes_a_second = self.bytes_a_second();
         let burst = self
             .burst
             .map(|burst| burst.0.as_secs_f64() * bytes_a_second / packet_bytes);
         burst.unwrap_or(f64::INFINITY)
+    }
+
+    /// What a client takes.
+    #[allow(clippy::cast_precision_loss, reason = "a rate is far below 2^53")]
+    fn bytes_a_second(&self) -> f64 {
+        self.rate.unwrap_or(RATE).0 as f64 / 8.0
+    }
+}
+
+/// The name of a path or of a way of a group.
+fn path_or_way(text: &str) -> Result<String, String> {
+    let names = Name::ALL.map(Name::as_str).into_iter();
+    let names: Vec<_> = names.chain(Way::ALL.map(Way::as_str)).collect();
+    match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "no path and no way is named {text:?}; there are {}",
+            names.join(", ")
+        )),
     }
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use onrush_measure::experiment::{Environment, Record};
+use onrush_measure::load::{self, Arrived, Run, Settings};
 use onrush_testkit::program::{Program, text};
 
 const ONRUSH_LAB: &str = env!("CARGO_BIN_EXE_onrush-lab");
@@ -70,6 +72,18 @@ fn what_cannot_run_ends_with_2_and_says_why() {
             &["predict", "--from", "none.json", "--packet", "1472B"],
             "none.json",
         ),
+        (
+            &["predict", "--from", "none.json", "--only", "nosuch"],
+            "no path and no way is named \"nosuch\"",
+        ),
+        (
+            &["predict", "--from", "none.json", "--only", "kernel,sendto"],
+            "none.json",
+        ),
+        (&["load", "--user", "a:b", "http://h/x"], "--user is for"),
+        (&["load", "--user", "a:b", "hls://h/x"], "--user is for"),
+        (&["load", "http://a:b@h/x"], "a user in an URL"),
+        (&["load", "hls://a:b@h/x"], "a user in an URL"),
         (&["completions", "tcsh"], "bash"),
     ]);
 }
@@ -185,9 +199,86 @@ fn results_become_a_page_and_are_compared() {
 }
 
 #[test]
+fn a_load_that_loses_packets_is_worse_than_one_that_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, lost| {
+        let settings = Settings::new(vec!["rtsp://h/x".to_owned()], 1);
+        let mut record = Record::new(load::NAME, Environment::here("1", "c"), settings);
+        let totals = Arrived {
+            packets: 100,
+            lost,
+            ..Arrived::default()
+        };
+        record.runs.push(Run {
+            wall_ns: 1_000_000_000,
+            start_up_ns: vec![1_000_000],
+            totals,
+            ..Run::default()
+        });
+        let path = folder.path().join(name);
+        record.write(&path).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let (whole, lossy) = (write("whole.json", 0), write("lossy.json", 9));
+    for (before, after, code, outcome) in [
+        (&whole, &lossy, 1, "WORSE"),
+        (&lossy, &whole, 0, "better"),
+        (&whole, &whole, 0, "0 worse, 0 better"),
+    ] {
+        let compared = onrush_lab(&["compare", before, after]);
+        let said = text(&compared.stdout);
+        assert_eq!(compared.status.code(), Some(code), "{said}");
+        assert!(said.contains(outcome), "{said}");
+        // A load has no such option.
+        assert!(!said.contains("--repeats"), "{said}");
+        assert!(said.contains("make several before and after"), "{said}");
+    }
+}
+
+/// As the results that are published have it.
+const MODEL: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../docs/results/model/model.json"
+);
+
+#[test]
+fn a_record_that_was_checked_predicts_what_is_asked_for() {
+    let predict = |asked: &[&str]| {
+        let output = onrush_lab(&[&["predict", "--from", MODEL][..], asked].concat());
+        text(&output.stdout)
+    };
+    let checked = "A packet by each path: predicted from its parts, and measured";
+    assert!(predict(&[]).contains(checked));
+    let only = predict(&["--only", "krtpsendfile"]);
+    assert!(!only.contains(checked), "{only}");
+    let rows = |said: &str| said.lines().filter(|it| it.starts_with("krtp")).count();
+    assert_eq!(
+        (rows(&only), only.contains("ksendfile")),
+        (1, false),
+        "{only}"
+    );
+    let whole = only.lines().find(|line| line.starts_with("krtp")).unwrap();
+    for asked in [
+        &["--burst", "20ms"][..],
+        &["--rate", "4Gbit/s"],
+        &["--packet", "512B"],
+        &["--clients", "2000"],
+    ] {
+        let said = predict(&[&["--only", "krtpsendfile"][..], asked].concat());
+        assert_eq!(rows(&said), 1, "{said}");
+        assert!(!said.contains(whole), "{asked:?}: {said}");
+        assert!(!predict(asked).contains(checked), "{asked:?}");
+    }
+}
+
+#[test]
 fn an_experiment_whose_samples_cannot_be_kept_does_not_begin() {
-    for experiment in [&["bench", "http"][..], &["measure"]] {
-        let asked = [experiment, &["--quick", "--json", "/none/samples.json"]].concat();
+    for experiment in [
+        &["bench", "http", "--quick"][..],
+        &["measure", "--quick"],
+        &["predict"],
+    ] {
+        let asked = [experiment, &["--json", "/none/samples.json"]].concat();
         let refused = onrush_lab(&asked);
         assert_eq!(refused.status.code(), Some(2));
         let said = text(&refused.stderr);

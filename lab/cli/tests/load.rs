@@ -1,9 +1,10 @@
 //! `onrush-lab load` against our own server: what viewers see by sockets and by the sink, and what
 //! they miss.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use onrush_measure::experiment::Record;
@@ -158,6 +159,58 @@ fn a_load_generator_that_stalls_blames_no_server() {
         run.playouts.as_ref().unwrap().needed_ns(1.0) < Some(stall_ns / 2)
     });
     assert!(is_on_time);
+}
+
+/// A server of a film by HLS in segments of a second, its URL, and each segment that it has sent.
+fn serve_segments() -> (String, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("hls://{}/index.m3u8", listener.local_addr().unwrap());
+    let (sender, sent) = mpsc::channel();
+    let segments = "#EXTINF:1,\ns\n".repeat(10);
+    let playlist = format!("#EXTM3U\n#EXT-X-TARGETDURATION:1\n{segments}#EXT-X-ENDLIST\n");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, sender, playlist) = (stream.unwrap(), sender.clone(), playlist.clone());
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                while let Some(request) = lines.next() {
+                    let head = lines.by_ref().take_while(|line| !line.is_empty());
+                    head.for_each(drop);
+                    let is_segment = request.starts_with("GET /s ");
+                    let body = if is_segment { "x" } else { &playlist };
+                    let length = body.len();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+                    (&stream).write_all(answer.as_bytes()).ok();
+                    if is_segment {
+                        sender.send(()).ok();
+                    }
+                }
+            });
+        }
+    });
+    (url, sent)
+}
+
+#[test]
+fn a_player_that_stalls_itself_blames_no_server() {
+    let (url, sent) = serve_segments();
+    let mut command = Command::new(ONRUSH_LAB);
+    command.args(["load", "-n", "1", "--time", "6s", "--buffer", "1s"]);
+    let mut generator = Process::start(command.arg(&url)).unwrap();
+    for _ in 0..3 {
+        sent.recv_timeout(LONG).unwrap();
+    }
+    // It has two seconds at the most: what it buffers, and a segment.
+    generator.signal(Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    generator.signal(Signal::CONT).unwrap();
+    let status = generator.wait(LONG).unwrap();
+    let said = generator.log();
+    assert_eq!(status.code(), Some(2), "{said}");
+    for part in ["VOID", "players stood still", "late itself"] {
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 /// A server of a clip with TLS and a group, and its URL there.
@@ -480,10 +533,8 @@ fn players_of_films_fetch_ahead_and_no_further() {
     assert_eq!(record.runs[0].playing, 0);
 }
 
-#[test]
-fn players_of_channels_stay_near_the_live_edge() {
-    onrush_testkit::require_programs!("ffmpeg");
-    let site = download_site::Site::new(&[], |_| {});
+/// Publishes a channel with a sync sample each two seconds.
+fn publish(site: &download_site::Site) -> Process {
     let mut sender = Command::new("ffmpeg");
     sender.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
     sender.args([
@@ -510,6 +561,34 @@ fn players_of_channels_stay_near_the_live_edge() {
         assert!(Instant::now() < give_up, "{}", site.server.log_tail());
         std::thread::sleep(Duration::from_millis(100));
     }
+    sender
+}
+
+/// Who joins is sent at once what has come since the last sync sample: up to two seconds.
+#[test]
+fn viewers_who_join_a_channel_are_not_late() {
+    onrush_testkit::require_programs!("ffmpeg");
+    let site = download_site::Site::new(&[], |_| {});
+    let _sender = publish(&site);
+    let mut told = String::new();
+    // They come all through these two seconds. A machine that does something else is late.
+    let is_on_time = (0..5).any(|_| {
+        let mut command = Command::new(ONRUSH_LAB);
+        command.args(["load", "-n", "6", "--ramp", "2s", "--time", "2s"]);
+        command.args(["--lateness", "400ms", "--start-up-max", "30s"]);
+        let output = command.arg(site.rtsp_url("live/cam")).output().unwrap();
+        told = said(&output);
+        output.status.success()
+    });
+    assert!(is_on_time, "{told}");
+    assert!(told.contains("6 wanted, 6 watching at the end"), "{told}");
+}
+
+#[test]
+fn players_of_channels_stay_near_the_live_edge() {
+    onrush_testkit::require_programs!("ffmpeg");
+    let site = download_site::Site::new(&[], |_| {});
+    let sender = publish(&site);
     let arguments = ["-n", "6", "--time", "6s", "--latency-max", "30s"];
     let (output, record) = play(&site, "live/cam/hls/index.m3u8", &arguments);
     let run = &record.runs[0];

@@ -3,7 +3,7 @@
 //! A figure changed if chance alone would hardly part its samples so (see
 //! [`crate::stats::p_value`]) and its median moved by more than a part that
 //! the reader sets. The first guards against noise within a record, the second against what a
-//! machine does from day to day.
+//! machine does from day to day. What there is to be none of needs neither: any is worse than none.
 
 use thiserror::Error;
 
@@ -175,11 +175,15 @@ impl Row {
             after.median / before.median
         };
         let moved = ratio > 1.0 + beyond || ratio < 1.0 / (1.0 + beyond) || !ratio.is_finite();
+        let there = [before.max, after.max].map(|most| most > 0.0);
         let outcome = match (chance <= CHANCE_MAX && moved, better) {
+            (_, Better::None) if there == [false, true] => Outcome::Worse,
+            (_, Better::None) if there == [true, false] => Outcome::Better,
+            (_, Better::None) if there == [false, false] => Outcome::Same,
             (false, _) if few => Outcome::Unknown,
             (false, _) => Outcome::Same,
             (true, Better::Neither) => Outcome::Different,
-            (true, Better::Less) if after.median > before.median => Outcome::Worse,
+            (true, Better::Less | Better::None) if after.median > before.median => Outcome::Worse,
             (true, Better::More) if after.median < before.median => Outcome::Worse,
             (true, _) => Outcome::Better,
         };
@@ -277,6 +281,25 @@ mod tests {
         let turned = outcomes(&after, &before);
         assert_eq!(turned[1], named("b", Outcome::Worse));
         assert_eq!(turned[2], named("a", Outcome::Better));
+    }
+
+    #[test]
+    fn any_of_what_there_is_to_be_none_of_is_worse() {
+        let lost = |samples: &[f64]| [figure("lost", Better::None, samples)];
+        let of = |before: &[f64], after: &[f64]| outcomes(&lost(before), &lost(after))[0].1;
+        assert_eq!(of(&[0.0], &[9.0]), Outcome::Worse);
+        assert_eq!(of(&[0.0; 5], &[0.0, 0.0, 0.0, 0.0, 1.0]), Outcome::Worse);
+        assert_eq!(of(&[9.0], &[0.0]), Outcome::Better);
+        assert_eq!(of(&[0.0], &[0.0]), Outcome::Same);
+        // Of some and of more chance is asked as of anything else.
+        assert_eq!(of(&[9.0], &[90.0]), Outcome::Unknown);
+        assert_eq!(of(&[9.0; 5], &[90.0; 5]), Outcome::Worse);
+        // A cost that was too small to be told is no bound that was missed.
+        let cost = |samples: &[f64]| [figure("cost", Better::Less, samples)];
+        assert_eq!(
+            outcomes(&cost(&[0.0]), &cost(&[9.0]))[0].1,
+            Outcome::Unknown
+        );
     }
 
     #[test]

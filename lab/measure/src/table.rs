@@ -104,6 +104,8 @@ pub struct Row {
 pub enum Better {
     /// Costs.
     Less,
+    /// What there is to be none of, so that any is worse than none, whatever chance does.
+    None,
     /// Rates.
     More,
     /// Neither.

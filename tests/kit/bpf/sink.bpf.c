@@ -92,6 +92,7 @@ struct playout {
 	__s64 base_ns;
 	__s64 latest_ns;
 	__s64 warm_up_ns_max;
+	__s64 risen_ns_max;
 	__s64 late_ns_max;
 	__u64 step_ns_max;
 	__u64 packets_first;
@@ -339,12 +340,16 @@ static __always_inline void follow_playout(struct playout *it, __u32 first, __u3
 	if (since_ns < WARM_UP_NS) {
 		if (of_first_ns < it->base_ns)
 			it->base_ns = of_first_ns;
-		if (of_last_ns < it->base_ns)
-			it->base_ns = of_last_ns;
 		if (of_first_ns > it->latest_ns)
 			it->latest_ns = of_first_ns;
+		if (of_first_ns - it->base_ns > it->risen_ns_max)
+			it->risen_ns_max = of_first_ns - it->base_ns;
+		if (of_last_ns < it->base_ns)
+			it->base_ns = of_last_ns;
 		if (of_last_ns > it->latest_ns)
 			it->latest_ns = of_last_ns;
+		if (of_last_ns - it->base_ns > it->risen_ns_max)
+			it->risen_ns_max = of_last_ns - it->base_ns;
 		return;
 	}
 	__s64 spread_ns = of_first_ns - of_last_ns;

@@ -6,6 +6,11 @@
 //! packet may itself be early or late, and is not zero. Where the media clock of a stream is moved,
 //! all that follows is late, for the player's clock was not.
 //!
+//! In the warm-up a packet is late by how much its transit is above the least of all: a film has no
+//! reason to begin late and to catch up then. A channel has ([`Playout::of_channel`]): who joins it
+//! is sent at once what came before, older than what is live. A player that starts with that has
+//! all that follows early, so there a packet is late by how much it is above the least before it.
+//!
 //! The same account is kept by the [sink](crate::sink), in `playout` of sink.bpf.c, and by
 //! receivers that have sockets, by [`Playout::train`]; a test feeds both the same packets and
 //! compares all of it. [`Played`] says what one viewer would have needed, [`Playouts`] what all
@@ -51,6 +56,8 @@ pub struct Playout {
     latest_ns: i64,
     /// How far the two were apart at the most, of clocks that ended.
     warm_up_ns_max: i64,
+    /// How far a transit of a warm-up was above the least before it, at the most, of all clocks.
+    risen_ns_max: i64,
     /// After a warm-up, the greatest transit less the least of the warm-up.
     late_ns_max: i64,
     /// Media time between two looks at the most.
@@ -104,7 +111,8 @@ pub struct Ended {
 pub struct Played {
     /// Packets that were judged: of a sink that looks seldom, those looked at.
     pub packets: u64,
-    /// In the warm-up, the greatest transit less the least.
+    /// In the warm-up, the greatest transit less the least; of a channel less the least before it,
+    /// but in older records likewise.
     pub warm_up_ns: u64,
     /// What would have had to be buffered for 999 of 1000 packets, and for all of the warm-up.
     pub needed_ns: u64,
@@ -156,8 +164,11 @@ impl Playout {
         }
         self.packets_last = train.packets_before;
         if since_ns < WARM_UP_NS {
-            self.base_ns = self.base_ns.min(of_first_ns).min(of_last_ns);
-            self.latest_ns = self.latest_ns.max(of_first_ns).max(of_last_ns);
+            for transit_ns in [of_first_ns, of_last_ns] {
+                self.base_ns = self.base_ns.min(transit_ns);
+                self.latest_ns = self.latest_ns.max(transit_ns);
+                self.risen_ns_max = self.risen_ns_max.max(transit_ns - self.base_ns);
+            }
             return;
         }
         // The later in a train, the later due, and so the less late.
@@ -190,6 +201,16 @@ impl Playout {
         self.warm_up_ns_max = self.warm_up_ns_max.max(self.latest_ns - self.base_ns);
         (self.arrival_ns_first, self.step_ns_max) = (0, 0);
         (self.base_ns, self.latest_ns) = (0, 0);
+    }
+
+    /// This account of a channel: what came before a viewer joined is sent at once, and not late.
+    #[must_use]
+    pub fn of_channel(self) -> Self {
+        Self {
+            latest_ns: self.base_ns,
+            warm_up_ns_max: self.risen_ns_max,
+            ..self
+        }
     }
 
     /// For how long the next packet had been due, of a stream whose rate is known, and how many
@@ -290,6 +311,7 @@ impl Default for Playout {
             base_ns: 0,
             latest_ns: 0,
             warm_up_ns_max: 0,
+            risen_ns_max: 0,
             late_ns_max: 0,
             step_ns_max: 0,
             packets_first: 0,
@@ -426,7 +448,7 @@ pub fn ticks_to_ns(ticks: i64, clock_hz: u32) -> i64 {
 /// 73 years: two of them can be taken off each other. Timestamps are what a server says.
 pub const DURATION_NS_MAX: i64 = 1 << 61;
 
-const _: () = assert!(size_of::<Playout>() == 12 * 8 + 2 * 4 + SLOTS * 4);
+const _: () = assert!(size_of::<Playout>() == 13 * 8 + 2 * 4 + SLOTS * 4);
 
 #[cfg(test)]
 mod tests {
@@ -549,9 +571,66 @@ mod tests {
         let needed = played(10, late_ns);
         assert!(needed.needed_ns >= 50_000_000, "{needed:?}");
         assert_eq!(needed.warm_up_ns, 100_000_000);
+        // Who starts a channel with it has to buffer nothing for it.
+        let (playout, packets) = stream(10, late_ns);
+        let needed = playout.of_channel().finish(ended(10_000), packets).unwrap();
+        assert_eq!(needed.warm_up_ns, 50_000_000);
         // An early one is not excused either.
         let needed = played(10, |number| if number == 0 { -30 * MS } else { 0 });
         assert!(needed.needed_ns >= 30_000_000, "{needed:?}");
+    }
+
+    /// A live stream of a packet every 10 ms, of which the two seconds before come at once, each
+    /// packet 100 us after the other, and each of those that follow by so much late; and how many
+    /// packets it has.
+    fn joined(late_ns: impl Fn(u64) -> i64) -> (Playout, u64) {
+        let mut playout = Playout::default();
+        let before = 200_u64;
+        for number in 0..before + 500 {
+            let live_ns = BEGIN_NS + number.saturating_sub(before) * 10_000_000;
+            let arrival_ns = match number < before {
+                true => BEGIN_NS - (before - number) * 100_000,
+                false => live_ns
+                    .checked_add_signed(late_ns(number - before))
+                    .unwrap(),
+            };
+            let timestamp = u32::try_from(number * 900).unwrap();
+            playout.train(&Train {
+                timestamps: (timestamp, timestamp),
+                clock_hz: 90_000,
+                packets: 1,
+                packets_before: number,
+                arrival_ns,
+            });
+        }
+        (playout, before + 500)
+    }
+
+    #[test]
+    fn what_came_before_a_viewer_joined_is_not_late() {
+        let channel = |late_ns: fn(u64) -> i64| {
+            let (playout, packets) = joined(late_ns);
+            let played = playout.of_channel().finish(ended(5000), packets);
+            played.unwrap()
+        };
+        let needed = channel(|_| 0);
+        assert_eq!((needed.worst_ns, needed.missing), (0, 0), "{needed:?}");
+        // What is live is late by itself: in the first second, and later, alone.
+        let early = channel(|number| if number == 10 { 70 * MS } else { 0 });
+        let later = channel(|number| if number == 300 { 70 * MS } else { 0 });
+        assert_eq!((early.worst_ns, later.worst_ns), (70_000_000, 70_000_000));
+        // It is held against the live ones, however old what came first was.
+        let needed = channel(|number| if number < 300 { 0 } else { 700 * MS });
+        assert_eq!(needed.needed_ns, 700_000_000, "{needed:?}");
+        // A film that begins so is late: the first packet by all that came at once.
+        let (playout, packets) = joined(|_| 0);
+        let needed = playout.finish(ended(5000), packets).unwrap();
+        assert_eq!(needed.needed_ns, 1_980_000_000, "{needed:?}");
+        // Where it was played before, each clock counts.
+        let (mut playout, packets) = joined(|number| if number == 10 { 70 * MS } else { 0 });
+        playout.restart(ended(5000), packets);
+        let needed = playout.of_channel().finish(None, packets).unwrap();
+        assert_eq!(needed.warm_up_ns, 70_000_000, "{needed:?}");
     }
 
     #[test]

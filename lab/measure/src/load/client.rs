@@ -15,7 +15,7 @@ use onrush_testkit::sink::{Look as SinkLook, PortCounts, Sink};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::account::{self, Account};
 use super::connection::TlsTo;
@@ -24,7 +24,9 @@ use super::plan::{Act, Behaviour, Popularity, Random};
 use super::receiving::{Received, Receiver, Tally, Unread, bind_pair};
 use super::rtsp::{Description, Server, TRACKS_MAX, Track, Viewer, ViewerError};
 use super::server::{Memory, ServerProcess, Usage, memory};
-use super::shared::{AGAIN, LoadEnd, PAUSE, REDIRECTS_MAX, arrivals, nanos, report, resolve};
+use super::shared::{
+    AGAIN, LoadEnd, PAUSE, REDIRECTS_MAX, arrivals, report, resolve, tick, user_of, without_user,
+};
 use super::transport::Transport;
 use super::{
     Acts, Connections, Generator, LoadError, Needed, Progress, Receive, Run, STREAMS_KEPT_MAX,
@@ -36,9 +38,6 @@ use crate::tls_peer;
 /// How long after a pause was answered packets may still be on their way.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
-/// How often it is looked how late the generator's own timers ring.
-const TICK: Duration = Duration::from_millis(10);
-
 /// How often it is looked whether a film is over whose length its server has not told.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -48,7 +47,7 @@ const PORT_IS_THE_SINKS: &str = "the port is the sink's";
 /// What all viewers share.
 struct Shared {
     settings: Settings,
-    servers: Vec<Server>,
+    destinations: Vec<Destination>,
     tls: Arc<ClientConfig>,
     process: Option<ServerProcess>,
     popularity: Popularity,
@@ -65,8 +64,18 @@ struct Shared {
     /// RTP packets that were taken from the sink's account.
     sunk: Cell<u64>,
     /// How late the generator's own timers rang at the most.
-    late_ns_max: Cell<u64>,
+    late_ns_max: Rc<Cell<u64>>,
     seen: RefCell<Seen>,
+}
+
+/// Where an URL leads.
+#[derive(Clone)]
+struct Destination {
+    server: Server,
+    /// The URL as it is sent: without a user.
+    url: String,
+    /// The user in it, and the password.
+    user: Option<(String, String)>,
 }
 
 /// What the viewers have seen.
@@ -96,6 +105,8 @@ struct Actor {
     has_jumped: bool,
     /// In this visit it was interrupted, or the film had an end.
     is_interrupted: bool,
+    /// In this visit it watches a channel.
+    is_channel: bool,
     /// When it stopped watching.
     ended_ns: Option<u64>,
 }
@@ -144,7 +155,7 @@ pub(super) async fn all(
     };
     let times = (shared.begin, shared.end.at());
     let reporter = spawn_local(report(times, look, progress));
-    let ticking = spawn_local(tick(Rc::clone(&shared)));
+    let ticking = spawn_local(tick(Rc::clone(&shared.late_ns_max)));
     let all_have_come = shared.begin + Duration::from_nanos(ramp_ns);
     shared.end.sleep_until(all_have_come).await;
     let from = shared.moment(Look::Full)?;
@@ -175,18 +186,6 @@ pub(super) async fn all(
         slices,
         ..shared.run(&from, &to)
     })
-}
-
-/// Looks, for ever, how late the generator is itself.
-async fn tick(shared: Rc<Shared>) {
-    loop {
-        let due = Instant::now() + TICK;
-        sleep_until(due).await;
-        let late_ns = nanos(Instant::now() - due);
-        shared
-            .late_ns_max
-            .set(shared.late_ns_max.get().max(late_ns));
-    }
 }
 
 /// What is looked at.
@@ -242,21 +241,21 @@ impl Shared {
             what: "set up TLS",
             source,
         })?;
-        let mut servers = Vec::new();
+        let mut destinations = Vec::new();
         for url in &settings.urls {
-            servers.push(server(url, &tls).await?);
+            destinations.push(destination(url, &tls).await?);
         }
         let process = ServerProcess::find(settings.pid)?;
         if let Some(pid) = settings.pid.filter(|_| settings.slice_ns > 0) {
             memory(pid).map_err(|source| LoadError::Pid { pid, source })?;
         }
-        let sink = sink(settings, &servers)?;
+        let sink = sink(settings, &destinations)?;
         let begin = Instant::now();
         let total_ns = ramp_ns.saturating_add(settings.time_ns);
         let shared = Self {
             popularity: Popularity::zipf(settings.urls.len(), settings.zipf),
             settings: settings.clone(),
-            servers,
+            destinations,
             tls,
             process,
             begin,
@@ -267,7 +266,7 @@ impl Shared {
             watching: Cell::new(0),
             tally: Rc::default(),
             sunk: Cell::new(0),
-            late_ns_max: Cell::new(0),
+            late_ns_max: Rc::default(),
             seen: RefCell::default(),
         };
         shared.ports.borrow_mut().extend(shared.rtp_ports());
@@ -361,8 +360,8 @@ impl Shared {
 }
 
 /// Where an URL leads, with TLS if it says so.
-async fn server(url: &str, tls: &Arc<ClientConfig>) -> Result<Server, LoadError> {
-    let (parsed, address) = resolve(url, &[("rtsp", 554), ("rtsps", 322)]).await?;
+async fn destination(url: &str, tls: &Arc<ClientConfig>) -> Result<Destination, LoadError> {
+    let (parsed, addresses) = resolve(url, &[("rtsp", 554), ("rtsps", 322)]).await?;
     let host = parsed.host_str().unwrap_or_default();
     let name = host.trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(name).map_err(|error| LoadError::Url {
@@ -373,11 +372,15 @@ async fn server(url: &str, tls: &Arc<ClientConfig>) -> Result<Server, LoadError>
         config: Arc::clone(tls),
         name,
     });
-    Ok(Server { address, tls })
+    Ok(Destination {
+        server: Server { addresses, tls },
+        url: without_user(url),
+        user: user_of(&parsed),
+    })
 }
 
-/// The sink, if viewers are to have one, for what these servers send.
-fn sink(settings: &Settings, servers: &[Server]) -> Result<Option<Sink>, LoadError> {
+/// The sink, if viewers are to have one, for what is sent from there.
+fn sink(settings: &Settings, destinations: &[Destination]) -> Result<Option<Sink>, LoadError> {
     let Receive::Sink {
         device,
         look_every,
@@ -394,8 +397,8 @@ fn sink(settings: &Settings, servers: &[Server]) -> Result<Option<Sink>, LoadErr
         ..SinkLook::default()
     };
     let mut sink = Sink::attach_here(device, settings.port_first..=last, look)?;
-    for server in servers {
-        sink.count_sender(server.address.ip())?;
+    for address in destinations.iter().flat_map(|it| &it.server.addresses) {
+        sink.count_sender(address.ip())?;
     }
     Ok(Some(sink))
 }
@@ -409,6 +412,7 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         random,
         has_jumped: false,
         is_interrupted: false,
+        is_channel: false,
         ended_ns: None,
     };
     // Who is refused and comes again has wanted to see something all the while, unless an aim lets
@@ -425,7 +429,8 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         let ended_ns = actor.ended_ns.take().unwrap_or_else(monotonic_ns);
         // Who was sent away is a failure, and has nothing more to come.
         let ended = shared.ended(ended_ns).filter(|_| visit.is_ok());
-        let put_down = |stream| shared.put_down(stream, (url, begin_ns), ended);
+        let of_visit = (url, begin_ns, actor.is_channel);
+        let put_down = |stream| shared.put_down(stream, of_visit, ended);
         let all = streams.into_iter().map(put_down);
         let seen = all.fold(SeenOfStream::default(), SeenOfStream::and);
         shared.count_viewer(&seen, &actor, ended);
@@ -464,7 +469,13 @@ async fn visit(
     streams: &mut Vec<Watched>,
     actor: &mut Actor,
 ) -> Result<(), ViewerError> {
-    let (mut viewer, Description { tracks, seconds }) = shared.reach(url).await?;
+    let (mut viewer, description) = shared.reach(url).await?;
+    let Description {
+        tracks,
+        seconds,
+        is_channel,
+    } = description;
+    actor.is_channel = is_channel;
     let inspects = shared.settings.inspects(place);
     shared
         .set_up(&mut viewer, (&tracks, inspects), streams)
@@ -607,17 +618,20 @@ impl Shared {
     /// Connects to where the server is, or sends its viewers on to, and asks what there is to be
     /// watched.
     async fn reach(&self, url: usize) -> Result<(Viewer, Description), ViewerError> {
-        let user = self.settings.user.as_ref();
-        let (mut server, mut url) = (self.servers[url].clone(), self.settings.urls[url].clone());
+        let mut there = self.destinations[url].clone();
         let mut redirects_left = REDIRECTS_MAX;
         loop {
-            let mut viewer = Viewer::connect(&server, &url, user).await?;
+            let user = self.settings.user.as_ref().or(there.user.as_ref());
+            let mut viewer = Viewer::connect(&there.server, &there.url, user).await?;
             match viewer.describe().await {
                 Err(ViewerError::Moved { location, .. }) if redirects_left > 0 => {
-                    let next = self::server(&location, &self.tls).await;
-                    server = next.map_err(|_| ViewerError::Elsewhere)?;
-                    self.count_sender(server.address.ip())?;
-                    (url, redirects_left) = (location, redirects_left - 1);
+                    let next = destination(&location, &self.tls).await;
+                    let mut next = next.map_err(|_| ViewerError::Elsewhere)?;
+                    for address in &next.server.addresses {
+                        self.count_sender(address.ip())?;
+                    }
+                    next.user = next.user.or(there.user);
+                    (there, redirects_left) = (next, redirects_left - 1);
                 }
                 described => return Ok((viewer, described?)),
             }
@@ -816,9 +830,17 @@ impl Shared {
     }
 
     /// What arrived of a stream, and when the first of it; its port begins anew.
-    fn take_from(&self, sink: &RefCell<Sink>, port: u16, ended: Option<Ended>) -> SeenOfStream {
+    fn take_from(
+        &self,
+        (sink, port): (&RefCell<Sink>, u16),
+        ended: Option<Ended>,
+        is_channel: bool,
+    ) -> SeenOfStream {
         let mut sink = sink.borrow_mut();
-        let playout = sink.take_playout(port).expect(PORT_IS_THE_SINKS);
+        let mut playout = sink.take_playout(port).expect(PORT_IS_THE_SINKS);
+        if is_channel {
+            playout = playout.of_channel();
+        }
         let counts = sink.take_port(port).expect(PORT_IS_THE_SINKS);
         self.sunk.set(self.sunk.get() + counts.counts.packets);
         SeenOfStream {
@@ -832,7 +854,7 @@ impl Shared {
     fn put_down(
         &self,
         stream: Watched,
-        (url, begin_ns): (usize, u64),
+        (url, begin_ns, is_channel): (usize, u64, bool),
         ended: Option<Ended>,
     ) -> SeenOfStream {
         let Watched { port, from } = stream;
@@ -842,7 +864,7 @@ impl Shared {
                 SeenOfStream {
                     arrived: received.follow.arrived,
                     first_ns: received.first_ns,
-                    played: received.follow.played(received.ended(ended)),
+                    played: received.follow.played(received.ended(ended), is_channel),
                 }
             }
             (From::Unread(unread), _) => SeenOfStream {
@@ -853,7 +875,7 @@ impl Shared {
                 first_ns: unread.first_ns.get(),
                 played: None,
             },
-            (From::Sink, Some((port, sink))) => self.take_from(sink, port, ended),
+            (From::Sink, Some((port, sink))) => self.take_from((sink, port), ended, is_channel),
             (From::Sink, None) => <_>::default(),
         };
         self.ports.borrow_mut().extend(port);
@@ -975,6 +997,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::process::Command;
+    use std::sync::mpsc;
     use std::thread;
 
     use onrush_testkit::sink::Counts;
@@ -983,6 +1006,7 @@ mod tests {
 
     use super::*;
     use crate::load::CLIENTS_MAX;
+    use crate::load::shared::nanos;
 
     const VIEWERS: u32 = 8;
 
@@ -1130,6 +1154,42 @@ mod tests {
             );
             url = serve_all(move |stream| send_on(&stream, &url));
         }
+    }
+
+    /// Asks a viewer who it is, and has nothing for it then; tells each request, with its headers.
+    fn ask_who(stream: &TcpStream, asked: &mpsc::Sender<String>) {
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let mut writer = stream;
+        loop {
+            let request = lines.by_ref().take_while(|line| !line.is_empty());
+            let request = request.collect::<Vec<_>>().join("\n");
+            if request.is_empty() {
+                return;
+            }
+            let answer = match request.contains("\nAuthorization: ") {
+                true => "404 Not Found\r\n",
+                false => "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\n",
+            };
+            asked.send(request).unwrap();
+            let answer = format!("RTSP/1.0 {answer}\r\n");
+            writer.write_all(answer.as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_user_in_an_url_is_told_when_asked_for() {
+        let (sender, asked) = mpsc::channel();
+        let url = serve_all(move |stream| ask_who(&stream, &sender));
+        let url = url.replace("rtsp://", "rtsp://anna:p%40ss@");
+        let settings = Settings::new(vec![url], 1);
+        let run = seen(&settings, |run| !run.failures.is_empty());
+        let (why, _) = &run.failures[0];
+        assert_eq!(why, "DESCRIBE was answered 404");
+        let asked: Vec<_> = asked.try_iter().collect();
+        assert!(asked.iter().all(|it| !it.contains('@')), "{asked:?}");
+        assert!(!asked[0].contains("Authorization"), "{asked:?}");
+        let told = "Authorization: Basic YW5uYTpwQHNz";
+        assert!(asked[1].contains(told), "{asked:?}");
     }
 
     /// Sends all of a film of 600 ms at once whenever it is played, and a goodbye if that is asked

@@ -39,9 +39,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and shakes hands.
-    pub(super) async fn open(server: SocketAddr, tls: Option<&TlsTo>) -> io::Result<Self> {
-        let socket = TcpStream::connect(server).await?;
+    /// Connects to the first of these addresses that answers, and shakes hands.
+    pub(super) async fn open(addresses: &[SocketAddr], tls: Option<&TlsTo>) -> io::Result<Self> {
+        let socket = TcpStream::connect(addresses).await?;
         socket.set_nodelay(true)?;
         let session = tls.map(|tls| {
             let made = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());

@@ -129,9 +129,13 @@ impl Follow {
         self.playout.restart(ended, self.arrived.packets);
     }
 
-    /// What a player would have had to buffer; `None` if nothing came.
-    pub(crate) fn played(&self, ended: Option<Ended>) -> Option<Played> {
-        self.playout.finish(ended, self.arrived.packets)
+    /// What a player would have had to buffer, of a channel if it is one; `None` if nothing came.
+    pub(crate) fn played(&self, ended: Option<Ended>, is_channel: bool) -> Option<Played> {
+        let playout = match is_channel {
+            true => self.playout.of_channel(),
+            false => self.playout,
+        };
+        playout.finish(ended, self.arrived.packets)
     }
 
     fn count(&mut self, sequence: u16) {
@@ -233,7 +237,7 @@ pub(super) mod tests {
                 assert_eq!(late, Some(0), "{clock_hz} {second}");
             }
             assert_eq!((follow.arrived.lost, follow.arrived.repeated), (0, 0));
-            assert_eq!(follow.played(None).unwrap().worst_ns, 0);
+            assert_eq!(follow.played(None, false).unwrap().worst_ns, 0);
         }
     }
 

@@ -20,7 +20,7 @@ use super::hls_playlist::Parsed;
 use super::http_client::Target;
 use super::plan::{Popularity, Random};
 use super::server::{ServerProcess, Usage};
-use super::shared::{self, AGAIN, LoadEnd, arrivals, nanos, on_this_thread, report};
+use super::shared::{self, AGAIN, LoadEnd, arrivals, nanos, on_this_thread, report, tick};
 use super::{Arrival, LoadError, Progress};
 use crate::error::refuse;
 use crate::experiment::{Environment, Record};
@@ -98,12 +98,19 @@ pub struct HlsRun {
     pub bytes_steady: u64,
     /// From the first request until something could be shown, of each visit that came so far.
     pub start_up_ns: Vec<u64>,
-    /// How old what each player showed at the end was, by the times that live playlists tell.
+    /// How old what each player showed at the end was, by the times that live playlists tell; 0 if
+    /// they are ahead of this machine's clock.
     pub latency_ns: Vec<u64>,
+    /// How far ahead they were, at the most; 0: not.
+    #[serde(default)]
+    pub clock_ahead_ns_max: u64,
     /// What the server's process used from when all had come to the end.
     pub server: Option<Usage>,
     /// Processor time of the load generator in that time.
     pub own_cpu_ns: u64,
+    /// How late the load generator's own timers rang at the most; in older records nobody looked.
+    #[serde(default)]
+    pub generator_late_ns_max: Option<u64>,
 }
 
 struct Shared {
@@ -163,6 +170,8 @@ async fn all(
     let times = (shared.begin, shared.end.at());
     let reporter = spawn_local(report(times, look, progress));
     let poller = settings.busy_poll.then(|| spawn_local(poll_for_ever()));
+    let late_ns_max: Rc<Cell<u64>> = Rc::default();
+    let ticking = spawn_local(tick(Rc::clone(&late_ns_max)));
     shared.end.sleep_until(shared.begin + ramp).await;
     let (from, from_bytes) = (Instant::now(), shared.bytes());
     let (cpu_ns, before) = (thread_cpu_ns(), usage_now());
@@ -170,7 +179,7 @@ async fn all(
     let (to_bytes, own_cpu_ns) = (shared.bytes(), thread_cpu_ns() - cpu_ns);
     let (wall_ns, after) = (nanos(from.elapsed()), usage_now());
     shared.end.wait_for(clients).await;
-    let helpers = [Some(reporter), Some(hearing), poller];
+    let helpers = [Some(reporter), Some(hearing), Some(ticking), poller];
     for helper in helpers.into_iter().flatten() {
         helper.abort();
         drop(helper.await);
@@ -181,6 +190,7 @@ async fn all(
     run.bytes_steady = to_bytes.saturating_sub(from_bytes);
     run.server = after.zip(before).map(|(after, before)| after.since(before));
     (run.wall_ns, run.own_cpu_ns) = (wall_ns, own_cpu_ns);
+    run.generator_late_ns_max = Some(late_ns_max.get());
     Ok(run)
 }
 
@@ -274,8 +284,7 @@ impl Shared {
         let run = &mut *self.run.borrow_mut();
         if is_end {
             run.playing += u32::from(player.is_playing(now));
-            run.latency_ns
-                .extend(player.latency_us(now, unix_us).map(in_ns));
+            run.count_latency(player.latency_us(now, unix_us));
         }
         let Seen {
             segments,
@@ -294,6 +303,19 @@ impl Shared {
         run.stalled_visits += u64::from(stalls > 0);
         run.stalled_ns += in_ns(stalled_us);
         run.start_up_ns.extend(start_up_us.map(in_ns));
+    }
+}
+
+impl HlsRun {
+    /// So old was what a player showed at the end, if that was told.
+    fn count_latency(&mut self, latency_us: Option<i64>) {
+        let Some(latency_us) = latency_us else {
+            return;
+        };
+        let unsigned_ns = |us: i64| in_ns(u64::try_from(us).unwrap_or(0));
+        self.latency_ns.push(unsigned_ns(latency_us));
+        let ahead_ns = unsigned_ns(latency_us.saturating_neg());
+        self.clock_ahead_ns_max = self.clock_ahead_ns_max.max(ahead_ns);
     }
 }
 
@@ -328,6 +350,7 @@ impl HlsSettings {
     /// [`LoadError::Settings`].
     pub fn check(&self) -> Result<(), LoadError> {
         shared::check(&self.urls, self.clients, self.zipf, self.time_ns)?;
+        shared::check_no_user(&self.urls)?;
         refuse! { LoadError::Settings;
             !(BUFFER_NS.0..=BUFFER_NS.1).contains(&self.buffer_ns)
                 => "a buffer of {} ns: ask for 1 s to 1 h", self.buffer_ns;
@@ -349,5 +372,19 @@ mod tests {
         assert!(of(BUFFER_NS.0, 1).check().is_ok() && of(BUFFER_NS.1, 1).check().is_ok());
         assert!(of(BUFFER_NS.0 - 1, 1).check().is_err());
         assert!(of(BUFFER_NS.1 + 1, 1).check().is_err() && of(BUFFER_NS.0, 0).check().is_err());
+        let with_user = HlsSettings::new(vec!["hls://anna:x@h/x".to_owned()], 1);
+        let refused = with_user.check().unwrap_err().to_string();
+        assert!(refused.contains("a user in an URL"), "{refused}");
+        assert!(!refused.contains("anna"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_not_recorded_yet_is_of_a_clock_that_is_ahead() {
+        let mut run = HlsRun::default();
+        for latency_us in [None, Some(7), Some(-3_000_000), Some(-2)] {
+            run.count_latency(latency_us);
+        }
+        assert_eq!(run.latency_ns, [7000, 0, 0]);
+        assert_eq!(run.clock_ahead_ns_max, 3_000_000_000);
     }
 }

@@ -24,6 +24,8 @@ const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 /// be left in the kernel.
 const HEAD_STEP_BYTES: usize = 1024;
 const PLAYLIST_STEP_BYTES: usize = 16 << 10;
+/// All that players ask by.
+const METHOD: &str = "GET";
 
 /// A connection to the server of an URL.
 pub(super) struct PlayerConnection {
@@ -159,10 +161,7 @@ impl PlayerConnection {
                 asked => return asked,
             }
         }
-        let connect = timeout(SILENCE_MAX, TcpStream::connect(self.target.address)).await;
-        let stream = connect
-            .map_err(|_| FetchError::Silent)?
-            .map_err(FetchError::Connect)?;
+        let stream = self.target.connect().await?;
         stream.set_nodelay(true)?;
         self.ask_on(stream, url, range).await
     }
@@ -179,7 +178,7 @@ impl PlayerConnection {
         let range_wanted = range_wanted.as_deref().map(|it| ("Range", it));
         let host = [("Host", self.target.host.as_str())];
         let headers = lines(host.into_iter().chain(range_wanted));
-        let request = request("GET", &path, "HTTP/1.1", &headers);
+        let request = request(METHOD, &path, "HTTP/1.1", &headers);
         stream.write_all(request.as_bytes()).await?;
         let begun = timeout(SILENCE_MAX, Begun::read(stream, range)).await;
         begun.map_err(|_| FetchError::Silent)?
@@ -210,7 +209,7 @@ impl Begun {
             (200, Some(_)) => return Err(FetchError::Range),
             (206, Some((first, _))) if range_from(&response) == Some(first) => {}
             (206, Some(_)) => return Err(FetchError::Range),
-            _ => return Err(refused(&response)),
+            _ => return Err(refused(METHOD, &response)),
         }
         let coding = response.header("Transfer-Encoding");
         let length = match coding.map(|it| it.eq_ignore_ascii_case("chunked")) {

@@ -37,7 +37,7 @@ pub(super) enum PlayError {
     StoodStill,
 }
 
-/// Reloads of a live playlist without anything new, each a target duration at the least.
+/// Target durations without anything new in a live playlist.
 const UNCHANGED_MAX: u32 = 5;
 
 /// What a player has, and where it is.
@@ -139,12 +139,13 @@ impl Player {
         self.renditions[rendition].until_us.saturating_sub(at_us)
     }
 
-    /// How old what it shows is, if it plays and that is told.
-    pub(super) fn latency_us(&mut self, now: Instant, unix_us: i64) -> Option<u64> {
+    /// How old what it shows is, if it plays and that is told: below 0 by a clock that is behind
+    /// the server's.
+    pub(super) fn latency_us(&mut self, now: Instant, unix_us: i64) -> Option<i64> {
         let at_us = self.position_us(now);
         let start_us = self.start_unix_us.filter(|_| self.since.is_some())?;
         let shown_us = start_us.checked_add_unsigned(at_us)?;
-        u64::try_from(unix_us.saturating_sub(shown_us)).ok()
+        Some(unix_us.saturating_sub(shown_us))
     }
 
     /// All that it has seen until now.
@@ -244,7 +245,7 @@ impl Following {
     async fn run(&mut self) -> Result<(), PlayError> {
         let mut media = self.load(None).await?;
         self.start(&media);
-        let mut unchanged = 0;
+        let mut changed = Instant::now();
         loop {
             let before = self.next;
             for segment in &media.segments {
@@ -258,14 +259,13 @@ impl Following {
                 self.next = (0, 0);
                 continue;
             }
-            unchanged = match self.next == before {
-                true => unchanged + 1,
-                false => 0,
-            };
-            if unchanged > UNCHANGED_MAX {
+            let is_unchanged = self.next == before;
+            if !is_unchanged {
+                changed = Instant::now();
+            } else if changed.elapsed() > UNCHANGED_MAX * target(&media) {
                 return Err(PlayError::StoodStill);
             }
-            media = self.reload(&media, unchanged > 0).await?;
+            media = self.reload(&media, is_unchanged).await?;
         }
     }
 
@@ -390,7 +390,7 @@ impl Following {
             return self.load(Some(&until)).await;
         }
         // Section 6.3.4: half a target duration, if nothing was new.
-        let target = Duration::from_micros(media.target_us.max(MICROS_A_SECOND));
+        let target = target(media);
         sleep(if is_unchanged { target / 2 } else { target }).await;
         self.load(None).await
     }
@@ -425,6 +425,11 @@ impl Following {
         counted(&mut player.seen);
         player.append(self.rendition, lasts_us, Instant::now());
     }
+}
+
+/// The target duration of a playlist, a second at the least.
+fn target(media: &Media) -> Duration {
+    Duration::from_micros(media.target_us.max(MICROS_A_SECOND))
 }
 
 /// What a connection has brought is the player's.
@@ -464,6 +469,10 @@ const MICROS_A_SECOND: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
     use tokio::runtime::Builder;
 
     use super::*;
@@ -471,7 +480,7 @@ mod tests {
     /// Of a server that does not answer.
     fn following(buffer: Duration) -> (Rc<RefCell<Player>>, Following) {
         let target = Target {
-            address: ([127, 0, 0, 1], 1).into(),
+            addresses: vec![([127, 0, 0, 1], 1).into()],
             host: "127.0.0.1:1".to_owned(),
             path: String::new(),
         };
@@ -503,6 +512,7 @@ mod tests {
         assert_eq!(player.ahead_us(1, at(1250)), 2_000_000);
         // It shows what was recorded at 6 s.
         assert_eq!(player.latency_us(at(1250), 6_500_000), Some(500_000));
+        assert_eq!(player.latency_us(at(1250), 3_000_000), Some(-3_000_000));
         // At 2.25 s it has no more pictures, and 0.5 s later it has.
         assert_eq!(player.position_us(at(2500)), 2_000_000);
         assert_eq!(player.latency_us(at(2500), 9_000_000), None);
@@ -586,6 +596,42 @@ mod tests {
         );
         let whole = following.segment(&media.segments[1], &media);
         assert!(runtime.block_on(whole).is_err());
+    }
+
+    /// A server of a live playlist that never changes, which is its segment, too; its URL.
+    fn server_that_stands_still() -> Url {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let text = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nx\n";
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len());
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                for _ in lines.filter(|line| line.is_empty()) {
+                    // Who has given it up does not read on.
+                    (&stream).write_all(format!("{head}{text}").as_bytes()).ok();
+                }
+            }
+        });
+        url.parse().unwrap()
+    }
+
+    #[test]
+    fn a_playlist_may_stand_still_for_five_target_durations() {
+        let url = server_that_stands_still();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (shared, mut following) = following(Duration::from_secs(60));
+        runtime.block_on(async {
+            let target = Target::of(url.as_str()).await.unwrap();
+            following.connection = PlayerConnection::new(Rc::new(target));
+            following.url = url;
+            let begin = Instant::now();
+            let ended = following.run().await;
+            assert!(matches!(ended, Err(PlayError::StoodStill)), "{ended:?}");
+            assert!(begin.elapsed() > Duration::from_secs(5));
+        });
+        assert_eq!(shared.borrow().seen.segments, 1);
     }
 
     #[test]

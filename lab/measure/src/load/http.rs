@@ -22,7 +22,9 @@ use tokio::time::{Instant, timeout};
 use super::http_client::{FetchError, Head, SILENCE_MAX, SKIP_BYTES, Target, skip};
 use super::plan::{Act, Popularity, Random};
 use super::server::{ServerProcess, Usage};
-use super::shared::{self, AGAIN, LoadEnd, PAUSE, REDIRECTS_MAX, arrivals, on_this_thread, report};
+use super::shared::{
+    self, AGAIN, LoadEnd, PAUSE, REDIRECTS_MAX, arrivals, on_this_thread, report, tick,
+};
 use super::{Arrival, Behaviour, LoadError, Progress};
 use crate::error::refuse;
 use crate::experiment::{Environment, Record};
@@ -80,12 +82,16 @@ pub struct HttpRun {
     pub bytes: u64,
     /// Bytes of bodies from when all had come to the end, of each client.
     pub client_bytes: Vec<u64>,
-    /// From the connection's beginning to the first byte of the answer, of each request.
+    /// From the connection's beginning to the first byte of the answer, of each request that asked
+    /// for bytes; in older records of those as well that ask before a seek how long the file is.
     pub first_byte_ns: Vec<u64>,
     /// What the server's process used in that time.
     pub server: Option<Usage>,
     /// Processor time of the load generator in that time.
     pub own_cpu_ns: u64,
+    /// How late the load generator's own timers rang at the most; in older records nobody looked.
+    #[serde(default)]
+    pub generator_late_ns_max: Option<u64>,
 }
 
 /// How a download ended well.
@@ -173,6 +179,8 @@ async fn all(
     let look = move || (looked_at.active.get(), looked_at.seen.borrow().failed());
     let times = (shared.begin, shared.end.at());
     let reporter = spawn_local(report(times, look, progress));
+    let late_ns_max: Rc<Cell<u64>> = Rc::default();
+    let ticking = spawn_local(tick(Rc::clone(&late_ns_max)));
     shared.end.sleep_until(shared.begin + ramp).await;
     let (from, from_ns) = (shared.bytes(), monotonic_ns());
     let (cpu_ns, before) = (thread_cpu_ns(), usage_now());
@@ -180,7 +188,8 @@ async fn all(
     let (to, to_ns) = (shared.bytes(), monotonic_ns());
     let (own_cpu_ns, after) = (thread_cpu_ns() - cpu_ns, usage_now());
     shared.end.wait_for(clients).await;
-    for helper in [Some(reporter), hearing].into_iter().flatten() {
+    let helpers = [Some(reporter), Some(ticking), hearing];
+    for helper in helpers.into_iter().flatten() {
         helper.abort();
         drop(helper.await);
     }
@@ -198,6 +207,7 @@ async fn all(
         first_byte_ns: seen.first_byte_ns,
         server: after.zip(before).map(|(after, before)| after.since(before)),
         own_cpu_ns,
+        generator_late_ns_max: Some(late_ns_max.get()),
     })
 }
 
@@ -268,7 +278,7 @@ impl Shared {
             from = of_length(whole, part);
         }
         let range = from_part.map(|_| from);
-        let (stream, head) = self.ask(target, "GET", range).await?;
+        let (stream, head) = self.ask(target, GET, range).await?;
         if range.is_some_and(|from| head.range_from != Some(from)) {
             return Err(FetchError::Range);
         }
@@ -284,7 +294,7 @@ impl Shared {
     async fn ask(
         &self,
         target: &Target,
-        method: &str,
+        method: &'static str,
         range: Option<u64>,
     ) -> Result<(TcpStream, Head), FetchError> {
         let begin_ns = monotonic_ns();
@@ -300,8 +310,10 @@ impl Shared {
                 asked => break asked?,
             }
         };
-        let first_byte_ns = head.first_ns.saturating_sub(begin_ns);
-        self.seen.borrow_mut().first_byte_ns.push(first_byte_ns);
+        if method == GET {
+            let first_byte_ns = head.first_ns.saturating_sub(begin_ns);
+            self.seen.borrow_mut().first_byte_ns.push(first_byte_ns);
+        }
         Ok((stream, head))
     }
 
@@ -309,14 +321,11 @@ impl Shared {
     async fn ask_at(
         &self,
         target: &Target,
-        method: &str,
+        method: &'static str,
         range: Option<u64>,
     ) -> Result<(TcpStream, Head), FetchError> {
         self.seen.borrow_mut().requests += 1;
-        let connect = timeout(SILENCE_MAX, TcpStream::connect(target.address)).await;
-        let mut stream = connect
-            .map_err(|_| FetchError::Silent)?
-            .map_err(FetchError::Connect)?;
+        let mut stream = target.connect().await?;
         let Target { path, host, .. } = target;
         let range = range.map(|from| format!("bytes={from}-"));
         let range = range.as_deref().map(|range| ("Range", range));
@@ -324,7 +333,7 @@ impl Shared {
         let headers = lines(headers.into_iter().chain(range));
         let request = request(method, path, "HTTP/1.1", &headers);
         stream.write_all(request.as_bytes()).await?;
-        let head = timeout(SILENCE_MAX, Head::read(&stream)).await;
+        let head = timeout(SILENCE_MAX, Head::read(&stream, method)).await;
         Ok((stream, head.map_err(|_| FetchError::Silent)??))
     }
 
@@ -420,6 +429,7 @@ impl HttpSettings {
     /// [`LoadError::Settings`].
     pub fn check(&self) -> Result<(), LoadError> {
         shared::check(&self.urls, self.clients, self.zipf, self.time_ns)?;
+        shared::check_no_user(&self.urls)?;
         refuse! { LoadError::Settings;
             self.rate.is_some_and(|rate| rate < RATE_MIN)
                 => "a rate below {RATE_MIN} bytes a second: ask for more";
@@ -449,6 +459,9 @@ fn time_of(bytes: u64, rate: u64) -> Duration {
 
 /// Bytes a second that a client takes at the least.
 const RATE_MIN: u64 = 1000;
+
+/// What asks for bytes.
+const GET: &str = "GET";
 
 #[cfg(test)]
 mod tests {
@@ -506,6 +519,67 @@ mod tests {
         }
     }
 
+    /// A server of a film that is broken off behind its first byte, which answers HEAD so, and its
+    /// URL.
+    fn server_that_says_of_head(head: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/film", listener.local_addr().unwrap());
+        let serve = move |stream: std::net::TcpStream| {
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let Some(request) = lines.next() else {
+                return;
+            };
+            if lines.all(|line| !line.is_empty()) {
+                return;
+            }
+            let answer = match request.starts_with("HEAD ") {
+                true => format!("HTTP/1.1 {head}\r\n\r\n"),
+                false => "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nf".to_owned(),
+            };
+            (&stream).write_all(answer.as_bytes()).ok();
+            // What is left does not come: the client waits, and jumps.
+            lines.for_each(drop);
+        };
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                thread::spawn(move || serve(stream.unwrap()));
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn who_asks_how_long_a_file_is_asks_by_head() {
+        for (head, said) in [
+            ("405 No", "HEAD was answered 405"),
+            ("302 There\r\nLocation: ftp://h/x", "no URL of HTTP"),
+            // What is asked for then is answered by all of the film.
+            ("200 OK\r\nContent-Length: 9", "another range came"),
+        ] {
+            let url = server_that_says_of_head(head);
+            // Longer where the machine has something else to do.
+            let times = [200_000_000, 4_000_000_000, 16_000_000_000];
+            let run = times.into_iter().find_map(|time_ns| {
+                let settings = HttpSettings {
+                    time_ns,
+                    behaviour: Behaviour {
+                        seek_every_ns: 1_000_000,
+                        ..Behaviour::default()
+                    },
+                    ..HttpSettings::new(vec![url.clone()], 1)
+                };
+                let run = on_this_thread(all(&settings, |_| (), false)).unwrap();
+                (!run.failures.is_empty()).then_some(run)
+            });
+            let run = run.unwrap();
+            assert!(run.failures[0].0.contains(said), "{run:?}");
+            // The first bytes are those of the film, and not of answers to HEAD.
+            let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
+            let first_bytes = run.first_byte_ns.len() as u64;
+            assert_eq!(first_bytes + failed, run.requests, "{run:?}");
+        }
+    }
+
     #[test]
     fn places_and_times_are_within_their_bounds() {
         assert_eq!((of_length(100, 0.0), of_length(100, 0.5)), (0, 50));
@@ -522,7 +596,7 @@ mod tests {
             ..HttpSettings::new(vec!["http://h/x".to_owned()], CLIENTS_MAX)
         };
         good.check().expect("the most");
-        let wrong: [fn(&mut HttpSettings); 9] = [
+        let wrong: [fn(&mut HttpSettings); 10] = [
             |s| s.behaviour.active_part = 1.1,
             |s| s.urls.clear(),
             |s| s.clients = 0,
@@ -532,6 +606,7 @@ mod tests {
             |s| s.time_ns = DAY_NS + 1,
             |s| s.rate = Some(RATE_MIN - 1),
             |s| s.evenness_min = 1.1,
+            |s| s.urls = vec!["http://anna:x@h/x".to_owned()],
         ];
         for (i, change) in wrong.into_iter().enumerate() {
             let mut settings = good.clone();

@@ -13,6 +13,7 @@ use rustix::net::RecvFlags;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use url::Url;
 
 use super::LoadError;
@@ -29,10 +30,14 @@ pub(super) enum FetchError {
     Silent,
     #[error("the connection ended before all had come")]
     Short,
-    #[error("GET was answered {0}")]
-    Status(u16),
-    #[error("GET was answered {status}")]
-    Moved { status: u16, location: String },
+    #[error("{method} was answered {status}")]
+    Status { method: &'static str, status: u16 },
+    #[error("{method} was answered {status}")]
+    Moved {
+        method: &'static str,
+        status: u16,
+        location: String,
+    },
     #[error("the server sends its clients on to what is no URL of HTTP, or cannot be found")]
     Elsewhere,
     #[error("the answer's head is not HTTP, or longer than {HEAD_BYTES_MAX} bytes")]
@@ -45,17 +50,18 @@ pub(super) enum FetchError {
 
 /// Where an URL leads.
 pub(super) struct Target {
-    pub(super) address: SocketAddr,
+    /// The first of them that it is reached at is taken.
+    pub(super) addresses: Vec<SocketAddr>,
     pub(super) host: String,
     pub(super) path: String,
 }
 
 impl Target {
     pub(super) async fn of(url: &str) -> Result<Self, LoadError> {
-        let (parsed, address) = resolve(url, &[("http", 80)]).await?;
+        let (parsed, addresses) = resolve(url, &[("http", 80)]).await?;
         let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));
         Ok(Self {
-            address,
+            addresses,
             host: host_of(&parsed),
             path: format!("{}{query}", parsed.path()),
         })
@@ -68,6 +74,15 @@ impl Target {
         let there = there.map_err(|_| FetchError::Elsewhere)?;
         let there = Self::of(there.as_str()).await;
         there.map_err(|_| FetchError::Elsewhere)
+    }
+
+    /// Connects to the first of its addresses that answers.
+    pub(super) async fn connect(&self) -> Result<TcpStream, FetchError> {
+        let connecting = TcpStream::connect(self.addresses.as_slice());
+        let connected = timeout(SILENCE_MAX, connecting).await;
+        connected
+            .map_err(|_| FetchError::Silent)?
+            .map_err(FetchError::Connect)
     }
 
     /// Whether the URL is at that server.
@@ -94,7 +109,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) async fn read(stream: &TcpStream) -> Result<Self, FetchError> {
+    /// Reads the head of the answer to a request by `method`.
+    pub(super) async fn read(stream: &TcpStream, method: &'static str) -> Result<Self, FetchError> {
         let mut received = Vec::new();
         let mut first_ns = None;
         loop {
@@ -110,18 +126,23 @@ impl Head {
             let parsed = message::Head::parse(&received).map_err(|_| FetchError::Garbled)?;
             if let Some((head, head_bytes)) = parsed {
                 let begun = (received.len() - head_bytes) as u64;
-                return Self::of(head, begun, first_ns);
+                return Self::of(head, method, begun, first_ns);
             }
         }
     }
 
-    fn of(head: message::Head, begun: u64, first_ns: u64) -> Result<Self, FetchError> {
+    fn of(
+        head: message::Head,
+        method: &'static str,
+        begun: u64,
+        first_ns: u64,
+    ) -> Result<Self, FetchError> {
         let length = head.content_length();
         let response = head.into_response().ok().and_then(Result::ok);
         let response = response.filter(|response| response.version.starts_with("HTTP/1."));
         let response = response.ok_or(FetchError::Garbled)?;
         if !matches!(response.status, 200 | 206) {
-            return Err(refused(&response));
+            return Err(refused(method, &response));
         }
         Ok(Self {
             length: length.ok().flatten().ok_or(FetchError::NoLength)?,
@@ -132,13 +153,14 @@ impl Head {
     }
 }
 
-/// What an answer says that brings nothing.
-pub(super) fn refused(response: &Response) -> FetchError {
+/// What an answer to `method` says that brings nothing.
+pub(super) fn refused(method: &'static str, response: &Response) -> FetchError {
     let status = response.status;
     let is_moved = matches!(status, 301 | 302 | 303 | 307 | 308);
     match response.header("Location").filter(|_| is_moved) {
-        None => FetchError::Status(status),
+        None => FetchError::Status { method, status },
         Some(location) => FetchError::Moved {
+            method,
             status,
             location: location.to_owned(),
         },
@@ -165,9 +187,36 @@ pub(super) const SKIP_BYTES: u64 = DISCARD_BYTES_MAX as u64;
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use tokio::runtime::Builder;
 
     use super::*;
+
+    #[test]
+    fn the_first_address_that_answers_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let connected = |addresses| {
+            let target = Target {
+                addresses,
+                host: String::new(),
+                path: String::new(),
+            };
+            let stream = runtime.block_on(target.connect());
+            stream.map(|stream| stream.peer_addr().unwrap())
+        };
+        for addresses in [vec![there], vec![nowhere, there], vec![there, nowhere]] {
+            assert_eq!(connected(addresses).unwrap(), there);
+        }
+        let refused = connected(vec![nowhere, nowhere]);
+        assert!(
+            matches!(refused, Err(FetchError::Connect(_))),
+            "{refused:?}"
+        );
+    }
 
     #[test]
     fn redirects_lead_to_other_servers() {
@@ -196,7 +245,7 @@ mod tests {
         let parse = |head: &str| {
             let parsed = message::Head::parse(format!("{head}\r\n\r\n").as_bytes());
             let (head, _) = parsed.ok().flatten().ok_or(FetchError::Garbled)?;
-            Head::of(head, 3, 7)
+            Head::of(head, "HEAD", 3, 7)
         };
         let head = parse(
             "HTTP/1.1 206 Partial Content\r\ncontent-length: 10\r\nContent-Range: bytes 5-14/20",
@@ -216,8 +265,11 @@ mod tests {
         };
         assert_eq!(location, "http://h/x");
         for (text, said) in [
-            ("HTTP/1.1 307 Elsewhere", "answered 307"),
-            ("HTTP/1.1 503 Busy\r\nContent-Length: 1", "answered 503"),
+            ("HTTP/1.1 307 Elsewhere", "HEAD was answered 307"),
+            (
+                "HTTP/1.1 503 Busy\r\nContent-Length: 1",
+                "HEAD was answered 503",
+            ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
                 "its length",

@@ -4,7 +4,7 @@
 use onrush_wire::pace::schedule::jain;
 
 use super::http::{HttpRecord, HttpRun, HttpSettings};
-use super::report::{failed, known, millis, own, reasons, start_up};
+use super::report::{LATE_NS_MAX, Late, failed, judged, known, millis, own, reasons, start_up};
 use crate::error::what_is;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::ratio;
@@ -26,10 +26,7 @@ pub fn http_report(record: &HttpRecord) -> Report {
             "Figures".to_owned(),
             vec![compared(run, &figures).into()],
         )]);
-        report.add([Verdict::unless(
-            "all that was asked for came",
-            &figures.missed,
-        )]);
+        report.add([figures.verdict]);
     }
     report
 }
@@ -64,8 +61,8 @@ struct Figures {
     server_ns_a_mib: Option<f64>,
     /// Processors that the load generator was busy on.
     own_cores: f64,
-    /// What is wrong with what was seen, in words; empty if nothing is.
-    missed: Vec<String>,
+    /// Whether all came, and in time.
+    verdict: Verdict,
 }
 
 impl Figures {
@@ -79,6 +76,7 @@ impl Figures {
         let bytes: u64 = run.client_bytes.iter().sum();
         let cores = |cpu_ns: u64| ratio(cpu_ns, run.wall_ns);
         let first_byte_ns = start_up(&run.first_byte_ns);
+        let own_cores = ratio(run.own_cpu_ns, run.wall_ns.max(1));
         Self {
             bits_a_second: shares.iter().sum(),
             client_bits_a_second: [at(0), at(last / 2), at(last)],
@@ -88,8 +86,13 @@ impl Figures {
             server_ns_a_mib: run
                 .server
                 .map(|usage| ratio(usage.cpu_ns, bytes) * f64::from(1 << 20)),
-            own_cores: cores(run.own_cpu_ns),
-            missed: missed(settings, run, evenness, first_byte_ns),
+            own_cores,
+            verdict: judged(
+                "all that was asked for came",
+                late(settings, evenness, first_byte_ns),
+                failures(run),
+                (own_cores, run.generator_late_ns_max),
+            ),
         }
     }
 }
@@ -128,7 +131,10 @@ fn rows(
         ("evenness", Some(evenness)),
         ("first byte", first_byte),
         ("server", server),
-        ("load generator", Some(own(figures.own_cores))),
+        (
+            "load generator",
+            Some(own(figures.own_cores, run.generator_late_ns_max)),
+        ),
     ])
 }
 
@@ -150,24 +156,31 @@ fn bits_a_second(run: &HttpRun) -> Vec<f64> {
     run.client_bytes.iter().map(bits).collect()
 }
 
-fn missed(
-    settings: &HttpSettings,
-    run: &HttpRun,
-    evenness: f64,
-    first_byte_ns: Option<[u64; 3]>,
-) -> Vec<String> {
+/// What clients missed in time.
+fn late(settings: &HttpSettings, evenness: f64, first_byte_ns: Option<[u64; 3]>) -> Vec<Late> {
     let budget_ns = settings.first_byte_ns_max.unwrap_or(u64::MAX);
     let p99 = first_byte_ns.map_or(0, |[_, p99, _]| p99);
     let (took, allowed) = (millis(p99), millis(budget_ns));
     let least = settings.evenness_min;
-    let mut missed = what_is! {
+    let first = what_is! {
         p99 > budget_ns
             => "1 in 100 first bytes took longer than {took:.1} ms; {allowed:.1} ms are allowed";
+    };
+    let uneven = what_is! {
         evenness < least => "the shares' evenness is {evenness:.4}; at least {least} was to be";
+    };
+    let kinds = [(budget_ns / 2, first), (LATE_NS_MAX, uneven)];
+    let each = |(ns, words): (u64, Vec<String>)| words.into_iter().map(move |it| (ns, it));
+    kinds.into_iter().flat_map(each).collect()
+}
+
+/// What went wrong otherwise.
+fn failures(run: &HttpRun) -> Vec<String> {
+    let mut failures = what_is! {
         run.client_bytes.iter().sum::<u64>() == 0 => "nothing came";
     };
-    missed.extend(reasons(&run.failures));
-    missed
+    failures.extend(reasons(&run.failures));
+    failures
 }
 
 fn mbit(bits: f64) -> f64 {
@@ -178,6 +191,7 @@ fn mbit(bits: f64) -> f64 {
 pub(crate) mod tests {
     use super::super::Usage;
     use super::*;
+    use crate::table::Outcome;
 
     pub(crate) fn run() -> HttpRun {
         HttpRun {
@@ -194,6 +208,7 @@ pub(crate) mod tests {
                 memory_bytes: 64 << 20,
             }),
             own_cpu_ns: 500_000_000,
+            generator_late_ns_max: None,
         }
     }
 
@@ -208,7 +223,7 @@ pub(crate) mod tests {
     #[test]
     fn figures_are_those_of_the_run() {
         let figures = Figures::of(&settings(), &run());
-        assert_eq!(figures.missed, [""; 0]);
+        assert_eq!(figures.verdict.outcome, Outcome::Kept);
         let mib = f64::from(8 << 20) / 2.0;
         assert!((figures.bits_a_second - 4.0 * mib).abs() < 1e-6);
         for (share, expected) in figures.client_bits_a_second.iter().zip([1.0, 1.0, 3.0]) {
@@ -218,7 +233,7 @@ pub(crate) mod tests {
         assert!((figures.evenness - 0.8).abs() < 1e-12);
         assert_eq!(
             figures.first_byte_ns,
-            Some([3_000_000, 3_000_000, 5_000_000])
+            Some([3_000_000, 5_000_000, 5_000_000])
         );
         assert!((figures.server_cores.unwrap() - 0.5).abs() < 1e-12);
         assert!((figures.server_ns_a_mib.unwrap() - 250e6).abs() < 1e-3);
@@ -229,7 +244,7 @@ pub(crate) mod tests {
         type Change = fn(&mut HttpSettings, &mut HttpRun);
         let wrong: [(Change, &str); 4] = [
             (
-                |s, _| s.first_byte_ns_max = Some(2_999_999),
+                |s, _| s.first_byte_ns_max = Some(4_999_999),
                 "first bytes took",
             ),
             (|s, _| s.evenness_min = 0.81, "evenness is 0.8000"),
@@ -242,9 +257,46 @@ pub(crate) mod tests {
         for (change, said) in wrong {
             let (mut settings, mut run) = (settings(), run());
             change(&mut settings, &mut run);
-            let missed = Figures::of(&settings, &run).missed;
-            assert_eq!(missed.len(), 1, "{missed:?}");
-            assert!(missed[0].contains(said), "{missed:?}");
+            let Figures {
+                evenness,
+                first_byte_ns,
+                verdict,
+                ..
+            } = Figures::of(&settings, &run);
+            let missed = late(&settings, evenness, first_byte_ns).len() + failures(&run).len();
+            assert_eq!(
+                (verdict.outcome, missed),
+                (Outcome::Missed, 1),
+                "{verdict:?}"
+            );
+            assert!(verdict.found.contains(said), "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn a_generator_that_stalls_voids_what_was_late_alone() {
+        type Change = fn(&mut HttpSettings, &mut HttpRun);
+        let judged = |change: Change, own_late_ns: u64, own_cpu_ns: u64| {
+            let (mut settings, mut run) = (settings(), run());
+            change(&mut settings, &mut run);
+            (run.generator_late_ns_max, run.own_cpu_ns) = (Some(own_late_ns), own_cpu_ns);
+            Figures::of(&settings, &run).verdict.outcome
+        };
+        let busy_ns = run().wall_ns;
+        let nothing: Change = |_, _| ();
+        assert_eq!(judged(nothing, u64::MAX, busy_ns), Outcome::Kept);
+        let slow: Change = |s, _| s.first_byte_ns_max = Some(4_000_000);
+        assert_eq!(judged(slow, 2_000_000, 0), Outcome::Missed);
+        assert_eq!(judged(slow, 2_000_001, 0), Outcome::Void);
+        assert_eq!(judged(slow, 0, busy_ns), Outcome::Void);
+        let uneven: Change = |s, _| s.evenness_min = 0.81;
+        assert_eq!(judged(uneven, 100_000_000, 0), Outcome::Missed);
+        assert_eq!(judged(uneven, 100_000_001, 0), Outcome::Void);
+        // What is not there is not there, however late somebody asks.
+        let failed: Change = |s, run| {
+            s.evenness_min = 0.81;
+            run.failures.push(("GET was answered 404".to_owned(), 3));
+        };
+        assert_eq!(judged(failed, u64::MAX, busy_ns), Outcome::Missed);
     }
 }

@@ -306,7 +306,7 @@ mod tests {
             buffer_ns: 40_000_000,
         };
         let state = state.borrow();
-        let played = state.follow.played(state.ended(Some(ended)));
+        let played = state.follow.played(state.ended(Some(ended)), false);
         played.unwrap().missing
     }
 

@@ -14,6 +14,14 @@ const UNREAD_PART_MIN: f64 = 0.9;
 /// A load generator that took more of its one processor than this could not have taken more.
 const OWN_CORES_MAX: f64 = 0.95;
 
+/// A load generator that is no later than this itself is not to blame for what its clients missed,
+/// unless they may be late by less: players have more than this in their buffers.
+pub(super) const LATE_NS_MAX: u64 = 100_000_000;
+
+/// What came too late in words, behind how late a load generator may be itself and is not to blame
+/// for it.
+pub(super) type Late = (u64, String);
+
 /// What a record says.
 #[must_use]
 pub fn report(record: &LoadRecord) -> Report {
@@ -55,7 +63,7 @@ fn compared(settings: &Settings, run: &Run, figures: &Figures) -> Table {
             => figures.server_ns_a_packet.map(|ns| vec![ns]),
         Column::ms("late, 999 of 1000", 1).less()
             => figures.lateness_ns.map(|[_, _, late_ns, _]| vec![late_ns]),
-        Column::count("packets lost", 0).less() => vec![run.totals.lost],
+        Column::count("packets lost", 0).none() => vec![run.totals.lost],
         Column::ms("time to the first packet", 1).less() => run.start_up_ns.clone(),
     }
 }
@@ -121,12 +129,44 @@ impl Figures {
     /// nothing; what was held then, was held.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let what = "on time, and nothing lost";
-        if self.missed.is_empty() || self.void.is_empty() {
-            return Verdict::unless(what, &self.missed);
-        }
-        let (missed, void) = (self.missed.join("; "), self.void.join("; "));
-        Verdict::void(what, format!("{missed}; but {void}"))
+        excused("on time, and nothing lost", &self.missed, &self.void)
+    }
+}
+
+/// Whether all came that was to come, and in time. What was late proves nothing where the load
+/// generator may be to blame for all of it, which took so much of its processor and was so late
+/// itself; what failed did so whoever was late. In records from before nobody looked.
+pub(super) fn judged(
+    what: &str,
+    late: Vec<Late>,
+    failed: Vec<String>,
+    (own_cores, own_late_ns): (f64, Option<u64>),
+) -> Verdict {
+    let may_be_late_ns = late.iter().map(|&(ns, _)| ns).max();
+    let void = match own_late_ns.zip(may_be_late_ns) {
+        Some((own_ns, may_ns)) if failed.is_empty() => to_blame(own_cores, own_ns, may_ns),
+        _ => Vec::new(),
+    };
+    let late = late.into_iter().map(|(_, words)| words);
+    excused(what, &late.chain(failed).collect::<Vec<_>>(), &void)
+}
+
+/// What was to be so is, unless something is said against it that nothing excuses.
+fn excused(what: &str, missed: &[String], void: &[String]) -> Verdict {
+    if missed.is_empty() || void.is_empty() {
+        return Verdict::unless(what, missed);
+    }
+    let (missed, void) = (missed.join("; "), void.join("; "));
+    Verdict::void(what, format!("{missed}; but {void}"))
+}
+
+/// What is said of a load generator that may be to blame.
+fn to_blame(own_cores: f64, own_late_ns: u64, may_be_late_ns: u64) -> Vec<String> {
+    let late = millis(own_late_ns);
+    what_is! {
+        own_cores > OWN_CORES_MAX
+            => "the load generator took {:.0} % of its processor", own_cores * 100.0;
+        own_late_ns > may_be_late_ns => "the load generator was {late:.0} ms late itself";
     }
 }
 
@@ -202,13 +242,11 @@ pub(crate) fn buffer(settings: &Settings, run: &Run) -> Option<String> {
 
 /// How busy and how late the load generator was.
 fn generator(cores: f64, run: &Run) -> String {
-    let late = run.generator.map_or_else(String::new, |it| {
-        let (late, unread) = (millis(it.late_ns_max), millis(it.unread_ns_max));
-        format!(
-            "; its timers rang {late:.1} ms late at the most, and packets lay unread {unread:.1} ms"
-        )
-    });
-    own(cores) + &late
+    let told = own(cores, run.generator.map(|it| it.late_ns_max));
+    match run.generator.map(|it| millis(it.unread_ns_max)) {
+        None => told,
+        Some(unread) => format!("{told}, and packets lay unread {unread:.1} ms"),
+    }
 }
 
 /// How packets came, and who looked at them.
@@ -245,9 +283,13 @@ pub(super) fn known(
     rows.filter_map(|(name, told)| Some((name.to_owned(), told?)))
 }
 
-/// How busy whoever makes the load was.
-pub(super) fn own(cores: f64) -> String {
-    format!("{:.1} % of a processor", cores * 100.0)
+/// How busy whoever makes the load was, and how late its timers rang, if somebody looked.
+pub(super) fn own(cores: f64, late_ns_max: Option<u64>) -> String {
+    let busy = format!("{:.1} % of a processor", cores * 100.0);
+    match late_ns_max.map(millis) {
+        None => busy,
+        Some(late) => format!("{busy}; its timers rang {late:.1} ms late at the most"),
+    }
 }
 
 /// How often something else than a client ended what it did.
@@ -323,18 +365,17 @@ fn void(settings: &Settings, run: &Run) -> Vec<String> {
         return Vec::new();
     };
     let own_cores = ratio(run.own_cpu_ns, run.wall_ns.max(1));
-    let late = millis(own.late_ns_max);
-    let is_read_late = settings.transport.is_interleaved()
-        && i64::try_from(own.late_ns_max).unwrap_or(i64::MAX) > settings.lateness_ns_max;
-    let is_start_late = own.late_ns_max > settings.start_up_ns_max / 2;
-    what_is! {
+    let may_be_read_late_ns = match settings.transport.is_interleaved() {
+        true => u64::try_from(settings.lateness_ns_max).unwrap_or(0),
+        false => u64::MAX,
+    };
+    let may_be_late_ns = may_be_read_late_ns.min(settings.start_up_ns_max / 2);
+    let mut void = what_is! {
         own.dropped > 0 && settings.receive == Receive::Sockets
             => "the load generator's sockets had no room for {} packets", own.dropped;
-        own_cores > OWN_CORES_MAX
-            => "the load generator took {:.0} % of its processor", own_cores * 100.0;
-        is_read_late || is_start_late
-            => "the load generator was {late:.0} ms late itself";
-    }
+    };
+    void.extend(to_blame(own_cores, own.late_ns_max, may_be_late_ns));
+    void
 }
 
 /// How often something else than a client ended what it did, by reason.
@@ -343,11 +384,14 @@ pub(super) fn reasons(failures: &[(String, u64)]) -> impl Iterator<Item = String
     failures.map(|(reason, count)| format!("{count} times: {reason}"))
 }
 
+/// The least of these that half of them do not exceed, that 99 in 100 do not, and that none does;
+/// `None` without any.
 pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
-    let last = sorted.len().checked_sub(1)?;
-    Some([last / 2, last * 99 / 100, last].map(|place| sorted[place]))
+    let within = |percent: usize| (sorted.len() * percent).div_ceil(100).checked_sub(1);
+    let places = [within(50)?, within(99)?, within(100)?];
+    Some(places.map(|place| sorted[place]))
 }
 
 /// Packets by lateness, and the budget.
@@ -442,10 +486,21 @@ pub(crate) mod tests {
         assert!((figures.packets_a_second - 500.0).abs() < 1e-9);
         assert!((figures.bits_a_second - 500.0 * 1328.0 * 8.0).abs() < 1e-3);
         assert!((figures.late_part - 0.001).abs() < 1e-12);
-        assert_eq!(figures.start_up_ns, Some([3_000_000, 3_000_000, 5_000_000]));
+        assert_eq!(figures.start_up_ns, Some([3_000_000, 5_000_000, 5_000_000]));
         assert!((figures.server_cores.unwrap() - 0.5).abs() < 1e-12);
         assert!((figures.server_ns_a_packet.unwrap() - 1e6).abs() < 1e-6);
         assert_eq!(figures.lateness_ns.unwrap()[2], 1_100_000);
+    }
+
+    #[test]
+    fn one_of_a_hundred_may_be_beyond_and_no_part_of_one() {
+        let of = |count: u64| start_up(&(1..=count).rev().collect::<Vec<_>>());
+        assert_eq!((of(0), of(1)), (None, Some([1, 1, 1])));
+        assert_eq!((of(2), of(3)), (Some([1, 2, 2]), Some([2, 3, 3])));
+        assert_eq!((of(10), of(99)), (Some([5, 10, 10]), Some([50, 99, 99])));
+        assert_eq!(of(100), Some([50, 99, 100]));
+        assert_eq!(of(101), Some([51, 100, 101]));
+        assert_eq!(of(200), Some([100, 198, 200]));
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub(super) struct Description {
     pub(super) tracks: Vec<Track>,
     /// How long it is; `None` if it has no end, or nobody said.
     pub(super) seconds: Option<f64>,
+    /// It is a channel: who comes sees what is live.
+    pub(super) is_channel: bool,
 }
 
 /// What is set up alone.
@@ -104,7 +106,8 @@ pub(super) struct Track {
 /// A server, and how it is spoken to.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    pub(super) address: SocketAddr,
+    /// The first of them that it is reached at is taken.
+    pub(super) addresses: Vec<SocketAddr>,
     pub(super) tls: Option<TlsTo>,
 }
 
@@ -139,7 +142,7 @@ impl Viewer {
         url: &str,
         user: Option<&(String, String)>,
     ) -> Result<Self, ViewerError> {
-        let opening = Connection::open(server.address, server.tls.as_ref());
+        let opening = Connection::open(&server.addresses, server.tls.as_ref());
         let connection = timeout(ANSWER_TIME_MAX, opening).await;
         let connection = connection
             .map_err(|_| ViewerError::Silent("connect"))?
@@ -195,7 +198,11 @@ impl Viewer {
             return Err(ViewerError::NoTrack);
         }
         let seconds = seconds_of(&sdp);
-        Ok(Description { tracks, seconds })
+        Ok(Description {
+            tracks,
+            seconds,
+            is_channel: is_channel(&sdp),
+        })
     }
 
     /// Sleeps, unless the server ends the connection; takes what comes on it meanwhile.
@@ -426,10 +433,20 @@ fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
     known.take(TRACKS_MAX).collect()
 }
 
-/// How long the film is, if the description tells (RFC 2326, appendix C.1.5).
-fn seconds_of(sdp: &str) -> Option<f64> {
+/// What there is to be played, if the description tells (RFC 2326, appendix C.1.5).
+fn range_of(sdp: &str) -> Option<&str> {
     let mut lines = sdp.lines().map(str::trim);
-    let range = lines.find_map(|line| line.strip_prefix("a=range:npt="))?;
+    lines.find_map(|line| line.strip_prefix("a=range:"))
+}
+
+/// Whether a channel is described. A film has a beginning, whether its end is known or not.
+fn is_channel(sdp: &str) -> bool {
+    range_of(sdp).is_none_or(|range| range.starts_with("npt=now"))
+}
+
+/// How long the film is, if the description tells.
+fn seconds_of(sdp: &str) -> Option<f64> {
+    let range = range_of(sdp)?.strip_prefix("npt=")?;
     let seconds = range.split_once('-')?.1.trim().parse().ok();
     seconds.filter(|&s: &f64| s.is_finite() && s > 0.0)
 }
@@ -456,7 +473,8 @@ mod tests {
     /// ever; how many it was asked when the viewer has left.
     fn server(heads: Vec<String>) -> (Server, thread::JoinHandle<usize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        // Nobody listens at the first.
+        let addresses = vec![([127, 0, 0, 1], 1).into(), listener.local_addr().unwrap()];
         let serve = move || {
             let (stream, _) = listener.accept().unwrap();
             let lines = BufReader::new(&stream).lines().map_while(Result::ok);
@@ -469,7 +487,8 @@ mod tests {
             }
             asked
         };
-        (Server { address, tls: None }, thread::spawn(serve))
+        let tls = None;
+        (Server { addresses, tls }, thread::spawn(serve))
     }
 
     /// Why a viewer cannot describe what a server has that answers so, and how often it asks.
@@ -527,6 +546,19 @@ mod tests {
         assert_eq!(seconds_of("a=range:npt=0-\r\n"), None);
         assert_eq!(seconds_of("a=range:npt=now-\r\n"), None);
         assert_eq!(seconds_of("v=0\r\n"), None);
+    }
+
+    #[test]
+    fn a_channel_has_no_beginning() {
+        for (range, is_live) in [
+            ("a=range:npt=now-\r\n", true),
+            ("a=tool:x\r\n", true),
+            ("a=range:npt=0-12.5\r\n", false),
+            ("a=range:npt=0-\r\n", false),
+            ("a=range:clock=20260101T000000Z-\r\n", false),
+        ] {
+            assert_eq!(is_channel(&format!("v=0\r\n{range}")), is_live, "{range}");
+        }
     }
 
     #[test]

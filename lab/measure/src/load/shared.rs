@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
+use percent_encoding::percent_decode_str;
 use tokio::net::lookup_host;
 use tokio::runtime::Builder;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use url::Url;
 
 use super::plan::{Arrival, Random};
@@ -27,6 +28,8 @@ pub(super) const AGAIN: Duration = Duration::from_secs(1);
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// How often progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often it is looked how late the load generator's own timers ring.
+const TICK: Duration = Duration::from_millis(10);
 pub(super) const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 /// How often a client is sent on to another server until it has had enough.
 pub(super) const REDIRECTS_MAX: u32 = 3;
@@ -165,11 +168,22 @@ pub(super) async fn report(
     }
 }
 
-/// A URL taken apart, and the address behind it. Each scheme that it may have comes with its port.
+/// Looks, for ever, how late the load generator is itself at the most.
+pub(super) async fn tick(late_ns_max: Rc<Cell<u64>>) {
+    loop {
+        let due = Instant::now() + TICK;
+        sleep_until(due).await;
+        let late_ns = nanos(Instant::now() - due);
+        late_ns_max.set(late_ns_max.get().max(late_ns));
+    }
+}
+
+/// A URL taken apart, and the addresses behind it, at least one: a server need not listen at all of
+/// them, so each is tried in turn. Each scheme that the URL may have comes with its port.
 pub(super) async fn resolve(
     url: &str,
     schemes: &[(&str, u16)],
-) -> Result<(Url, SocketAddr), LoadError> {
+) -> Result<(Url, Vec<SocketAddr>), LoadError> {
     let wrong = |reason: String| LoadError::Url {
         url: url.to_owned(),
         reason,
@@ -189,9 +203,30 @@ pub(super) async fn resolve(
         .trim_end_matches(']')
         .to_owned();
     let found = lookup_host((host.as_str(), parsed.port().unwrap_or(*port))).await;
-    let mut found = found.map_err(|error| wrong(error.to_string()))?;
-    let address = found.next().ok_or_else(|| wrong("no address".to_owned()))?;
-    Ok((parsed, address))
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    let addresses: Vec<_> = found.collect();
+    match addresses.is_empty() {
+        true => Err(wrong("no address".to_owned())),
+        false => Ok((parsed, addresses)),
+    }
+}
+
+/// The URL without the user in it, who is told in a header of a request.
+pub(super) fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[host..])
+}
+
+/// The user in an URL, and the password (RFC 3986, section 3.2.1).
+pub(super) fn user_of(url: &Url) -> Option<(String, String)> {
+    let (name, password) = (url.username(), url.password());
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let is_told = !name.is_empty() || password.is_some();
+    is_told.then(|| (decoded(name), decoded(password.unwrap_or_default())))
 }
 
 /// Refuses what cannot be done, in words with the bound.
@@ -206,6 +241,17 @@ pub(super) fn check(
         !(1..=CLIENTS_MAX).contains(&clients) => "{clients} clients: ask for 1 to {CLIENTS_MAX}";
         !(0.0..=10.0).contains(&zipf) => "Zipf's exponent {zipf}: ask for 0 to 10";
         !(1..=DAY_NS).contains(&time_ns) => "a load of {time_ns} ns: ask for 1 ns to 24 h";
+    }
+    Ok(())
+}
+
+/// Refuses users in URLs of a scheme by which nobody is told of them.
+pub(super) fn check_no_user(urls: &[String]) -> Result<(), LoadError> {
+    let has_user = urls.iter().any(|url| without_user(url) != *url);
+    refuse! { LoadError::Settings;
+        has_user
+            => "a user in an URL of http:// or hls://, by which none is told: leave it out, and \
+                give a signed URL, or one with a token (?token=)";
     }
     Ok(())
 }
@@ -246,6 +292,45 @@ mod tests {
             assert_eq!(end.at(), at);
             end.wait_for(vec![spawn_local(pending())]).await;
             assert!(begin.elapsed() < LONG);
+        });
+    }
+
+    #[test]
+    fn a_user_in_an_url_is_told_apart_from_it() {
+        for (url, without, name, password) in [
+            (
+                "rtsp://anna:x@h:1/a@b?c@d",
+                "rtsp://h:1/a@b?c@d",
+                "anna",
+                "x",
+            ),
+            ("rtsp://an%40na:p%3ass@h", "rtsp://h", "an@na", "p:ss"),
+            ("rtsp://anna:p@ss@h/x", "rtsp://h/x", "anna", "p@ss"),
+            ("rtsps://anna@[::1]/x", "rtsps://[::1]/x", "anna", ""),
+        ] {
+            assert_eq!(without_user(url), without);
+            let told = user_of(&Url::parse(url).unwrap());
+            assert_eq!(told, Some((name.to_owned(), password.to_owned())), "{url}");
+        }
+        for url in ["rtsp://h/a@b", "http://h?a@b", "x"] {
+            assert_eq!(without_user(url), url);
+        }
+        assert_eq!(user_of(&Url::parse("rtsp://h/a@b").unwrap()), None);
+    }
+
+    #[test]
+    fn a_load_generator_that_stands_still_is_late() {
+        run(async {
+            let late_ns_max: Rc<Cell<u64>> = Rc::default();
+            let ticking = spawn_local(tick(Rc::clone(&late_ns_max)));
+            sleep(Duration::from_millis(1)).await;
+            std::thread::sleep(Duration::from_millis(100));
+            let begin = Instant::now();
+            while late_ns_max.get() < 80_000_000 {
+                assert!(begin.elapsed() < LONG);
+                sleep(Duration::from_millis(1)).await;
+            }
+            ticking.abort();
         });
     }
 

@@ -144,6 +144,12 @@ impl Column {
         self.compared(Better::More)
     }
 
+    /// Compares its samples: there is to be none of it.
+    #[must_use]
+    pub fn none(self) -> Self {
+        self.compared(Better::None)
+    }
+
     fn compared(mut self, better: Better) -> Self {
         self.better = Some(better);
         self
