@@ -48,7 +48,7 @@ async function ends(context) {
   await page.click("#session-rows button");
   await until(page, "it has ended", () => document.querySelector("#session-rows tr") === null);
   await until(page, "the log says so", () =>
-    document.querySelector("#lines").textContent.includes("ended from the dashboard"));
+    document.querySelector("#lines").textContent.includes("an operator ended it"));
   await close(page);
 }
 

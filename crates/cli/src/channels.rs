@@ -23,8 +23,8 @@ use onrush_wire::media::Track;
 use onrush_wire::sdp::announced;
 
 use crate::addresses::{PLAYER, reached_at};
+use crate::units::{Time, within};
 use crate::values::{DAY, Listen, Named, loopback_address, or_off};
-use onrush_cli::units::{Time, within};
 
 /// The options of live channels.
 #[derive(Args, Debug)]

@@ -8,7 +8,7 @@ use onrush_wire::rtsp::RedirectTarget;
 use serde_json::Value;
 
 use crate::ctl::ServerArg;
-use onrush_cli::units::Rate;
+use crate::units::Rate;
 
 /// Show the nodes of a cluster, or take one out
 ///

@@ -11,7 +11,7 @@ use onrush_server::config::ClusterConfig;
 use onrush_wire::route::{is_node_name, relay};
 use url::Url;
 
-use onrush_cli::units::{Rate, Time, within};
+use crate::units::{Rate, Time, within};
 
 #[derive(Args, Debug)]
 pub(crate) struct ClusterOptions {

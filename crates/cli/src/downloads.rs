@@ -16,10 +16,10 @@ use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule, Yield};
 
 use crate::hls_options::HlsOptions;
+use crate::units::{Rate, Size, Time, within};
 use crate::upload_options::UploadOptions;
 use crate::user_options::UserOptions;
 use crate::values::{DAY, Listen, count, listening_address, or_off};
-use onrush_cli::units::{Rate, Size, Time, within};
 
 /// The options of downloads.
 #[derive(Args, Debug)]

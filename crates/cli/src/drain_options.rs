@@ -6,8 +6,8 @@ use clap::{Args, ValueHint};
 use onrush_server::config::DrainConfig;
 use onrush_wire::rtsp::RedirectTarget;
 
+use crate::units::{Time, within};
 use crate::values::DAY;
-use onrush_cli::units::{Time, within};
 
 #[derive(Args, Debug)]
 pub(crate) struct DrainOptions {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use onrush_cli::units::{Size, Time, within};
 use onrush_server::hls_live::LiveHlsConfig;
 
 use crate::limit_options::{bytes, size};
+use crate::units::{Size, Time, within};
 use crate::values::{DAY, count};
 
 /// The options of live channels by HLS.

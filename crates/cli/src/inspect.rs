@@ -17,8 +17,8 @@ use onrush_wire::media::ts::{Packetisation, TS_PACKETS_PER_RTP_MAX};
 use onrush_wire::media::{LeftOut, ScanOptions, Scanner, report, ts};
 use serde::Serialize;
 
+use crate::units::{Rate, Time, within};
 use crate::values::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
-use onrush_cli::units::{Rate, Time, within};
 
 mod samples;
 mod text;

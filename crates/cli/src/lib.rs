@@ -63,9 +63,6 @@ use clap::{CommandFactory, Parser};
 use args::{Arguments, Command};
 use outcome::exit_code;
 
-// The modules name this crate as the laboratory does.
-extern crate self as onrush_cli;
-
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use onrush_server::config::Limits;
 
+use crate::units::{Size, Time, within};
 use crate::values::{DAY, count};
-use onrush_cli::units::{Size, Time, within};
 
 /// One option for each field of [`Limits`] but the session's time-out, which is no bound on size.
 #[derive(Args, Debug)]

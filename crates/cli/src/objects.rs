@@ -14,7 +14,6 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::ValueHint;
-use onrush_cli::units::{Size, within};
 use onrush_server::config::Config;
 #[cfg(feature = "objects")]
 use onrush_server::config::{LibraryConfig, LibraryPlace};
@@ -23,6 +22,7 @@ use onrush_server::remote::RemoteFiles;
 use url::Url;
 
 use crate::libraries::Served;
+use crate::units::{Size, within};
 
 /// What is said of an object store beside where it is.
 #[derive(Args, Clone, Debug)]

@@ -7,7 +7,7 @@ use onrush_server::channels::ChannelsConfig;
 use onrush_server::channels::published::PUBLISHER_SILENCE_MAX;
 use onrush_wire::auth::Pattern;
 
-use onrush_cli::units::{Time, within};
+use crate::units::{Time, within};
 
 /// How viewers join, and which channels have a standby.
 #[derive(Args, Debug)]

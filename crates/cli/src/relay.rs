@@ -21,11 +21,11 @@ use crate::remedy::with_remedy;
 use crate::signals::{SignalName, Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
 use crate::successor::{Launcher, Predecessor};
+use crate::units::{Time, within};
 use crate::user_options::UserOptions;
 use crate::values::{
     DAY, Listen, LogFormat, Named, Ports, count, metrics_address, or_off, ports, rtsp_address,
 };
-use onrush_cli::units::{Time, within};
 
 /// Give a live stream to many receivers
 ///

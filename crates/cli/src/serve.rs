@@ -36,7 +36,7 @@ use crate::signals::{SignalName, Signals, log_to_stderr};
 use crate::state::usable_default;
 use crate::status_at_exit::StatusAtExit;
 use crate::successor::{Launcher, Predecessor};
-use onrush_cli::units::{Size, Time, ranges};
+use crate::units::{Size, Time, ranges};
 
 /// Serves by `arguments`, which `words` are.
 pub(crate) fn run(

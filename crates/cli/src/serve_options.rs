@@ -27,12 +27,12 @@ use crate::published_options::PublishedOptions;
 use crate::sandbox_options::SandboxOptions;
 use crate::state::StateOption;
 use crate::tls_options::TlsOptions;
+use crate::units::{Percent, Rate, Size, Time, within};
 use crate::user_options::UserOptions;
 use crate::values::{
     BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
     METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
 };
-use onrush_cli::units::{Percent, Rate, Size, Time, within};
 
 /// Serve a directory of media files by RTSP and HTTP
 ///

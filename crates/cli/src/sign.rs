@@ -13,7 +13,7 @@ use onrush_wire::hls;
 use onrush_wire::rtsp::{ELEMENTARY, Target};
 use url::Url;
 
-use onrush_cli::units::{Time, within};
+use crate::units::{Time, within};
 
 /// Sign a URL, with which anybody may play or download for a time
 ///

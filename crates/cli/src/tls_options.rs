@@ -10,8 +10,8 @@ use onrush_server::tls::{
 };
 use onrush_sys::probe;
 
+use crate::units::{Time, within};
 use crate::values::{DAY, count, listening_address};
-use onrush_cli::units::{Time, within};
 
 /// The options of TLS.
 #[derive(Args, Debug)]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use onrush_cli::units::{Size, Time, within};
 use onrush_server::downloads::{UploadSync, UploadsConfig};
 use onrush_server::users::UsersConfig;
 
+use crate::units::{Size, Time, within};
 use crate::values::{YEAR, count};
 
 /// The options of uploads.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use onrush_server::users::{HookConfig, JwtConfig, UsersConfig};
 
+use crate::units::{Time, within};
 use crate::values::DAY;
-use onrush_cli::units::{Time, within};
 
 #[derive(Args, Debug)]
 pub(crate) struct UserOptions {

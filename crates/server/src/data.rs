@@ -28,7 +28,7 @@ use crate::store::{self, Source, Store};
 pub const CHUNK_BYTES: usize = 256 << 10;
 
 /// Bytes of a chunk of a small cache: more readers, each with less ahead.
-pub const CHUNK_BYTES_SMALL: usize = 64 << 10;
+const CHUNK_BYTES_SMALL: usize = 64 << 10;
 
 /// Bytes below which a cache is small.
 const CACHE_BYTES_SMALL: usize = 64 << 20;

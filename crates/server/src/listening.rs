@@ -378,7 +378,8 @@ fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn lacks_ipv6(error: &io::Error) -> bool {
+/// Whether an address of IPv6 cannot be bound because this host has none.
+pub(crate) fn lacks_ipv6(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)

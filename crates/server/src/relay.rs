@@ -24,10 +24,9 @@ use crate::channels::{
 };
 use crate::config::{Config, Limits, PortRange, RTP_PORTS};
 use crate::listening::{Draining, ListeningSockets, Service};
-use crate::rtsp::{Content, Control, Sending};
+use crate::rtsp::{Content, Control, Sending, Signals};
 use crate::statistics::Statistics;
 use crate::users::{Authorizer, UsersConfig};
-use crate::watching::WishQueue;
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
@@ -150,10 +149,10 @@ impl Relay {
         let (office, wished, _) = Office::new(&authorizer);
         let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
-        let ((stop, stopped), (drain, draining)) = (oneshot::channel(), Draining::new());
+        let (drain, draining) = Draining::new();
+        let (stop, signals) = Signals::new(wished, draining);
         let shared = (statistics, authorizer, published);
-        let ends = (stopped, wished, draining);
-        let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, ends);
+        let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, signals);
         let control = thread::Builder::new()
             .name("onrush-control".to_owned())
             .spawn(control)
@@ -253,14 +252,14 @@ impl Drop for Relay {
     }
 }
 
-/// The control thread: upkeep and RTSP until `stopped`.
+/// The control thread: upkeep and RTSP until it is to stop.
 fn serve(
     runtime: Runtime,
     config: RelayConfig,
     (mut upkeep, api): (Upkeep, ChannelApi),
     (statistics, authorizer, published): (Arc<Statistics>, Arc<Authorizer>, Arc<PublishedChannels>),
     rtsp: Vec<TcpListener>,
-    (stopped, wished, draining): (oneshot::Receiver<()>, WishQueue, Draining),
+    signals: Signals,
 ) {
     let config = Config {
         rtp_ports: config.rtp_ports,
@@ -283,7 +282,7 @@ fn serve(
             authorizer,
         };
         let channels = (upkeep.channels(), upkeep.members_told());
-        api.spawn(channels, draining.clone(), &mut beside);
+        api.spawn(channels, signals.draining.clone(), &mut beside);
         upkeep.spawn(&mut beside);
         let listeners = rtsp.into_iter().map(|listener| {
             let listener = tokio::net::TcpListener::from_std(listener);
@@ -291,8 +290,7 @@ fn serve(
         });
         let listeners = listeners.collect();
         let control = Control::new(config, content, statistics);
-        let ends = (stopped, wished, draining);
-        Rc::clone(&control).run(listeners, ends).await;
+        Rc::clone(&control).run(listeners, signals).await;
         control.log_total();
         beside.shutdown().await;
     });

@@ -40,12 +40,12 @@ use crate::hls_live::{LiveChannels, LiveHls};
 use crate::library::{self, Library, LibraryError};
 use crate::listening::{Draining, reached_port};
 pub use crate::listening::{ListeningSockets, Service};
-use crate::rtsp::{Content, Control, Sending, accept_tunnelled};
+use crate::rtsp::{Content, Control, Sending, Signals, accept_tunnelled};
 use crate::statistics::Statistics;
 use crate::tls::{CertificateError, KernelTlsState, Tls};
 use crate::tunnelling::{TunnelQueue, Tunnels, tunnels};
 use crate::users::{Authorizer, OpenError};
-use crate::watching::{WishQueue, Wishes};
+use crate::watching::Wishes;
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -191,7 +191,8 @@ impl Server {
         let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
-        let ((stop, stopped), counted) = (oneshot::channel(), Arc::clone(&statistics));
+        let (stop, signals) = Signals::new(wished, draining);
+        let counted = Arc::clone(&statistics);
         let (reloading, pulling) = Reloading::new(&authorizer, &config.limits, reloads);
         let run = move || {
             let pulls = pulling.start(&config.channels.pulls, &published, &counted);
@@ -206,8 +207,8 @@ impl Server {
                 authorizer,
             };
             let control = Control::new(config, content, counted);
-            let (taken, ends) = ((listeners, tunnelled), (stopped, wished, draining));
-            serve(runtime, control, (upkeep, api), taken, ends);
+            let taken = (listeners, tunnelled);
+            serve(runtime, control, (upkeep, api), taken, signals);
             live.stop();
             pulls.stop();
         };
@@ -571,13 +572,13 @@ fn serve(
     control: Rc<Control>,
     (mut upkeep, api): (Upkeep, ChannelApi),
     (listeners, tunnelled): (Listeners, TunnelQueue),
-    ends: (oneshot::Receiver<()>, WishQueue, Draining),
+    signals: Signals,
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
         let channels = (upkeep.channels(), upkeep.members_told());
-        api.spawn(channels, ends.2.clone(), &mut beside);
+        api.spawn(channels, signals.draining.clone(), &mut beside);
         upkeep.spawn(&mut beside);
         beside.spawn_local(accept_tunnelled(Rc::clone(&control), tunnelled));
         let listeners = listeners.into_iter().map(|(listener, tls)| {
@@ -585,7 +586,7 @@ fn serve(
             (listener.expect("a runtime with I/O"), tls)
         });
         let listeners = listeners.collect();
-        Rc::clone(&control).run(listeners, ends).await;
+        Rc::clone(&control).run(listeners, signals).await;
         beside.shutdown().await;
     });
     control.log_total();

@@ -2,7 +2,7 @@
 //! 1970.
 
 /// The last second of the year 9999, the last that HTTP and FTP can write.
-pub const LAST_SECOND: i64 = 253_402_300_799;
+const LAST_SECOND: i64 = 253_402_300_799;
 
 /// A second in UTC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

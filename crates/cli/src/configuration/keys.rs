@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Command};
-use onrush_cli::units::{Percent, Rate, Size, Time};
 
 use super::repeated::{CHANNELS, LIBRARY, REPEATED, Repeated};
 use crate::serve_options::Serve;
+use crate::units::{Percent, Rate, Size, Time};
 use crate::values::Listen;
 
 /// A section: what it says, and which options are in it.

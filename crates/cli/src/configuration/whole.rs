@@ -22,7 +22,7 @@ use crate::libraries::is_remote;
 use crate::objects;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
-use onrush_cli::units::ranges;
+use crate::units::ranges;
 
 /// The mistakes between what is said. Where single values are wrong already, what does not fit
 /// together may be their doing, and is not told.

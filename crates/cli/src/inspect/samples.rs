@@ -7,7 +7,7 @@ use onrush_wire::media::report::{FrameRate, Report, Sent, TrackReport};
 use onrush_wire::media::{LeftOut, Medium};
 
 use super::text::{count, shown, time, wrapped};
-use onrush_cli::units::{Rate, Size};
+use crate::units::{Rate, Size};
 
 /// Prints what a file of samples holds.
 ///

@@ -8,7 +8,7 @@ use onrush_wire::media::ts::report::{Bursts, ClockSource, Kind, Program, Report,
 use super::Transport;
 use super::samples;
 use super::text::{count, percent, time, wrapped};
-use onrush_cli::units::{Rate, Size};
+use crate::units::{Rate, Size};
 
 /// Prints what a transport stream holds.
 ///

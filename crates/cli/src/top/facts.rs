@@ -5,7 +5,7 @@ use std::fmt::Write;
 use onrush_server::admin::status::Status;
 
 use super::rates::Rates;
-use onrush_cli::units::Size;
+use crate::units::Size;
 
 /// A name and what is known of it.
 pub(super) type Fact = (&'static str, String);

@@ -21,8 +21,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use self::fetch::{Fetched, Source};
 use self::rates::Rates;
 use self::view::View;
+use crate::units::{Time, within};
 use crate::values::DAY;
-use onrush_cli::units::{Time, within};
 
 /// Show what a server does, live
 ///

@@ -1,7 +1,7 @@
 //! A server's part in a cluster, as it is counted and shown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::Site;
 use super::reload::{Named, fault};
-use super::table::{Field, Kind, Row, Samples, table};
+use super::table::{Field, Kind, Row, Samples, read, table};
 use crate::cluster::{ClusterMember, NodeRow};
 
 table! {
@@ -74,10 +74,6 @@ impl Cluster {
     pub(super) fn now(member: &ClusterMember) -> Self {
         Self::of(member)
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 /// All nodes.

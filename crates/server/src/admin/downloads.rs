@@ -1,10 +1,8 @@
 //! The part of the table of counters that is about HTTP and FTP.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use serde::{Deserialize, Serialize};
 
-use super::table::{Field, Kind, Row, Samples, table};
+use super::table::{Field, Kind, Row, Samples, read, table};
 use crate::{downloads, transfer};
 
 table! {
@@ -93,8 +91,4 @@ impl Downloads {
     pub(super) fn now(stats: &downloads::Stats) -> Self {
         Self::of(stats, stats.transfers.counters())
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

@@ -1,10 +1,8 @@
 //! The part of the table of counters that is about live channels by HLS, of all of them together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use serde::{Deserialize, Serialize};
 
-use super::table::{Field, Kind, Row, table};
+use super::table::{Field, Kind, Row, read, table};
 use crate::hls_live::HlsStats;
 
 table! {
@@ -53,8 +51,4 @@ impl Hls {
     pub(super) fn now(stats: &HlsStats) -> Self {
         Self::of(stats)
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

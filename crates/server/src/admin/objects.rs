@@ -1,10 +1,8 @@
 //! The part of the table of counters that is about object stores.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use serde::{Deserialize, Serialize};
 
-use super::table::{Field, Kind, Row, table};
+use super::table::{Field, Kind, Row, read, table};
 use crate::remote::RemoteStats;
 use crate::statistics::Statistics;
 
@@ -44,8 +42,4 @@ impl ObjectStore {
         let all = remotes.iter().map(|remote| remote.stats());
         (!remotes.is_empty()).then(|| Self::of(&RemoteStats::sum(all)))
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onrush_lock::{Manager, Totals};
@@ -23,7 +23,7 @@ pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 pub use super::hls::Hls;
 pub use super::objects::ObjectStore;
-use super::table::{Field, Kind, Row, Samples, table};
+use super::table::{Field, Kind, Row, Samples, read, table};
 use crate::channels::published::PublishedChannels;
 use crate::downloads;
 use crate::engine::Remote;
@@ -495,10 +495,6 @@ impl Window {
 fn cpu_ns(remote: &Remote) -> u64 {
     let thread = remote.shared.thread.load(Ordering::Relaxed);
     cpu_ns_of(thread).unwrap_or_else(|| read(&remote.shared.cpu_ns))
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 /// A part of a processor.

@@ -7,6 +7,7 @@
 //! the unit `_ns` are seconds in their metrics.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::histogram::Histogram;
 
@@ -79,6 +80,11 @@ impl Samples {
         let values = values.into_iter();
         Self::Labelled(values.map(|(of, n)| (of.to_owned(), n)).collect())
     }
+}
+
+/// A counter's value.
+pub(super) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
 /// A type that a number in the table may have.

@@ -20,13 +20,12 @@ use onrush_wire::srtp::Arrival;
 use super::config::ChannelsConfig;
 use super::lane::Lane;
 use super::outlet::Outlet;
-use super::played::Played;
 use super::shared_lane::SharedLane;
 use super::srtp::ChannelKey;
 use super::viewer::{
     Bounds, RECENT_BYTES_MAX, RECENT_PACKETS_MAX, SYNC_AWAITED_MAX, Sent, Viewer, Watched, newer,
 };
-use super::viewing::{Given, Start, ViewerPorts, ViewerTrack, Way};
+use super::viewing::{Given, Played, Start, ViewerPorts, ViewerTrack, Way};
 use crate::config::Limits;
 use viewers::{Members, Viewers};
 

@@ -20,10 +20,9 @@ use tokio::sync::oneshot;
 use super::cycles::Deliveries;
 use super::input::Input;
 use super::members::{Change, MemberError, Members, Origin};
-use super::played::Played;
 use super::srtp::ChannelKeysInUse;
 use super::tap::Tap;
-use super::viewing::{Given, LiveChannel, ViewerCommand};
+use super::viewing::{Given, LiveChannel, Played, ViewerCommand};
 
 /// Changes of more members than this replace the list; fewer are made one by one.
 pub const CHANGES_MAX: usize = 16;
@@ -574,4 +573,15 @@ pub(super) const CLOCK_HZ: u32 = 90_000;
 /// Nothing that is locked here is ever left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+impl Channel {
+    /// A stream without a thread.
+    pub(super) fn of_tests() -> Arc<Self> {
+        let input: Input = "127.0.0.1:5004".parse().unwrap();
+        let inputs = vec![("tv".to_owned(), input.clone())];
+        let deliveries = Arc::new(Deliveries::new(inputs, || Ok(Vec::new())));
+        Arc::new(Self::new("tv".to_owned(), input, (deliveries, 0), false, None).unwrap())
+    }
 }

@@ -314,17 +314,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::cycles::Deliveries;
-    use super::super::input::Input;
     use super::*;
-
-    fn channel() -> Arc<Channel> {
-        let input: Input = "127.0.0.1:5004".parse().unwrap();
-        let inputs = vec![("tv".to_owned(), input.clone())];
-        let deliveries = Arc::new(Deliveries::new(inputs, || Ok(Vec::new())));
-        let place = (deliveries, 0);
-        Arc::new(Channel::new("tv".to_owned(), input, place, false, None).unwrap())
-    }
 
     /// The ports of the members, once they are these.
     async fn has_ports(channel: &Channel, expected: &[u16]) {
@@ -350,7 +340,7 @@ mod tests {
         write("two", 5002);
         let current = root.path().join("current");
         symlink("one", &current).unwrap();
-        let channel = channel();
+        let channel = Channel::of_tests();
         let file = MembersFile::open(&current.join("list"), Arc::clone(&channel)).unwrap();
         let following = tokio::spawn(file.follow());
         has_ports(&channel, &[5001]).await;

@@ -223,18 +223,8 @@ fn read_told(predecessor: &mut UnixStream) -> io::Result<ToldByName> {
 #[cfg(test)]
 mod tests {
     use super::super::channel::Stats;
-    use super::super::cycles::Deliveries;
-    use super::super::input::Input;
     use super::super::members::MemberError;
     use super::*;
-
-    fn channel() -> Arc<Channel> {
-        let input: Input = "127.0.0.1:5004".parse().unwrap();
-        let inputs = vec![("tv".to_owned(), input.clone())];
-        let deliveries = Arc::new(Deliveries::new(inputs, || Ok(Vec::new())));
-        let place = (deliveries, 0);
-        Arc::new(Channel::new("tv".to_owned(), input, place, false, None).unwrap())
-    }
 
     fn member() -> SocketAddr {
         "10.0.0.7:5004".parse().unwrap()
@@ -281,7 +271,7 @@ mod tests {
     /// A successor's end of a predecessor's socket, and its channel with a thread.
     fn successor() -> (UnixStream, TakingOver, Worker) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let worker = Worker::of(channel());
+        let worker = Worker::of(Channel::of_tests());
         let channels = vec![Arc::clone(&worker.channel)];
         let (taking_over, _) = TakingOver::start(theirs, channels).unwrap();
         (ours, taking_over, worker)
@@ -289,7 +279,7 @@ mod tests {
 
     #[test]
     fn members_are_there_before_anything_is_received() {
-        let before = channel();
+        let before = Channel::of_tests();
         before.add(&[member()]).unwrap();
         let (ours, taking_over, worker) = successor();
         tell(&ours, &[Arc::clone(&before)]).unwrap();
@@ -341,7 +331,7 @@ mod tests {
         let (mut ours, taking_over, worker) = successor();
         drop(taking_over);
         assert_eq!(ours.read(&mut [0]).unwrap(), 0, "and it has closed its end");
-        let error = tell(&ours, &[channel()]).unwrap_err();
+        let error = tell(&ours, &[Channel::of_tests()]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         worker.stop();
         // Nor for a thread that has ended before it was asked.

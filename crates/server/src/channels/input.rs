@@ -11,6 +11,8 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use thiserror::Error;
 
+use crate::listening::lacks_ipv6;
+
 /// `[SOURCE@]ADDRESS:PORT[%INTERFACE]`, or a port alone for every address of this machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Input {
@@ -272,13 +274,6 @@ fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
 
 fn is_wildcard(address: SocketAddr) -> bool {
     address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-}
-
-fn lacks_ipv6(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
-    )
 }
 
 /// As the kernel bounds an interface's name, without the zero behind it.

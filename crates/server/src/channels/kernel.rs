@@ -23,7 +23,7 @@ use super::channel::{Channel, Command, MemberCounts, Stats};
 use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
-use super::outlet::wildcard;
+use super::outlet::{unspecified, wildcard};
 use super::players::Players;
 use super::viewing::{ViewerCommand, ViewerTrack, Way};
 use super::worker::ANYBODY;
@@ -392,14 +392,6 @@ impl Arrivals {
         played.packets += given;
         let header_bytes = given * HEADER_BYTES as u64;
         played.payload_bytes += self.bytes_of(given).saturating_sub(header_bytes);
-    }
-}
-
-fn unspecified(is_ipv4: bool) -> SocketAddr {
-    if is_ipv4 {
-        SocketAddr::from(([0_u8; 4], 0))
-    } else {
-        SocketAddr::from(([0_u16; 8], 0))
     }
 }
 

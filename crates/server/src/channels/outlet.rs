@@ -1,7 +1,7 @@
 //! A group of receivers of one IP version, and the socket that it is sent from.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::ops::AddAssign;
 
 use onrush_group::{Group, GroupError, Options, Sent, Way};
@@ -103,12 +103,16 @@ impl Outlet {
 
 /// A socket that sends from any address of this machine of that IP version.
 pub(super) fn wildcard(is_ipv4: bool) -> io::Result<UdpSocket> {
-    let ip = if is_ipv4 {
-        IpAddr::from(Ipv4Addr::UNSPECIFIED)
+    bind(unspecified(is_ipv4))
+}
+
+/// Any address of this machine of that IP version.
+pub(super) fn unspecified(is_ipv4: bool) -> SocketAddr {
+    if is_ipv4 {
+        SocketAddr::from(([0_u8; 4], 0))
     } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
-    bind(SocketAddr::new(ip, 0))
+        SocketAddr::from(([0_u16; 8], 0))
+    }
 }
 
 /// A socket to send from alone: what comes to it is dropped at the door.

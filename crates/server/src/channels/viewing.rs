@@ -8,7 +8,6 @@ use onrush_wire::rtp::{HEADER_BYTES, Numbering, Position};
 use onrush_wire::rtsp::LiveStart;
 use tokio::sync::oneshot;
 
-use super::played::Played;
 use super::srtp::{ChannelKey, ChannelKeysInUse, ViewerSrtp};
 use crate::engine::InterleavedConnection;
 
@@ -95,6 +94,15 @@ pub(crate) enum Way {
 pub(crate) struct Given {
     packets: AtomicU64,
     payload_bytes: AtomicU64,
+}
+
+/// What all players of a channel were given, each packet counted once.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Played {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their payload.
+    pub payload_bytes: u64,
 }
 
 /// One track on its way to one viewer.

@@ -6,7 +6,6 @@
 
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use super::audience::{Audience, AudienceSettings};
 use super::channel::{CLOCK_HZ, Channel, Command, Playable, Stats};
 use super::config::ChannelsConfig;
 use super::lane::Lane;
-use super::outlet::{Outlet, wildcard};
+use super::outlet::{Outlet, unspecified, wildcard};
 use super::renewal::Renewal;
 use super::tap::{Tap, Tapped};
 use super::viewing::ViewerCommand;
@@ -445,14 +444,6 @@ fn transport_packets<'a>(channel: &Channel, packet: &'a [u8]) -> Option<&'a [u8]
     let header = Header::read(packet)?;
     let packets = payload(packet)?;
     channel.is_transport(header.payload_type).then_some(packets)
-}
-
-fn unspecified(is_ipv4: bool) -> SocketAddr {
-    if is_ipv4 {
-        SocketAddr::from(([0_u8; 4], 0))
-    } else {
-        SocketAddr::from(([0_u16; 8], 0))
-    }
 }
 
 /// Batches of a round.

@@ -10,6 +10,7 @@ use onrush_wire::media::Plan;
 use onrush_wire::rtp::{Numbering, Position};
 
 use super::shared_clock::Side;
+use crate::random::random;
 use crate::store::Source;
 
 /// Whose headers packets have.
@@ -45,9 +46,7 @@ impl RtpHeaders {
         if self != Self::Own {
             return Numbering::default();
         }
-        let mut random = [0; 10];
-        getrandom::fill(&mut random).expect("Linux has had random numbers for all since 3.17");
-        let [a, b, c, d, e, f, g, h, i, j] = random;
+        let [a, b, c, d, e, f, g, h, i, j] = random();
         let offset = Position {
             sequence: u16::from_be_bytes([a, b]),
             timestamp: u32::from_be_bytes([c, d, e, f]),

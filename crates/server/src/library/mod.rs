@@ -30,7 +30,6 @@ use crate::remote::{FilmFile, asked};
 
 mod film_keys;
 mod identity;
-mod known;
 mod media;
 mod names;
 mod places;

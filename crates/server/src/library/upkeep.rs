@@ -13,6 +13,14 @@ use super::{Entry, Folder, Library, Media, Place};
 const ROOM_MADE_EVERY: Duration = Duration::from_secs(1);
 
 impl Library {
+    /// The films that are known, whether anybody plays them or not.
+    pub(crate) fn known(&self) -> Vec<Arc<Media>> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = entries.by_name.values();
+        all.filter_map(|entry| entry.slot.get()?.clone().ok())
+            .collect()
+    }
+
     /// The devices that files lie on which are known.
     pub(crate) fn devices(&self) -> BTreeSet<u64> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,7 +34,6 @@ use super::refusals::log_refused;
 use super::session::{End, Session};
 use super::srtp::AgreedKeys;
 use super::track_session::TrackSession;
-use super::tracks::no_range;
 use super::tunnel::Tunnel;
 use super::{Control, log_panic};
 use crate::byte_stream::ByteStream;
@@ -307,7 +306,7 @@ impl Connection {
                 let at = at
                     .map(|at| at.in_npt(session.presentation().units()))
                     .transpose();
-                match at.map_err(no_range)?.and_then(|at| at.start_ns) {
+                match at?.and_then(|at| at.start_ns) {
                     None => session.pause().await?,
                     Some(at_ns) => session.pause_at(at_ns)?,
                 }

@@ -53,7 +53,7 @@ impl std::fmt::Display for End {
             Self::Media(reason) | Self::Channel(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
             Self::Drained => f.write_str("another server takes this one's place"),
-            Self::Dismissed => f.write_str("it was ended from the dashboard"),
+            Self::Dismissed => f.write_str("an operator ended it"),
             Self::Unwatched => f.write_str("nobody watches its group"),
             Self::Bug => f.write_str("a bug of the server"),
         }

@@ -121,6 +121,30 @@ pub(crate) struct Control {
     statistics: Arc<Statistics>,
 }
 
+/// What control hears of the rest of the server.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    /// It is to stop: fired, or dropped.
+    stopped: oneshot::Receiver<()>,
+    /// What dashboards and programs ask of it.
+    wished: WishQueue,
+    /// Nobody more is to come.
+    pub(crate) draining: Draining,
+}
+
+impl Signals {
+    /// What stops a control when it is fired or dropped, and what that control hears.
+    pub(crate) fn new(wished: WishQueue, draining: Draining) -> (oneshot::Sender<()>, Self) {
+        let (stop, stopped) = oneshot::channel();
+        let signals = Self {
+            stopped,
+            wished,
+            draining,
+        };
+        (stop, signals)
+    }
+}
+
 /// What has been late so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
@@ -160,14 +184,19 @@ impl Control {
         })
     }
 
-    /// Serves until `stop` fires or is dropped, then ends every session with its farewell.
+    /// Serves until it is to stop, then ends every session with its farewell.
     pub(crate) async fn run(
         self: Rc<Self>,
         listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
-        (mut stop, wishes, draining): (oneshot::Receiver<()>, WishQueue, Draining),
+        signals: Signals,
     ) {
+        let Signals {
+            mut stopped,
+            wished,
+            draining,
+        } = signals;
         let mut accepting = JoinSet::new();
-        accepting.spawn_local(roster::answer(Rc::clone(&self), wishes));
+        accepting.spawn_local(roster::answer(Rc::clone(&self), wished));
         for (listener, tls) in listeners {
             accepting.spawn_local(listen::accept(
                 Rc::clone(&self),
@@ -189,7 +218,7 @@ impl Control {
         loop {
             tokio::select! {
                 // A sender that was dropped asks for the same as one that sent.
-                _ = &mut stop => break,
+                _ = &mut stopped => break,
                 Some(ended) = accepting.join_next() => {
                     log_panic("a task of RTSP's control", ended);
                 }

@@ -24,7 +24,7 @@ pub(super) use super::end::End;
 use super::presentation::Presentation;
 use super::refusals::refusal;
 use super::track_session::{TrackSession, report_interval};
-use super::tracks::{Line, TrackStart, each, no_range, play_all};
+use super::tracks::{Line, TrackStart, each, play_all};
 use super::uses::Uses;
 use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
@@ -316,7 +316,7 @@ impl Session {
     /// Stops sending when media time comes to `at_ns`, which must be still to come in what plays.
     pub(super) fn pause_at(self: &Rc<Self>, at_ns: u64) -> Result<(), Reply> {
         let (State::Playing, Some(media)) = (self.state(), self.media()) else {
-            return Err(no_range(RangeError::Point));
+            return Err(RangeError::Point.into());
         };
         let Span { stop_ns, scale, .. } = self.span();
         let end_ns = || match media.is_partial() {
@@ -328,7 +328,7 @@ impl Session {
             false => self.position_ns()..stop_ns.unwrap_or_else(end_ns),
         };
         if !to_come.contains(&at_ns) {
-            return Err(no_range(RangeError::Point));
+            return Err(RangeError::Point.into());
         }
         for track in self.tracks() {
             let Some(delivery) = track.stored().filter(|_| !track.is_silent()) else {

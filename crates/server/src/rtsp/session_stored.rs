@@ -9,7 +9,7 @@ use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{Range, Reply, Span, State, StatusCode};
 
 use super::session::{End, Session, Start};
-use super::tracks::{Line, Played, known_to, no_range, played, starts};
+use super::tracks::{Line, Played, known_to, played, starts};
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 
 /// What a PLAY asks of a file, as that is now.
@@ -37,10 +37,7 @@ impl Asked<'_> {
                 stop_ns: None,
                 scale,
             }),
-            false => {
-                let span = range.resolve(position_ns, self.duration_ns, scale);
-                span.map_err(no_range)
-            }
+            false => Ok(range.resolve(position_ns, self.duration_ns, scale)?),
         }
     }
 }

@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
 use self::client_tests::{Client, Sums};
-use super::{Content, Control, Sending};
+use super::{Content, Control, Sending, Signals};
 use crate::channels::published::{PublishedChannels, Pulls};
 use crate::config::Config;
 use crate::data::Data;
@@ -202,9 +202,9 @@ impl Simulation {
             leapt_ns: Cell::default(),
             sums: Cell::default(),
         });
-        let (stop, stopped) = oneshot::channel();
         let ((wishes, queue), (drain, draining)) = (wishes(), Draining::new());
-        let serving = Rc::clone(&control).run(vec![(listener, None)], (stopped, queue, draining));
+        let (stop, signals) = Signals::new(queue, draining);
+        let serving = Rc::clone(&control).run(vec![(listener, None)], signals);
         let serving = spawn_local(async move {
             serving.await;
             drop((wishes, drain));

@@ -129,7 +129,7 @@ pub(super) async fn starts(
         });
     }
     // What some of the tracks have is enough.
-    let first_ns = first_ns.ok_or_else(|| no_range(RangeError::Stop))?;
+    let first_ns = first_ns.ok_or(RangeError::Stop)?;
     for start in &mut starts {
         if let Some(StoredDelivery { stream, .. }) = start.track.stored() {
             let changed = start.track.take_source(&start.source, start.from);
@@ -160,11 +160,6 @@ pub(super) async fn known_to(media: &Media, time_ns: u64) -> Result<(), Reply> {
             Err(Reply::refusal(StatusCode::ServiceUnavailable, note))
         }
     }
-}
-
-/// What is asked for is not in the media.
-pub(super) fn no_range(error: RangeError) -> Reply {
-    Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
 /// Makes room for delivering tracks at that speed, or as they were recorded if there is none for

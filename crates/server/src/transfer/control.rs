@@ -1,38 +1,25 @@
-//! The hand on a transfer: stop for now, go on, give up.
+//! The hand on a transfer: how far it is, and giving it up.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-const RUNNING: u8 = 0;
-const PAUSED: u8 = 1;
-const CANCELLED: u8 = 2;
-
-/// Pauses, resumes and cancels the transfers that were given it, from any thread, and knows how far
-/// they are. One can serve all transfers of a connection, one after the other.
+/// Cancels the transfers that were given it, from any thread, and knows how far they are. One can
+/// serve all transfers of a connection, one after the other.
 #[derive(Debug, Default)]
 pub struct Control {
-    state: AtomicU8,
+    is_cancelled: AtomicBool,
     sent_bytes: AtomicU64,
-    changed: Notify,
+    cancelled: Notify,
 }
 
 impl Control {
-    /// Nothing more is sent until [`Self::resume`]. Bytes that the kernel has taken still leave.
-    pub fn pause(&self) {
-        self.change(RUNNING, PAUSED);
-    }
-
-    /// Goes on after a pause.
-    pub fn resume(&self) {
-        self.change(PAUSED, RUNNING);
-    }
-
-    /// Ends the transfer, and all that are given this control later.
+    /// Ends the transfer, and all that are given this control later. Bytes that the kernel has
+    /// taken still leave.
     pub fn cancel(&self) {
-        self.state.store(CANCELLED, Ordering::Release);
-        self.changed.notify_waiters();
+        self.is_cancelled.store(true, Ordering::Release);
+        self.cancelled.notify_waiters();
     }
 
     /// Bytes that the kernel has taken, of all transfers so far.
@@ -45,21 +32,11 @@ impl Control {
         self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn is_running(&self) -> bool {
-        self.state.load(Ordering::Acquire) == RUNNING
-    }
-
-    /// Waits out a pause. Errors: it was cancelled.
-    pub(super) async fn running(&self) -> Result<(), Cancelled> {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            // Before the state is read, so that no change falls between.
-            changed.as_mut().enable();
-            match self.state.load(Ordering::Acquire) {
-                RUNNING => return Ok(()),
-                CANCELLED => return Err(Cancelled),
-                _ => changed.await,
-            }
+    /// Errors: it was cancelled.
+    pub(super) fn check(&self) -> Result<(), Cancelled> {
+        match self.is_cancelled.load(Ordering::Acquire) {
+            true => Err(Cancelled),
+            false => Ok(()),
         }
     }
 
@@ -68,26 +45,13 @@ impl Control {
         &self,
         wait: impl Future<Output = T>,
     ) -> Result<T, Cancelled> {
-        let mut wait = pin!(wait);
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if self.state.load(Ordering::Acquire) == CANCELLED {
-                return Err(Cancelled);
-            }
-            tokio::select! {
-                done = wait.as_mut() => return Ok(done),
-                () = changed => {}
-            }
-        }
-    }
-
-    fn change(&self, from: u8, to: u8) {
-        let changed = self
-            .state
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
-        if changed.is_ok() {
-            self.changed.notify_waiters();
+        let mut cancelled = pin!(self.cancelled.notified());
+        // Before the flag is read, so that no cancel falls between.
+        cancelled.as_mut().enable();
+        self.check()?;
+        tokio::select! {
+            done = wait => Ok(done),
+            () = cancelled => Err(Cancelled),
         }
     }
 }

@@ -19,7 +19,6 @@ mod outlet;
 mod pacing;
 mod reader;
 mod resident;
-mod steps;
 mod storing;
 mod stream_body;
 #[cfg(test)]
@@ -53,7 +52,6 @@ use pacing::Pacing;
 use reader::Reader;
 pub use reader::SentFile;
 use resident::Resident;
-use steps::NOTHING;
 pub use storing::{Inlet, Pieces, StoreError, StoredTo};
 pub use stream_body::{STREAM_BYTES_MAX, STREAMS_BYTES_MAX};
 pub(crate) use stream_body::{StreamBody, StreamBudget};
@@ -388,9 +386,7 @@ impl<'a> Transfer<'a> {
 
     /// Moves what is due next, once all that must be waited for is there.
     async fn advance(&mut self) -> Result<(), TransferError> {
-        if !self.control.is_running() {
-            self.control.running().await?;
-        }
+        self.control.check()?;
         let most = self.reader.step_bytes(self.transfers.step_bytes());
         let bytes = match self.pacing.grant(most) {
             Grant::Bytes(granted) => granted,
@@ -415,13 +411,9 @@ impl<'a> Transfer<'a> {
         if self.steps > 0 && self.transfers.turns.len() > 1 {
             self.control.unless_cancelled(self.place.turn()).await?;
         }
-        let step = if self.control.is_running() {
-            self.check_same(bytes)?;
-            self.step(bytes)?
-        } else {
-            // It was paused while it waited.
-            NOTHING
-        };
+        self.control.check()?;
+        self.check_same(bytes)?;
+        let step = self.step(bytes)?;
         slot.spent(step.sent_bytes);
         self.account(step);
         self.after(step).await

@@ -15,7 +15,6 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::mapping::{Destination, FileEnd, Mappings};
-use super::steps::{FULL, NOTHING};
 use super::stream_body::StreamBody;
 use crate::byte_stream::ByteStream;
 use crate::tls::stream::TlsStream;
@@ -148,7 +147,7 @@ fn moved(
     match (stepped, outcome) {
         (Some(step), _) => Ok(step),
         // The reactor has not heard yet that it is writable.
-        (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(FULL),
+        (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step::FULL),
         (None, Err(error)) => Err(error),
         (None, Ok(())) => unreachable!("a step that went well was kept"),
     }
@@ -159,7 +158,7 @@ fn step_over(
     pieces: impl Iterator<Item = Range<u64>>,
     (to, mappings): (Destination<'_>, &Mappings),
 ) -> io::Result<Step> {
-    let (mut all, mut end) = (NOTHING, FileEnd::default());
+    let (mut all, mut end) = (Step::NOTHING, FileEnd::default());
     let mut pieces = pieces.peekable();
     while let Some(first) = pieces.next() {
         let stepped = mappings.step((file, &mut end), first, &mut pieces, to);
@@ -190,7 +189,7 @@ fn sealed(
         static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; TLS_SEALED_BYTES_MAX].into());
     }
     READ.with_borrow_mut(|buffer| {
-        let mut all = NOTHING;
+        let mut all = Step::NOTHING;
         for mut piece in pieces {
             while !piece.is_empty() {
                 if !stream.try_flush()? {

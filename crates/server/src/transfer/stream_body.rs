@@ -20,8 +20,6 @@ use onrush_sys::path::cue::{Step, StepEnd};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::steps::{FULL, NOTHING};
-
 /// Bytes of a stream that wait to be sent, at the most: what is read of a file at once.
 pub const STREAM_BYTES_MAX: usize = 64 << 10;
 
@@ -155,18 +153,20 @@ impl StreamBody {
         mut pieces: impl Iterator<Item = Range<u64>>,
     ) -> io::Result<Step> {
         let Some(piece) = pieces.next() else {
-            return Ok(NOTHING);
+            return Ok(Step::NOTHING);
         };
         let left = usize::try_from(piece.end - piece.start).unwrap_or(usize::MAX);
         let Some(mut permit) = self.take_room(left) else {
-            return Ok(FULL);
+            return Ok(Step::FULL);
         };
         let mut read = vec![0; permit.num_permits()];
         let sent = file.read_at(&mut read, piece.start)?;
         read.truncate(sent);
         if sent == 0 {
-            let end = StepEnd::EndOfFile;
-            return Ok(Step { end, ..NOTHING });
+            return Ok(Step {
+                end: StepEnd::EndOfFile,
+                ..Step::NOTHING
+            });
         }
         drop(permit.split(permit.num_permits() - sent));
         self.push(read, permit)?;

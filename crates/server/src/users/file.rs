@@ -34,7 +34,7 @@ pub const GROUP_RULES_MAX: usize = 1024;
 pub const USER_NAME_BYTES_MAX: usize = 128;
 
 /// The group to which all belong, also who has not logged in.
-pub const EVERYBODY: &str = "everybody";
+const EVERYBODY: &str = "everybody";
 /// What a password is for, where the file does not say.
 pub const REALM: &str = "onrush";
 

@@ -36,6 +36,20 @@ pub struct Step {
     pub end: StepEnd,
 }
 
+impl Step {
+    /// A step that was not made.
+    pub const NOTHING: Self = Self {
+        sent_bytes: 0,
+        end: StepEnd::Done,
+    };
+
+    /// A step that was not made, because nothing can be sent now.
+    pub const FULL: Self = Self {
+        sent_bytes: 0,
+        end: StepEnd::Full,
+    };
+}
+
 /// Why a step ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StepEnd {

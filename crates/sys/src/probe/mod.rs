@@ -8,7 +8,6 @@ mod host;
 mod memory;
 pub mod network;
 mod ring;
-mod tls;
 mod udp;
 
 use std::io;
@@ -23,7 +22,7 @@ pub use network::{Interface, addresses, interfaces};
 pub use ring::{Ring, RingTrain};
 pub use udp::Udp;
 
-use crate::kernel_tls::Cipher;
+use crate::kernel_tls::{Cipher, ciphers};
 
 /// Everything that was asked and tried.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ impl Facts {
             host: Host::probe(),
             ring: Ring::probe(),
             udp: Udp::probe(),
-            kernel_tls: tls::kernel_tls(),
+            kernel_tls: ciphers().map_err(|refused| Refused::new(refused.call, refused.source)),
             memory: Memory::probe(),
             interfaces: interfaces(),
             direct_read: media.and_then(direct_read),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn single_ranges() {
+    fn one_range_is_the_bytes_it_names() {
         assert_eq!(parts("bytes=0-499"), [0..500]);
         assert_eq!(parts("bytes=9500-"), [9500..10_000]);
         assert_eq!(parts("bytes=-500"), [9500..10_000]);

@@ -15,16 +15,16 @@
 /// Time that the thread wanted the processor, run or not, after which nobody waits unless it was
 /// seen. Longer than a time slice and a tick of the slowest clock that Linux has (100 Hz), so that
 /// a neighbour has had its turn.
-pub const LOOK_NS: u64 = 16_000_000;
+const LOOK_NS: u64 = 16_000_000;
 
 /// Run delay from which somebody waits: so long, and no less than an eighth of the time that the
 /// thread wanted the processor. What interrupts, kernel threads and waking up take is less.
-pub const DELAY_NS: u64 = LOOK_NS / DELAY_PART;
+const DELAY_NS: u64 = LOOK_NS / DELAY_PART;
 
 const DELAY_PART: u64 = 8;
 
 /// How long it yields without looking, at first and at the most.
-pub const HOLD_NS: (u64, u64) = (64_000_000, 1_024_000_000);
+const HOLD_NS: (u64, u64) = (64_000_000, 1_024_000_000);
 
 /// What the kernel has counted of a thread since it began.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

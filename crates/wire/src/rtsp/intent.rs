@@ -7,8 +7,8 @@ use rtsp_types::{Method, StatusCode, headers};
 use super::reply::METHODS;
 use super::setup_url::is_too_long;
 use super::{
-    AskedRange, RangeError, Reply, Request, SessionId, SrtpParameter, State, Target, Transport,
-    TransportError, UrlError, take_srtp, track_behind_query,
+    AskedRange, Reply, Request, SessionId, SrtpParameter, State, Target, Transport, TransportError,
+    UrlError, take_srtp, track_behind_query,
 };
 use crate::media::{Scale, TRACKS_MAX};
 use crate::pace::Speed;
@@ -267,8 +267,8 @@ fn setup<S>(
 }
 
 fn play<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
-    let range = request.header("Range").map(AskedRange::parse).transpose();
-    let range = range.map_err(no_range)?;
+    let range = request.header("Range").map(AskedRange::parse);
+    let range = range.transpose()?;
     let bad = |note| move || Reply::refusal(StatusCode::BadRequest, note);
     let scale = request.header(headers::SCALE.as_str()).map(|value| {
         let scale = scale(value);
@@ -310,16 +310,9 @@ fn decimal(digits: &str) -> Option<f64> {
 }
 
 fn pause<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
-    let point = request
-        .header("Range")
-        .map(AskedRange::parse_point)
-        .transpose();
-    let at = point.map_err(no_range)?.flatten();
+    let point = request.header("Range").map(AskedRange::parse_point);
+    let at = point.transpose()?.flatten();
     Ok(Intent::Pause { session, at })
-}
-
-fn no_range(error: RangeError) -> Reply {
-    Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
 /// Whether a URL names the session's presentation, or anything below it. What stands there differs

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use rtsp_types::{HeaderName, Method, Response, StatusCode, Version, headers};
 
-use super::{Request, SessionId, Span, npt};
+use super::{RangeError, Request, SessionId, Span, npt};
 use crate::media::Scale;
 use crate::pace::Speed;
 use crate::srtp::{MikeyMessage, key_mgmt_header};
@@ -227,6 +227,13 @@ impl Reply {
         let lines = lines.flat_map(|value| ["WWW-Authenticate: ", value, "\r\n"]);
         bytes.splice(at..at, lines.flat_map(str::bytes));
         bytes
+    }
+}
+
+/// What is asked for is not in the media, or is asked for in a way that is not understood.
+impl From<RangeError> for Reply {
+    fn from(error: RangeError) -> Self {
+        Self::refusal(StatusCode::InvalidRange, &error.to_string())
     }
 }
 

@@ -7,7 +7,6 @@ use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{AskedRange, Range, Reply, Request, RtpInfo, StatusCode};
 
 use super::super::session::{Session, Start};
-use super::super::tracks::no_range;
 
 /// A range as it is meant. Players on libavformat (ffplay, mpv, VLC's avformat) name places in a
 /// transport stream by the stamps in it, which of a recording begin anywhere; so does whoever names
@@ -72,8 +71,7 @@ pub(super) async fn play(
     pace: (Scale, Speed),
 ) -> Result<(Reply, Option<Start>), Reply> {
     let range = asked.map(|asked| session.presentation().in_npt(asked));
-    let range = range.transpose();
-    let range = range.map_err(no_range)?.map(|range| match session.media() {
+    let range = range.transpose()?.map(|range| match session.media() {
         Some(media) if matches!(asked, Some(AskedRange::Npt(_))) => {
             in_media_time(range, request, &media.index())
         }
