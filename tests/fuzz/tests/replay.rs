@@ -4,6 +4,7 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use onrush_fuzz_targets::random::Random;
 use onrush_fuzz_targets::{TARGETS, Target, depacketizers, target};
@@ -21,18 +22,47 @@ const CHANGES_MAX: u64 = 6;
 /// Bytes of all seeds, which are in the tree.
 const SEEDS_BYTES_MAX: usize = 340 << 10;
 
-fn seeds(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
-    let files = fs::read_dir(folder.join(target.name)).expect("each target has seeds");
-    let mut seeds: Vec<_> = files
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz")
+        .join(name)
+}
+
+fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = fs::read_dir(folder).expect("each target has inputs");
+    let mut inputs: Vec<_> = files
         .map(|entry| {
-            let path = entry.expect("seeds can be listed").path();
-            let seed = fs::read(&path).expect("seeds can be read");
-            (path, seed)
+            let path = entry.expect("inputs can be listed").path();
+            let input = fs::read(&path).expect("inputs can be read");
+            (path, input)
         })
         .collect();
-    seeds.sort();
-    seeds
+    inputs.sort();
+    inputs
+}
+
+fn seeds(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
+    inputs(&folder("seeds").join(target.name))
+}
+
+/// What fuzzing has found of inputs that reach something new (`fuzz/keep`).
+fn learned(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
+    let name = target.name;
+    let process = std::process::id();
+    let place = std::env::temp_dir().join(format!("onrush-learned-{name}-{process}"));
+    fs::create_dir(&place).expect("there is room for inputs");
+    let mut tar = Command::new("tar");
+    tar.arg("-xJf")
+        .arg(folder("learned").join(format!("{name}.tar.xz")));
+    let status = tar
+        .arg("-C")
+        .arg(&place)
+        .status()
+        .expect("tar is installed");
+    assert!(status.success(), "{tar:?}: are xz-utils installed?");
+    let learned = inputs(&place);
+    fs::remove_dir_all(&place).expect("inputs can be removed");
+    learned
 }
 
 /// Gives an input to a target. One that breaks a promise is kept, and how to repeat it is said.
@@ -55,8 +85,10 @@ fn replay(name: &str) {
     let target = target(name).expect("the target exists");
     let seeds = seeds(target);
     assert!(!seeds.is_empty());
-    for (path, seed) in &seeds {
-        run(target, seed, &path.display().to_string());
+    let learned = learned(target);
+    assert!(!learned.is_empty(), "fuzz/keep has kept some");
+    for (path, input) in seeds.iter().chain(&learned) {
+        run(target, input, &path.display().to_string());
     }
     let runs = std::env::var("ONRUSH_FUZZ_RUNS").ok();
     let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
