@@ -138,7 +138,6 @@ const FILES: &[c_long] = &[
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_sync_file_range,
-    libc::SYS_tee,
     libc::SYS_truncate,
     libc::SYS_umask,
     libc::SYS_unlinkat,
