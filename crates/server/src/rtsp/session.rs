@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
@@ -29,6 +30,11 @@ use super::uses::Uses;
 use crate::channels::ViewerCommand;
 use crate::engine::EndReason;
 use crate::library::Media;
+
+/// How long behind PLAY the first report of encrypted packets is sent, at the least. GStreamer's
+/// `srtpdec` takes a source's key in the threads of both sockets, without a lock (1.22): where a
+/// report comes when that of the packets begins, both make the source, and the program crashes.
+const ENCRYPTED_REPORT_DELAY: Duration = Duration::from_millis(300);
 
 /// One client's use of one file or live stream.
 #[derive(Debug)]
@@ -261,8 +267,14 @@ impl Session {
             }
         }
         self.set_state(State::Playing);
-        self.tracks().iter().for_each(|track| track.goes_on());
-        self.report();
+        let tracks = self.tracks();
+        tracks.iter().for_each(|track| track.goes_on());
+        match tracks.iter().any(|track| track.is_encrypted()) {
+            true => self
+                .report_at
+                .set(Some(Instant::now() + ENCRYPTED_REPORT_DELAY)),
+            false => self.report(),
+        }
         self.stream_stopped();
     }
 

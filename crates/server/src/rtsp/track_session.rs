@@ -122,6 +122,11 @@ impl TrackSession {
         self.delivery.track()
     }
 
+    /// Whether its packets and reports are.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.srtp.is_some()
+    }
+
     /// From now on the session of this number is told of all that happens to it.
     pub(super) fn belongs_to(&self, session: u64) {
         self.reports.belongs_to(session);

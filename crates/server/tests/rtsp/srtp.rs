@@ -237,6 +237,19 @@ fn what_cannot_be_agreed_on_is_refused() {
     assert_eq!(response.unwrap().status, 200);
 }
 
+/// A report beside the first packet crashes GStreamer, in about one of thirty starts of a live channel.
+#[test]
+fn the_first_report_is_well_behind_the_first_packet() {
+    let fixture = fixture(SrtpOffer::Plain, |_| {});
+    let (mut viewer, key, _) = set_up(&fixture, "srtp");
+    let asked = Instant::now();
+    viewer.play(None);
+    let report = viewer.ports.rtcp(|_| true).unwrap();
+    assert!(asked.elapsed() >= Duration::from_millis(300));
+    let report = RtcpReceiver::new(&key).unprotect(&report).unwrap();
+    assert_eq!(rtcp_types(&report)[..2], [SR, SDES]);
+}
+
 /// So nobody keeps another's session alive, or ends it.
 #[test]
 fn reports_in_the_clear_are_nobodys() {
