@@ -145,6 +145,9 @@ fn a_channel_is_played_at_every_node_and_taken_once() {
         channel(&cluster, 1)["players"] == 2
     });
     assert_eq!(channel(&cluster, 0)["players"], 2, "one for each node");
+    wait_until("what goes over TCP is counted", || {
+        channel(&cluster, 0)["sent"]["bytes"].as_u64() > Some(0)
+    });
     assert_shows(&cluster, gstreamer(&cluster, 2));
     let mut hls = cluster.namespace.command("ffmpeg");
     let list = format!(
@@ -693,6 +696,29 @@ fn a_node_that_drains_lets_those_go_that_it_feeds() {
         channel(&cluster, 2)["input"] == "node node-1"
     });
     assert_ends_well(leaf);
+    source.interrupt(LONG).unwrap();
+}
+
+/// Whoever publishes decides when it goes, and until then there is no other place to have it from.
+#[test]
+fn a_node_that_drains_feeds_others_with_what_it_receives() {
+    require_root!();
+    require_programs!("nats-server", "ffmpeg");
+    let cluster = Cluster::start(LONG_LIFE);
+    let mut source = publish(&cluster, 0);
+    wait_for_owner(&cluster, 0);
+    // Where nobody listens.
+    let sent_on = ["drain", "--to", "rtsp://127.0.0.1:9/"];
+    for words in [&["drain"][..], &sent_on[..]] {
+        assert_eq!(cluster.command(0, words).0, Some(0));
+        for node in 1..3 {
+            // So that it is taken anew.
+            wait_for(&cluster, node, "channels_pulled", 0);
+            assert_shows(&cluster, ffmpeg(&cluster, node, 50));
+        }
+        let (status, said) = Process::run(&mut ffmpeg(&cluster, 0, 50), LONG).unwrap();
+        assert!(!status.success(), "a viewer is refused, or sent on: {said}");
+    }
     source.interrupt(LONG).unwrap();
 }
 

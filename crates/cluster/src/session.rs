@@ -13,6 +13,7 @@ use async_nats::jetstream::stream::{self, DiscardPolicy, StorageType};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions};
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use onrush_wire::route::Entry;
 use onrush_wire::route::channel::CHANNEL_ENTRY_BYTES_MAX;
 use onrush_wire::route::entry::ENTRY_BYTES_MAX;
@@ -42,7 +43,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// way.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Requests about leases in a row, between which nothing else is looked at.
+/// Requests about leases in a row, between which nothing else is looked at; not for longer than
+/// [`LOOK_EVERY`].
 const LEASE_REQUESTS_MAX: usize = 256;
 
 /// An entry is written so often in its time, so that two writes may be lost.
@@ -200,6 +202,10 @@ impl Node {
         echo.wrote();
         loop {
             tokio::select! {
+                // In this order: where answers take long there is always a lease to be asked for,
+                // and nothing else is to wait for that.
+                biased;
+                () = stopping.notified() => return Err(SessionError::Stopped),
                 came = watch.next() => {
                     let came = came.ok_or(SessionError::Silent)?;
                     let came = came.map_err(|error| SessionError::Watch(chain(&error)))?;
@@ -219,9 +225,13 @@ impl Node {
                         self.member.lease_news(news);
                     }
                     self.tell_leases();
-                    self.ask(&channels).await?;
+                    lease_requests.notify_one();
                 }
-                () = lease_requests.notified() => self.ask(&channels).await?,
+                Some((key, answer)) = forgets.recv() => {
+                    let had = self.table.has(&key) || key == self.config.node;
+                    let removed = store.purge(&key).await.map(|()| had);
+                    drop(answer.send(removed.map_err(|error| chain(&error))));
+                }
                 _ = ticks.tick() => {
                     if wrote.elapsed() >= self.time_to_live / WRITES || self.has_turned() {
                         self.write(&store).await?;
@@ -236,12 +246,7 @@ impl Node {
                     self.look();
                     self.ask(&channels).await?;
                 }
-                Some((key, answer)) = forgets.recv() => {
-                    let had = self.table.has(&key) || key == self.config.node;
-                    let removed = store.purge(&key).await.map(|()| had);
-                    drop(answer.send(removed.map_err(|error| chain(&error))));
-                }
-                () = stopping.notified() => return Err(SessionError::Stopped),
+                () = lease_requests.notified() => self.ask(&channels).await?,
             }
         }
     }
@@ -330,9 +335,13 @@ impl Node {
         }
     }
 
-    /// Asks for what the member wants of leases.
+    /// Asks for what the member wants of leases, or for a part of it: the next look goes on.
     async fn ask(&mut self, channels: &Store) -> Result<(), SessionError> {
+        let begun = Instant::now();
         for _ in 0..LEASE_REQUESTS_MAX {
+            if begun.elapsed() >= LOOK_EVERY {
+                break;
+            }
             let Some(request) = self.member.next_lease_request() else {
                 break;
             };
@@ -422,7 +431,10 @@ impl Node {
         let context = context(self.connect().await?);
         let channels = self.open_channels(&context).await?;
         self.member.leaves();
-        self.ask(&channels).await?;
+        let releases = std::iter::from_fn(|| self.member.next_lease_request());
+        let releases: Vec<_> = releases.take(LEASE_REQUESTS_MAX).collect();
+        // All at once: there is little time, and what is answered changes nothing any more.
+        join_all(releases.iter().map(|it| carry_out(&channels, it))).await;
         let store = self.open(&context).await?;
         let left = store.delete_expect_revision(&self.config.node, Some(revision));
         left.await

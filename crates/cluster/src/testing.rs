@@ -1,17 +1,15 @@
 //! A registry for tests.
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
+use onrush_testkit::ports::free_tcp_port;
 use onrush_testkit::process::Process;
 use tempfile::TempDir;
 
 /// A server of NATS, where it keeps what it has, and its address.
 pub(crate) fn start_nats() -> (TempDir, Process, String) {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
+    let port = free_tcp_port().to_string();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("nats-server");
     command.args(["-js", "-a", "127.0.0.1", "-p", &port, "-sd"]);

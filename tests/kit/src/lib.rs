@@ -11,6 +11,7 @@ pub mod media;
 pub mod message;
 pub mod netns;
 pub mod playout;
+pub mod ports;
 pub mod process;
 pub mod program;
 pub mod receiver;

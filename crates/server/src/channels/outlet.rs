@@ -18,13 +18,21 @@ pub(super) struct Outlet {
     bytes: u64,
 }
 
-/// What left through an outlet.
+/// What left through an outlet, or to a single viewer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) refused: u64,
     pub(super) crossings: u64,
+}
+
+impl Counts {
+    /// A packet of that length left.
+    pub(super) fn count(&mut self, packet_bytes: usize) {
+        self.packets += 1;
+        self.bytes += packet_bytes as u64;
+    }
 }
 
 impl AddAssign for Counts {

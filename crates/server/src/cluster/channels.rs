@@ -8,6 +8,7 @@
 mod claim;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(super) struct Channels {
 #[derive(Default)]
 struct State {
     claims: BTreeMap<String, Slot>,
+    /// The channel that was asked for last: those behind it by name are next.
+    turn: String,
     /// Leases that are given back.
     releases: Vec<LeaseRequest>,
     /// What was asked for last, and when.
@@ -142,7 +145,13 @@ impl ClusterMember {
             None if state.is_leaving => None,
             None => {
                 let registry = state.registry?.at(now_ns);
-                let mut claims = state.claims.iter();
+                // In turn: where answers take long the first is due again before the last was asked
+                // for.
+                let turn = state.turn.as_str();
+                let behind = (Bound::Excluded(turn), Bound::Unbounded);
+                let before = (Bound::Unbounded, Bound::Included(turn));
+                let behind = state.claims.range::<str, _>(behind);
+                let mut claims = behind.chain(state.claims.range::<str, _>(before));
                 claims.find_map(|(channel, slot)| {
                     let entry = |token| self.channel_entry(channel, token);
                     match slot.claim.step(registry, now_ns) {
@@ -155,6 +164,9 @@ impl ClusterMember {
                 })
             }
         };
+        if let Some(request) = &request {
+            state.turn.clone_from(&request.entry().channel);
+        }
         state.asked = request.clone().map(|request| (request, now_ns));
         request
     }

@@ -241,6 +241,11 @@ impl Fed {
 }
 
 impl Feed {
+    /// Whether it is of that channel.
+    pub(crate) fn is_of(&self, channel: &str) -> bool {
+        self.channel == channel
+    }
+
     /// Whether the node is to be let go; if not, the task is woken once it is.
     pub(crate) fn is_over(&self, context: Option<&Context<'_>>) -> bool {
         if let Some(context) = context {

@@ -248,14 +248,15 @@ impl OpenFile {
     }
 }
 
-/// Strong: other bytes are another length, another time to the nanosecond, or another file.
+/// Strong: other bytes are another length, another time to the nanosecond, or another file. Of what
+/// lies in a store each node says the same.
 fn etag(identity: Identity) -> String {
     let Identity {
         device,
         inode,
         file_bytes,
         modified_ns,
-    } = identity;
+    } = identity.of_bytes();
     format!("\"{file_bytes:x}-{modified_ns:x}-{inode:x}-{device:x}\"")
 }
 
@@ -302,6 +303,22 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn a_film_in_a_store_has_its_tag_at_whatever_time() {
+        let of = |device, inode, modified_ns| {
+            etag(Identity {
+                device,
+                inode,
+                file_bytes: 9,
+                modified_ns,
+            })
+        };
+        let remote = u64::MAX;
+        assert_eq!(of(remote, 7, 1), of(remote, 7, 2));
+        assert_ne!(of(remote, 7, 1), of(remote, 8, 1));
+        assert_ne!(of(1, 7, 1), of(1, 7, 2), "of files the time tells");
+    }
 
     fn fixture(files_max: usize) -> (tempfile::TempDir, Files) {
         let folder = tempfile::tempdir().unwrap();

@@ -40,11 +40,22 @@ impl Identity {
     /// That of a film that lies elsewhere.
     pub(crate) fn remote(file: &RemoteFile) -> Self {
         Self {
-            // No file system has it: what is so numbered is not for a user's processes.
-            device: u64::MAX,
+            device: REMOTE_DEVICE,
             inode: file.version,
             file_bytes: file.file_bytes,
             modified_ns: file.modified_ns,
+        }
+    }
+
+    /// The same without the time of what lies elsewhere: stored again it has another, and its
+    /// number says that it is the same bytes. Nodes that opened it before and after agree by that.
+    pub(crate) fn of_bytes(self) -> Self {
+        match self.device {
+            REMOTE_DEVICE => Self {
+                modified_ns: 0,
+                ..self
+            },
+            _ => self,
         }
     }
 
@@ -100,6 +111,10 @@ pub(super) fn identified(of: RemoteFile) -> (FilmFile, Identity) {
     let identity = Identity::remote(&of);
     (of.into(), identity)
 }
+
+/// Of what lies elsewhere. No file system has it: what is so numbered is not for a user's
+/// processes.
+const REMOTE_DEVICE: u64 = u64::MAX;
 
 /// Bytes at each end of a file by which it is told from others.
 const DIGESTED_BYTES: u64 = 64 << 10;

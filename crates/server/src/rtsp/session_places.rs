@@ -16,12 +16,18 @@ use crate::random::random;
 use crate::watching::SessionEvent;
 
 impl Control {
-    /// Why there can be no session more for `peer`, if so.
-    pub(super) fn full(&self, peer: IpAddr) -> Option<String> {
-        let bounds = &self.statistics.bounds;
-        if self.statistics.drain.is_on() {
+    /// Why `peer` is let begin no session, if so. Other nodes may have a channel that comes here
+    /// from nowhere else, so that a drain is not about them.
+    pub(super) fn refuses(&self, peer: IpAddr, is_node: bool) -> Option<String> {
+        if !is_node && self.statistics.drain.is_on() {
             return Some("the server takes no session more; try another".to_owned());
         }
+        self.full(peer)
+    }
+
+    /// Why there is no room for a session more of `peer`, if so.
+    pub(super) fn full(&self, peer: IpAddr) -> Option<String> {
+        let bounds = &self.statistics.bounds;
         let sessions = self.sessions.borrow().len();
         let most = bounds.sessions_max.load(Ordering::Relaxed);
         if sessions >= most {
@@ -66,6 +72,7 @@ impl Control {
             }
             None => 0,
         };
+        let of_sockets = of_sockets + self.live_ports.descriptors();
         self.statistics
             .rtp_files
             .store(of_sockets, Ordering::Relaxed);

@@ -74,9 +74,7 @@ pub(super) fn join(
 /// What a server has to do. `sent` is when its bytes were counted, how many they were, and the rate
 /// since the time before, in bits a second.
 fn load_of(watched: &Watched, sent: &mut (Instant, u64, u64)) -> Load {
-    let (statistics, read) = (&watched.statistics, |it: &AtomicU64| {
-        it.load(Ordering::Relaxed)
-    });
+    let statistics = &watched.statistics;
     let of_processor = watched.engines.iter().map(|(_, engine)| {
         let most = match engine.load_max_permille {
             LOAD_UNLIMITED => 1000,
@@ -88,10 +86,7 @@ fn load_of(watched: &Watched, sent: &mut (Instant, u64, u64)) -> Load {
     let of_processors = of_processor.sum::<u64>() / engines;
     let elapsed = sent.0.elapsed();
     if elapsed >= RATE_TIME {
-        let by_rtp = watched.engines.iter().map(|(_, it)| read(&it.shared.bytes));
-        let by_http = watched.downloads.as_ref();
-        let by_http = by_http.map_or(0, |it| it.transfers.counters().sent_bytes);
-        let bytes = by_rtp.sum::<u64>() + by_http;
+        let bytes = sent_bytes(watched);
         let bits = u128::from(bytes.saturating_sub(sent.1)) * 8 * 1000;
         let bps = u64::try_from(bits / elapsed.as_millis().max(1)).unwrap_or(u64::MAX);
         *sent = (Instant::now(), bytes, bps);
@@ -102,6 +97,20 @@ fn load_of(watched: &Watched, sent: &mut (Instant, u64, u64)) -> Load {
         sessions: statistics.sessions.load(Ordering::Relaxed) as u64,
         accepts: !statistics.drain.is_on(),
     }
+}
+
+/// What it has sent so far: of films and channels, by RTP and by HTTP. A channel that has gone has
+/// taken its bytes along.
+fn sent_bytes(watched: &Watched) -> u64 {
+    let read = |it: &AtomicU64| it.load(Ordering::Relaxed);
+    let of_films = watched.engines.iter().map(|(_, it)| read(&it.shared.bytes));
+    let of_channels = watched.channels.iter().map(|it| it.stats().bytes);
+    let published = watched.published.all();
+    let of_published = published.iter().map(|it| it.stats().bytes);
+    let by_rtp = of_films.chain(of_channels).chain(of_published);
+    let transferred = watched.downloads.as_ref();
+    let transferred = transferred.map_or(0, |it| it.transfers.counters().sent_bytes);
+    by_rtp.sum::<u64>() + transferred + read(&watched.statistics.hls.sent_bytes)
 }
 
 /// What is taken of sessions or connections, whichever is more, in thousandths of what may be now.
@@ -115,8 +124,39 @@ fn taken_permille(statistics: &Statistics) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::channels::ChannelsConfig;
+    use crate::channels::published::PublishedChannels;
     use crate::config::Limits;
+
+    #[test]
+    fn what_is_sent_of_channels_by_hls_is_a_load() {
+        let live = PublishedChannels::new(&ChannelsConfig::default(), &Limits::default());
+        let watched = Watched {
+            statistics: Arc::default(),
+            engines: Vec::new(),
+            store: None,
+            library: None,
+            channels: Vec::new(),
+            published: live,
+            downloads: None,
+            live: None,
+            started: (SystemTime::now(), Instant::now()),
+        };
+        let before = Instant::now().checked_sub(RATE_TIME).unwrap();
+        let mut sent = (before, 0, 0);
+        let counter = &watched.statistics.hls.sent_bytes;
+        counter.store(1 << 40, Ordering::Relaxed);
+        assert!(load_of(&watched, &mut sent).sent_bps > 0);
+        assert_eq!(sent.1, 1 << 40);
+        // Looked at again too soon it is as it was, however long the test stands still.
+        sent.0 += Duration::from_secs(60);
+        counter.store(1 << 41, Ordering::Relaxed);
+        assert_eq!(load_of(&watched, &mut sent).sent_bps, sent.2);
+        assert_eq!(sent.1, 1 << 40);
+    }
 
     #[test]
     fn what_is_taken_is_a_part_of_what_may_be_now() {

@@ -190,10 +190,15 @@ impl Pulls {
         pulls.iter_mut().for_each(Pull::wait);
     }
 
-    /// Whether it could be started.
+    /// Whether it could be started. It takes the place of one of that name from another node: the
+    /// two would take the channel from each other for as long as anybody watches.
     fn add(&self, pulls: &mut Vec<Pull>, config: Option<&PullConfig>, path: &str) -> bool {
         let of = (&self.channels, self.cluster.as_ref());
-        match Pull::start(config, path, of, Pulling::spawn) {
+        let is_of_node = |pull: &Pull| pull.config.is_none() && pull.path == path;
+        let before = pulls.iter().position(is_of_node);
+        let before = before.map(|at| pulls.swap_remove(at));
+        before.iter().for_each(Pull::tell_to_stop);
+        match Pull::start(config, path, of, |pulling| pulling.spawn(before)) {
             Ok(pull) => {
                 pulls.push(pull);
                 true
@@ -343,9 +348,13 @@ fn ask(url: PullUrl) -> Result<Asked, PullError> {
 }
 
 impl Pulling {
-    fn spawn(self) -> io::Result<JoinHandle<()>> {
+    /// It begins once `before` has ended, which has been told to.
+    fn spawn(self, mut before: Option<Pull>) -> io::Result<JoinHandle<()>> {
         let thread = thread::Builder::new().name("onrush-pull".to_owned());
-        thread.spawn(move || self.run())
+        thread.spawn(move || {
+            before.iter_mut().for_each(Pull::wait);
+            self.run();
+        })
     }
 
     fn run(self) {

@@ -156,6 +156,30 @@ fn claims_are_as_many_as_may_be() {
     assert!(member.claim("no channel").is_none());
 }
 
+/// The first of them is due again each time.
+#[test]
+fn leases_are_renewed_in_turn() {
+    let member = member();
+    member.lease_registry(1, Duration::from_millis(300));
+    member.reached(Ok(()));
+    let _claims = ["live/a", "live/b", "live/c"].map(|channel| {
+        let claim = member.claim(channel).unwrap();
+        let request = member.next_lease_request().unwrap();
+        assert_eq!(request.entry().channel, channel);
+        member.lease_answer(&request, Ok(7));
+        claim
+    });
+    let asked = (8..12).map(|revision| {
+        std::thread::sleep(Duration::from_millis(100));
+        let request = member.next_lease_request().unwrap();
+        assert!(matches!(request, LeaseRequest::Renew(..)), "{request:?}");
+        member.lease_answer(&request, Ok(revision));
+        request.entry().channel.clone()
+    });
+    let asked: Vec<_> = asked.collect();
+    assert_eq!(asked, ["live/a", "live/b", "live/c", "live/a"]);
+}
+
 #[test]
 fn who_leaves_gives_all_leases_back() {
     let member = reached();

@@ -24,7 +24,7 @@ enum Woken {
 
 impl Connection {
     /// What another node takes of a channel by this connection.
-    fn feeds(&self) -> impl Iterator<Item = &Feed> {
+    pub(super) fn feeds(&self) -> impl Iterator<Item = &Feed> {
         self.of_node.iter().filter_map(|it| it.feed.as_ref())
     }
 

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use onrush_wire::route::channel::lease_of;
 use onrush_wire::route::{Scheme, Trace, redirects_of, with_redirects, with_trace};
 use onrush_wire::rtsp::{
     ClientAnswer, ELEMENTARY, Method, Redirect, RedirectTarget, Reply, Request, State, Target,
@@ -19,6 +20,7 @@ use tracing::debug;
 
 use super::super::session::Session;
 use super::{Connection, Received};
+use crate::channels::pull_url::shown;
 use crate::cluster;
 use crate::drain::Redirection;
 use crate::peer_log::Escaped;
@@ -76,6 +78,7 @@ impl Connection {
             _ => (&*request.uri, None),
         };
         let location = match self.redirection() {
+            Some(_) if self.is_of_node(request) => None,
             Some(to) => self.elsewhere(request, uri, &to),
             None => self.home(request, uri),
         }?;
@@ -83,6 +86,18 @@ impl Connection {
             Some(number) => Reply::moved(&format!("{location}/{}", track_name(number))),
             None => Reply::moved(&location),
         })
+    }
+
+    /// Whether another node asks for a channel, or sets it up: what comes here it has from nowhere
+    /// else, and what does not it is refused for that.
+    fn is_of_node(&self, request: &Request) -> bool {
+        let is_in_cluster = self.control().statistics.cluster.get().is_some();
+        is_in_cluster
+            && match request.method {
+                Method::Describe => lease_of(&request.uri).is_some(),
+                Method::Setup => self.feeds().next().is_some(),
+                _ => false,
+            }
     }
 
     /// The URL at the server that takes this one's clients. Viewers have a number from here on.
@@ -184,7 +199,7 @@ impl Connection {
             position_ns,
         };
         let short = session.short();
-        debug!("session {short}: REDIRECT {cseq} to {location}");
+        debug!("session {short}: REDIRECT {cseq} to {}", shown(&location));
         let request = request.to_bytes();
         let Some(interleaving) = &self.interleaving else {
             return self.write_all(request).await;

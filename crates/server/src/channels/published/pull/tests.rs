@@ -57,6 +57,59 @@ fn all_are_told_to_stop_before_one_is_waited_for() {
     replaced.stop();
 }
 
+/// Somebody watches what another node has, and a reload says where to pull it from.
+#[test]
+fn a_configured_pull_replaces_the_one_from_another_node() {
+    let there = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = PullConfig {
+        name: "door".to_owned(),
+        url: format!("rtsp://{}/door", there.local_addr().unwrap())
+            .parse()
+            .unwrap(),
+        is_on_demand: false,
+    };
+    let connections = describe_always(there);
+    let (shared, has_asked) = (Arc::<Shared>::default(), Arc::<AtomicBool>::default());
+    let wait = {
+        let (shared, has_asked) = (Arc::clone(&shared), Arc::clone(&has_asked));
+        let connections = Arc::clone(&connections);
+        move || {
+            let give_up = Instant::now() + Duration::from_secs(60);
+            while !shared.is_stopping.load(Ordering::Acquire) && Instant::now() < give_up {
+                thread::sleep(Duration::from_millis(1));
+            }
+            // Time enough for the other to ask its source, if it does not wait.
+            thread::sleep(Duration::from_millis(200));
+            has_asked.store(connections.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
+        }
+    };
+    let of_node = Pull {
+        config: None,
+        path: "live/door".to_owned(),
+        shared: Arc::clone(&shared),
+        thread: Some(thread::spawn(wait)),
+    };
+    let pulls = Pulls {
+        channels: PublishedChannels::new(&ChannelsConfig::default(), &Limits::default()),
+        cluster: None,
+        all: Mutex::new(vec![of_node]),
+    };
+    pulls.replace(std::slice::from_ref(&config));
+    assert!(shared.is_stopping.load(Ordering::Acquire));
+    let configs: Vec<_> = pulls.all().iter().map(|it| it.config.clone()).collect();
+    assert_eq!(configs, [Some(config)]);
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while connections.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < give_up, "its source is not asked");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(
+        !has_asked.load(Ordering::Relaxed),
+        "not before that one has ended"
+    );
+    pulls.stop();
+}
+
 /// Told that there is none, clients would take it for gone.
 #[test]
 fn a_channel_too_many_of_other_nodes_is_refused() {
@@ -141,7 +194,7 @@ fn a_source_is_asked_again_after_a_panic() {
     let spawn = |pulling: Pulling| {
         // Borrowed for ever: who follows a source borrows it, too.
         std::mem::forget(pulling.sent_on.borrow_mut());
-        pulling.spawn()
+        pulling.spawn(None)
     };
     let mut pull = Pull::start(Some(&config), "live/door", (&channels, None), spawn).unwrap();
     let give_up = Instant::now() + Duration::from_secs(60);
