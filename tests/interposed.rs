@@ -13,11 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use onrush_testkit::checker::Start;
+use onrush_testkit::process::Process;
+use onrush_testkit::receiver::Capture;
+use onrush_testkit::rtsp_client::rtcp_types;
 use onrush_testkit::testbed::{Mode, SND_IPV4};
 use onrush_testkit::{require_programs, require_root};
 use tempfile::TempDir;
 
-use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, watch};
+use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, wait_until, watch};
 
 mod common;
 
@@ -202,6 +205,85 @@ fn a_clock_set_back_a_day_disturbs_nobody() {
     let info = viewer.play(Some(6.0));
     interposed.set_clock_back(Duration::ZERO);
     viewer.judged(&expected(&ts, Start::Found, &info));
+    site.stop();
+}
+
+/// A word of a report.
+fn word(report: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(*report[at..].first_chunk().unwrap())
+}
+
+/// When the timestamp of the first sender report was, by each of them, in seconds since 1900.
+fn began_s(capture: &Capture) -> Vec<f64> {
+    let datagrams = capture.rtcp.iter().map(|datagram| &*datagram.bytes);
+    let is_report = |bytes: &&[u8]| rtcp_types(bytes).first() == Some(&200);
+    let reports: Vec<_> = datagrams.filter(is_report).collect();
+    let began = |report: &&[u8]| {
+        let since = word(report, 16).wrapping_sub(word(reports[0], 16));
+        let since_s = f64::from(since.cast_signed()) / 90e3;
+        f64::from(word(report, 8)) + f64::from(word(report, 12)) / 4_294_967_296.0 - since_s
+    };
+    reports.iter().map(began).collect()
+}
+
+/// A picture by ffmpeg, published as `live/cam` from the server's own machine.
+fn publish(site: &Site) -> Process {
+    let mut command = site.testbed.snd.command("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-re", "-f", "lavfi"]);
+    command.args(["-i", "testsrc=size=128x96:rate=25", "-pix_fmt", "yuv420p"]);
+    command.args(["-c:v", "libx264", "-preset", "ultrafast", "-g", "25"]);
+    command.args(["-tune", "zerolatency", "-f", "rtsp", "-rtsp_transport"]);
+    command.args(["tcp", "rtsp://127.0.0.1:8554/live/cam"]);
+    Process::start(&mut command).unwrap()
+}
+
+/// Players place what they get by the line that reports draw: a step on it is a hole in what they
+/// record, or goes back.
+#[test]
+fn a_clock_that_is_set_moves_no_line_of_reports() {
+    require_root!();
+    require_programs!("cc", "ffmpeg");
+    let interposed = Interposed::new();
+    let site = interposed.serve(&clip(10.0), &["--rtsp=127.0.0.1:8554"]);
+    let publisher = publish(&site);
+    wait_until("somebody publishes", || {
+        let url = site.url("live/cam");
+        let described = site.connect().request("DESCRIBE", &url, &[]);
+        described.unwrap().status == 200
+    });
+    let play = |name| {
+        let mut viewer = Viewer::setup(&site.testbed, name);
+        assert_eq!(viewer.ask("PLAY", &[]).status, 200, "{name}");
+        viewer
+    };
+    let hear = |viewer: &Viewer, reports: usize| {
+        let has_come = |got: &Capture| began_s(got).len() >= reports;
+        assert!(viewer.receiver.wait_until(LONG, has_come), "{}", viewer.url);
+    };
+    let (watching, film) = (play("live/cam"), play("clip.ts"));
+    hear(&watching, 1);
+    hear(&film, 1);
+    interposed.set_clock_back(DAY);
+    // Who comes now is told the new time, and that one stays, too.
+    let late = play("other.ts");
+    hear(&late, 1);
+    hear(&watching, 2);
+    hear(&film, 2);
+    interposed.set_clock_back(Duration::ZERO);
+    hear(&watching, 3);
+    let films = [film, late].map(|viewer| began_s(&viewer.finish()));
+    let channel = began_s(&watching.receiver.finish());
+    drop(publisher);
+    let back = films[0][0] - films[1][0];
+    assert!((DAY.as_secs_f64() - back).abs() < 60.0, "{films:?}");
+    // Of a channel it is the publisher's line, which moves by as little as that is off.
+    for (reports, apart_max) in films.iter().map(|it| (it, 0.01)).chain([(&channel, 1.0)]) {
+        let is_on_line = |began: &f64| (began - reports[0]).abs() < apart_max;
+        assert!(
+            reports.len() > 1 && reports.iter().all(is_on_line),
+            "{reports:?}"
+        );
+    }
     site.stop();
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use onrush_server::admin::status::Status;
 use ratatui::Frame;
@@ -164,8 +164,8 @@ impl View {
 
     fn title(&self) -> String {
         let status = &self.status;
-        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let up_s = now.as_secs().saturating_sub(status.process.started_s);
+        // Not by this machine's clock, which may be another's than the server's, or was set since.
+        let up_s = Duration::from_nanos(status.process.up_ns).as_secs();
         format!(
             "onrush {} at {}, up {}",
             status.version,
@@ -411,19 +411,16 @@ mod tests {
             channels: vec![channel(second)],
             downloads: Some(Downloads {
                 http_connections: 4,
-                ftp_connections: 0,
-                refused: 0,
-                http_answers: [0; 5],
                 active: 1,
                 transfers: 1,
-                bytes: 125_000 * second,
-                steps: 0,
-                full: 0,
-                cold: 0,
+                bytes: 100_000 * second,
                 ..Downloads::default()
             }),
             users: Users::default(),
-            hls: Hls::default(),
+            hls: Hls {
+                sent_bytes: 25_000 * second,
+                ..Hls::default()
+            },
             tls: Handshakes::default(),
             process: Process {
                 cpu_ns: 500_000_000 * second,
@@ -431,6 +428,7 @@ mod tests {
                 files: 20,
                 files_max: 1024,
                 started_s: 1,
+                up_ns: 90_000_000_000 + second,
             },
         }
     }
@@ -500,6 +498,12 @@ mod tests {
         anew.process.started_s = 2;
         assert_eq!(Rates::between(&status(4), &anew), None);
         assert_eq!(Rates::between(&status(4), &status(4)), None);
+    }
+
+    #[test]
+    fn how_long_it_runs_is_not_asked_of_this_clock() {
+        let text = watched().text();
+        assert!(text.contains(", up 1m 30s\n"), "started in 1970: {text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use onrush_lock::{Manager, Totals};
 use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, monotonic_ns};
@@ -372,7 +372,8 @@ table! {
 
 table! {
     /// The process.
-    pub struct Process from (started: SystemTime) {
+    #[serde(default)]
+    pub struct Process from (started: (SystemTime, Instant)) {
         /// Processor time of all threads.
         cpu_ns: u64 = cpu_ns_of_process(std::process::id()).unwrap_or(0),
             Counter "process_cpu_seconds_total";
@@ -385,9 +386,12 @@ table! {
             Gauge "process_open_fds";
         /// Open files and sockets that there may be.
         files_max: u64 = open_files_limit(), Gauge "process_max_fds";
-        /// When the server was started, in seconds since 1970.
-        started_s: u64 = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        /// When the server was started, in seconds since 1970, by the clock as it was then.
+        started_s: u64 = started.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             Gauge "process_start_time_seconds";
+        /// How long it has run since, whoever set the clock meanwhile.
+        up_ns: u64 = u64::try_from(started.1.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            Gauge "onrush_up_seconds";
     }
     metrics {}
 }
@@ -404,7 +408,8 @@ pub(crate) struct Watched {
     pub(crate) published: Arc<PublishedChannels>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) live: Option<Arc<LiveHls>>,
-    pub(crate) started: SystemTime,
+    /// By the clock that may be set, and by the one that goes on.
+    pub(crate) started: (SystemTime, Instant),
 }
 
 /// What streams cost lately.

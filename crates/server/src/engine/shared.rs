@@ -61,6 +61,9 @@ pub struct StreamShared {
     pub(crate) segment_bytes: u16,
     /// What its packets are encrypted with, if its client alone reads them.
     pub(crate) srtp: Option<Arc<StreamSrtp>>,
+    /// The way to its client takes no trains: each packet is handed over by itself, and its socket
+    /// cuts nothing. Written by the worker that has it.
+    pub(super) sends_singly: AtomicBool,
     /// Told of every change of state by the worker. That takes locks: of the list of waiters, and
     /// of the runtime that wakes them. So it is not told of anything while the stream plays.
     pub(crate) changed: Notify,
@@ -203,6 +206,7 @@ impl StreamShared {
             source,
             segment_bytes,
             srtp: None,
+            sends_singly: AtomicBool::new(false),
             changed: Notify::new(),
             ends,
             owner: AtomicU64::new(0),
@@ -253,7 +257,7 @@ impl StreamShared {
         new
     }
 
-    /// Counts on where `before` has come to, which was the same stream.
+    /// Counts on where `before` has come to, which was the same stream, on the same socket.
     pub(super) fn count_on_from(&self, before: &Self) {
         for (counter, before) in [
             (&self.packets, &before.packets),
@@ -263,6 +267,8 @@ impl StreamShared {
         ] {
             counter.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        let sends_singly = before.sends_singly.load(Ordering::Relaxed);
+        self.sends_singly.store(sends_singly, Ordering::Relaxed);
         let underruns = before.underruns.load(Ordering::Relaxed);
         self.underruns.store(underruns, Ordering::Relaxed);
         for (lateness_ns, before_ns) in [
@@ -417,14 +423,11 @@ impl StreamShared {
         }
     }
 
-    /// What media time is due at a moment, by the clock of the play that was asked for last,
-    /// whether it goes on or has stopped; before the media's beginning where that play begins
-    /// later. `None` if there was none.
-    pub(super) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
-        if self.plays_asked.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        Some(self.line_asked().media_ns(signed(at_ns)))
+    /// The clock of the play that was asked for last, whether it goes on or has stopped. `None` if
+    /// there was none.
+    pub(super) fn line_played(&self) -> Option<MediaClock> {
+        let has_played = self.plays_asked.load(Ordering::Acquire) > 0;
+        has_played.then(|| self.line_asked())
     }
 
     /// The clock of the play that was asked for last.

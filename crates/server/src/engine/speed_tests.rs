@@ -7,6 +7,7 @@ use onrush_wire::pace::Speed;
 use super::admission::Admission;
 use super::tests::{Rig, config, make_room, receive};
 use super::time_tests::{TICK, Time};
+use super::worker::signed;
 use super::*;
 use crate::testing::{TestSource, block_on};
 
@@ -15,7 +16,8 @@ const TICK_NS: i64 = 5_000_000;
 
 /// Media time that is due by a stream's clock.
 fn media_ns(stream: &Stream, time: &Time) -> i64 {
-    stream.media_ns_at(time.now_ns()).expect("it was played")
+    let line = stream.line().expect("it was played");
+    line.media_ns(signed(time.now_ns()))
 }
 
 /// Lets a stream play on at a speed, from the packet that is next, as a session does.
@@ -79,7 +81,8 @@ fn a_change_of_speed_makes_no_step_and_sends_nothing_twice() {
         time.advance(TICK * 41);
         let (before_ns, now_ns) = (media_ns(&stream, &time), time.now_ns());
         turn(&stream, Speed::nearest(speed));
-        let after_ns = stream.media_ns_at(now_ns).expect("it plays");
+        let line = stream.line().expect("it plays");
+        let after_ns = line.media_ns(signed(now_ns));
         assert!(after_ns.abs_diff(before_ns) <= 4, "{before_ns} {after_ns}");
         packets.push(stream.snapshot().packets);
     }

@@ -497,10 +497,10 @@ impl Stream {
         self.shared().snapshot(clock.unwrap_or_default().now_ns())
     }
 
-    /// What media time is due at that moment of CLOCK_MONOTONIC, by the clock of the last play,
-    /// also after its end. `None` if there was no play.
-    pub(crate) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
-        self.shared().media_ns_at(at_ns)
+    /// What media time is due when, by CLOCK_MONOTONIC: the clock of the last play, also after its
+    /// end. Before the play's own beginning it shows less. `None` if there was no play.
+    pub(crate) fn line(&self) -> Option<MediaClock> {
+        self.shared().line_played()
     }
 
     /// What it sends.

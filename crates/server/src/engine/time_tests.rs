@@ -392,7 +392,7 @@ fn tracks_keep_one_clock_when_one_of_them_is_moved() {
         stream.play_at(from, None, moment).expect("played");
     }
     time.advance(Duration::from_secs(1));
-    let line = |stream: &Stream| stream.media_ns_at(0).expect("it plays");
+    let line = |stream: &Stream| stream.line().expect("it plays").media_ns(0);
     let before = line(&opened[0].0);
     assert_eq!(line(&opened[1].0), before);
     let stall_ns = 2_000_000_000;

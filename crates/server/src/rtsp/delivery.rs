@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::media::{Plan, Scale};
+use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::{self, Position};
 use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, track_name};
 use tokio::time::timeout;
@@ -21,10 +22,10 @@ use super::client::Client;
 use super::group::GroupSlot;
 use super::interleaving::ChannelSlot;
 use super::live_player::LivePlayer;
-use super::moment::Moment;
 use super::ports::local_address;
 use super::presentation::{OnGroup, Presentation, playable};
 use super::refusals::{no_ports, refusal, unavailable};
+use super::report_clock::signed;
 use super::reports::Reports;
 use super::srtp::AgreedKeys;
 use super::summary::describe;
@@ -85,6 +86,8 @@ pub(super) struct Opened {
 pub(super) struct Sent {
     /// The RTP timestamp of the moment that was asked about.
     pub(super) timestamp: u32,
+    /// That moment by the clock that timestamps go by.
+    pub(super) since_zero_ns: i64,
     pub(super) packets: u64,
     pub(super) payload_bytes: u64,
 }
@@ -212,14 +215,24 @@ impl Delivery {
         }
     }
 
-    /// What was sent until that moment; nothing while it is not known which timestamp that is.
-    pub(super) fn sent(&self, at: Moment) -> Option<Sent> {
+    /// What was sent until a moment of CLOCK_MONOTONIC; nothing while it is not known which
+    /// timestamp that is.
+    pub(super) fn sent(&self, at_ns: u64) -> Option<Sent> {
         match self {
-            Self::Stored(delivery) => Some(delivery.sent(at)),
-            Self::Live(player) => Some(Sent::of(player.timestamp(at)?, player.sent())),
+            Self::Stored(delivery) => Some(delivery.sent(at_ns)),
+            Self::Live(player) => {
+                let timestamp = player.timestamp(at_ns)?;
+                Some(Sent::of((timestamp, at_ns), player.sent()))
+            }
             // Its leader counts.
-            Self::Group(_) => Some(Sent::of(0, Played::default())),
+            Self::Group(_) => Some(Sent::of((0, at_ns), Played::default())),
         }
+    }
+
+    /// A moment of CLOCK_MONOTONIC by the clock that timestamps go by: of a file by that of its
+    /// play, which is moved with what is sent, and else by the same.
+    pub(super) fn since_zero_ns(&self, at_ns: u64) -> i64 {
+        since_zero_ns(self.stored().and_then(|it| it.stream.line()), at_ns)
     }
 
     /// What is sent, for the log: the file or the channel.
@@ -272,17 +285,22 @@ impl Delivery {
 }
 
 impl Sent {
-    fn of(timestamp: u32, played: Played) -> Self {
+    fn of((timestamp, at_ns): (u32, u64), played: Played) -> Self {
         let Played {
             packets,
             payload_bytes,
         } = played;
         Self {
             timestamp,
+            since_zero_ns: signed(at_ns),
             packets,
             payload_bytes,
         }
     }
+}
+
+fn since_zero_ns(line: Option<MediaClock>, at_ns: u64) -> i64 {
+    signed(at_ns).saturating_sub(line.map_or(0, MediaClock::epoch_ns))
 }
 
 impl StoredDelivery {
@@ -325,7 +343,7 @@ impl StoredDelivery {
         self.media.goes_on()
     }
 
-    fn sent(&self, at: Moment) -> Sent {
+    fn sent(&self, at_ns: u64) -> Sent {
         let StreamSnapshot {
             packets,
             bytes,
@@ -333,22 +351,24 @@ impl StoredDelivery {
             ..
         } = self.stream.snapshot();
         let header_bytes = packets * rtp::HEADER_BYTES as u64;
+        // Read once: the engine may move it in between.
+        let line = self.stream.line();
         let position = numbering.position(Position {
             sequence: 0,
-            timestamp: self.timestamp(at),
+            timestamp: self.timestamp(line.map_or(0, |line| line.media_ns(signed(at_ns)))),
         });
         Sent {
             timestamp: position.timestamp,
+            since_zero_ns: since_zero_ns(line, at_ns),
             packets,
             payload_bytes: bytes.saturating_sub(header_bytes),
         }
     }
 
-    /// The RTP timestamp of a moment: by the line on which those of the packets lie, before,
-    /// between and behind them.
-    fn timestamp(&self, at: Moment) -> u32 {
+    /// The RTP timestamp of what is due at a media time: by the line on which those of the packets
+    /// lie, before, between and behind them.
+    fn timestamp(&self, media_ns: i64) -> u32 {
         const SECOND_NS: i64 = 1_000_000_000;
-        let media_ns = self.stream.media_ns_at(at.monotonic_ns).unwrap_or(0);
         let (seconds, rest_ns) = (
             media_ns.div_euclid(SECOND_NS),
             media_ns.rem_euclid(SECOND_NS),

@@ -24,6 +24,7 @@ use super::Control;
 pub(super) use super::end::End;
 use super::presentation::Presentation;
 use super::refusals::refusal;
+use super::report_clock::ReportClock;
 use super::track_session::{TrackSession, report_interval};
 use super::tracks::{Line, TrackStart, each, play_all};
 use super::uses::Uses;
@@ -58,6 +59,8 @@ pub(super) struct Session {
     seen: Cell<Instant>,
     /// When the next report is due, if one is.
     report_at: Cell<Option<Instant>>,
+    /// By what reports tell the time: of a file by the clock of its last play, once there was one.
+    report_clock: Cell<ReportClock>,
 }
 
 /// A PLAY that has been found possible.
@@ -90,6 +93,10 @@ impl Session {
     ) -> Rc<Self> {
         track.belongs_to(id.number());
         let tracks = RefCell::new(vec![Rc::new(track)]);
+        let report_clock = match presentation {
+            Presentation::Stored(_) => ReportClock::default(),
+            _ => ReportClock::of_zero(0),
+        };
         Rc::new(Self {
             id,
             control: Rc::clone(control),
@@ -103,6 +110,7 @@ impl Session {
             seen: Cell::new(Instant::now()),
             uses: Uses::default(),
             report_at: Cell::new(None),
+            report_clock: Cell::new(report_clock),
         })
     }
 
@@ -216,6 +224,9 @@ impl Session {
                 .for_each(|delivery| delivery.stream.share_clock(&clock));
         }
         drop(tracks);
+        if self.media().is_some() {
+            self.forget_report_clock();
+        }
         self.set_state(State::Ready);
     }
 
@@ -239,9 +250,9 @@ impl Session {
                     let plays = tracks.iter().any(|start| Rc::ptr_eq(&start.track, &track));
                     track.set_silent(!plays);
                 }
-                if let Err(error) = play_all(line, &tracks) {
-                    self.end(End::Send(error.to_string()));
-                    return;
+                match play_all(line, &tracks) {
+                    Ok(zero_ns) => self.report_clock.set(ReportClock::of_zero(zero_ns)),
+                    Err(error) => return drop(self.end(End::Send(error.to_string()))),
                 }
                 self.span_ns.set((start_ns, stop_ns));
                 self.scale.set(span.scale);
@@ -360,6 +371,19 @@ impl Session {
         self.speed.get()
     }
 
+    /// Of a file: its tracks may get other clocks than that of the last play, or have none yet.
+    pub(super) fn forget_report_clock(&self) {
+        self.report_clock.set(ReportClock::default());
+    }
+
+    /// By what a track's reports tell the time. One that is silent has the clock of an older play.
+    fn report_clock_of(&self, track: &TrackSession) -> ReportClock {
+        match track.is_silent() {
+            true => ReportClock::default(),
+            false => self.report_clock.get(),
+        }
+    }
+
     /// What is being played, from where it is now.
     pub(super) fn remaining(&self) -> Span {
         Span {
@@ -382,7 +406,7 @@ impl Session {
         each(&tracks, async |track| track.halt().await).await;
         let path_name = self.control.path_name();
         for track in tracks {
-            track.say_goodbye(end.farewell());
+            track.say_goodbye(self.report_clock_of(&track), end.farewell());
             track.log_end(self.id.short(), &end.to_string(), path_name);
         }
         self.control.remove(self.id);
@@ -424,7 +448,7 @@ impl Session {
         self.report_at
             .set((self.state.get() == State::Playing).then_some(next));
         for track in tracks.iter().filter(|track| !track.is_silent()) {
-            if let Err(error) = track.report() {
+            if let Err(error) = track.report(self.report_clock.get()) {
                 self.missing(error.kind());
             }
         }
@@ -439,7 +463,7 @@ impl Session {
         };
         // Each keeps what is said about its own packets; the rest is said to all.
         for track in self.tracks() {
-            let Heard { alive, bye, .. } = track.hear(datagram);
+            let Heard { alive, bye, .. } = track.hear(self.report_ntp(&track), datagram);
             if alive {
                 self.touch();
             }
@@ -447,6 +471,19 @@ impl Session {
                 self.end(End::Gone);
             }
         }
+    }
+
+    /// What time it is by the reports that a track's client gets: of a group, by those of the
+    /// session that sends to it.
+    fn report_ntp(&self, track: &TrackSession) -> u64 {
+        if let Presentation::Multicast(on) = &self.presentation
+            && let Some(leader) = self.control.leader(&on.group)
+        {
+            let tracks = leader.tracks();
+            let sent = tracks.iter().find(|it| it.number() == track.number());
+            return sent.map_or(0, |sent| leader.report_ntp(sent));
+        }
+        track.ntp(self.report_clock_of(track))
     }
 
     /// Acts on an error of the RTCP socket. With a connection open the client is there, and its
@@ -526,7 +563,7 @@ impl Session {
     /// Says to the client that this is the end of a file.
     pub(super) fn say_end(&self) {
         for track in self.tracks.borrow().iter().filter(|it| !it.is_silent()) {
-            track.say_goodbye("end of media");
+            track.say_goodbye(self.report_clock.get(), "end of media");
         }
     }
 

@@ -123,6 +123,7 @@ impl Session {
             // Sync samples alone have no other place to go on from.
             None => (!scale.is_normal()).then(|| asked.index.seek(span.start_ns)),
         };
+        self.forget_report_clock();
         let (span, due_ns, tracks) = starts(asked.media, asked.played, point, span).await?;
         let due_ns = (!asked.is_turned).then_some(due_ns);
         let line = Line::with_room(&tracks, due_ns, asked.speed);

@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use hmac::{Hmac, KeyInit, Mac};
 use onrush_wire::rtcp::ntp;
@@ -20,7 +21,6 @@ use onrush_wire::srtp::{
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::moment::Moment;
 use super::presentation::Presentation;
 use crate::channels::{ChannelKeys, ViewerSrtp};
 use crate::library::{FilmKeys, is_marked, marked};
@@ -325,10 +325,11 @@ fn own_nonce() -> [u8; 16] {
 
 /// A message with that key, for numbers that have not wrapped. An SSRC that is not known yet is 0.
 fn message(key: MasterKey, ssrc: u32) -> MikeyMessage {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     MikeyMessage {
         bundle: u32::from_be_bytes(random()),
         sessions: vec![CryptoSession { ssrc, rollover: 0 }],
-        ntp: ntp(Moment::now().unix),
+        ntp: ntp(unix.unwrap_or_default()),
         random: random::<16>().to_vec(),
         key,
     }

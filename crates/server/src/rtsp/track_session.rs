@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_wire::route::Trace;
-use onrush_wire::rtcp::{self, Heard, Reception, Sending, Waiting, ntp};
+use onrush_wire::rtcp::{self, Heard, Reception, Sending, Waiting};
 use onrush_wire::rtsp::{Reply, Served, Transport, kept_setup_url};
 use tracing::{debug, info};
 
@@ -17,8 +17,8 @@ use super::Control;
 use super::client::Client;
 use super::delivery::{Delivery, Opened, Sent, StoredDelivery};
 use super::live_player::LivePlayer;
-use super::moment::Moment;
 use super::presentation::Presentation;
+use super::report_clock::ReportClock;
 use super::reports::Reports;
 use super::srtp::TrackSrtp;
 use crate::engine::shared::TrackClock;
@@ -263,8 +263,15 @@ impl TrackSession {
         self.delivery.halt().await;
     }
 
-    /// What the client's RTCP port has said. Keeps what it says about our packets.
-    pub(super) fn hear(&self, datagram: &[u8]) -> Heard {
+    /// What time it is by its reports.
+    pub(super) fn ntp(&self, clock: ReportClock) -> u64 {
+        let at_ns = monotonic_ns();
+        clock.ntp(at_ns, self.delivery.since_zero_ns(at_ns))
+    }
+
+    /// What the client's RTCP port has said at `arrival`, by the reports that it answers. Keeps
+    /// what it says about our packets.
+    pub(super) fn hear(&self, arrival: u64, datagram: &[u8]) -> Heard {
         let opened;
         let datagram = match &self.srtp {
             None => datagram,
@@ -277,7 +284,7 @@ impl TrackSession {
                 }
             },
         };
-        let heard = rtcp::read(datagram, self.ssrc(), ntp(Moment::now().unix));
+        let heard = rtcp::read(datagram, self.ssrc(), arrival);
         if heard.reception.is_some() {
             self.reception.set(heard.reception);
         }
@@ -287,9 +294,9 @@ impl TrackSession {
     /// Sends a sender report, or an empty one of a receiver where nothing has come that could be
     /// reported. Also finds out whether there is still somebody: if not, the RTCP port's listener,
     /// or this send, hears that the port is unreachable.
-    pub(super) fn report(&self) -> io::Result<()> {
+    pub(super) fn report(&self, clock: ReportClock) -> io::Result<()> {
         let cname = self.cname();
-        let report = match self.sending(Moment::now(), &cname) {
+        let report = match self.sending(clock, monotonic_ns(), &cname) {
             Some(sending) => sending.report(),
             None => self.waiting(&cname).report(),
         };
@@ -307,12 +314,12 @@ impl TrackSession {
     }
 
     /// Sends the last report, and that it is the last; once, unless it [goes on](Self::goes_on).
-    pub(super) fn say_goodbye(&self, reason: &str) {
+    pub(super) fn say_goodbye(&self, clock: ReportClock, reason: &str) {
         if self.is_over.replace(true) {
             return;
         }
         let cname = self.cname();
-        let goodbye = match self.sending(Moment::now(), &cname) {
+        let goodbye = match self.sending(clock, monotonic_ns(), &cname) {
             Some(sending) => sending.goodbye(reason),
             None => self.waiting(&cname).goodbye(reason),
         };
@@ -368,17 +375,23 @@ impl TrackSession {
         format!("onrush@{}", self.reports.local_ip())
     }
 
-    /// What is told of it at a moment, if something has come.
-    pub(super) fn sending<'a>(&self, at: Moment, cname: &'a str) -> Option<Sending<'a>> {
+    /// What is told of it at a moment of CLOCK_MONOTONIC, if something has come.
+    pub(super) fn sending<'a>(
+        &self,
+        clock: ReportClock,
+        at_ns: u64,
+        cname: &'a str,
+    ) -> Option<Sending<'a>> {
         let Sent {
             timestamp,
+            since_zero_ns,
             packets,
             payload_bytes,
-        } = self.delivery.sent(at)?;
+        } = self.delivery.sent(at_ns)?;
         Some(Sending {
             ssrc: self.ssrc(),
             cname,
-            ntp: ntp(at.unix),
+            ntp: clock.ntp(at_ns, since_zero_ns),
             timestamp,
             packets,
             payload_bytes,

@@ -180,8 +180,8 @@ fn make_room(tracks: &[TrackStart], speed: Speed) -> Speed {
     }
 }
 
-/// Plays tracks by one clock.
-pub(super) fn play_all(line: Line, tracks: &[TrackStart]) -> Result<(), EngineError> {
+/// Plays tracks by one clock. When its zero is, by CLOCK_MONOTONIC.
+pub(super) fn play_all(line: Line, tracks: &[TrackStart]) -> Result<i64, EngineError> {
     let streams = || tracks.iter().filter_map(TrackStart::stream);
     let moments = streams().map(|(stream, _)| match line {
         Line::From(due_ns, speed) => stream.moment(due_ns, Duration::ZERO, speed),
@@ -190,7 +190,7 @@ pub(super) fn play_all(line: Line, tracks: &[TrackStart]) -> Result<(), EngineEr
     let moments: Result<Vec<_>, _> = moments.collect();
     // The latest: a clock that they share may have been moved, and not all have followed yet.
     let Some(moment) = moments?.into_iter().max_by_key(PlayMoment::zero_ns) else {
-        return Ok(());
+        return Ok(0);
     };
     for start in tracks {
         if let Some((stream, from)) = start.stream() {
@@ -198,7 +198,7 @@ pub(super) fn play_all(line: Line, tracks: &[TrackStart]) -> Result<(), EngineEr
             start.track.set_pause_before(None);
         }
     }
-    Ok(())
+    Ok(moment.zero_ns())
 }
 
 /// Does something to all tracks at once, and waits until it is done.

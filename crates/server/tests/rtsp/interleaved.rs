@@ -195,9 +195,11 @@ fn channels_are_the_clients_unless_they_are_taken() {
 
 #[test]
 fn frames_that_nobody_expects_cost_nothing_but_themselves() {
-    let fixture = Fixture::limited(|limits| limits.session_timeout = Duration::from_secs(3));
+    let fixture = Fixture::limited(|limits| limits.session_timeout = Duration::from_secs(4));
+    // Longer than the client is heard of and waited for.
+    fixture.write("whole.ts", &demo(24));
     let mut client = InterleavedClient::connect(fixture.address()).unwrap();
-    let url = fixture.url("long.ts");
+    let url = fixture.url("whole.ts");
     let largest = vec![b'$'; 65_535];
     // Before SETUP, with requests close behind.
     client.send_frame(0, &largest).unwrap();
@@ -208,7 +210,7 @@ fn frames_that_nobody_expects_cost_nothing_but_themselves() {
     let mut packets = Vec::new();
     let started = Instant::now();
     // Its reports are the only sign of life, whatever else it sends.
-    while started.elapsed() < Duration::from_secs(5) {
+    while started.elapsed() < Duration::from_secs(7) {
         let Frame { channel, packet } = client.frame().unwrap();
         if channel == 0 {
             packets.push(packet);
@@ -358,6 +360,42 @@ fn what_is_stored_waits_for_a_client_that_rests() {
     assert_carries(&packets, &fast_film());
     let engine = fixture.server.shutdown().engines.swap_remove(0);
     assert!(engine.stalls > 0 && engine.stalled_out == 0, "{engine:?}");
+}
+
+/// When `timestamp` was, by the time and the timestamp that a sender report tells, in seconds.
+fn began_s(report: &[u8], timestamp: u32) -> f64 {
+    let word = |at: usize| u32::from_be_bytes(report[at..at + 4].try_into().unwrap());
+    let since = f64::from(word(16).wrapping_sub(timestamp).cast_signed()) / 90e3;
+    f64::from(word(8)) + f64::from(word(12)) / 4_294_967_296.0 - since
+}
+
+/// What it got before goes on where it was, without a hole as long as it rested.
+#[test]
+fn a_client_that_rests_is_told_one_line_of_time() {
+    let fixture = Fixture::limited(|limits| limits.unacknowledged_bytes_max = 16 << 10);
+    fixture.write("fast.ts", &fast_film());
+    let mut watcher = Watcher::set_up(&fixture, "fast.ts");
+    let (_, timestamp) = watcher.play("npt=0-");
+    let (mut reports, mut packets) = (Vec::new(), 0);
+    loop {
+        let Frame { channel, packet } = watcher.client.frame().unwrap();
+        if channel == 0 {
+            packets += 1;
+            if packets == 10 {
+                std::thread::sleep(Duration::from_secs(3));
+            }
+            continue;
+        }
+        reports.push(began_s(&packet, timestamp));
+        if rtcp_types(&packet).contains(&BYE) {
+            break;
+        }
+    }
+    let engine = fixture.server.shutdown().engines.swap_remove(0);
+    assert!(engine.stalls > 0, "{engine:?}");
+    assert!(reports.len() > 1, "one comes with the first packet");
+    let is_on_line = |began: &f64| (began - reports[0]).abs() < 0.01;
+    assert!(reports.iter().all(is_on_line), "{reports:?}");
 }
 
 /// What comes to a receiver on this machine fills its socket by what it is, and not by the huge

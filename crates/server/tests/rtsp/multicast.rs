@@ -251,7 +251,7 @@ fn a_report_to_the_group_keeps_its_sender_alive() {
 fn a_description_tells_of_the_group_if_it_is_asked_for() {
     let fixture = fixture("239.77.8.0/24:20170", |config| {
         config.multicast.ttl = 9;
-        config.limits.session_timeout = Duration::from_secs(1);
+        config.limits.session_timeout = Duration::from_secs(4);
     });
     let mut client = fixture.connect();
     let mut describe = |url: String| {

@@ -278,25 +278,22 @@ fn requests_may_come_together_or_byte_by_byte() {
 #[test]
 fn half_a_request_and_silence_have_their_time() {
     let fixture = Fixture::limited(|limits| {
-        limits.request_time_max = Duration::from_secs(2);
-        limits.idle_time_max = Duration::from_secs(2);
+        limits.request_time_max = Duration::from_secs(4);
+        limits.idle_time_max = Duration::from_secs(4);
     });
-    let mut half = fixture.connect();
+    let [mut half, mut silent, mut blank] = [(); 3].map(|()| fixture.connect());
     half.send_raw(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: ")
         .unwrap();
+    blank.request("OPTIONS", "*", &[]).unwrap();
     let response = half.response().unwrap();
     assert_eq!(response.status, 408);
     assert!(half.is_closed());
-
-    let mut silent = fixture.connect();
     assert!(silent.is_closed());
-    let mut blank = fixture.connect();
-    blank.request("OPTIONS", "*", &[]).unwrap();
     assert!(blank.is_closed());
 
     // One with a session may be silent for as long as that lives.
     let mut viewer = fixture.set_up();
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(6));
     assert_eq!(viewer.request("OPTIONS", &[]).status, 200);
     viewer.request("TEARDOWN", &[]);
     assert!(viewer.client.is_closed());

@@ -111,7 +111,7 @@ fn a_client_that_has_died_is_not_sent_to() {
 
 #[test]
 fn a_client_that_is_not_heard_of_loses_its_session() {
-    let fixture = Fixture::limited(|limits| limits.session_timeout = Duration::from_secs(3));
+    let fixture = Fixture::limited(|limits| limits.session_timeout = Duration::from_secs(4));
     let mut viewer = fixture.set_up();
     viewer.play(None);
     viewer.to_the_end();
@@ -121,7 +121,7 @@ fn a_client_that_is_not_heard_of_loses_its_session() {
 
 #[test]
 fn reports_and_requests_keep_a_session() {
-    let timeout = Duration::from_secs(3);
+    let timeout = Duration::from_secs(4);
     let fixture = Fixture::limited(|limits| limits.session_timeout = timeout);
     let mut by_request = fixture.set_up();
     let mut by_report = fixture.set_up();

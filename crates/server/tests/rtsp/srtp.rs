@@ -237,7 +237,7 @@ fn what_cannot_be_agreed_on_is_refused() {
     assert_eq!(response.unwrap().status, 200);
 }
 
-/// A report beside the first packet crashes GStreamer, in about one of thirty starts of a live channel.
+/// A report beside the first packet crashes GStreamer, in about one of thirty starts of a channel.
 #[test]
 fn the_first_report_is_well_behind_the_first_packet() {
     let fixture = fixture(SrtpOffer::Plain, |_| {});

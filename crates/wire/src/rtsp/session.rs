@@ -7,8 +7,10 @@ use rtsp_types::Method;
 use super::reply::METHODS;
 
 /// A session's name: 128 bits that nobody can guess, in hexadecimal.
+///
+/// Bytes and no number, which would align what it stands in to 16.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct SessionId(u128);
+pub struct SessionId([u8; 16]);
 
 /// Where a session is (RFC 2326, appendix A.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,7 +31,7 @@ impl SessionId {
     /// Names a session by random bytes.
     #[must_use]
     pub const fn from_random(bytes: [u8; 16]) -> Self {
-        Self(u128::from_ne_bytes(bytes))
+        Self(bytes)
     }
 
     /// Reads a Session header's value, with or without its parameters.
@@ -38,7 +40,8 @@ impl SessionId {
         let id = value.split(';').next()?.trim();
         let is_id = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
         if is_id {
-            u128::from_str_radix(id, 16).ok().map(Self)
+            let bits = u128::from_str_radix(id, 16).ok()?;
+            Some(Self(bits.to_be_bytes()))
         } else {
             None
         }
@@ -48,19 +51,23 @@ impl SessionId {
     /// compares that.
     #[must_use]
     pub const fn number(self) -> u64 {
-        (self.0 >> 64) as u64
+        (self.bits() >> 64) as u64
     }
 
     /// Enough of it to tell sessions apart in a log, and too little to take one over.
     #[must_use]
     pub fn short(self) -> impl fmt::Display {
-        format!("{:08x}", self.0 >> 96)
+        format!("{:08x}", self.bits() >> 96)
+    }
+
+    const fn bits(self) -> u128 {
+        u128::from_be_bytes(self.0)
     }
 }
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", self.bits())
     }
 }
 
