@@ -323,7 +323,12 @@ impl Publisher {
                     let note = format!("no UDP ports for it: {error}");
                     Reply::refusal(StatusCode::ServiceUnavailable, &note)
                 })?;
-                let sockets = TrackSockets { track, rtp, rtcp };
+                let sockets = TrackSockets {
+                    track,
+                    rtp,
+                    rtcp,
+                    sender: None,
+                };
                 (Input::Ports(Some(sockets)), ServedAt::Port(port))
             }
             LowerTransport::Tcp { channels } => {

@@ -24,7 +24,7 @@ pub struct Reply {
 /// The first packet after PLAY (RFC 2326, section 12.33).
 #[derive(Clone, Copy, Debug)]
 pub struct RtpInfo<'a> {
-    /// The stream's control URL, as the client spelt it.
+    /// The stream's control URL, as the client spelt it; what separates entries is escaped.
     pub url: &'a str,
     /// The packet's sequence number.
     pub sequence: u16,
@@ -130,6 +130,7 @@ impl Reply {
                 sequence,
                 timestamp,
             } = info;
+            let url = without_separators(url);
             format!("url={url};seq={sequence};rtptime={timestamp}")
         });
         self.with(headers::RTP_INFO, infos.collect::<Vec<_>>().join(","))
@@ -237,6 +238,12 @@ impl From<RangeError> for Reply {
     }
 }
 
+/// A URL without what separates URLs and parameters in RTP-Info, which has no quotes. Names of
+/// films may have both.
+pub(super) fn without_separators(url: &str) -> String {
+    url.replace(',', "%2C").replace(';', "%3B")
+}
+
 /// What can be asked of this server.
 pub(super) const METHODS: [Method; 10] = [
     Method::Options,
@@ -304,6 +311,27 @@ mod tests {
         assert!(
             text(&reply).starts_with("RTSP/1.0 404 Not Found (a  Session: 1: no such file)\r\n")
         );
+    }
+
+    #[test]
+    fn urls_of_rtp_info_have_none_of_its_separators() {
+        let request = Request {
+            method: Method::Play,
+            uri: "*".to_owned(),
+            version: (1, 0),
+            headers: Vec::new(),
+            body: Vec::new(),
+        };
+        let info = |url| RtpInfo {
+            url,
+            sequence: 1,
+            timestamp: 2,
+        };
+        let infos = ["rtsp://h/A,%20b;%20c/track1", "rtsp://h/A,%20b;%20c/track2"].map(info);
+        let found = text(&Reply::playing_live(&request, &infos));
+        let expected = "RTP-Info: url=rtsp://h/A%2C%20b%3B%20c/track1;seq=1;rtptime=2,\
+            url=rtsp://h/A%2C%20b%3B%20c/track2;seq=1;rtptime=2\r\n";
+        assert!(found.contains(expected), "{found}");
     }
 
     #[test]

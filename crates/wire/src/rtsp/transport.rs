@@ -66,7 +66,7 @@ pub enum TransportError {
     #[error("bad Transport header")]
     Syntax,
     /// The last one that was understood: not RTP/AVP over UDP or TCP, nor RTP/SAVP over UDP for who
-    /// plays.
+    /// plays, nor RTP/AVPF over either for who publishes.
     #[error("only RTP/AVP over UDP, or interleaved over TCP, is served")]
     Protocol,
     /// It asked for another mode than that of its session.
@@ -222,8 +222,8 @@ impl Transport {
     fn parse(offer: &str, peer: IpAddr, mode: &str) -> Result<Self, TransportError> {
         let mut parts = split_outside_quotes(offer, ';').map(str::trim);
         let protocol = parts.next().unwrap_or("");
-        let spelling = spelling_of(protocol);
-        let is_tcp = spelling == Ok(TCP);
+        let spelling = spelling_of(protocol, mode);
+        let is_tcp = spelling.is_ok_and(|it| it.ends_with("/TCP"));
         let (mut ports, mut channels) = (None, None);
         let (mut destination, mut refused) = (None, None);
         let (mut is_multicast, mut is_elsewhere) = (false, false);
@@ -254,7 +254,7 @@ impl Transport {
         }
         let spelling = spelling?;
         let is_secure = SECURE.contains(&spelling);
-        if is_secure && (is_multicast || mode != "PLAY") {
+        if is_secure && is_multicast {
             return Err(TransportError::Protocol);
         }
         if let Some(refused) = refused {
@@ -297,19 +297,21 @@ fn is_mode(value: &str, mode: &str) -> bool {
     is_receive || value.eq_ignore_ascii_case(mode)
 }
 
-/// What packets that are encrypted are called, over UDP (RFC 3711, section 12).
+/// What packets that are encrypted are called, over UDP (RFC 3711, section 12): for who plays.
 const SECURE: [&str; 2] = ["RTP/SAVP", "RTP/SAVP/UDP"];
+
+/// What publishers call theirs who have announced feedback (RFC 4585).
+const FEEDBACK: [&str; 3] = ["RTP/AVPF", "RTP/AVPF/UDP", "RTP/AVPF/TCP"];
 
 /// What datagrams are called (RFC 2326, section 12.39).
 const UDP: &str = "RTP/AVP";
 
-/// What interleaving is called.
-const TCP: &str = "RTP/AVP/TCP";
-
-/// How we spell a protocol.
-fn spelling_of(protocol: &str) -> Result<&'static str, TransportError> {
-    let mut known = [UDP, "RTP/AVP/UDP", TCP].into_iter().chain(SECURE);
+/// How we spell a protocol that is taken in that mode.
+fn spelling_of(protocol: &str, mode: &str) -> Result<&'static str, TransportError> {
+    let others: &[&str] = if mode == "PLAY" { &SECURE } else { &FEEDBACK };
+    let known = [UDP, "RTP/AVP/UDP", "RTP/AVP/TCP"].into_iter();
     known
+        .chain(others.iter().copied())
         .find(|known| known.eq_ignore_ascii_case(protocol))
         .ok_or_else(|| match protocol.contains('/') {
             true => TransportError::Protocol,
@@ -533,6 +535,19 @@ mod tests {
             let offer = format!("RTP/AVP;unicast;client_port=5-6;mode={mode}");
             let transports = Transport::negotiate_record([&*offer].into_iter(), PEER);
             assert_eq!(transports.map(|all| all[0].lower), expected, "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_publisher_with_feedback_is_taken_as_such() {
+        let ways = [("", udp(5, 6)), ("/UDP", udp(5, 6)), ("/TCP", tcp(None))];
+        for (way, expected) in ways {
+            let offer = format!("rtp/avpf{way};unicast;client_port=5-6;mode=record");
+            let transports = Transport::negotiate_record([&*offer].into_iter(), PEER).unwrap();
+            assert_eq!(transports[0].lower, expected, "{way}");
+            let answer = transports[0].answer_record(ServedAt::Port(8)).to_string();
+            let spelling = format!("RTP/AVPF{way};unicast");
+            assert!(answer.starts_with(&spelling), "{answer}");
         }
     }
 

@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
 use super::LiveStart;
+use super::reply::without_separators;
 use crate::name::from_bytes;
 use crate::srtp::Suite;
 
@@ -94,15 +95,19 @@ pub const ELEMENTARY: &str = "/tracks=elementary";
 
 /// The URL that those of a presentation's parts are relative to, without a slash at its end: that
 /// of a request without query and fragment, with [`ELEMENTARY`] if the query asks for that, and
-/// with where a viewer begins ([`LiveStart`]).
+/// with where a viewer begins ([`LiveStart`]). Its path has no comma and no semicolon.
 #[must_use]
 pub fn base(uri: &str) -> String {
     let (url, parameter) = split(uri);
     let url = url.trim_end_matches('/');
     let start = LiveStart::of_query(uri).filter(|_| LiveStart::of_parts(url).is_none());
+    // Of the path alone: a user may have them, too.
+    let host = url.find("://").map_or(0, |at| at + "://".len());
+    let path = url[host..].find('/').map_or(url.len(), |at| host + at);
+    let url = format!("{}{}", &url[..path], without_separators(&url[path..]));
     let mut base = match parameter {
         Some(_) if !url.ends_with(ELEMENTARY) => format!("{url}{ELEMENTARY}"),
-        _ => url.to_owned(),
+        _ => url,
     };
     if let Some(start) = start {
         base.push('/');
@@ -428,6 +433,13 @@ mod tests {
             "rtsp://h/b.ts/tracks=elementary"
         );
         assert_eq!(base("rtsp://h/b.ts/?x#y"), "rtsp://h/b.ts");
+    }
+
+    #[test]
+    fn a_base_has_no_separators_of_rtp_info() {
+        let base = base("rtsp://a,b;c@h/A,%20b;%20c.mp4/?x=,");
+        assert_eq!(base, "rtsp://a,b;c@h/A%2C%20b%3B%20c.mp4");
+        assert_eq!(path(&format!("{base}/track1")), "A, b; c.mp4/track1");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use thiserror::Error;
 use crate::media::{Medium, TRACKS_MAX, Track};
 use crate::rtp::StaticPayload;
 
-/// Bytes of a track's format parameters (`a=fmtp`), at most: parameter sets of all codecs that are
-/// known fit many times over.
-pub const FORMAT_PARAMETERS_BYTES_MAX: usize = 4096;
+/// Bytes of a track's format parameters (`a=fmtp`), at most. Those of Vorbis and Theora have whole
+/// codebooks (RFC 5215), some 4 to 8 KiB; parameter sets of other codecs fit many times over.
+pub const FORMAT_PARAMETERS_BYTES_MAX: usize = 12 << 10;
 
 /// Bytes of an encoding's name, and of a control URL.
 const NAME_BYTES_MAX: usize = 64;
@@ -26,6 +26,8 @@ pub struct AnnouncedTrack {
     /// Its control URL, absolute or relative to that of the whole; where there is none it is that
     /// of the whole.
     pub control: Option<String>,
+    /// It is described as `RTP/AVPF`, which has feedback (RFC 4585).
+    pub has_feedback: bool,
 }
 
 /// Why a description is not taken.
@@ -145,7 +147,8 @@ fn track(media: &[&str], number: usize) -> Result<AnnouncedTrack, AnnouncedError
     let mut words = media[0]["m=".len()..].split_whitespace();
     let medium = words.next().unwrap_or("");
     // Behind the port. Some say AVPF, whose feedback they do not depend on (RFC 4585, section 4.1).
-    match words.nth(1).unwrap_or("") {
+    let protocol = words.nth(1).unwrap_or("");
+    match protocol {
         "RTP/AVP" | "RTP/AVPF" | "RTP/AVP/TCP" => {}
         "RTP/SAVP" | "RTP/SAVPF" => return Err(AnnouncedError::Encrypted(number)),
         _ => return Err(AnnouncedError::Protocol(number)),
@@ -155,7 +158,7 @@ fn track(media: &[&str], number: usize) -> Result<AnnouncedTrack, AnnouncedError
     let payload_type = digits::<u8>(format).filter(|&it| it < 128);
     let payload_type = payload_type.ok_or(AnnouncedError::PayloadType(number))?;
     let mut track = match value_for(media, "rtpmap", format) {
-        Some(map) => rtpmap(map, payload_type).ok_or(AnnouncedError::Map(number))?,
+        Some(map) => rtpmap(map, payload_type, medium).ok_or(AnnouncedError::Map(number))?,
         None => {
             let known = StaticPayload::of(payload_type);
             known.ok_or(AnnouncedError::Map(number))?.into()
@@ -173,7 +176,7 @@ fn track(media: &[&str], number: usize) -> Result<AnnouncedTrack, AnnouncedError
         }
         track.format_parameters = Some(parameters.to_owned());
     }
-    let control = values(media, "control").next();
+    let control = values(media, "control").next().map(str::trim);
     let control = control.filter(|&control| control != "*" && !control.is_empty());
     if control.is_some_and(|control| {
         control.len() > CONTROL_BYTES_MAX || !is_text(control) || control.contains(' ')
@@ -183,6 +186,7 @@ fn track(media: &[&str], number: usize) -> Result<AnnouncedTrack, AnnouncedError
     Ok(AnnouncedTrack {
         track,
         control: control.map(str::to_owned),
+        has_feedback: protocol == "RTP/AVPF",
     })
 }
 
@@ -202,11 +206,12 @@ fn values<'a>(media: &[&'a str], attribute: &str) -> impl Iterator<Item = &'a st
     })
 }
 
-/// `ENCODING/CLOCK[/CHANNELS]` (RFC 8866, section 6.6).
-fn rtpmap(map: &str, payload_type: u8) -> Option<Track> {
+/// `ENCODING/CLOCK[/CHANNELS]` (RFC 8866, section 6.6). The third part means something of sound
+/// alone; cameras have numbers of any size there for metadata (`vnd.onvif.metadata/90000/500`).
+fn rtpmap(map: &str, payload_type: u8, medium: &str) -> Option<Track> {
     let mut parts = map.trim().split('/');
     let (encoding, clock) = (parts.next()?, parts.next()?);
-    let channels = match parts.next() {
+    let channels = match parts.next().filter(|_| medium == "audio") {
         None => None,
         Some(channels) => Some(digits::<u8>(channels).filter(|&channels| channels > 0)?),
     };
@@ -339,6 +344,27 @@ mod tests {
             let refused = announced(other.as_bytes());
             assert_eq!(refused, Err(AnnouncedError::Syntax), "{other}");
         }
+    }
+
+    /// Vorbis has its codebooks in them.
+    #[test]
+    fn long_format_parameters_are_taken() {
+        let codebooks = "AbC/".repeat(1500);
+        let parameters = format!("delivery-method=in_band; configuration={codebooks}");
+        let map = "a=rtpmap:96 vorbis/44100/2\r\na=fmtp:96";
+        let tracks = with(&format!("m=audio 0 RTP/AVP 96\r\n{map} {parameters}\r\n")).unwrap();
+        assert_eq!(tracks[0].track.format_parameters, Some(parameters));
+    }
+
+    #[test]
+    fn what_means_nothing_leaves_no_track_out() {
+        let media = "m=video 0 RTP/AVPF 33\r\na=control:a \r\n\
+            m=application 0 RTP/AVP 96\r\na=rtpmap:96 vnd.onvif.metadata/90000/500\r\n";
+        let tracks = with(media).unwrap();
+        let found = |it: &AnnouncedTrack| (it.control.clone(), it.has_feedback);
+        let found: Vec<_> = tracks.iter().map(found).collect();
+        assert_eq!(found, [(Some("a".to_owned()), true), (None, false)]);
+        assert_eq!(tracks[1].track.channels, None);
     }
 
     /// As a Tapo describes itself: its origin has a field too many.

@@ -54,6 +54,8 @@ pub(super) struct PullClient {
 pub(super) struct Track {
     pub(super) track: media::Track,
     url: String,
+    /// It is described as `RTP/AVPF`.
+    has_feedback: bool,
 }
 
 /// Why a source is not pulled any more.
@@ -165,6 +167,7 @@ impl PullClient {
                 Some(control) if control.starts_with("rtsp://") => control,
                 Some(control) => format!("{base}/{}", control.trim_start_matches('/')),
             },
+            has_feedback: track.has_feedback,
             track: track.track,
         });
         Ok(tracks.collect())
@@ -174,12 +177,11 @@ impl PullClient {
     pub(super) fn set_up(&mut self, tracks: &[Track]) -> Result<Vec<TrackSockets>, PullError> {
         let mut sockets = Vec::new();
         self.is_interleaved = true;
-        for (number, Track { url, .. }) in tracks.iter().enumerate() {
+        for (number, track) in tracks.iter().enumerate() {
             if self.is_interleaved {
                 let channel = 2 * number;
-                let transport =
-                    format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
-                match self.ask("SETUP", url, &[("Transport", transport)]) {
+                let way = format!("/TCP;unicast;interleaved={channel}-{}", channel + 1);
+                match self.ask_transport(track, &way) {
                     Ok(answer) => {
                         self.add_channels(&answer, channel)?;
                         continue;
@@ -190,9 +192,23 @@ impl PullClient {
                     Err(error) => return Err(error),
                 }
             }
-            sockets.push(self.set_up_ports(number, url)?);
+            sockets.push(self.set_up_ports(number, track)?);
         }
         Ok(sockets)
+    }
+
+    /// SETUP of a track that way by RTP/AVP, as nearly all clients ask, whatever is described; and
+    /// where that is refused and the track has feedback (RFC 4585), by RTP/AVPF: GStreamer's server
+    /// takes nothing else then.
+    fn ask_transport(&mut self, track: &Track, way: &str) -> Result<Response, PullError> {
+        let mut ask = |profile: &str| {
+            let transport = format!("{profile}{way}");
+            self.ask("SETUP", &track.url, &[("Transport", transport)])
+        };
+        match ask("RTP/AVP") {
+            Err(PullError::Refused { status: 461, .. }) if track.has_feedback => ask("RTP/AVPF"),
+            answer => answer,
+        }
     }
 
     /// A source may choose other channels than those that it was asked for, and not another
@@ -209,12 +225,12 @@ impl PullClient {
         Ok(())
     }
 
-    fn set_up_ports(&mut self, track: usize, url: &str) -> Result<TrackSockets, PullError> {
+    fn set_up_ports(&mut self, number: usize, track: &Track) -> Result<TrackSockets, PullError> {
         let (local, peer) = (self.socket.local_addr()?, self.socket.peer_addr()?);
         let [rtp, rtcp] = pair(local)?;
         let port = rtp.local_addr()?.port();
-        let transport = format!("RTP/AVP;unicast;client_port={port}-{}", port + 1);
-        let answer = self.ask("SETUP", url, &[("Transport", transport)])?;
+        let way = format!(";unicast;client_port={port}-{}", port + 1);
+        let answer = self.ask_transport(track, &way)?;
         let ports = answer.header("Transport").and_then(|value| {
             let mut parts = value.split(';');
             let ports = parts.find_map(|part| part.trim().strip_prefix("server_port="))?;
@@ -222,13 +238,20 @@ impl PullClient {
             let rtp = rtp.parse::<u16>().ok()?;
             Some([rtp, rtcp.parse().ok().or_else(|| rtp.checked_add(1))?])
         });
-        let [rtp_port, rtcp_port] = ports.ok_or(PullError::Answer("SETUP"))?;
-        for (socket, port) in [(&rtp, rtp_port), (&rtcp, rtcp_port)] {
-            socket.connect(SocketAddr::new(peer.ip(), port))?;
-            // Opens firewalls on the way; receivers pass over what is no packet.
-            drop(socket.send(&[]));
+        if let Some([rtp_port, rtcp_port]) = ports {
+            for (socket, port) in [(&rtp, rtp_port), (&rtcp, rtcp_port)] {
+                socket.connect(SocketAddr::new(peer.ip(), port))?;
+                // Opens firewalls on the way; receivers pass over what is no packet.
+                drop(socket.send(&[]));
+            }
         }
-        Ok(TrackSockets { track, rtp, rtcp })
+        Ok(TrackSockets {
+            track: number,
+            rtp,
+            rtcp,
+            // A source need not say from which ports it sends (RFC 2326, section 12.39).
+            sender: ports.is_none().then(|| peer.ip().to_canonical()),
+        })
     }
 
     pub(super) fn play(&mut self) -> Result<(), PullError> {
@@ -270,7 +293,7 @@ impl PullClient {
                 // To a request that kept it alive.
                 Incoming::Response(answer) if answer.status == 401 => self.renew(&answer),
                 Incoming::Response(answer) if answer.status >= 400 => {
-                    self.knows_parameters = false;
+                    self.parameters_refused();
                     if answer.status == 454 {
                         return Err(refused("keeping alive", &answer));
                     }
@@ -301,11 +324,16 @@ impl PullClient {
 
     /// Shows that somebody is here, if it is time; the answer comes among the frames.
     pub(super) fn keep_alive(&mut self) -> Result<(), PullError> {
-        if self.asked.elapsed() < self.timeout / 2 {
+        // Some cameras do not answer at all what they do not know. What they do know is to come
+        // before the session ends.
+        let wait = match self.knows_parameters && self.is_unanswered {
+            true => ANSWER_TIME_MAX.min(self.timeout / 4),
+            false => self.timeout / 2,
+        };
+        if self.asked.elapsed() < wait {
             return Ok(());
         }
         let base = self.base.clone();
-        // Some cameras do not answer at all what they do not know.
         self.knows_parameters &= !self.is_unanswered;
         self.is_unanswered = true;
         let method = match self.knows_parameters {
@@ -313,6 +341,15 @@ impl PullClient {
             false => "OPTIONS",
         };
         Ok(self.send(method, &base, &[])?)
+    }
+
+    /// OPTIONS goes at once instead: half of the time that the session lives has passed, and a
+    /// request that was refused may count for nothing.
+    fn parameters_refused(&mut self) {
+        if std::mem::replace(&mut self.knows_parameters, false) {
+            let sooner = self.asked.checked_sub(self.timeout / 2);
+            self.asked = sooner.unwrap_or(self.asked);
+        }
     }
 
     /// The nonce of a request that kept the session alive was too old: the next one comes sooner,

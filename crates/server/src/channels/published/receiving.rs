@@ -1,17 +1,21 @@
 //! The sockets that a publisher sends a track to.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 
-use onrush_sys::receive::Receiver;
+use onrush_sys::receive::{Message, Receiver};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
-/// Two sockets of one track, connected to its publisher's ports, so that nobody else is heard.
+/// Two sockets of one track, connected to its publisher's ports if these are known, so that nobody
+/// else is heard.
 #[derive(Debug)]
 pub(crate) struct TrackSockets {
     pub(crate) track: usize,
     pub(crate) rtp: UdpSocket,
     pub(crate) rtcp: UdpSocket,
+    /// The publisher's address where its ports are not known: nobody else is heard there either,
+    /// and it gets no reports.
+    pub(crate) sender: Option<IpAddr>,
 }
 
 /// One of them, received from.
@@ -20,6 +24,19 @@ pub(super) struct Input {
     pub(super) track: usize,
     pub(super) is_rtcp: bool,
     pub(super) receiver: Receiver,
+    sender: Option<IpAddr>,
+}
+
+impl Input {
+    /// Takes a batch, and gives what its publisher has sent to `take`; see [`Receiver::receive`].
+    pub(super) fn receive(&mut self, mut take: impl FnMut(Message<'_>)) -> io::Result<usize> {
+        let sender = self.sender;
+        self.receiver.receive(|message| {
+            if sender.is_none_or(|sender| sender == message.from.ip()) {
+                take(message);
+            }
+        })
+    }
 }
 
 impl TrackSockets {
@@ -33,6 +50,7 @@ impl TrackSockets {
                 track: self.track,
                 is_rtcp,
                 receiver: Receiver::new(socket)?,
+                sender: self.sender,
             })
         };
         Ok([input(false, self.rtp)?, input(true, self.rtcp)?])

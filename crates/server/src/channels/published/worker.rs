@@ -220,7 +220,7 @@ impl Worker {
         for (ingest, inputs) in self.inputs.iter_mut().enumerate() {
             for input in inputs {
                 let (place, is_rtcp) = ((ingest, input.track), input.is_rtcp);
-                let batch = input.receiver.receive(|message| {
+                let batch = input.receive(|message| {
                     for datagram in message.datagrams() {
                         self.core
                             .take(place, is_rtcp, (message.from, datagram), now_ns);
@@ -445,7 +445,9 @@ impl Core {
     fn publish(&mut self, inputs: &[Vec<Input>]) {
         let stats = &mut self.stats;
         let (mut heard, mut counts) = (Heard::default(), (0, 0));
-        (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
+        let alone = self.audience.alone;
+        (stats.packets, stats.bytes) = (alone.packets, alone.bytes);
+        (stats.refused, stats.crossings) = (0, 0);
         (stats.trains, stats.passing_ns) = (0, 0);
         (stats.jitter_ns, stats.lag_ns) = (0, 0);
         stats.is_heard = false;

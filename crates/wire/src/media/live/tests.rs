@@ -735,6 +735,22 @@ fn units_are_put_together_or_left_out() {
     assert_eq!((units.sets().len(), units.changes()), (2, 1));
 }
 
+/// Some cameras have zeros behind the parameter sets in front of each sync sample.
+#[test]
+fn zeros_behind_an_aggregate_are_passed_over() {
+    for zeros in [1, 2, 5] {
+        let mut units = Units::new(&pictures()).unwrap();
+        let mut found = Vec::new();
+        let sets = [stap(&[SPS, PPS]), vec![0; zeros]].concat();
+        for (sequence, payload) in [(0, &sets[..]), (1, &[0x65, 1, 2][..])] {
+            let packet = packet(sequence, 0, sequence == 1, payload);
+            units.push(&packet, |_, unit| found.push((unit.data, unit.is_sync)));
+        }
+        assert_eq!(found, [(vec![0, 0, 0, 3, 0x65, 1, 2], true)], "{zeros}");
+        assert_eq!(units.sets().len(), 2, "{zeros}");
+    }
+}
+
 /// All of a sync sample in one unit, as a V380 sends it: fragmented, and alone.
 #[test]
 fn units_that_are_byte_streams_are_split() {
@@ -874,6 +890,49 @@ fn frames_of_aac_last_as_long_as_their_configuration_says() {
         units.push(&packet, |_, unit| found.push(unit.timestamp));
         assert_eq!(found, [7, 7 + ticks], "{parameters}");
     }
+}
+
+/// As libavformat and GStreamer cut them: each packet says how long the whole is, and the last one
+/// has the marker (RFC 3640, section 3.2.3).
+#[test]
+fn aac_frames_in_several_packets_are_put_together() {
+    const FRAME_BYTES: u16 = 3000;
+    let mut units = Units::new(&sound()).unwrap();
+    let mut found = Vec::new();
+    let mut push = |sequence, timestamp, marker, size: u16, bytes: &[u8]| {
+        let payload = [&[0, 16][..], &(size << 3).to_be_bytes()[..], bytes].concat();
+        let packet = packet(sequence, timestamp, marker, &payload);
+        units.push(&packet, |_, unit| found.push((unit.timestamp, unit.data)));
+    };
+    let long = |first: u8| -> Vec<u8> {
+        let bytes = (first..250).cycle();
+        bytes.take(FRAME_BYTES.into()).collect()
+    };
+    let (one, other) = (long(0), long(7));
+    let [of_one, of_other] = [&one, &other].map(|it| it.chunks(1456).collect::<Vec<_>>());
+    assert_eq!(of_one.len(), 3);
+    push(65_533, 0, true, 2, &[1, 2]);
+    push(65_534, 1024, false, FRAME_BYTES, of_one[0]);
+    push(65_535, 1024, false, FRAME_BYTES, of_one[1]);
+    push(0, 1024, true, FRAME_BYTES, of_one[2]);
+    push(1, 2048, false, FRAME_BYTES, of_other[0]);
+    push(2, 2048, false, FRAME_BYTES, of_other[1]);
+    push(3, 2048, true, FRAME_BYTES, of_other[2]);
+    // The middle is missing, the end, and the beginning.
+    push(4, 3072, false, FRAME_BYTES, of_one[0]);
+    push(6, 3072, true, FRAME_BYTES, of_one[2]);
+    push(7, 4096, false, FRAME_BYTES, of_other[0]);
+    push(8, 4096, false, FRAME_BYTES, of_other[1]);
+    push(11, 5120, false, FRAME_BYTES, of_one[1]);
+    push(12, 5120, true, FRAME_BYTES, of_one[2]);
+    push(13, 6144, true, 2, &[3, 4]);
+    let expected = [
+        (0, vec![1, 2]),
+        (1024, one.clone()),
+        (2048, other.clone()),
+        (6144, vec![3, 4]),
+    ];
+    assert_eq!(found, expected);
 }
 
 /// Of 48 kHz and two channels, in front of two bytes.

@@ -68,7 +68,8 @@ pub(super) struct Units {
 struct Open {
     timestamp: Option<u32>,
     data: Vec<u8>,
-    /// Where the NAL unit, or the frame of VP9, begins whose fragments come.
+    /// Where the NAL unit, or the frame of VP9, begins whose fragments come; of AAC how many bytes
+    /// the frame has.
     fragment: Option<usize>,
     obus: Obus,
     sets: Vec<Box<[u8]>>,
@@ -194,11 +195,15 @@ impl Units {
                 index_bits,
                 frame_ticks,
             } => {
+                if ahead > 0 {
+                    self.open = Open::default();
+                }
                 let frames = aac_frames(payload, size_bits, index_bits);
-                for (number, bytes) in (0_u32..).zip(frames) {
-                    let later = number.wrapping_mul(frame_ticks);
-                    let bytes = without_adts(bytes);
-                    each(self, frame(timestamp.wrapping_add(later), bytes));
+                for (number, (bytes, size)) in (0_u32..).zip(frames) {
+                    let timestamp = timestamp.wrapping_add(number.wrapping_mul(frame_ticks));
+                    if let Some(whole) = self.open.aac(timestamp, bytes, size) {
+                        each(self, frame(timestamp, without_adts(&whole)));
+                    }
                 }
             }
             Form::H264 | Form::H265 | Form::Av1 | Form::Vp9 | Form::Latm => {
@@ -314,6 +319,18 @@ impl Open {
         }
     }
 
+    /// A frame of that size, or the next fragment of one, which is told with the last.
+    fn aac(&mut self, timestamp: u32, bytes: &[u8], size: usize) -> Option<Vec<u8>> {
+        let of = (Some(timestamp), Some(size));
+        if bytes.len() == size || (self.timestamp, self.fragment) != of {
+            *self = Self::default();
+        }
+        (self.timestamp, self.fragment) = of;
+        self.data.extend_from_slice(bytes);
+        let open = (self.data.len() >= size).then(|| std::mem::take(self))?;
+        (open.data.len() == size).then_some(open.data)
+    }
+
     /// A piece of an element, or all of it.
     fn latm(&mut self, payload: &[u8]) -> Option<()> {
         self.data.extend_from_slice(payload);
@@ -383,7 +400,8 @@ impl Open {
     }
 
     fn aggregate(&mut self, mut rest: &[u8], take: fn(&mut Self, usize)) -> Option<()> {
-        while !rest.is_empty() {
+        // Some cameras fill it up with zeros.
+        while rest.iter().any(|&byte| byte != 0) {
             let (length, behind) = rest.split_first_chunk::<2>()?;
             let (unit, behind) = behind.split_at_checked(u16::from_be_bytes(*length).into())?;
             rest = behind;
@@ -520,8 +538,9 @@ fn without_adts(unit: &[u8]) -> &[u8] {
     }
 }
 
-/// The frames of an AAC-hbr payload that are whole (RFC 3640, section 3.2).
-fn aac_frames(payload: &[u8], size_bits: usize, index_bits: usize) -> Vec<&[u8]> {
+/// The frames of an AAC-hbr payload that are whole, or the fragment of one that is in it, and the
+/// size of each frame (RFC 3640, section 3.2).
+fn aac_frames(payload: &[u8], size_bits: usize, index_bits: usize) -> Vec<(&[u8], usize)> {
     let Some((length, rest)) = payload.split_first_chunk::<2>() else {
         return Vec::new();
     };
@@ -538,13 +557,16 @@ fn aac_frames(payload: &[u8], size_bits: usize, index_bits: usize) -> Vec<&[u8]>
     for number in 0..head_bits / each {
         let start = number * each;
         let bytes = (start..start + size_bits).fold(0, |value, at| value << 1 | bit(at));
-        // A frame in several packets is left out: none of usual rates has so many bytes.
         let Some((frame, behind)) = data.split_at_checked(bytes) else {
+            // A fragment is alone in its packet.
+            if head_bits / each == 1 {
+                frames.push((data, bytes));
+            }
             break;
         };
         data = behind;
         if !frame.is_empty() {
-            frames.push(frame);
+            frames.push((frame, bytes));
         }
     }
     frames

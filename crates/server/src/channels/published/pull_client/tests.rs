@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::thread;
 
+use onrush_wire::rtp::StaticPayload;
+
 use super::*;
 
 /// A source that says of so many nonces that they were too old, and has nothing then; how many
@@ -84,6 +86,114 @@ fn a_camera_that_does_not_answer_is_asked_by_options() {
             client.receive(LONG, |_, _| {}).unwrap();
         }
     }
+}
+
+/// For a source that counts nothing that it does not know this is what keeps the session.
+#[test]
+fn options_go_in_time_where_parameters_are_not_known() {
+    let after = |client: &mut PullClient, seconds: u64| {
+        let earlier = client.asked.checked_sub(Duration::from_secs(seconds));
+        client.asked = earlier.unwrap();
+        client.keep_alive().unwrap();
+        client.cseq
+    };
+    for is_refused in [true, false] {
+        let (mut client, mut camera) = pulled();
+        client.timeout = Duration::from_secs(20);
+        assert_eq!(after(&mut client, 5), 0);
+        assert_eq!(after(&mut client, 5), 1);
+        if is_refused {
+            camera.write_all(b"RTSP/1.0 405 No\r\n\r\n").unwrap();
+            client.receive(LONG, |_, _| {}).unwrap();
+            assert_eq!(after(&mut client, 0), 2);
+        } else {
+            assert_eq!(after(&mut client, 2), 1);
+            assert_eq!(after(&mut client, 3), 2);
+        }
+        assert_eq!(after(&mut client, 5), 2);
+        drop(client);
+        let lines = BufReader::new(camera).lines().map_while(Result::ok);
+        let requests = lines.filter(|line| line.ends_with(" RTSP/1.0"));
+        let methods: Vec<_> = requests
+            .map(|line| line.split(' ').next().unwrap().to_owned())
+            .collect();
+        assert_eq!(methods, ["GET_PARAMETER", "OPTIONS"], "{is_refused}");
+    }
+}
+
+/// A client of a source that answers one SETUP after the other like that, and the transports that
+/// it was asked for, once its client has left.
+fn set_up_by(answers: &'static [&'static str]) -> (PullClient, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rtsp://{}/x", listener.local_addr().unwrap());
+    let source = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let mut asked = Vec::new();
+        for answer in answers {
+            let transport = |line: String| Some(line.strip_prefix("Transport: ")?.to_owned());
+            asked.extend(lines.find_map(transport));
+            assert_eq!(lines.find(String::is_empty).as_deref(), Some(""));
+            let answer = format!("RTSP/1.0 {answer}\r\n\r\n");
+            socket.write_all(answer.as_bytes()).unwrap();
+        }
+        io::copy(&mut socket, &mut io::sink()).ok();
+        asked
+    });
+    let client = PullClient::connect(&url.parse().unwrap()).unwrap();
+    (client, source)
+}
+
+fn track(has_feedback: bool) -> Track {
+    Track {
+        track: StaticPayload::MP2T.into(),
+        url: "rtsp://h/x/track1".to_owned(),
+        has_feedback,
+    }
+}
+
+/// As GStreamer's server is.
+#[test]
+fn a_source_with_feedback_is_asked_for_that() {
+    let (mut client, source) = set_up_by(&[
+        "461 Unsupported Transport",
+        "200 OK\r\nTransport: RTP/AVPF/TCP;unicast;interleaved=0-1",
+    ]);
+    assert!(client.set_up(&[track(true)]).unwrap().is_empty());
+    assert!(client.is_interleaved());
+    drop(client);
+    let way = "TCP;unicast;interleaved=0-1";
+    let expected = ["RTP/AVP", "RTP/AVPF"].map(|profile| format!("{profile}/{way}"));
+    assert_eq!(source.join().unwrap(), expected);
+}
+
+/// As OpenIPC is.
+#[test]
+fn a_source_need_not_say_where_it_sends_from() {
+    let (mut client, source) = set_up_by(&[
+        "461 Unsupported Transport",
+        "200 OK\r\nTransport: RTP/AVP/UDP;unicast",
+    ]);
+    let mut sockets = client.set_up(&[track(false)]).unwrap();
+    drop(client);
+    let asked = source.join().unwrap();
+    assert!(asked[1].starts_with("RTP/AVP;unicast;client_port="));
+    let sockets = sockets.remove(0);
+    let there = sockets.rtp.local_addr().unwrap();
+    let [mut rtp, _] = sockets.into_inputs().unwrap();
+    // Not from another address.
+    for from in ["127.0.0.2:0", "127.0.0.1:0"] {
+        let sender = UdpSocket::bind(from).unwrap();
+        sender.send_to(from.as_bytes(), there).unwrap();
+    }
+    let (mut heard, give_up) = (Vec::new(), Instant::now() + LONG);
+    while heard.is_empty() && Instant::now() < give_up {
+        rtp.receive(|message| heard.push(message.bytes.to_vec()))
+            .unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(heard, [b"127.0.0.1:0"]);
 }
 
 #[test]
