@@ -262,3 +262,23 @@ fn players_share_a_published_channel() {
     assert_show(&site, players);
     site.stop();
 }
+
+#[test]
+fn why_nothing_is_sent_from_the_start_is_said_once() {
+    require_root!();
+    // Of another machine.
+    let options = ["--multicast-from=192.0.2.99", "--multicast-always=film.mp4"];
+    let site = serve(("film.mp4", DEMO), &options);
+    let said = "is not sent to a group from 192.0.2.99: 461 ";
+    let line = site.server.wait_for_line(said, LONG);
+    let line = line.expect("it says why");
+    assert!(line.contains("film.mp4") && line.contains("WARN"), "{line}");
+    // It has been tried again by then.
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(site.server.log().matches(said).count(), 1);
+    let add = ["addr", "add", "192.0.2.99/32", "dev", SND_DEVICE];
+    assert!(site.testbed.snd.tool("ip", add).unwrap().status.success());
+    let said = "is sent to a group from 192.0.2.99 by now";
+    assert!(site.server.wait_for_line(said, LONG).is_some());
+    site.stop();
+}

@@ -1,11 +1,14 @@
 //! `onrush relay`, built and in namespaces: what comes in goes out, to everybody, as it was,
 //! whatever happens to some.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{Options, RCV_IPV4, RCV_IPV6, SND_IPV4, Testbed};
+use rustix::net::netdevice::name_to_index;
 use rustix::process::Signal;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use common::{LONG, wait_until};
 use relay_site::{INPUT_PORT, MembersFile, Site, assert_silent, received, rtp, send_all};
@@ -313,6 +316,54 @@ fn a_group_is_joined_and_of_one_source_only_if_so_said() {
         site.relay.interrupt(LONG).unwrap();
         testbed = site.testbed;
     }
+}
+
+/// The kernel gives what comes to a group of IPv6 to all who have joined it, wherever.
+#[test]
+fn a_group_of_ipv6_is_heard_on_its_interface_alone() {
+    require_root!();
+    let testbed = Testbed::new(Options::default()).unwrap();
+    add_devices(&testbed);
+    let add = ["addr", "add", "fd79::2/64", "dev", "w1", "nodad"];
+    assert!(testbed.rcv.tool("ip", add).unwrap().status.success());
+    let group: Ipv6Addr = "ff15::1:3".parse().unwrap();
+    let elsewhere = testbed.snd.run(|| {
+        let kind = (Domain::IPV6, Type::DGRAM, Some(Protocol::UDP));
+        let socket = Socket::new(kind.0, kind.1, kind.2).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, INPUT_PORT));
+        socket.bind(&everywhere.into()).unwrap();
+        let device = name_to_index(&socket, "w0").unwrap();
+        socket.join_multicast_v6(&group, device).unwrap();
+        UdpSocket::from(socket)
+    });
+    let soon = Some(Duration::from_millis(50));
+    elsewhere.set_read_timeout(soon).unwrap();
+    let relay = Site::relay(&testbed, &["[ff15::1:3]:5004%v0", "--rtsp", "off"]);
+    let site = Site { relay, testbed };
+    let source = |own: Ipv6Addr, device: &str| {
+        site.testbed.rcv.run(|| {
+            let socket = UdpSocket::bind((own, 0)).unwrap();
+            let device = name_to_index(&socket, device).unwrap();
+            let out = SockRef::from(&socket);
+            out.set_multicast_if_v6(device).unwrap();
+            socket
+        })
+    };
+    let other = source("fd79::2".parse().unwrap(), "w1");
+    wait_until("it comes by the other interface", || {
+        // The devices may not be ready yet.
+        other.send_to(&rtp(1, 1328), (group, INPUT_PORT)).ok();
+        elsewhere.recv(&mut [0; 2048]).is_ok()
+    });
+    let own = source(RCV_IPV6, "v1");
+    own.send_to(&rtp(2, 1328), (group, INPUT_PORT)).unwrap();
+    site.wait_for("its own", |source| source["state"] == "live");
+    // What was sent before has been taken by then, if it is at all.
+    std::thread::sleep(Duration::from_millis(300));
+    let (_, source) = site.ask("GET", "/sources/live", "");
+    assert_eq!(source["received"]["datagrams"], 1, "{source:#}");
+    site.stop();
 }
 
 /// A device that is removed takes memberships along, and no other brings them back.

@@ -1,14 +1,15 @@
 //! Sources of `onrush relay`, built and in namespaces: no datagram comes back to its source, and
 //! who may send.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_testkit::process::Process;
 use onrush_testkit::require_root;
 use onrush_testkit::rtsp_client::Client;
-use onrush_testkit::testbed::{Options, SND_IPV4, Testbed};
+use onrush_testkit::testbed::{Options, SND_DEVICE, SND_IPV4, Testbed};
+use rustix::net::netdevice::name_to_index;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -137,16 +138,27 @@ fn a_members_file_that_closes_a_cycle_is_refused() {
 #[test]
 fn no_player_is_where_a_source_comes_in() {
     require_root!();
-    let site = Site::start(&["live=5004", "b=5006", "--rtsp=10.77.0.1:8554"]);
+    let site = Site::start(&["live=5004", "b=5006", "--rtsp=[::]:8554"]);
     site.source(true).send(&rtp(1, 1328)).unwrap();
     site.wait_for("the source", |source| source["state"] == "live");
-    let address = (SND_IPV4, RTSP_PORT).into();
-    let mut player = site.testbed.snd.run(|| Client::connect(address)).unwrap();
-    let url = "rtsp://10.77.0.1:8554/live/live/track1";
-    for (ports, status) in [("5004-5005", 461), ("5006-5007", 461), ("5008-5009", 200)] {
-        let transport = format!("RTP/AVP;unicast;client_port={ports}");
-        let answer = player.request("SETUP", url, &[("Transport", &transport)]);
-        assert_eq!(answer.unwrap().status, status, "{ports}");
+    let snd = &site.testbed.snd;
+    // As every device that is up has one; for certain, and at once.
+    let add = ["addr", "add", "fe80::77/64", "dev", SND_DEVICE, "nodad"];
+    assert!(snd.tool("ip", add).unwrap().status.success());
+    let device = snd.run(|| {
+        let any = UdpSocket::bind((SND_IPV4, 0)).unwrap();
+        name_to_index(any, SND_DEVICE).unwrap()
+    });
+    let link_local = "fe80::77".parse().unwrap();
+    let link_local = SocketAddrV6::new(link_local, RTSP_PORT, 0, device);
+    for address in [(SND_IPV4, RTSP_PORT).into(), SocketAddr::from(link_local)] {
+        let mut player = snd.run(|| Client::connect(address)).unwrap();
+        let url = "rtsp://10.77.0.1:8554/live/live/track1";
+        for (ports, status) in [("5004-5005", 461), ("5006-5007", 461), ("5008-5009", 200)] {
+            let transport = format!("RTP/AVP;unicast;client_port={ports}");
+            let answer = player.request("SETUP", url, &[("Transport", &transport)]);
+            assert_eq!(answer.unwrap().status, status, "{address} {ports}");
+        }
     }
     site.stop();
 }

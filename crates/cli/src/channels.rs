@@ -70,7 +70,8 @@ pub(crate) struct ChannelOptions {
     /// Replicate in the kernel, where packets arrive
     ///
     /// A tc-ingress program gives each packet to the members; this process is not entered for it.
-    /// Takes RTP that comes from another machine (or namespace). Needs root.
+    /// Takes RTP that comes from another machine (or namespace). Needs root. What it takes nobody
+    /// else on this machine hears: with a multicast group no other program, bridge or router.
     #[arg(long)]
     in_kernel: bool,
 

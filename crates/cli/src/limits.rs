@@ -429,6 +429,7 @@ fn to_the_wire() -> Vec<Limit> {
         control::GROUP_REPORT_SESSIONS_MAX as count, "sessions told of a report to a group";
         multicast::GROUPS_MAX as count, "groups of a range";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
+        control::LIVE_ADDRESSES_MAX as count, "own addresses that channels are sent from";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
         path::TRAIN_PACKETS_MAX as count, "packets of a train";

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use anyhow::bail;
 use clap::{Args, value_parser};
 use onrush_server::multicast::{GroupRange, MulticastConfig};
 
@@ -48,14 +49,32 @@ pub(crate) struct MulticastOptions {
 
 impl MulticastOptions {
     /// The settings.
-    pub(crate) fn settings(&self) -> MulticastConfig {
-        MulticastConfig {
+    pub(crate) fn settings(&self) -> anyhow::Result<MulticastConfig> {
+        let mut from = self.multicast_from.iter();
+        let is_of_a_link =
+            |ip: &&IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if let Some(ip) = from.find(is_of_a_link) {
+            bail!(
+                "--multicast-from {ip}: several interfaces may have a link-local address; name \
+                 another one of the interface"
+            );
+        }
+        if let (Some(path), Some(&ip)) =
+            (self.multicast_always.first(), self.multicast_from.first())
+            && !self.multicast.iter().any(|range| range.is_of_family(ip))
+        {
+            bail!(
+                "--multicast-always {path}: it is sent from the first --multicast-from, {ip}, and \
+                 no --multicast is of its IP version; add a range, or name another address first"
+            );
+        }
+        Ok(MulticastConfig {
             ranges: self.multicast.clone(),
             ttl: self.multicast_ttl,
             from: self.multicast_from.clone(),
             always: self.multicast_always.clone(),
             groups_max: self.multicast_groups_max,
-        }
+        })
     }
 }
 
@@ -71,9 +90,9 @@ mod tests {
         multicast: MulticastOptions,
     }
 
-    fn settings(options: &str) -> Result<MulticastConfig, clap::Error> {
+    fn settings(options: &str) -> anyhow::Result<MulticastConfig> {
         let options = ["onrush"].into_iter().chain(options.split_whitespace());
-        Program::try_parse_from(options).map(|program| program.multicast.settings())
+        Program::try_parse_from(options)?.multicast.settings()
     }
 
     #[test]
@@ -95,6 +114,29 @@ mod tests {
             "--multicast 239.1.2.3 --multicast-always live/tv",
         ] {
             assert!(settings(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_could_never_be_sent_is_refused_at_the_start() {
+        let always = "--multicast-always film.ts --multicast [ff15::/120]";
+        for (options, said) in [
+            (format!("{always} --multicast-from 192.0.2.1"), "192.0.2.1"),
+            (
+                format!("{always} --multicast-from 192.0.2.1 --multicast-from 2001:db8::1"),
+                "film.ts",
+            ),
+            ("--multicast-from fe80::1".to_owned(), "fe80::1"),
+        ] {
+            let error = settings(&options).unwrap_err().to_string();
+            assert!(error.contains(said), "{options}: {error}");
+        }
+        for options in [
+            format!("{always} --multicast-from 2001:db8::1 --multicast-from 192.0.2.1"),
+            format!("{always} --multicast 239.1.2.3 --multicast-from 192.0.2.1"),
+            "--multicast-from 192.0.2.1".to_owned(),
+        ] {
+            assert!(settings(&options).is_ok(), "{options}");
         }
     }
 }

@@ -309,7 +309,7 @@ impl Serve {
                 self.of_channels
                     .with_pulls(&self.channels, self.on_demand)?,
             ),
-            multicast: self.multicast.settings(),
+            multicast: self.multicast.settings()?,
             metrics_address: match self.metrics {
                 None => self.rtsp.is_empty().then_some(METRICS_ADDRESS),
                 Some(listen) => listen.address(),

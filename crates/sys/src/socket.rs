@@ -214,6 +214,34 @@ pub fn leave_group(socket: &UdpSocket, group: IpAddr, interface: u32) -> io::Res
     set(socket, level, MCAST_LEAVE_GROUP, &request, value_bytes)
 }
 
+/// Has `socket` hear only what comes by the interface of number `interface`, and nothing any more
+/// by one that it was told before. Unlike binding to another interface it takes no privilege.
+///
+/// # Errors
+///
+/// ENOMEM.
+pub fn hear_interface(socket: &UdpSocket, interface: u32) -> io::Result<()> {
+    // Of linux/bpf_common.h: BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K.
+    const LOAD: u16 = 0x20;
+    const SKIP_UNLESS_EQUAL: u16 = 0x15;
+    const TAKE_BYTES: u16 = 0x06;
+    const CAME_BY: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_IFINDEX).cast_unsigned();
+    let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let mut steps = [
+        step(LOAD, 0, CAME_BY),
+        step(SKIP_UNLESS_EQUAL, 1, interface),
+        step(TAKE_BYTES, 0, u32::MAX),
+        step(TAKE_BYTES, 0, 0),
+    ];
+    // The kernel copies the steps while it is called.
+    let program = libc::sock_fprog {
+        len: 4,
+        filter: steps.as_mut_ptr(),
+    };
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    set(socket, level, option, &program, size_of_val(&program))
+}
+
 /// `struct group_source_req`; `struct group_req` is its beginning.
 #[repr(C)]
 struct GroupRequest {
@@ -231,7 +259,7 @@ fn set<T>(
 ) -> io::Result<()> {
     assert!(value_bytes <= size_of::<T>());
     // SAFETY: the descriptor is open for as long as `socket` is borrowed; the first `value_bytes`
-    // of `value` are readable, as asserted, and outlive the call.
+    // of `value` are readable, as asserted, and outlive the call, as does what they point to.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -339,6 +367,23 @@ mod tests {
             let error = leave_group(&socket, group, lo).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL), "{group}");
             join_group(&socket, group, source, lo).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_what_comes_by_the_interface_is_heard() {
+        let lo = 1;
+        let [socket, sender] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let to = socket.local_addr().unwrap();
+        for (interface, patience_ms, is_heard) in
+            [(lo, 10_000, true), (lo + 1, 100, false), (lo, 10_000, true)]
+        {
+            hear_interface(&socket, interface).unwrap();
+            let patience = std::time::Duration::from_millis(patience_ms);
+            socket.set_read_timeout(Some(patience)).unwrap();
+            sender.send_to(b"heard?", to).unwrap();
+            let heard = socket.recv(&mut [0; 8]);
+            assert_eq!(heard.is_ok(), is_heard, "{interface}: {heard:?}");
         }
     }
 

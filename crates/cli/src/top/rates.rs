@@ -41,7 +41,7 @@ pub(crate) struct Rates {
     pub(crate) file_mbyte_a_second: f64,
     pub(crate) underruns_a_second: f64,
     pub(crate) lags_a_second: f64,
-    /// Bytes of downloads.
+    /// What HTTP and FTP send.
     pub(crate) download_mbit_a_second: f64,
     pub(crate) engines: Vec<EngineRates>,
     pub(crate) channels: Vec<ChannelRates>,
@@ -109,7 +109,8 @@ impl Rates {
         let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
         let engines_cpu = rate(all.cpu_ns) / 1e9;
         let (read, built) = (float(cache.chunks_read), float(cache.chunks_built));
-        let downloads = happened.downloads.as_ref().map_or(0, |d| d.bytes);
+        let transferred = happened.downloads.as_ref().map_or(0, |d| d.bytes);
+        let downloads = transferred + happened.hls.sent_bytes;
         Some(Self {
             seconds,
             sessions: sessions.now,

@@ -25,7 +25,8 @@ use super::members::{Change, MemberError};
 pub(super) struct Deliveries {
     inputs: Vec<(String, Input)>,
     by_port: HashMap<u16, Vec<usize>>,
-    /// What this machine's addresses are.
+    /// What this machine's addresses are, link-local ones too: a neighbour may have the same as one
+    /// of those, and is then taken for this machine.
     host: fn() -> io::Result<Vec<IpAddr>>,
     /// By source, its members that are inputs, and whose: a bit each.
     edges: Mutex<Vec<Edges>>,
@@ -197,6 +198,7 @@ mod tests {
         Ok(vec![
             "10.0.0.1".parse().unwrap(),
             "2001:db8::1".parse().unwrap(),
+            "fe80::1".parse().unwrap(),
         ])
     }
 
@@ -264,6 +266,9 @@ mod tests {
         for (input, member, is_taken) in [
             ("7", "10.0.0.1:7", true),
             ("7", "[2001:db8::1]:7", true),
+            ("7", "[fe80::1%3]:7", true),
+            ("7", "[fe80::2%3]:7", false),
+            ("0.0.0.0:7", "[fe80::1%3]:7", false),
             ("7", "127.9.9.9:7", true),
             ("7", "[::1]:7", true),
             ("7", "[::ffff:10.0.0.1]:7", true),

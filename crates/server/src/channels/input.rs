@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
-use onrush_sys::socket::{join_group, leave_group};
+use onrush_sys::socket::{hear_interface, join_group, leave_group};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -137,6 +137,9 @@ impl Input {
         if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
             SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
         }
+        if self.is_heard_elsewhere() {
+            hear_interface(&socket, interface)?;
+        }
         if address.ip().is_multicast() {
             join_group(&socket, address.ip(), self.source, interface)?;
         }
@@ -168,6 +171,9 @@ impl Input {
         let group = self.address.ip();
         if !group.is_multicast() {
             return Ok(is_renewed);
+        }
+        if self.is_heard_elsewhere() && *joined != interface {
+            hear_interface(socket, interface)?;
         }
         // Where no interface is named IPv6 does not say on which one it is joined: it is left, and
         // joined where the route leads now.
@@ -207,6 +213,28 @@ impl Input {
                 // The IPv6 wildcard stands for both versions.
                 own => (own.is_ipv6() || ip.is_ipv4()) && is_local(ip),
             }
+    }
+
+    /// Whether its socket would hear the group from other interfaces than the one that is named, if
+    /// somebody on this host has joined it there: for IPv6 the kernel asks for the group alone
+    /// (net/ipv6/mcast.c, `inet6_mc_check`), unless a scope has bound the socket to its interface.
+    fn is_heard_elsewhere(&self) -> bool {
+        let ip = self.address.ip();
+        self.interface.is_some() && ip.is_ipv6() && ip.is_multicast() && !needs_scope(ip)
+    }
+
+    /// Whether datagrams to one group may be for both.
+    pub(super) fn shares_group_with(&self, other: &Self) -> bool {
+        let may_be_one_interface = match (&self.interface, &other.interface) {
+            (Some(own), Some(others)) => own == others,
+            _ => true,
+        };
+        let may_be_one_sender = match (self.source, other.source) {
+            (Some(own), Some(others)) => own == others,
+            _ => true,
+        };
+        let is_one_group = self.address.ip().is_multicast() && self.address == other.address;
+        is_one_group && may_be_one_interface && may_be_one_sender
     }
 
     fn bind(&self, address: SocketAddr) -> io::Result<Socket> {

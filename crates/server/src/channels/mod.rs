@@ -173,7 +173,7 @@ impl Channels {
         let mut channels = Self::default();
         let inputs = config.sources.iter();
         let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
-        let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
+        let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::all_addresses));
         let predecessor = sockets.take_predecessor();
         for (number, source) in config.sources.iter().enumerate() {
             let SourceConfig { name, input, .. } = source;
@@ -404,6 +404,17 @@ pub(crate) fn check(config: &ChannelsConfig) -> Result<(), ChannelError> {
             return wrong(format!("two sources are named {name}; give each its own"));
         }
     }
+    for (number, source) in sources.iter().enumerate() {
+        let mut others = sources[..number].iter();
+        let other = others.find(|other| other.input.shares_group_with(&source.input));
+        if let Some(other) = other.filter(|_| config.in_kernel) {
+            return wrong(format!(
+                "{} and {} are one group: in the kernel the first takes all that comes; name \
+                 different interfaces, or leave one out",
+                other.name, source.name
+            ));
+        }
+    }
     if config.delay > DELAY_MAX {
         return wrong(format!(
             "a delay of {:?}; {DELAY_MAX:?} is the most",
@@ -474,6 +485,42 @@ pub const THREAD_NAME: &str = "onrush-relay";
 mod tests {
     use super::*;
     use crate::testing::block_on;
+
+    #[test]
+    fn two_channels_of_one_group_are_not_for_the_kernel() {
+        let checked = |in_kernel, inputs: [&str; 2]| {
+            let sources = ["a", "b"].into_iter().zip(inputs);
+            let sources = sources.map(|(name, input)| SourceConfig {
+                name: name.to_owned(),
+                input: input.parse().unwrap(),
+                members: Vec::new(),
+                members_file: None,
+                described: None,
+            });
+            check(&ChannelsConfig {
+                sources: sources.collect(),
+                in_kernel,
+                ..ChannelsConfig::default()
+            })
+        };
+        for (inputs, is_refused) in [
+            (["239.1.2.3:5004%eth0", "239.1.2.3:5004%eth0"], true),
+            (["239.1.2.3:5004%eth0", "239.1.2.3:5004"], true),
+            (["10.0.0.9@232.1.2.3:5004", "232.1.2.3:5004"], true),
+            (["239.1.2.3:5004%eth0", "239.1.2.3:5004%eth1"], false),
+            (
+                ["10.0.0.8@232.1.2.3:5004", "10.0.0.9@232.1.2.3:5004"],
+                false,
+            ),
+            (["239.1.2.3:5004", "239.1.2.3:5006"], false),
+            // The second finds its port taken.
+            (["10.0.0.1:5004", "10.0.0.1:5004"], false),
+        ] {
+            let refused = checked(true, inputs).is_err();
+            assert_eq!(refused, is_refused, "{inputs:?}");
+            assert!(checked(false, inputs).is_ok(), "{inputs:?}");
+        }
+    }
 
     #[test]
     fn who_asks_a_stream_that_panicked_is_not_left_waiting() {

@@ -10,9 +10,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onrush_sys::path::prepare_socket;
+use onrush_sys::path::{PathName, prepare_socket};
 use onrush_sys::pool::Pin;
 use tokio::sync::oneshot;
 
@@ -228,16 +229,17 @@ impl Stream {
         stream: u32,
         socket: OwnedFd,
     ) -> Result<(), EngineError> {
-        // Where paths differ, so do a socket's options.
-        prepare_socket(
-            remote.shared.path(),
-            socket.as_raw_fd(),
-            self.shared().segment_bytes,
-        )
-        .map_err(EngineError::Socket)?;
+        let shared = self.shared();
+        // Where paths differ, so do a socket's options; one of single packets cuts nothing on any.
+        let path = match shared.sends_singly.load(Ordering::Relaxed) {
+            true => PathName::Sendmmsg,
+            false => remote.shared.path(),
+        };
+        prepare_socket(path, socket.as_raw_fd(), shared.segment_bytes)
+            .map_err(EngineError::Socket)?;
         let open = Command::Open {
             stream,
-            shared: self.shared(),
+            shared,
             outlet: Outlet::Socket(socket),
         };
         Self::send_retrying(remote, open).await

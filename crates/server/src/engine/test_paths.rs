@@ -1,6 +1,6 @@
 //! Paths that see or do what no other does: one looks whether memory changes while the kernel has
-//! it, one meddles with crossings, one refuses trains or parts of them, one never says that trains
-//! are released.
+//! it, one meddles with crossings, one refuses trains or parts of them, one those of one socket,
+//! one never says that trains are released.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -365,6 +365,97 @@ pub(super) fn refusing(refuses: Refuses, errno: i32) -> EngineConfig {
     };
     EngineConfig {
         path: PathName::SendmmsgGso,
+        open_path: Arc::new(open_path),
+        ..config()
+    }
+}
+
+/// A path that answers EIO to the trains of one socket, as the kernel does where IPsec is on the
+/// way to its client. Packets that leave singly it takes.
+#[derive(Debug)]
+struct Secured {
+    inner: Box<dyn Path>,
+    /// Sockets that it was given.
+    installed: usize,
+    /// The place of the second.
+    place: Option<u32>,
+    refused: HashSet<u32>,
+}
+
+impl Path for Secured {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn register_files(&mut self, places: u32) -> u32 {
+        self.inner.register_files(places)
+    }
+
+    fn install_file(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.installed += 1;
+        if self.installed == 2 {
+            self.place = Some(place);
+        }
+        self.inner.install_file(place, socket)
+    }
+
+    fn release_file(&mut self, place: u32) {
+        self.inner.release_file(place);
+    }
+
+    fn descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {
+        self.inner.descriptor(place)
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, train: Train) {
+        let place = self.place.map(To::RegisteredFile);
+        if place == Some(train.to) && !train.is_single() {
+            self.refused.insert(train.token);
+        }
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.inner.submit()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        self.inner.submit_and_sleep(deadline_ns)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        let mut completion = self.inner.completion()?;
+        if completion.sent.is_some() && self.refused.remove(&completion.token) {
+            let errno = libc::EIO;
+            completion.sent = Some(Sent { bytes: 0, errno });
+        }
+        Some(completion)
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// Of the sockets that the path is given, the second takes no trains.
+pub(super) fn secured() -> EngineConfig {
+    let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        Ok(Box::new(Secured {
+            inner: path::open(name, pool, waker)?,
+            installed: 0,
+            place: None,
+            refused: HashSet::new(),
+        }) as Box<dyn Path>)
+    };
+    EngineConfig {
         open_path: Arc::new(open_path),
         ..config()
     }

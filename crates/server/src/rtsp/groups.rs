@@ -20,14 +20,14 @@ use onrush_wire::media::Scale;
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{Group as GroupAddress, Range, Reply, State, StatusCode, Transport};
 use tokio::time::{Instant, sleep};
-use tracing::debug;
+use tracing::{info, warn};
 
 use super::Control;
 use super::client::Client;
 use super::group::{Group, GroupTrackSpec};
 use super::planning::plan_for_group;
 use super::ports::{Hear, local_address};
-use super::presentation::{OnGroup, Presentation};
+use super::presentation::{LIVE_FOLDER, OnGroup, Presentation};
 use super::refusals::log_refused;
 use super::session::{End, Session};
 use super::track_session::TrackSession;
@@ -357,11 +357,32 @@ pub(super) async fn send_always(control: Rc<Control>, path: String) {
     let Some(&ip) = control.groups.config.from.first() else {
         return;
     };
+    let mut refused_before = None;
     while !control.groups.is_over.get() {
-        if let Err(refused) = begin(&control, &path, SocketAddr::new(ip, 0)).await {
-            debug!("{path:?} is not sent to a group yet: {}", refused.status());
+        let refused = begin(&control, &path, SocketAddr::new(ip, 0)).await.err();
+        let status = refused.as_ref().map(Reply::status);
+        // What is said beside a status may have another figure each time.
+        if status != std::mem::replace(&mut refused_before, status) {
+            log_always(&control, &path, ip, refused.as_ref());
         }
         sleep(ALWAYS_EVERY).await;
+    }
+}
+
+/// Says in the log what has become of what is always to be sent.
+fn log_always(control: &Control, path: &str, from: IpAddr, refused: Option<&Reply>) {
+    let reason = refused.map(Reply::reason).unwrap_or_default();
+    // A channel that nobody publishes yet, or of which nothing has come.
+    let not_yet = [StatusCode::NotFound, StatusCode::ServiceUnavailable].map(u16::from);
+    let is_missing = |refused: &Reply| not_yet.contains(&refused.status());
+    let is_awaited = path.starts_with(LIVE_FOLDER) && refused.is_some_and(is_missing);
+    match refused {
+        Some(_) if is_awaited => info!("{path:?} is not sent to a group yet: {reason}"),
+        Some(_) => warn!("{path:?} is not sent to a group from {from}: {reason}"),
+        None if control.groups.sends_unwatched(control) => {
+            info!("{path:?} is sent to a group from {from} by now");
+        }
+        None => {}
     }
 }
 

@@ -4,27 +4,38 @@
 //! that one send is for all of them. Dropping the last track of a viewer makes it leave.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use onrush_sys::probe;
 use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::LiveStart;
 
-use super::moment::Moment;
 use super::ports::{Pair, Ports, local_address};
 use crate::channels::{
     ChannelKey, LiveChannel, Played, ViewerCommand, ViewerPorts, ViewerSrtp, ViewerTrack, Viewing,
     Way,
 };
 
+/// Addresses of ours that live channels are sent from, whatever they are: all of 127.0.0.0/8 is
+/// this machine's, and a route can make it more. A channel keeps what it has for an address, so
+/// that whoever connects to one after the other would take all descriptors. Beyond so many, only
+/// those that an interface has.
+pub const LIVE_ADDRESSES_MAX: usize = 64;
+
+/// Descriptors of a pair: one that hears reports, and two that channels send by.
+const PAIR_FILES: usize = 3;
+
 /// The ports of live channels: by channel, track, key that is shared and address of ours. Those of
 /// channels that are there as long as the server runs stay taken, but for those of a key.
 #[derive(Debug, Default)]
 pub(super) struct LivePorts {
     pairs: RefCell<HashMap<PairKey, Kept>>,
+    /// The addresses of ours of all that were ever opened.
+    addresses: RefCell<HashSet<IpAddr>>,
 }
 
 /// Where a channel and a key that is shared lie in memory, between them the track; and the address.
@@ -55,7 +66,7 @@ impl LivePorts {
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if there is no free pair.
+    /// `AddrInUse` if there is no free pair, or nothing more is sent from that address.
     pub(super) fn share(
         &self,
         ports: &Ports,
@@ -69,6 +80,9 @@ impl LivePorts {
         pairs.retain(|_, kept| kept.pair.strong_count() > 0);
         if let Some(pair) = pairs.get(&key).and_then(|kept| kept.pair.upgrade()) {
             return Ok(pair);
+        }
+        if !self.may_send_from(local.ip()) {
+            return Err(io::ErrorKind::AddrInUse.into());
         }
         let pair = ports.pair(local)?;
         let sockets = [pair.rtp_socket()?, pair.rtp_socket()?];
@@ -86,6 +100,26 @@ impl LivePorts {
         };
         pairs.insert(key, kept);
         Ok(pair)
+    }
+
+    /// Descriptors that they take.
+    pub(super) fn descriptors(&self) -> usize {
+        PAIR_FILES * self.pairs.borrow().len()
+    }
+
+    /// Whether channels are sent from that address: it is one of [`LIVE_ADDRESSES_MAX`], or an
+    /// interface's.
+    fn may_send_from(&self, ip: IpAddr) -> bool {
+        let mut addresses = self.addresses.borrow_mut();
+        if addresses.contains(&ip) {
+            return true;
+        }
+        if addresses.len() < LIVE_ADDRESSES_MAX {
+            addresses.insert(ip);
+            return true;
+        }
+        drop(addresses);
+        probe::all_addresses().is_ok_and(|all| all.contains(&ip))
     }
 }
 
@@ -141,8 +175,8 @@ impl LivePlayer {
     }
 
     /// The timestamp that a packet would have that is of that moment, once one has come.
-    pub(super) fn timestamp(&self, at: Moment) -> Option<u32> {
-        let timestamp = self.channel.timestamp_at(self.track, at.monotonic_ns)?;
+    pub(super) fn timestamp(&self, at_ns: u64) -> Option<u32> {
+        let timestamp = self.channel.timestamp_at(self.track, at_ns)?;
         let of_channel = Position {
             sequence: 0,
             timestamp,
@@ -186,5 +220,30 @@ impl Drop for LivePlayer {
     fn drop(&mut self) {
         self.leave();
         self.channel.count_viewer(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn addresses_that_no_interface_has_are_bounded() {
+        let ports = LivePorts::default();
+        // For documentation, and of no machine (RFC 5737).
+        let most = u8::try_from(LIVE_ADDRESSES_MAX).expect("64");
+        let address = |number| IpAddr::from([192, 0, 2, number]);
+        for _ in 0..2 {
+            for number in 0..most {
+                assert!(ports.may_send_from(address(number)), "{number}");
+            }
+            assert!(!ports.may_send_from(address(most)), "one more");
+        }
+        assert_eq!(ports.addresses.borrow().len(), LIVE_ADDRESSES_MAX);
+        let own = IpAddr::from(Ipv4Addr::LOCALHOST);
+        assert!(ports.may_send_from(own), "an interface has it");
+        assert!(!ports.may_send_from([127, 83, 0, 1].into()), "none has it");
     }
 }

@@ -307,4 +307,4 @@ fn status(error: &OpenError) -> StatusCode {
 const RETRY_SECONDS: u32 = 5;
 
 /// Where live streams are, in URLs.
-const LIVE_FOLDER: &str = "live/";
+pub(super) const LIVE_FOLDER: &str = "live/";

@@ -18,7 +18,7 @@ use thiserror::Error;
 pub use disk::direct_read;
 pub use host::{Capability, Host};
 pub use memory::{Holder, Memory, TRIAL_BYTES_MAX};
-pub use network::{Interface, addresses, interfaces};
+pub use network::{Interface, addresses, all_addresses, interfaces};
 pub use ring::{Ring, RingTrain};
 pub use udp::Udp;
 

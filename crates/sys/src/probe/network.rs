@@ -68,6 +68,16 @@ pub fn interfaces() -> Result<Vec<Interface>, Refused> {
 /// # Errors
 /// Whatever `getifaddrs` answers.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    let mut found = all_addresses()?;
+    found.retain(|ip| !is_link_local(ip));
+    Ok(found)
+}
+
+/// The same with the link-local ones, of which several interfaces may have the same.
+///
+/// # Errors
+/// Whatever `getifaddrs` answers.
+pub fn all_addresses() -> io::Result<Vec<IpAddr>> {
     let mut list = ptr::null_mut();
     // SAFETY: `list` is writable; on success it is ours until freeifaddrs.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -89,6 +99,10 @@ pub fn addresses() -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
+fn is_link_local(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 /// # Safety
 /// `address` is null or points to a socket address that is as long as its family implies.
 unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
@@ -103,8 +117,7 @@ unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
         libc::AF_INET6 => {
             // SAFETY: of that family, so a whole sockaddr_in6; read without assuming its alignment.
             let v6 = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            (!ip.is_unicast_link_local()).then_some(ip.into())
+            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
         }
         _ => None,
     }
@@ -379,6 +392,20 @@ mod tests {
         assert_eq!(lo.scatter_gather, Some(true), "{lo:?}");
         assert_eq!(lo.checksum, Some(true), "{lo:?}");
         assert!(addresses().unwrap().contains(&Ipv4Addr::LOCALHOST.into()) || !lo.up);
+    }
+
+    #[test]
+    fn link_local_addresses_are_in_the_whole_list_alone() {
+        // Interfaces of other tests come and go.
+        let listed = || std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        let (before, all, after) = (listed(), all_addresses().unwrap(), listed());
+        let some = addresses().unwrap();
+        assert!(!some.iter().any(is_link_local), "{some:?}");
+        for line in before.lines().filter(|line| after.contains(*line)) {
+            let ip = line.split_whitespace().next().expect("its address");
+            let ip = Ipv6Addr::from(u128::from_str_radix(ip, 16).unwrap());
+            assert!(all.contains(&ip.into()), "{ip} of {all:?}");
+        }
     }
 
     #[test]

@@ -112,7 +112,12 @@ impl Worker {
     /// the path's.
     fn refused(&mut self, number: u32, errno: i32) {
         if self.transmitter.is_refused_by_device(errno) {
-            return self.demote();
+            if !self.transmitter.takes_trains() {
+                return self.demote();
+            }
+            if self.send_singly(number) {
+                return;
+            }
         }
         let (now_ns, refused_ns_max) = (self.now_ns(), self.refused_ns_max);
         let Some(stream) = self.streams.get_mut(number) else {

@@ -318,6 +318,11 @@ impl StreamEntry {
         self.shared.srtp.as_deref()
     }
 
+    /// Whether the way to its client takes no trains, so that each of its packets is one.
+    pub(super) fn sends_singly(&self) -> bool {
+        self.shared.sends_singly.load(Ordering::Relaxed)
+    }
+
     /// Whether its trains are of headers of its own and of images.
     pub(super) fn has_vectored_trains(&self) -> bool {
         self.framing().is_none() && self.srtp().is_none() && !self.numbering.is_shared()
@@ -336,6 +341,7 @@ impl StreamEntry {
     /// How many images a train of these has at the most.
     pub(super) fn train_images_most(&self, images: &Images) -> u32 {
         match (self.framing(), self.srtp()) {
+            _ if self.sends_singly() => 1,
             (Some(_), _) => images_per_framed_send(images.segment_bytes),
             (None, Some(srtp)) => srtp.images_per_train(images.segment_bytes),
             (None, None) if self.numbering.is_shared() => images_per_train(images.segment_bytes),
@@ -345,7 +351,7 @@ impl StreamEntry {
 
     /// How many images a train of these has room for in any case.
     pub(super) fn train_images_least(&self, images: &Images) -> u32 {
-        match self.has_vectored_trains() {
+        match self.has_vectored_trains() && !self.sends_singly() {
             true => OWN_HEADERS_PACKETS_LEAST,
             false => self.train_images_most(images),
         }

@@ -308,10 +308,13 @@ impl Worker {
         }
         // One more, for a fault that repeats a packet.
         let trains = trains as usize + 1;
+        let sends_singly = stream.sends_singly();
         if self.transmitter.room(stream, offset, trains) < trains {
             self.hand_over(|path| path.submit());
         }
-        let Some(stream) = self.streams.get(number) else {
+        let stream = self.streams.get(number);
+        // If it sends singly since then, there are more trains than were counted.
+        let Some(stream) = stream.filter(|it| it.sends_singly() == sends_singly) else {
             return false;
         };
         let trains_max = self.transmitter.own_trains_max(stream).unwrap_or(trains);

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_sys::path::{
-    Completion, Counters, FramedPackets, OwnHeaders, Path, PathError, PathName, Train, Vectored,
-    prepare_socket,
+    BATCH_TRAINS_MAX, Completion, Counters, FramedPackets, OwnHeaders, Path, PathError, PathName,
+    Train, Vectored, prepare_socket,
 };
 use onrush_sys::pool::{HeaderSlab, HeaderSlot, PacketSlab};
 use onrush_wire::rtp::HEADER_BYTES;
@@ -47,6 +47,12 @@ const _: () = assert!(FRAME_HEAD_BYTES as usize == FRAME_PREFIX_BYTES + HEADER_B
 /// one it has less.
 const ENCRYPTED_BYTES_MAX: usize = 32 << 20;
 
+/// Packets of a stream whose packets leave singly that are queued at once, of the
+/// [`BATCH_TRAINS_MAX`] of all.
+const SINGLE_PACKETS_MAX: usize = 64;
+
+const _: () = assert!(SINGLE_PACKETS_MAX < BATCH_TRAINS_MAX);
+
 /// Hands trains to the kernel, and takes what comes back.
 pub(super) struct Transmitter {
     path: Box<dyn Path>,
@@ -63,6 +69,8 @@ pub(super) struct Transmitter {
     /// Room for packets that are encrypted for one client.
     pub(super) packets: PacketSlab,
     pub(super) connections: Connections,
+    /// The kernel has taken a train of several packets for a socket: the path does for most.
+    takes_trains: bool,
     faults: Faults,
     pub(super) store: Arc<store::Shared>,
     pub(super) remote: Arc<Remote>,
@@ -125,6 +133,7 @@ impl Transmitter {
             slab,
             packets: PacketSlab::new(store.pool(), ENCRYPTED_BYTES_MAX, config.cores.len()),
             connections: Connections::new(limits),
+            takes_trains: false,
             faults: config.faults,
             store,
             remote,
@@ -168,7 +177,7 @@ impl Transmitter {
     /// Takes the socket of a stream out of the path's table, with a descriptor of its own. Without
     /// one it stays there.
     pub(super) fn take_socket(&mut self, number: u32) -> io::Result<OwnedFd> {
-        let socket = self.path.descriptor(number)?;
+        let socket = self.descriptor(number)?;
         self.path.release_file(number);
         Ok(socket)
     }
@@ -191,9 +200,9 @@ impl Transmitter {
     }
 
     /// Trains of the stream that may be queued at once, if that is bounded by what is written for
-    /// it alone, or by what others on connections leave.
+    /// it alone, by what others on connections leave, or because each packet is a train.
     pub(super) fn own_trains_max(&self, stream: &StreamEntry) -> Option<usize> {
-        match stream.srtp() {
+        let trains_max = match stream.srtp() {
             Some(_) => Some(self.packets.slots_of_chunk().max(1)),
             None if stream.has_own_headers() => {
                 let slots = self.slab.as_ref().map(HeaderSlab::slots);
@@ -203,6 +212,10 @@ impl Transmitter {
                 }
             }
             None => None,
+        };
+        match stream.sends_singly() {
+            true => Some(trains_max.unwrap_or(usize::MAX).min(SINGLE_PACKETS_MAX)),
+            false => trains_max,
         }
     }
 
@@ -317,7 +330,7 @@ impl Transmitter {
 
     /// How many images a train that begins with the first of these may have.
     fn train_images(&self, stream: &StreamEntry, images: &Images) -> u32 {
-        if !stream.has_vectored_trains() {
+        if !stream.has_vectored_trains() || stream.sends_singly() {
             return stream.train_images_most(images);
         }
         let offset = stream.reader.offset(&self.store, images);
@@ -406,6 +419,8 @@ impl Transmitter {
         let (stream, connection) = (flight.stream, flight.connection);
         let taken = sent.map(|sent| (flight.taken(sent), sent.errno));
         let bytes = flight.bytes as usize;
+        let is_train = |(taken, errno): (Taken, i32)| errno == 0 && taken.packets > 1;
+        self.takes_trains |= connection.is_none() && taken.is_some_and(is_train);
         if (released || self.faults.has(Fault::ReleaseEarly))
             && let Some(pin) = flight.pin.take()
         {
@@ -443,10 +458,22 @@ impl Transmitter {
         }
     }
 
-    /// Whether a train that is refused so says that the path will not do for anybody: the device,
-    /// or the way to it, takes no trains (net/ipv4/udp.c, `udp_send_skb`: EIO).
+    /// Whether a train that is refused so says that the device, or the way to it, takes none
+    /// (net/ipv4/udp.c, `udp_send_skb`: EIO): behind IPsec none, and before Linux 6.11 none where a
+    /// device computes no checksums. If [others' are taken](Self::takes_trains), that is one
+    /// client's way.
     pub(super) fn is_refused_by_device(&self, errno: i32) -> bool {
         errno == libc::EIO && self.path.name().segments()
+    }
+
+    /// Whether the kernel has taken a train on the path.
+    pub(super) fn takes_trains(&self) -> bool {
+        self.takes_trains
+    }
+
+    /// A descriptor for the socket of a stream that the path keeps.
+    pub(super) fn descriptor(&mut self, number: u32) -> io::Result<OwnedFd> {
+        self.path.descriptor(number)
     }
 
     /// Goes on without trains, out loud, and once: it takes memory for the path that follows, and
@@ -461,7 +488,7 @@ impl Transmitter {
             (self.open_path)(name, self.store.pool(), &self.remote.waker).ok()
         });
         let to = path.name();
-        warn!(%from, %to, "the device takes no trains (EIO): packets are sent singly from now on");
+        warn!(%from, %to, "the device takes no trains (EIO): all packets are sent singly");
         self.retired = Some(std::mem::replace(&mut self.path, path));
         let shared = &self.remote.shared;
         shared.set_path(to);
