@@ -19,7 +19,7 @@ use onrush_wire::srtp::Arrival;
 
 use super::config::ChannelsConfig;
 use super::lane::Lane;
-use super::outlet::Outlet;
+use super::outlet::{Counts, Outlet};
 use super::shared_lane::SharedLane;
 use super::srtp::ChannelKey;
 use super::viewer::{
@@ -27,7 +27,8 @@ use super::viewer::{
 };
 use super::viewing::{Given, Played, Start, ViewerPorts, ViewerTrack, Way};
 use crate::config::Limits;
-use viewers::{Members, Viewers};
+use crate::engine::Unwoken;
+use viewers::{Members, Turns, Viewers};
 
 /// How all viewers of a channel are sent to.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ pub(super) struct Audience {
     settings: AudienceSettings,
     tracks: Vec<TrackAudience>,
     viewers: Viewers,
+    turns: Turns,
     members: Members,
     /// The next packet's number among all.
     order: u64,
@@ -71,6 +73,8 @@ pub(super) struct Audience {
     pub(super) stalled_out: u64,
     /// Packets that were encrypted for single viewers, and those whose numbers were used.
     encrypted: [u64; 2],
+    /// What left to single viewers, over connections too.
+    pub(super) alone: Counts,
 }
 
 /// Who gets a track.
@@ -111,11 +115,13 @@ impl Audience {
             settings,
             tracks: tracks.collect(),
             viewers: Viewers::default(),
+            turns: Turns::default(),
             members: Members::default(),
             order: 0,
             dropped: 0,
             stalled_out: 0,
             encrypted: [0; 2],
+            alone: Counts::default(),
         }
     }
 
@@ -235,7 +241,7 @@ impl Audience {
             state.prepare_shared(&wanted, begins_next, now_ns);
             let recent = state.kept_for(&wanted);
             let recent = recent.filter(|_| awaits.is_none() && !begins_next);
-            Watched::new(wanted, recent, (awaits, now_ns))
+            Watched::new(wanted, recent, awaits)
         });
         let mut viewer = Viewer::new(id, watched.collect());
         viewer.settle(now_ns, |track| self.tracks[track].clock_hz);
@@ -320,15 +326,20 @@ impl Audience {
 
     /// Sends what viewers have not been sent yet, and makes those members who have everything.
     pub(super) fn send_backlogs(&mut self, now_ns: u64) {
-        let bounds = self.settings.bounds;
+        let given = (self.settings.bounds, now_ns);
         let (mut stalled, mut has_joined) = (Vec::new(), false);
-        for viewer in self.viewers.busy_mut().filter(|viewer| !viewer.is_held) {
+        let mut unwoken = Unwoken::default();
+        let viewers = self.viewers.busy_mut();
+        for viewer in viewers.filter(|it| !it.is_held && self.turns.takes(it)) {
             viewer.settle(now_ns, |track| self.tracks[track].clock_hz);
-            for watched in viewer.tracks.iter_mut().filter(|it| !it.is_member) {
-                let sent = send_backlog(&mut self.tracks[watched.track], watched, bounds, now_ns);
+            let tracks = viewer.tracks.iter_mut();
+            for watched in tracks.filter(|it| !it.is_member && it.is_served(given)) {
+                let track = &mut self.tracks[watched.track];
+                let sent = send_backlog(track, watched, given, &mut unwoken);
                 let [encrypted, unencrypted] = std::mem::take(&mut watched.encrypted);
                 self.encrypted[0] += encrypted;
                 self.encrypted[1] += unencrypted;
+                self.alone += std::mem::take(&mut watched.alone);
                 if watched.is_member {
                     self.members.add(watched);
                     has_joined = true;
@@ -341,6 +352,7 @@ impl Audience {
                 }
             }
         }
+        self.turns.end();
         if has_joined {
             self.viewers.set_apart();
         }
@@ -376,11 +388,10 @@ impl Audience {
         let waiting = waiting.filter_map(|lane| lane.builder.waiting_since_ns());
         let due_ns = waiting.map(|ns| ns.saturating_add(self.settings.delay_ns));
         let due_ns = due_ns.min().map(|due_ns| due_ns.saturating_sub(now_ns));
-        let mut playing = self.viewers.busy().filter(|viewer| !viewer.is_held);
-        match playing.any(|viewer| viewer.tracks.iter().any(Watched::is_due)) {
-            true => Some(due_ns.unwrap_or(u64::MAX).min(STEP_NS)),
-            false => due_ns,
-        }
+        let playing = self.viewers.busy().filter(|viewer| !viewer.is_held);
+        let playing = playing.flat_map(|viewer| &viewer.tracks);
+        let steps_ns = playing.filter_map(|watched| watched.due_in_ns(STEP_NS, now_ns));
+        due_ns.into_iter().chain(steps_ns).min()
     }
 
     /// What leaves to groups: of each track in the clear, and encrypted.
@@ -537,12 +548,12 @@ impl TrackAudience {
 fn send_backlog(
     state: &mut TrackAudience,
     watched: &mut Watched,
-    bounds: Bounds,
-    now_ns: u64,
+    given @ (_, now_ns): (Bounds, u64),
+    unwoken: &mut Unwoken,
 ) -> Sent {
     let (local, to) = match watched.way.clone() {
         Way::Frames(connection, channel) => {
-            return watched.send_frames(&connection, channel, bounds, now_ns);
+            return watched.send_frames((&connection, channel), given, unwoken);
         }
         Way::Datagrams(local, to) => (local, to),
     };

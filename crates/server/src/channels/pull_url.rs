@@ -176,9 +176,9 @@ impl fmt::Debug for PullUrl {
     }
 }
 
-/// Where a source says that it is, as it may be shown: without a user, and without what stands in
-/// its query.
-pub(in crate::channels) fn shown(location: &str) -> String {
+/// A URL that a peer has sent, as it may be shown: without a user, and without what stands in its
+/// query.
+pub(crate) fn shown(location: &str) -> String {
     let Some((scheme, rest)) = location.split_once("://") else {
         return without_query(location);
     };
@@ -212,6 +212,19 @@ mod tests {
         let moved = |to: &str| url.moved_to(to).unwrap().asked();
         assert_eq!(moved("rtsp://a/y"), "rtsp://a/y?signature=s");
         assert_eq!(moved("rtsp://b/y"), "rtsp://b/y");
+    }
+
+    #[test]
+    fn urls_of_peers_are_shown_without_what_says_who_asks() {
+        for (url, expected) in [
+            ("rtsp://a:b@h:1/x/track1", "rtsp://h:1/x/track1"),
+            ("rtsp://a@h?token=t/track1", "rtsp://h?..."),
+            ("rtsp://h/x@y?a://b@c", "rtsp://h/x@y?..."),
+            ("/x?u=rtsp://a:b@h/", "/x?..."),
+            ("*", "*"),
+        ] {
+            assert_eq!(shown(url), expected, "{url}");
+        }
     }
 
     #[test]

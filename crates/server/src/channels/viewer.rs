@@ -4,6 +4,7 @@
 //! group when its backlog is empty, so that it misses nothing and gets nothing twice; who gets
 //! frames always has one, which is bounded.
 
+mod progress;
 mod sending;
 
 use std::collections::VecDeque;
@@ -14,10 +15,12 @@ use onrush_wire::live::RecentPacket;
 use onrush_wire::rtp::{HEADER_BYTES, Header, Numbering, Position, ticks_of};
 use onrush_wire::srtp::Arrival;
 
+use super::outlet::Counts;
 use super::srtp::{ChannelKey, ViewerSrtp};
 use super::tap::PACKET_COST;
 use super::viewing::{Last, ViewerTrack, Viewing, Way};
-use sending::SealedTrain;
+use progress::Progress;
+use sending::UnsentTrain;
 
 /// Packets of a track, and their bytes, that are kept for those who join: some seconds of any
 /// picture. A track with more between two sync samples has none kept.
@@ -51,10 +54,12 @@ pub(super) struct Watched {
     pub(super) srtp: Option<Arc<ViewerSrtp>>,
     backlog: VecDeque<RecentPacket>,
     backlog_bytes: usize,
-    /// Encrypted for it alone, and not taken by its socket yet.
-    unsent: VecDeque<SealedTrain>,
+    /// What its socket has not taken yet, with its own numbers and encryption if it has any.
+    unsent: VecDeque<UnsentTrain>,
     /// Packets that were encrypted for it alone, and those whose numbers were used.
     pub(super) encrypted: [u64; 2],
+    /// What it was sent alone.
+    pub(super) alone: Counts,
     /// What comes is of use only from the next sync sample on; since when it waits.
     awaits_sync: Option<u64>,
     /// It gets everything from the group.
@@ -67,8 +72,8 @@ pub(super) struct Watched {
     last: Option<Last>,
     /// What makes its numbers of the channel's.
     numbering: Numbering,
-    /// What its client had not acknowledged when that was looked at last, and since when.
-    progress: (usize, u64),
+    /// Whether its client takes what it is sent on its connection.
+    progress: Progress,
 }
 
 /// What became of an attempt to send.
@@ -126,7 +131,7 @@ impl Watched {
     pub(super) fn new(
         wanted: ViewerTrack,
         recent: Option<&VecDeque<RecentPacket>>,
-        (awaits_sync, now_ns): (Option<u64>, u64),
+        awaits_sync: Option<u64>,
     ) -> Self {
         let ViewerTrack {
             track,
@@ -144,13 +149,14 @@ impl Watched {
             backlog_bytes: 0,
             unsent: VecDeque::new(),
             encrypted: [0; 2],
+            alone: Counts::default(),
             awaits_sync,
             is_member: false,
             last_timestamp: None,
             newest: None,
             last: None,
             numbering: Numbering::default(),
-            progress: (0, now_ns),
+            progress: Progress::default(),
         };
         watched.last = watched.viewing.last();
         watched.viewing.set_numbering(watched.numbering);
@@ -357,16 +363,24 @@ impl Watched {
         [&head[..], packet.get(HEADER_BYTES..).unwrap_or_default()].concat()
     }
 
+    /// How often the kernel was asked what its client has taken.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> usize {
+        self.progress.looks
+    }
+
     /// Bytes that have not been sent yet.
     #[cfg(test)]
     pub(super) fn backlog_bytes(&self) -> usize {
         self.backlog_bytes
     }
 
-    /// Whether something waits to be sent, or it may become a member.
-    pub(super) fn is_due(&self) -> bool {
+    /// How long until it is its turn, if something waits to be sent, or it may become a member: a
+    /// step, or longer where it found no room.
+    pub(super) fn due_in_ns(&self, step_ns: u64, now_ns: u64) -> Option<u64> {
         let waits = !self.backlog.is_empty() || !self.unsent.is_empty();
-        !self.is_member && (waits || self.may_join())
+        let is_due = !self.is_member && (waits || self.may_join());
+        is_due.then(|| step_ns.max(self.progress.held_ns(now_ns)))
     }
 
     /// Whether the group has all that is to come.
@@ -379,6 +393,7 @@ impl Watched {
             && self.encrypts_alone().is_none()
             && !self.is_member
             && self.backlog.is_empty()
+            && self.unsent.is_empty()
             && self.awaits_sync.is_none()
     }
 }
@@ -468,7 +483,7 @@ mod tests {
             start: None,
             srtp: None,
         };
-        Watched::new(wanted, recent, (awaits, 0))
+        Watched::new(wanted, recent, awaits)
     }
 
     fn orders(watched: &Watched) -> Vec<u64> {

@@ -357,7 +357,9 @@ impl Worker {
         stats.playable = self.playable;
         let overflows = u64::from(self.receiver.overflows());
         stats.overflows = overflows.saturating_sub(self.channel.overflows_before());
-        (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
+        let alone = self.players.alone;
+        (stats.packets, stats.bytes) = (alone.packets, alone.bytes);
+        (stats.refused, stats.crossings) = (0, 0);
         (stats.trains, stats.passing_ns, stats.passing_ns_max) = (0, 0, 0);
         for lane in self.players.lanes().chain([&self.plain]) {
             let counts = lane.counts();

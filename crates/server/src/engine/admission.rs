@@ -31,6 +31,10 @@ pub(super) const TRAIN_WORK: u64 = 1000;
 /// rates meet.
 const PACKET_WORK: u64 = 50;
 
+/// Work that a connection counts for where engines are compared: half of what it takes to send 25
+/// pictures and 47 frames of sound a second of a live channel on it. A film on it counts by itself.
+const CONNECTION_WORK: u64 = 36 * TRAIN_WORK;
+
 /// Of 1000 bursts of a second, so many may be late, and so many in any case.
 const LATE_MAX_PERMILLE: u64 = 1;
 const LATE_MAX: u64 = 100;
@@ -254,9 +258,11 @@ impl Admission {
         self.promised.load(Ordering::Relaxed)
     }
 
-    /// The same, in ps of a second, to compare engines by.
-    pub(super) fn promised_ps(&self) -> u64 {
-        let work = self.promised.load(Ordering::Relaxed);
+    /// The same with what so many connections may ask for, in ps of a second, to compare engines
+    /// by.
+    pub(super) fn expected_ps(&self, connections: usize) -> u64 {
+        let work = CONNECTION_WORK.saturating_mul(connections as u64);
+        let work = work.saturating_add(self.promised.load(Ordering::Relaxed));
         work.saturating_mul(self.price_ps.load(Ordering::Relaxed))
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct ConnectionShared {
     /// Messages that control has given, and those that are with the kernel, or never will be.
     pub(super) given: AtomicU64,
     pub(super) answered: AtomicU64,
+    /// Bytes of all that control has given.
+    pub(super) given_bytes: AtomicU64,
     /// Bytes of those that are not.
     pub(super) waiting_bytes: AtomicUsize,
     /// Why nothing leaves on it any more; 0 while something may.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use onrush_sys::socket::unacknowledged_bytes;
 
 use super::connection_shared::{ConnectionShared, Message};
-use super::remote::{Command, Remote};
+use super::remote::{COMMANDS_MAX, Command, Remote};
 use super::srtp::StreamSrtp;
 use super::{EngineError, Engines};
 use crate::tls::record::{NewKey, Sealer};
@@ -23,6 +23,10 @@ use crate::tls::record::{NewKey, Sealer};
 /// Bytes of messages that may wait for a client before [`InterleavedConnection::try_send`] refuses
 /// more.
 pub const MESSAGES_WAITING_BYTES_MAX: usize = 16 << 10;
+
+/// Commands that may wait for an engine while frames of live channels are among them: as many more
+/// are left to control.
+const FRAME_COMMANDS: usize = COMMANDS_MAX / 2;
 
 /// Who gets a stream's packets.
 #[derive(Debug)]
@@ -61,6 +65,25 @@ pub struct InterleavedConnection {
     socket: Arc<OwnedFd>,
     /// The number of the message that was the last new key; 0 before there is one.
     key_number: AtomicU64,
+}
+
+/// Engines that were given frames and sleep on, if they do, until it is dropped: to wake one enters
+/// the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Unwoken(Vec<Arc<Remote>>);
+
+impl Unwoken {
+    fn add(&mut self, remote: &Arc<Remote>) {
+        if !self.0.iter().any(|it| Arc::ptr_eq(it, remote)) {
+            self.0.push(Arc::clone(remote));
+        }
+    }
+}
+
+impl Drop for Unwoken {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|remote| remote.waker.wake());
+    }
 }
 
 impl InterleavedConnection {
@@ -134,20 +157,44 @@ impl InterleavedConnection {
     ///
     /// `WouldBlock` if too much waits; else why nothing leaves on the connection any more.
     pub fn try_send(&self, message: Vec<u8>) -> io::Result<()> {
-        self.try_send_within(message, MESSAGES_WAITING_BYTES_MAX)
-    }
-
-    /// Gives a message to be sent, unless more than `bytes_max` would wait for the client then.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::try_send`].
-    pub fn try_send_within(&self, message: Vec<u8>, bytes_max: usize) -> io::Result<()> {
-        if self.waiting_bytes() + message.len() > bytes_max {
+        if self.waiting_bytes() + message.len() > MESSAGES_WAITING_BYTES_MAX {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.give(Message::Bytes(message.into_boxed_slice()))
             .map(drop)
+    }
+
+    /// Gives frames of a live channel to be sent, however much waits for the client: the caller has
+    /// a bound of its own.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the engine has no [room](Self::has_room); else why nothing leaves on the
+    /// connection any more.
+    pub(crate) fn try_send_frames(&self, frames: Vec<u8>, unwoken: &mut Unwoken) -> io::Result<()> {
+        if !self.has_room() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.give_unwoken(Message::Bytes(frames.into_boxed_slice()))?;
+        unwoken.add(&self.remote);
+        Ok(())
+    }
+
+    /// Whether the engine has so few commands to take that it may be given frames.
+    pub(crate) fn has_room(&self) -> bool {
+        self.remote.commands.len() < FRAME_COMMANDS
+    }
+
+    /// Messages that the kernel has not taken yet.
+    pub(crate) fn waiting(&self) -> u64 {
+        let answered = self.shared.answered.load(Ordering::Acquire);
+        let given = self.shared.given.load(Ordering::Relaxed);
+        given.saturating_sub(answered)
+    }
+
+    /// Bytes of all messages that were given.
+    pub(crate) fn given_bytes(&self) -> u64 {
+        self.shared.given_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of messages that the kernel has not taken yet.
@@ -180,6 +227,13 @@ impl InterleavedConnection {
 
     /// The number of the message among all.
     fn give(&self, message: Message) -> io::Result<u64> {
+        let number = self.give_unwoken(message)?;
+        self.remote.waker.wake();
+        Ok(number)
+    }
+
+    /// As [`Self::give`], and the engine is still to be woken.
+    fn give_unwoken(&self, message: Message) -> io::Result<u64> {
         if let Some(error) = self.shared.failure() {
             return Err(error);
         }
@@ -191,12 +245,15 @@ impl InterleavedConnection {
             connection: self.number,
             message,
         };
-        if self.remote.send(command).is_err() || self.remote.has_stopped() {
+        if self.remote.commands.push(command).is_err() || self.remote.has_stopped() {
             self.shared
                 .waiting_bytes
                 .fetch_sub(bytes, Ordering::Relaxed);
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        self.shared
+            .given_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(self.shared.given.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
@@ -233,7 +290,7 @@ impl Engines {
 }
 
 impl Engines {
-    /// Gives the writing side of a connection to the engine that has promised least: `socket` is a
+    /// Gives the writing side of a connection to the engine that has least to do: `socket` is a
     /// descriptor of its own, and what leaves is sealed if there is a `sealer`, which stays where
     /// it is if no engine takes the connection: then the refusal is sealed by it.
     ///
@@ -247,7 +304,7 @@ impl Engines {
         socket: OwnedFd,
         sealer: &mut Option<Sealer>,
     ) -> Result<Arc<InterleavedConnection>, EngineError> {
-        let remote = Arc::clone(self.least_promised()?);
+        let remote = Arc::clone(self.least_busy()?);
         if !remote.shared.sends_streams.load(Ordering::Relaxed) {
             return Err(EngineError::Interleaving);
         }
@@ -283,33 +340,108 @@ impl Engines {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::UdpSocket;
+pub(crate) mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsFd;
 
     use onrush_sys::wake::Waker;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::super::EngineConfig;
     use super::*;
     use crate::tls::record::tests::new_key;
 
+    /// A connection of an engine that takes what it is given when it is told to, and its client.
+    pub(crate) struct ManualConnection {
+        pub(crate) connection: Arc<InterleavedConnection>,
+        writing: TcpStream,
+        _client: TcpStream,
+    }
+
+    impl ManualConnection {
+        pub(crate) fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (writing, _) = listener.accept().unwrap();
+            let socket = writing.try_clone().unwrap();
+            Self {
+                connection: Arc::new(connection(socket.into())),
+                writing,
+                _client: client,
+            }
+        }
+
+        /// The engine has as many commands to take as leave no room for frames.
+        pub(crate) fn fill(&self) {
+            let connection = self.connection.number;
+            while self.connection.has_room() {
+                let command = Command::CloseConnection { connection };
+                self.connection.remote.send(command).unwrap();
+            }
+        }
+
+        /// The engine takes all that it was given: how long messages are.
+        pub(crate) fn take(&self) -> Vec<usize> {
+            let mut lengths = Vec::new();
+            while let Some(command) = self.connection.remote.commands.pop() {
+                if let Command::Message {
+                    message: Message::Bytes(bytes),
+                    ..
+                } = command
+                {
+                    (&self.writing).write_all(&bytes).unwrap();
+                    self.connection.shared.answer(bytes.len());
+                    lengths.push(bytes.len());
+                }
+            }
+            lengths
+        }
+    }
+
     /// One of an engine that takes no turn.
-    fn connection() -> InterleavedConnection {
+    fn connection(socket: OwnedFd) -> InterleavedConnection {
         let waker = Arc::new(Waker::new().unwrap());
         let remote = Arc::new(Remote::new(&EngineConfig::default(), waker));
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         InterleavedConnection {
             number: remote.connections.take().unwrap(),
             remote,
             shared: Arc::default(),
-            socket: Arc::new(socket.into()),
+            socket: Arc::new(socket),
             key_number: AtomicU64::new(0),
         }
+    }
+
+    #[test]
+    fn an_engine_is_woken_once_for_the_frames_of_many() {
+        let manual = ManualConnection::new();
+        let is_woken = || {
+            let waker = manual.connection.remote.waker.as_fd();
+            let mut awaited = [PollFd::from_borrowed_fd(waker, PollFlags::IN)];
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            poll(&mut awaited, Some(&now)).unwrap() > 0
+        };
+        let mut unwoken = Unwoken::default();
+        for _ in 0..3 {
+            let frames = vec![0; 20];
+            let given = manual.connection.try_send_frames(frames, &mut unwoken);
+            given.unwrap();
+        }
+        assert_eq!(unwoken.0.len(), 1);
+        assert!(!is_woken());
+        drop(unwoken);
+        assert!(is_woken());
+        assert_eq!(manual.take(), [20; 3]);
     }
 
     /// Its client takes nothing, and asks again and again.
     #[test]
     fn one_new_key_at_a_time_waits_for_a_client() {
-        let connection = connection();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let connection = connection(socket.into());
         let given = || connection.remote.commands.len();
         let ask = || {
             for _ in 0..1000 {

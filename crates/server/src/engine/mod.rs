@@ -46,6 +46,7 @@ use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
 use clock::Clock;
 pub use error::{EngineError, EngineStartError};
+pub(crate) use interleaved::Unwoken;
 pub use interleaved::{Destination, InterleavedConnection};
 pub(crate) use moving::Shift;
 use numbering::RtpHeaders;
@@ -205,7 +206,7 @@ impl Engines {
         Ok(engines)
     }
 
-    /// Opens a stream on the engine that has promised least; it is paused at packet 0.
+    /// Opens a stream on the engine that has least to do; it is paused at packet 0.
     ///
     /// # Errors
     ///
@@ -216,7 +217,7 @@ impl Engines {
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let StreamSpec { source, to } = spec;
         let remote = &Arc::clone(match &to {
-            Destination::Socket(_) | Destination::Encrypted { .. } => self.least_promised()?,
+            Destination::Socket(_) | Destination::Encrypted { .. } => self.least_busy()?,
             Destination::Interleaved { connection, .. } => connection.remote(),
         });
         let plan = source.plan();
@@ -260,10 +261,14 @@ impl Engines {
         opened
     }
 
-    /// The engine, of those that run, that has promised least.
-    fn least_promised(&self) -> Result<&Arc<Remote>, EngineError> {
+    /// The engine, of those that run, that has least to do: it has promised least, and has least
+    /// connections, which live channels may leave on without a promise.
+    fn least_busy(&self) -> Result<&Arc<Remote>, EngineError> {
         let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
-        let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
+        let least = running.min_by_key(|e| {
+            let connections = e.remote.connections.taken();
+            e.remote.shared.admission.expected_ps(connections)
+        });
         Ok(&least.ok_or(EngineError::Stopped)?.remote)
     }
 

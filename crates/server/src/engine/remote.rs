@@ -20,7 +20,8 @@ use super::shared::{StreamShared, WorkerShared};
 use super::{EngineConfig, EngineError, worker};
 use crate::tls::record::Sealer;
 
-/// Commands that may wait for one engine. A stream has at most a few under way.
+/// Commands that may wait for one engine. A stream has at most a few under way; half of them may be
+/// messages of live channels, whose viewers wait beyond that.
 pub const COMMANDS_MAX: usize = 8192;
 
 /// What control knows of one engine.

@@ -1,6 +1,6 @@
 //! The engine with real sockets on loopback, and with a path that watches the memory.
 
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
@@ -10,7 +10,9 @@ use onrush_testkit::rtsp_client::uninterrupted;
 use onrush_wire::media::ts::synth::constant_rate;
 
 use super::shared_clock::Side;
-use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding, without_descriptors};
+use super::test_paths::{
+    Meddle, Meddled, meddled, secured, watchful, withholding, without_descriptors,
+};
 use super::worker::signed;
 use super::*;
 use crate::testing::{TestSource, block_on, store, wait_until};
@@ -1037,6 +1039,41 @@ fn a_device_that_takes_no_trains_demotes_the_path_once() {
     });
 }
 
+/// As one of many is behind IPsec.
+#[test]
+fn a_client_that_takes_no_trains_costs_others_nothing() {
+    let test = TestSource::lasting(1000);
+    let images = test.images();
+    let rig = rig(secured());
+    let (near, receiver) = rig.open(&test);
+    make_room(&receiver);
+    let (socket, far_receiver) = sockets();
+    make_room(&far_receiver);
+    let kept = socket.try_clone().expect("a descriptor");
+    let spec = StreamSpec {
+        source: Arc::clone(&test.source),
+        to: socket.into(),
+    };
+    let far = rig.engines.open(spec).expect("a stream");
+    near.play(0, None, Duration::ZERO).expect("played");
+    wait_until("trains are taken", || near.snapshot().packets > 30);
+    far.play(0, None, Duration::ZERO).expect("played");
+    // Its first trains, which were answered EIO, did leave here.
+    assert_eq!(receive(&far_receiver, images.len()), images);
+    assert_eq!(receive(&receiver, images.len()), images);
+    for stream in [&near, &far] {
+        assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    }
+    assert_eq!(rig.engines.path(), PathName::UringRegisteredZc);
+    assert_eq!(rig.worker().demotions.load(Ordering::Relaxed), 0);
+    let refused = [&near, &far].map(|stream| stream.snapshot().packets_refused);
+    assert_eq!(refused[0], 0);
+    assert!((1..100).contains(&refused[1]), "{refused:?}");
+    kept.send(&[0; 2000]).expect("loopback takes it");
+    let bytes = far_receiver.recv(&mut [0; 4000]).expect("a packet");
+    assert_eq!(bytes, 2000, "its socket cuts no trains any more");
+}
+
 #[test]
 fn a_packet_too_large_for_the_route_ends_its_stream_at_once() {
     let test = TestSource::lasting(1000);
@@ -1070,6 +1107,32 @@ fn a_kernel_that_refuses_for_long_ends_the_stream() {
     wait_until("it goes on as soon as it may", || {
         stream.snapshot().packets > 0
     });
+}
+
+/// What leaves on them may be live, and promised nothing.
+#[test]
+fn connections_without_films_are_shared_among_engines() {
+    let cores = onrush_sys::thread::allowed_cores();
+    let rig = rig(EngineConfig {
+        // Two engines, though they may have to share a processor.
+        cores: vec![cores[0], cores[cores.len() - 1]],
+        ..config()
+    });
+    let remotes = || rig.engines.engines.iter().map(|engine| &engine.remote);
+    for remote in remotes() {
+        remote.shared.sends_streams.store(true, Ordering::Relaxed);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("bound");
+    let open = || {
+        let client = TcpStream::connect(address).expect("it listens");
+        let (socket, _) = listener.accept().expect("it came");
+        let connection = rig.engines.open_connection(socket.into(), &mut None);
+        (connection.expect("a connection"), client)
+    };
+    let _opened: Vec<_> = (0..4).map(|_| open()).collect();
+    let taken: Vec<_> = remotes().map(|it| it.connections.taken()).collect();
+    assert_eq!(taken, [2, 2]);
 }
 
 /// A refusal is sealed by it.

@@ -9,7 +9,8 @@
 //!
 //! A worker has two halves that know nothing of each other: the [`StreamTable`] (who plays, what is
 //! due when) and the [`Transmitter`] (the kernel's side). What is here and in the files that stand
-//! on both ([`sending`], [`completing`], [`shedding`], [`leaving`]) goes between the two.
+//! on both ([`sending`], [`completing`], [`singly`], [`shedding`], [`leaving`]) goes between the
+//! two.
 
 mod completing;
 mod connections;
@@ -21,6 +22,7 @@ mod referring;
 mod sealing;
 mod sending;
 mod shedding;
+mod singly;
 mod table;
 mod transmitter;
 
@@ -147,7 +149,7 @@ impl Worker {
     /// Does what is due, and sleeps until more is. Whether it is to go on.
     fn turn(&mut self) -> bool {
         self.take_commands();
-        self.transmitter.queue_messages();
+        let are_messages_left = self.transmitter.queue_messages();
         if self.stopping {
             return false;
         }
@@ -155,12 +157,31 @@ impl Worker {
         self.send_due(now_ns);
         self.count_cpu(now_ns);
         self.take_memory();
+        if are_messages_left {
+            self.send_messages_left(self.deadline(now_ns));
+        }
         let deadline_ns = self.deadline(now_ns);
+        // A crossing of this turn may have taken the wake of a command that came since it began.
+        let is_told = !self.remote.commands.is_empty();
+        let deadline_ns = deadline_ns.or_else(|| is_told.then_some(now_ns));
         self.wakes_ns = deadline_ns.unwrap_or(u64::MAX);
         self.hand_over(|path| path.submit_and_sleep(deadline_ns));
         bump(&self.remote.shared.ticks, 1);
         self.transmitter.publish();
         true
+    }
+
+    /// Sends the messages for which this turn's crossing has no room in crossings of their own, or
+    /// each would wait for as long as it sleeps then; but no longer than until streams are due,
+    /// when the next turn goes on with them. It ends, because each takes some of those that wait.
+    fn send_messages_left(&mut self, deadline_ns: Option<u64>) {
+        loop {
+            self.hand_over(|path| path.submit());
+            let is_due = deadline_ns.is_some_and(|deadline_ns| self.now_ns() >= deadline_ns);
+            if is_due || !self.transmitter.queue_messages() {
+                return;
+            }
+        }
     }
 
     /// Registers memory of the cache that has become ready: one piece a turn, after what is due has

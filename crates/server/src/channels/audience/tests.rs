@@ -1,6 +1,7 @@
 //! Where those who come begin.
 
 use super::*;
+use crate::engine::interleaved::tests::ManualConnection;
 
 /// What H.264 begins with: a sync sample, and another picture.
 const SYNC: u8 = 0x65;
@@ -117,6 +118,9 @@ fn who_has_joined_costs_nothing_when_others_come_and_go() {
     audience.send_backlogs(0);
     assert_eq!(audience.viewers.busy().count(), 0);
     assert_eq!(audience.watching(), 3);
+    // Two packets each, of a header and two bytes.
+    let alone = audience.alone;
+    assert_eq!((alone.packets, alone.bytes), (6, 6 * 14));
     let mut receivers = vec![audience.tracks[0].lane.receivers()];
     for id in 1..=3 {
         audience.leave(id, 0);
@@ -125,6 +129,94 @@ fn who_has_joined_costs_nothing_when_others_come_and_go() {
     assert_eq!(receivers, [2, 2, 1, 0]);
     assert_eq!(audience.watching(), 0);
     assert!(audience.members.are(std::iter::empty()));
+}
+
+/// What comes meanwhile does not wait for all of a crowd.
+#[test]
+fn those_who_catch_up_take_turns() {
+    let mut audience = audience();
+    audience.settings.way = Some(group::Way::Sendmmsg);
+    let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let ports = ViewerPorts {
+        track: 0,
+        local,
+        shared: None,
+        sockets: [socket(), socket()],
+    };
+    audience.open(ports).unwrap();
+    give(&mut audience, 0, 0, SYNC);
+    let player = socket();
+    let begin = |audience: &mut Audience, id| {
+        let wanted = ViewerTrack {
+            track: 0,
+            way: Way::Datagrams(local, player.local_addr().unwrap()),
+            viewing: Arc::default(),
+            start: None,
+            srtp: None,
+        };
+        audience.prepare(id, vec![wanted], 0);
+        audience.start(id);
+    };
+    // Packets that left, and who waits.
+    let seen = |audience: &Audience| {
+        let waiting = audience.viewers.busy().next().map(|it| it.id);
+        (audience.alone.packets, waiting)
+    };
+    let at_once = viewers::VIEWERS_AT_ONCE as u64;
+    (0..=at_once).for_each(|id| begin(&mut audience, id));
+    audience.send_backlogs(0);
+    assert_eq!(seen(&audience), (at_once, Some(at_once)));
+    // Who has waited goes first, and who comes meanwhile has its turn in the next round.
+    audience.leave(0, 0);
+    begin(&mut audience, 0);
+    audience.send_backlogs(0);
+    assert_eq!(seen(&audience), (at_once + 1, Some(0)));
+    audience.send_backlogs(0);
+    assert_eq!(seen(&audience), (at_once + 2, None));
+}
+
+/// What a client has taken the kernel says, who is asked for those that wait.
+#[test]
+fn a_slow_viewer_on_tcp_costs_no_look_at_others() {
+    const OTHERS: usize = 100;
+    const STEPS: u64 = 50;
+    let mut audience = audience();
+    give(&mut audience, 0, 0, SYNC);
+    let [slow, other] = [0, 1].map(|_| ManualConnection::new());
+    for id in 0..=OTHERS as u64 {
+        let manual = if id == 0 { &slow } else { &other };
+        let wanted = ViewerTrack {
+            track: 0,
+            way: Way::Frames(Arc::clone(&manual.connection), 0),
+            viewing: Arc::default(),
+            start: None,
+            srtp: None,
+        };
+        audience.prepare(id, vec![wanted], 0);
+        audience.start(id);
+    }
+    // It has all that it may have.
+    let frames = vec![0; audience.settings.bounds.backlog_bytes_max];
+    let full = Arc::clone(&slow.connection);
+    full.try_send_frames(frames, &mut Unwoken::default())
+        .unwrap();
+    // Four at a time, because they share a connection.
+    for _ in 0..OTHERS {
+        audience.send_backlogs(0);
+        other.take();
+    }
+    for step in 1..=STEPS {
+        assert!(audience.due_in_ns(step * STEP_NS).unwrap() >= STEP_NS);
+        audience.send_backlogs(step * STEP_NS);
+    }
+    let viewers = audience.viewers.busy();
+    let viewers: Vec<_> = viewers.map(|viewer| &viewer.tracks[0]).collect();
+    assert!(viewers[0].backlog_bytes() > 0);
+    assert!(viewers[1..].iter().all(|it| it.backlog_bytes() == 0));
+    let looks = |viewers: &[&Watched]| viewers.iter().map(|it| it.looks()).sum::<usize>();
+    assert_eq!(looks(&viewers[1..]), OTHERS, "one each, at first");
+    assert_eq!(looks(&viewers[..1]), 2 + 10, "at first, and each 10 ms");
 }
 
 #[test]

@@ -69,6 +69,51 @@ impl Viewers {
     }
 }
 
+/// Whose turn it is, of those that are sent datagrams alone: so many in a round, so that a crowd
+/// that comes at once does not make members late.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Who had the last turn of the round before, if others had none.
+    after: Option<u64>,
+    last: Option<u64>,
+    taken: usize,
+    has_more: bool,
+}
+
+/// Viewers that have their turn in a round. Each is sent so little that all of them together take a
+/// few milliseconds.
+pub(super) const VIEWERS_AT_ONCE: usize = 256;
+
+impl Turns {
+    /// Whether a viewer has its turn in this round; each is asked about, in order. Who gets frames,
+    /// or nothing, always has.
+    pub(super) fn takes(&mut self, viewer: &Viewer) -> bool {
+        let is_datagrams = |it: &Watched| matches!(it.way, Way::Datagrams(..));
+        let is_due = |it: &Watched| is_datagrams(it) && it.due_in_ns(0, 0).is_some();
+        if !viewer.tracks.iter().any(is_due) {
+            return true;
+        }
+        if self.after.is_some_and(|after| viewer.id <= after) {
+            return false;
+        }
+        if self.taken == VIEWERS_AT_ONCE {
+            self.has_more = true;
+            return false;
+        }
+        self.taken += 1;
+        self.last = Some(viewer.id);
+        true
+    }
+
+    /// All have been asked about.
+    pub(super) fn end(&mut self) {
+        *self = Self {
+            after: self.last.filter(|_| self.has_more),
+            ..Self::default()
+        };
+    }
+}
+
 /// How many sessions are members of groups: a player that died and came back at the same port has
 /// two for a while, of which the group knows one.
 #[derive(Debug, Default)]

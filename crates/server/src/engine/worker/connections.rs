@@ -26,9 +26,12 @@ use crate::tls::record::Sealer;
 /// hold one in so many: so a crowd of clients that take nothing leaves room for the others.
 pub(super) const SHARE: usize = 8;
 
-/// Trains that packets on connections leave to datagrams and messages, however large the crowd is:
-/// with ten packets each they are what 10 Gbit/s take for longer than a tick.
+/// Trains that packets on connections leave to datagrams and messages, however large the crowd is,
+/// and those that messages leave to datagrams: with ten packets each they are what 10 Gbit/s take
+/// for a tick. Of the others a connection's messages may take one at a time in any case, because
+/// control's answers are among them.
 pub(super) const TRAINS_KEPT: usize = IN_FLIGHT_TRAINS_MAX / 8;
+pub(super) const DATAGRAM_TRAINS_KEPT: usize = TRAINS_KEPT / 2;
 
 /// What one connection may hold.
 #[derive(Clone, Copy, Debug)]
@@ -290,21 +293,32 @@ impl Connections {
         }
     }
 
-    /// Queues what messages may leave, as long as there is room for `room` sends; `token` gives
-    /// each its token, by its connection and bytes.
+    /// Queues what messages may leave, as long as there is room for `room` sends: of one connection
+    /// its [share](SHARE) of those and of the `trains` that are free, but one at the least. `token`
+    /// gives each its token, by its connection and bytes. Whether some are left that may leave as
+    /// soon as these are answered.
     pub(super) fn queue_messages(
         &mut self,
-        mut room: usize,
+        (mut room, mut trains): (usize, usize),
         now_ns: u64,
         mut token: impl FnMut(u32, usize) -> u32,
-    ) {
+    ) -> bool {
+        let (mut has_queued, mut are_left) = (false, false);
         let mut waiting = std::mem::take(&mut self.with_messages);
         waiting.retain(|&number| {
-            while room > 0 {
+            let mut share = (room.min(trains) / SHARE).max(1).min(room);
+            loop {
                 let Some(connection) = self.get_mut(number) else {
                     return false;
                 };
+                if connection.messages.is_empty() {
+                    return false;
+                }
                 if !connection.takes_more() {
+                    return true;
+                }
+                if share == 0 {
+                    are_left = true;
                     return true;
                 }
                 let Some(message) = connection.messages.pop_front() else {
@@ -324,11 +338,13 @@ impl Connections {
                 let fd = connection.count_in(0, now_ns);
                 let token = token(number, bytes);
                 self.push(number, fd, StreamData::Bytes(data), token);
-                room -= 1;
+                has_queued = true;
+                (share, room) = (share - 1, room - 1);
+                trains = trains.saturating_sub(1);
             }
-            true
         });
         self.with_messages = waiting;
+        has_queued && are_left
     }
 
     /// Hands what is queued to the path: of each connection a chain.

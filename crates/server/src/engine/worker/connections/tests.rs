@@ -203,16 +203,48 @@ fn messages_leave_before_packets_that_are_queued_later() {
     }
     let mut tokens = 20..;
     let mut token = |_: u32, _: usize| tokens.next().unwrap();
-    connections.queue_messages(MANY, 0, &mut token);
+    assert!(!connections.queue_messages((MANY, MANY), 0, &mut token));
     assert_eq!(connections.queued(), 0, "the chain before is not answered");
     connections.answered(0, 0);
     assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Shut, "they go first");
-    connections.queue_messages(1, 0, &mut token);
+    assert!(connections.queue_messages((1, MANY), 0, &mut token));
     assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Shut, "one is left");
-    connections.queue_messages(MANY, 0, &mut token);
+    assert!(!connections.queue_messages((MANY, MANY), 0, &mut token));
     assert_eq!(connections.gate(0, 1, FREE, 0), Gate::Open);
     connections.queue(0, packets(1), 8, 0);
     assert_eq!(hand_over(&mut connections), [20, 21, 8]);
+}
+
+/// As of packets: a client that is slow would hold a chain of all that waits for it.
+#[test]
+fn the_fewer_trains_are_free_the_fewer_messages_are_linked() {
+    let (mut connections, ..) = connections();
+    for _ in 0..100 {
+        connections.message(0, Message::Bytes((*b"a frame").into()));
+    }
+    let mut tokens = 0..;
+    // Whether some are left that may leave, and how many leave.
+    let mut queue = |connections: &mut Connections, room: usize, trains: usize| {
+        let token = |_: u32, _: usize| tokens.next().unwrap();
+        let are_left = connections.queue_messages((room, trains), 0, token);
+        let queued = hand_over(connections).len();
+        (are_left, queued)
+    };
+    let answer = |connections: &mut Connections, sends: usize| {
+        (0..sends).for_each(|_| connections.answered(0, 0));
+    };
+    assert_eq!(queue(&mut connections, 80, MANY), (true, 10));
+    let unanswered = queue(&mut connections, MANY, MANY);
+    assert_eq!(unanswered, (false, 0), "they go when those are answered");
+    answer(&mut connections, 10);
+    assert_eq!(queue(&mut connections, MANY, 80), (true, 10));
+    answer(&mut connections, 10);
+    // An answer of control's may be among them.
+    assert_eq!(queue(&mut connections, MANY, 0), (true, 1));
+    answer(&mut connections, 1);
+    let without_room = queue(&mut connections, 0, MANY);
+    assert_eq!(without_room, (false, 0), "a crossing more is of no use");
+    assert_eq!(queue(&mut connections, MANY, MANY), (false, 79));
 }
 
 #[test]
