@@ -15,6 +15,7 @@ use onrush_server::admin::METRICS_CONNECTIONS_MAX;
 use onrush_server::admin::exposition::{Metric, metrics as metrics_that_there_are};
 use onrush_server::admin::status::{Channel, Status};
 use onrush_testkit::http_client::Response;
+use onrush_testkit::ports::free_udp_port;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::rtsp_client::Client;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -37,8 +38,7 @@ fn site() -> (Site, SocketAddr) {
 }
 
 fn free_address() -> SocketAddr {
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], free_udp_port()))
 }
 
 fn metrics_address(server: &Process) -> SocketAddr {
@@ -234,6 +234,30 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
 
 /// Counts packets and bytes until it is over and nothing is left: read all the time, no buffer
 /// overflows.
+/// A page of anybody's may have a name that is made to mean this machine.
+#[test]
+fn nothing_is_told_by_a_strangers_name() {
+    let (_site, metrics) = site();
+    let mut raw = Raw::connect(metrics);
+    let mut code = |target: &str, host: &str| {
+        raw.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        raw.response(false).status
+    };
+    for target in [
+        "/metrics",
+        "/status",
+        "/admin",
+        "/admin/sessions",
+        "/api/v1/channels",
+    ] {
+        assert_eq!(code(target, "pages.example:9554"), 403, "{target}");
+        for host in ["127.0.0.1:9554", "localhost", "[::1]:9554", "films"] {
+            assert_eq!(code(target, host), 200, "{target} {host}");
+        }
+    }
+    assert_eq!(code("/health", "pages.example:9554"), 200);
+}
+
 fn receive(socket: UdpSocket, is_over: Arc<AtomicBool>) -> JoinHandle<(u64, u64)> {
     socket
         .set_read_timeout(Some(Duration::from_millis(100)))

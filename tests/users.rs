@@ -84,7 +84,12 @@ fn site(options: &[&str]) -> (Site, TempDir, SocketAddr) {
 }
 
 fn site_of(options: &[&str]) -> (Site, SocketAddr) {
-    let site = Site::new(options, fill);
+    site_by(Command::new(ONRUSH), options)
+}
+
+/// The same, by a command that starts the server.
+fn site_by(command: Command, options: &[&str]) -> (Site, SocketAddr) {
+    let site = Site::by(command, options, fill);
     let line = site.server.wait_for_line("/metrics", LONG).unwrap();
     let address = line.split("http://").nth(1).unwrap();
     let metrics = address.split('/').next().unwrap().parse().unwrap();
@@ -994,6 +999,7 @@ fn ten_thousand_wrong_passwords_count_for_all_protocols() {
     assert!(after.wrong <= looked_at + 10, "{after:?}");
 }
 
+// SPECIFICATION.md: 43
 #[test]
 fn wrong_passwords_count_for_who_is_behind_a_proxy() {
     let (site, _folder, _) = site(&["--trusted-proxies=127.0.0.0/8"]);
@@ -1016,6 +1022,25 @@ fn wrong_passwords_count_for_who_is_behind_a_proxy() {
     assert_eq!(ask("192.0.2.3", ANNA), 401);
     assert_eq!(ask("unknown", ANNA), 401);
     assert_eq!(raw.request("GET", "/data", ANNA).status, 200);
+}
+
+/// What a page has a browser send is counted apart: its user may know nothing of it.
+#[test]
+fn wrong_passwords_of_a_page_lock_nobody_out() {
+    let (site, _folder, _) = site(&[]);
+    let mut raw = Raw::connect(site.http);
+    let mut ask = |lines: &str| raw.request("GET", "/data", lines).status;
+    let of_page = |lines: &str| format!("{lines}Origin: http://pages.example\r\n");
+    let wrong = "Authorization: Basic YW5uYTp3cm9uZw==\r\n";
+    assert_eq!(ask(&of_page(ANNA)), 200);
+    for _ in 0..100 {
+        ask(&of_page(wrong));
+    }
+    // One is forgiven in three seconds.
+    assert!((0..10).any(|_| ask(&of_page(wrong)) == 429));
+    for _ in 0..10 {
+        assert_eq!(ask(ANNA), 200);
+    }
 }
 
 /// A file may be called as a part of a film is: it is downloaded, and nothing is played.
@@ -1293,11 +1318,20 @@ fn what_cannot_be_used_is_refused_at_the_start() {
 const ANNA: &str = "Authorization: Basic YW5uYTpvcGVuOiBzZSVzYW1l\r\n";
 const TOM: &str = "Authorization: Basic dG9tOm9wZW46IHNlJXNhbWU=\r\n";
 
-/// A query may be all that says who asks.
+/// A query may be all that says who asks, or a user in front of the host; also in a log that tells
+/// more than most.
 #[test]
 fn the_dashboard_shows_no_token_of_who_was_refused() {
-    let (site, metrics) = site_of(&["--sessions-max=1", "--metrics=127.0.0.1:0"]);
+    let mut command = Command::new(ONRUSH);
+    command.env("RUST_LOG", "debug");
+    let options = ["--sessions-max=1", "--metrics=127.0.0.1:0"];
+    let (site, metrics) = site_by(command, &options);
     let mut client = rtsp_client::Client::connect_from(LOOPBACK, site.rtsp).unwrap();
+    let described = format!("rtsp://anna:hushhush@{}/film.ts?token=x.y.z", site.rtsp);
+    let answer = client.request("DESCRIBE", &described, &[]).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let line = site.server.wait_for_line("\"DESCRIBE\"", LONG).unwrap();
+    assert!(line.contains("/film.ts?...\": 200"), "{line}");
     let transport = Ports::bind(LOOPBACK).unwrap().transport().unwrap();
     let track = site.rtsp_url("film.ts/track1");
     for (uri, status) in [(track.clone(), 200), (format!("{track}?token=x.y.z"), 453)] {
@@ -1316,17 +1350,54 @@ fn the_dashboard_shows_no_token_of_who_was_refused() {
         }
     };
     assert!(refused.contains("/film.ts/track1"), "{refused}");
-    assert!(!refused.contains("x.y.z"), "{refused}");
+    let (told, log) = (String::from_utf8_lossy(&events.received), site.server.log());
+    assert!(told.contains("DESCRIBE"), "{told}");
+    for said in [&*told, &*log] {
+        assert!(
+            !said.contains("x.y.z") && !said.contains("hushhush"),
+            "{said}"
+        );
+    }
+}
+
+/// The option of a file by which tom has the right to the dashboard, and anna has not.
+fn staff(folder: &Path) -> String {
+    let users = users_file(folder);
+    let text = fs::read_to_string(&users).unwrap();
+    let text = text.replace("user tom viewers", "user tom staff");
+    fs::write(&users, text + "group staff admin /admin\n").unwrap();
+    format!("--users={}", users.display())
+}
+
+#[test]
+fn the_dashboard_knows_who_is_behind_a_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = staff(folder.path());
+    let proxies = "--trusted-proxies=127.0.0.0/8";
+    let (_site, metrics) = site_of(&[&users, "--metrics=127.0.0.1:0", proxies]);
+    let mut raw = Raw::connect(metrics);
+    let mut ask = |client: &str, scheme: &str, lines: &str| {
+        let lines = format!("{lines}X-Forwarded-For: {client}\r\nX-Forwarded-Proto: {scheme}\r\n");
+        raw.request("GET", "/admin", &lines)
+    };
+    let wrong = "Authorization: Basic YW5uYTp3cm9uZw==\r\n";
+    for _ in 0..100 {
+        ask("192.0.2.1", "https", wrong);
+    }
+    // One is forgiven in three seconds.
+    assert!((0..10).any(|_| ask("192.0.2.1", "https", TOM).status == 429));
+    assert_eq!(ask("192.0.2.2", "https", TOM).status, 200);
+    // Nobody is on this machine because its proxy is.
+    let refused = ask("192.0.2.3", "http", TOM);
+    assert_eq!(refused.status, 401);
+    assert!(!challenges(&refused).any(|it| it.starts_with("Basic")));
+    assert_eq!(raw.request("GET", "/admin", TOM).status, 200);
 }
 
 #[test]
 fn the_dashboard_is_for_those_with_the_right_to_it() {
     let folder = tempfile::tempdir().unwrap();
-    let users = users_file(folder.path());
-    let text = fs::read_to_string(&users).unwrap();
-    let text = text.replace("user tom viewers", "user tom staff");
-    fs::write(&users, text + "group staff admin /admin\n").unwrap();
-    let users = format!("--users={}", users.display());
+    let users = staff(folder.path());
     let (_site, metrics) = site_of(&[&users, "--metrics=127.0.0.1:0"]);
     let mut raw = Raw::connect(metrics);
     let mut status = |method, target, lines: &str| raw.request(method, target, lines).status;
@@ -1346,4 +1417,7 @@ fn the_dashboard_is_for_those_with_the_right_to_it() {
     assert_eq!(status("POST", "/admin/sessions/x/end", &own(TOM)), 404);
     // What programs read stays as it is.
     assert_eq!(status("GET", "/status", ""), 200);
+    // Who is to log in may ask by any name: a proxy here may pass it on.
+    raw.send("GET /admin HTTP/1.1\r\nHost: films.example\r\n\r\n");
+    assert_eq!(raw.response(false).status, 401);
 }

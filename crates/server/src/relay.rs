@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use onrush_sys::thread::raise_open_files_limit;
 use serde::Serialize;
@@ -143,10 +143,10 @@ impl Relay {
             published: Arc::clone(&published),
             downloads: None,
             live: None,
-            started: SystemTime::now(),
+            started: (SystemTime::now(), Instant::now()),
         });
         // It has no configuration that could be read again.
-        let (office, wished, _) = Office::new(&authorizer);
+        let (office, wished, _) = Office::new(&authorizer, &[]);
         let admin = metrics.map(|listener| Admin::start(listener, watched, office, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (drain, draining) = Draining::new();

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use onrush_lock::memory::Pages;
 use onrush_lock::{Manager, Totals};
@@ -187,7 +187,7 @@ impl Server {
         let running = (downloads.as_ref(), &live);
         let watched = watched(&statistics, (&data, library.counters()), all, running);
         clustered::join(&config, [&addresses, &tls_addresses], &watched, running.0);
-        let (office, wished, reloads) = Office::new(&authorizer);
+        let (office, wished, reloads) = Office::new(&authorizer, &config.downloads.trusted_proxies);
         let wishes = office.wishes.clone();
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), office, &cores));
         let admin = admin.transpose().map_err(control_error)?;
@@ -563,7 +563,7 @@ fn watched(
         published: Arc::clone(published),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
         live: Some(Arc::clone(live)),
-        started: SystemTime::now(),
+        started: (SystemTime::now(), Instant::now()),
     })
 }
 

@@ -11,8 +11,8 @@
 //! | `POST /admin/reload` | has the configuration file read again, as the [API](super::api) does |
 //!
 //! Where there are users, all of it is for those with the right `admin`. Without users whoever can
-//! connect can read, as of metrics, and sessions and publishers are ended, and the file is read
-//! again, from this machine alone.
+//! connect can read, as of metrics, but for pages whose name is made to mean this machine; and
+//! sessions and publishers are ended, and the file is read again, from this machine alone.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::stream::{Stream, unfold};
 use onrush_wire::auth::Action;
-use onrush_wire::http::PAGE_POLICY;
+use onrush_wire::http::{Client, Network, PAGE_POLICY};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -40,6 +40,7 @@ use super::cluster::nodes;
 use super::hour::Sample;
 use super::listen::Peer;
 use super::log_tail::{LOG_TAIL, Line};
+use super::own_name::{MISNAMED, host_of, is_address, is_misnamed};
 use super::reload::{fault, reload};
 use super::status::Status;
 use crate::hls_live::LiveRow;
@@ -69,6 +70,8 @@ pub(crate) struct Office {
     /// To whoever can read the configuration again.
     pub(crate) reloads: ReloadWishes,
     pub(crate) authorizer: Arc<Authorizer>,
+    /// Who is believed that says whose a request is.
+    trusted_proxies: Vec<Network>,
 }
 
 /// What a page is told each second.
@@ -95,15 +98,37 @@ pub(super) struct Which {
 
 impl Office {
     /// One, and where is heard what pages wish of control, and of whoever knows the configuration.
-    pub(crate) fn new(authorizer: &Arc<Authorizer>) -> (Self, WishQueue, ReloadWishQueue) {
+    pub(crate) fn new(
+        authorizer: &Arc<Authorizer>,
+        trusted_proxies: &[Network],
+    ) -> (Self, WishQueue, ReloadWishQueue) {
         let (wishes, wished) = wishes();
         let (reloads, reload_wished) = reload_wishes();
         let office = Self {
             wishes,
             reloads,
             authorizer: Arc::clone(authorizer),
+            trusted_proxies: trusted_proxies.to_vec(),
         };
         (office, wished, reload_wished)
+    }
+
+    /// Whose a request is that has come from there. Nothing here is encrypted but by a proxy.
+    fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
+        let joined = |name: &str| {
+            let lines = headers.get_all(name).iter();
+            let lines: Vec<_> = lines
+                .map(|line| String::from_utf8_lossy(line.as_bytes()))
+                .collect();
+            (!lines.is_empty()).then(|| lines.join(","))
+        };
+        let (list, schemes) = (joined("x-forwarded-for"), joined("x-forwarded-proto"));
+        let from = Client {
+            address: peer,
+            is_encrypted: false,
+            is_behind_proxy: false,
+        };
+        from.told(list.as_deref(), schemes.as_deref(), &self.trusted_proxies)
     }
 }
 
@@ -129,24 +154,32 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let authorizer = &site.office.authorizer;
+    let is_open = authorizer.is_open();
     let is_api = request.uri().path().starts_with("/api/");
     let changes = !matches!(*request.method(), http::Method::GET | http::Method::HEAD);
-    if changes && !is_of_own_page(request.headers(), authorizer.is_open()) {
+    if changes && !is_of_own_page(request.headers(), is_open) {
         let note = match is_api {
             true => "send a header X-Onrush, and ask by an address or localhost",
             false => "not from this page",
         };
         return told_why(StatusCode::FORBIDDEN, note, is_api);
     }
-    if changes || !authorizer.is_open() {
+    // Who is to log in does so at each name anew: browsers keep passwords by it.
+    if is_open && is_misnamed(peer, request.headers()) {
+        return told_why(StatusCode::FORBIDDEN, MISNAMED, is_api);
+    }
+    if changes || !is_open {
+        let client = site.office.client(peer, request.headers());
         let authorization = request.headers().get(header::AUTHORIZATION);
         let uri = request.uri().to_string();
         let asked = Asked {
             protocol: Protocol::Http,
-            peer,
-            is_encrypted: false,
-            // Where there are users, they log in by way of a proxy as ever.
-            is_behind_proxy: authorizer.is_open() && is_passed_on(request.headers()),
+            peer: client.address,
+            is_encrypted: client.is_encrypted,
+            // Where there are users, they log in by way of any other proxy as ever.
+            is_behind_proxy: client.is_behind_proxy || is_open && is_passed_on(request.headers()),
+            // No browser sends credentials for one: what it asks before is refused here.
+            is_of_page: false,
             action: Action::Admin,
             path: "admin",
             method: request.method().as_str(),
@@ -172,16 +205,7 @@ pub(super) async fn guard(
 /// Whether a request that changes something comes from the dashboard. Without users nothing but the
 /// name by which a page knows this host tells it from a page whose name was made to mean it.
 fn is_of_own_page(headers: &HeaderMap, is_open: bool) -> bool {
-    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
-    let name = host.map(|host| match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => name,
-        _ => host,
-    });
-    let is_address = |name: &str| {
-        let name = name.trim_matches(['[', ']']);
-        name == "localhost" || name.parse::<IpAddr>().is_ok()
-    };
-    headers.contains_key(OWN_HEADER) && (!is_open || name.is_some_and(is_address))
+    headers.contains_key(OWN_HEADER) && (!is_open || host_of(headers).is_some_and(is_address))
 }
 
 /// Whether a proxy says that it has passed a request on: its client may be on any machine.

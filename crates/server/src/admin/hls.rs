@@ -18,6 +18,8 @@ table! {
         parts: u64 = read(&stats.parts), Counter "onrush_hls_parts_total";
         /// Bytes of those parts.
         made_bytes: u64 = read(&stats.made_bytes), Counter "onrush_hls_made_bytes_total";
+        /// Bytes that HTTP sent and no transfer counts: what lay in memory, of channels and films.
+        sent_bytes: u64 = read(&stats.sent_bytes), Counter "onrush_hls_sent_bytes_total";
         /// Bytes of segments that are kept in memory.
         kept_bytes: u64 = read(&stats.kept_bytes), Gauge "onrush_hls_kept_bytes";
         /// Bytes of segments that are stored on a disk, because memory is too small for them.

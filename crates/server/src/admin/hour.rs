@@ -78,7 +78,10 @@ fn sample(number: u64, before: &Status, now: &Status) -> Sample {
         let bytes = earlier.map_or(0, |it| it.sent.bytes);
         it.sent.bytes.saturating_sub(bytes)
     });
-    let downloads = |it: &Status| it.downloads.as_ref().map_or(0, |it| it.bytes);
+    let by_http = |it: &Status| {
+        let transferred = it.downloads.as_ref().map_or(0, |it| it.bytes);
+        transferred + it.hls.sent_bytes
+    };
     let answers = |it: &Status| {
         let downloads = it.downloads.as_ref();
         downloads.map_or(0, |it| it.http_answers.iter().sum())
@@ -93,7 +96,7 @@ fn sample(number: u64, before: &Status, now: &Status) -> Sample {
         number,
         sessions: now.sessions.now,
         rtp_bps: bps(grown(&of_engines).saturating_add(of_channels.sum())),
-        http_bps: bps(grown(&downloads)),
+        http_bps: bps(grown(&by_http)),
         requests_hz,
         late_ns: lateness.quantile(LATENESS_PART),
         load: loads.fold(0.0, f64::max),
@@ -135,6 +138,7 @@ mod tests {
             ..Status::default()
         };
         status.sessions.now = count;
+        status.hls.sent_bytes = 700 * count;
         status
     }
 
@@ -148,7 +152,7 @@ mod tests {
             number: 1,
             sessions: 3000,
             rtp_bps: 8 * (2000 * 1000 + 2000 * 500) / 4,
-            http_bps: 8 * 2000 * 2000 / 4,
+            http_bps: 8 * (2000 * 2000 + 2000 * 700) / 4,
             requests_hz: 3.0 * 2000.0 / 4.0,
             late_ns: Some(100_000),
             load: 0.0,

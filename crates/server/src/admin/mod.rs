@@ -10,7 +10,8 @@
 //!
 //! A thread of its own answers, off the processors that send: a scrape delays no packet and no
 //! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)).
-//! Metrics and status ask for no password; so it listens on loopback, unless told otherwise.
+//! Metrics and status ask for no password; so it listens on loopback, unless told otherwise, and
+//! tells nothing to a page there whose name is made to mean this machine.
 
 mod api;
 pub mod cache;
@@ -26,6 +27,7 @@ pub mod hour;
 pub(crate) mod listen;
 pub mod log_tail;
 mod objects;
+mod own_name;
 mod reload;
 pub mod status;
 mod table;
@@ -38,6 +40,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -51,6 +54,7 @@ pub(crate) use self::dashboard::Office;
 use self::exposition::{CONTENT_TYPE, exposition};
 use self::hour::{Hour, SAMPLE_EVERY_S};
 use self::listen::{Bounds, answer};
+use self::own_name::by_own_name;
 use self::reload::fault;
 use self::status::{Status, Watched, Window};
 
@@ -130,6 +134,7 @@ async fn serve(
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/status", get(status))
+        .route_layer(from_fn(by_own_name))
         .route("/health", get(async || "ok\n"))
         .merge(dashboard::router(&site))
         .merge(api::router(&site))

@@ -102,6 +102,8 @@ async fn ask(
         peer,
         is_encrypted,
         is_behind_proxy: false,
+        // No browser speaks RTSP, and none opens a tunnel for a page.
+        is_of_page: false,
         action,
         path,
         method: (&request.method).into(),

@@ -37,6 +37,7 @@ use super::track_session::TrackSession;
 use super::tunnel::Tunnel;
 use super::{Control, log_panic};
 use crate::byte_stream::ByteStream;
+use crate::channels::pull_url::shown;
 use crate::cluster::Feed;
 use crate::drain::Redirection;
 use crate::peer_log::Escaped;
@@ -254,20 +255,23 @@ impl Connection {
     /// Answers a request, and says so.
     async fn send(&mut self, request: &Request, reply: &Reply) -> io::Result<()> {
         self.control().statistics.count_answer(reply.status());
-        let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
-        if reply.status() == u16::from(StatusCode::NotEnoughBandwidth) {
-            // A query may be all that says who asks, and is not shown.
-            let film = request.uri.split('?').next().unwrap_or_default();
-            let film = Escaped(film).to_string();
-            REFUSALS.note(self.peer().ip(), &film, &reply.reason());
-        }
-        debug!(
-            "{}: {} {uri}: {}",
-            self.peer(),
-            Escaped(method),
-            reply.status()
-        );
+        self.note(request, reply);
         self.write(reply, request.cseq()).await
+    }
+
+    /// Writes down what a request is answered. Its query may be all that says who asks, as may its
+    /// user: neither is shown.
+    fn note(&self, request: &Request, reply: &Reply) {
+        let (peer, status) = (self.peer(), reply.status());
+        if status == u16::from(StatusCode::NotEnoughBandwidth) {
+            let film = Escaped(&shown(&request.uri)).to_string();
+            REFUSALS.note(peer.ip(), &film, &reply.reason());
+        }
+        let method = Escaped((&request.method).into());
+        debug!(
+            "{peer}: {method} {}: {status}",
+            Escaped(&shown(&request.uri))
+        );
     }
 
     async fn apply(
@@ -369,7 +373,9 @@ impl Connection {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
         }
-        if let Some(note) = control.full(self.peer_ip()).filter(|_| session.is_none()) {
+        let is_node = self.feeds().any(|feed| feed.is_of(path));
+        let refused = control.refuses(self.peer_ip(), is_node);
+        if let Some(note) = refused.filter(|_| session.is_none()) {
             log_refused(&note);
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }

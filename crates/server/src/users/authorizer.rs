@@ -40,8 +40,9 @@ pub(super) struct Rules {
     ca: Option<PathBuf>,
     nonces: Arc<Nonces>,
     attempts: Arc<Attempts>,
-    /// Of tokens, which lock no password out: a page of anybody can have a browser send some.
-    token_attempts: Arc<Attempts>,
+    /// Of what locks no password out: tokens, and what pages send. A page of anybody can have a
+    /// browser send either.
+    apart_attempts: Arc<Attempts>,
     passwords: Arc<Passwords>,
     started: Instant,
     stats: Arc<Stats>,
@@ -84,6 +85,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_encrypted: bool,
     /// Whether a proxy has passed it on: its peer is then of this machine in name alone, if at all.
     pub(crate) is_behind_proxy: bool,
+    /// Whether a page of another site has a browser send it, which its user may know nothing of.
+    pub(crate) is_of_page: bool,
     pub(crate) action: Action,
     /// What it is about, as names are.
     pub(crate) path: &'a str,
@@ -168,7 +171,7 @@ impl Rules {
             ca: config.ca.clone(),
             nonces: Arc::new(Nonces::new()),
             attempts: Arc::new(Attempts::new()),
-            token_attempts: Arc::new(Attempts::new()),
+            apart_attempts: Arc::new(Attempts::new()),
             passwords: Arc::new(Passwords::new()),
             started: Instant::now(),
             stats,
@@ -186,7 +189,7 @@ impl Rules {
         let mut rules = Self::open(config, Arc::clone(&before.stats))?;
         rules.nonces = Arc::clone(&before.nonces);
         rules.attempts = Arc::clone(&before.attempts);
-        rules.token_attempts = Arc::clone(&before.token_attempts);
+        rules.apart_attempts = Arc::clone(&before.apart_attempts);
         rules.passwords = Arc::clone(&before.passwords);
         rules.started = before.started;
         // What was heard of others than those who are believed now is forgotten.
@@ -306,7 +309,7 @@ impl Rules {
         if user == TOKEN_USER && self.tokens.is_some() {
             return self.token(asked, password).await;
         }
-        self.check_attempts(&self.attempts, asked.peer)?;
+        self.check_attempts(self.attempts_of(asked), asked.peer)?;
         self.password(asked, user, password).await
     }
 
@@ -407,7 +410,7 @@ impl Rules {
             (Some(Verdict::Yes), _) => Ok(true),
             (Some(Verdict::LogIn), Login::Claimed { .. }) => Err(self.wrong(asked, now)),
             (Some(Verdict::LogIn), Login::Token { .. }) => {
-                self.token_attempts.failed(asked.peer, now);
+                self.apart_attempts.failed(asked.peer, now);
                 Err(self.was_wrong(asked))
             }
             (Some(Verdict::LogIn), Login::Nobody) => Ok(false),
@@ -441,7 +444,7 @@ impl Rules {
         };
         let credentials = Credentials::parse(authorization);
         if !matches!(credentials, Ok(Credentials::Bearer(_))) {
-            self.check_attempts(&self.attempts, asked.peer)?;
+            self.check_attempts(self.attempts_of(asked), asked.peer)?;
         }
         match credentials {
             Ok(Credentials::Digest(digest)) => self.digest(asked, &digest),
@@ -451,6 +454,14 @@ impl Rules {
             Ok(Credentials::Bearer(token)) => self.token(asked, &token).await,
             Err(error) if error.is_choice() => Err(self.unknown(asked)),
             Err(error) => Err(Refusal::Malformed(error.to_string())),
+        }
+    }
+
+    /// What a wrong password of that request is counted among.
+    fn attempts_of(&self, asked: &Asked<'_>) -> &Attempts {
+        match asked.is_of_page {
+            true => &self.apart_attempts,
+            false => &self.attempts,
         }
     }
 
@@ -471,7 +482,7 @@ impl Rules {
     }
 
     fn wrong(&self, asked: &Asked<'_>, now: Duration) -> Refusal {
-        self.attempts.failed(asked.peer, now);
+        self.attempts_of(asked).failed(asked.peer, now);
         self.was_wrong(asked)
     }
 

@@ -4,7 +4,7 @@
 //! yes, 401 "log in first", any other below 500 no. No answer in time, and any other, is an error,
 //! and nobody is let in. Questions go out on threads that may wait, a bounded number at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,8 @@ pub const HOOK_CALLS_MAX: usize = 32;
 pub const HOOK_WAITING_MAX: usize = 1024;
 /// Of both, those about one address (of IPv6 its /64); one more is refused.
 pub const HOOK_ADDRESS_MAX: usize = 256;
-/// Answers that are kept.
+/// Answers that are kept. Those to further questions are not, until the oldest of these ends: what
+/// makes room for them would be asked again at once.
 pub const HOOK_ANSWERS_MAX: usize = 16_384;
 
 /// The service, and what it said lately.
@@ -47,14 +48,22 @@ pub(super) struct Hook {
 #[derive(Debug)]
 struct Known {
     key: Zeroizing<[u8; 32]>,
-    /// By a MAC of the question, and until when they hold.
-    answers: Mutex<HashMap<[u8; 32], (Verdict, Duration)>>,
+    answers: Mutex<Answers>,
     calls: Arc<Semaphore>,
     /// Those that wait are fewer than this.
     waiting: Arc<Semaphore>,
     /// How many there are about each network.
     by_network: Mutex<HashMap<IpAddr, usize>>,
     is_failing: AtomicBool,
+}
+
+/// What was answered lately, by a MAC of the question.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Each with when it ends.
+    by_question: HashMap<[u8; 32], (Verdict, Duration)>,
+    /// When each ends that was kept, the oldest first: all are kept equally long.
+    ends: VecDeque<([u8; 32], Duration)>,
 }
 
 /// A question about a network, until it is answered or nobody waits for that.
@@ -184,19 +193,15 @@ impl Hook {
 
     fn remembered(&self, key: &[u8; 32], now: Duration) -> Option<Verdict> {
         let answers = self.known.answers();
-        let (verdict, until) = answers.get(key)?;
+        let (verdict, until) = answers.by_question.get(key)?;
         (now < *until).then_some(*verdict)
     }
 
     fn remember(&self, key: [u8; 32], verdict: Verdict, now: Duration) {
+        let until = now + self.config.cache_time;
         let mut answers = self.known.answers();
-        if answers.len() >= HOOK_ANSWERS_MAX {
-            answers.retain(|_, (_, until)| now < *until);
-            if answers.len() >= HOOK_ANSWERS_MAX {
-                answers.clear();
-            }
-        }
-        answers.insert(key, (verdict, now + self.config.cache_time));
+        answers.forget_ended(now);
+        answers.keep(key, (verdict, until));
     }
 
     /// Passwords are in the question, so it is not kept itself.
@@ -205,6 +210,27 @@ impl Hook {
         let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
         mac.update(question.as_bytes());
         mac.finalize().into_bytes().into()
+    }
+}
+
+impl Answers {
+    fn forget_ended(&mut self, now: Duration) {
+        let ended = self.ends.iter().take_while(|(_, until)| *until <= now);
+        let ended = ended.count();
+        for (key, until) in self.ends.drain(..ended) {
+            // A question that was asked twice at once has a later end as well.
+            if self.by_question.get(&key).is_some_and(|it| it.1 == until) {
+                self.by_question.remove(&key);
+            }
+        }
+    }
+
+    /// If there is room for it.
+    fn keep(&mut self, key: [u8; 32], answer: (Verdict, Duration)) {
+        if self.ends.len() < HOOK_ANSWERS_MAX {
+            self.ends.push_back((key, answer.1));
+            self.by_question.insert(key, answer);
+        }
     }
 }
 
@@ -239,7 +265,7 @@ impl Known {
         by_network.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answers(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Verdict, Duration)>> {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -426,16 +452,54 @@ mod tests {
         assert!(hook.known.by_network().is_empty());
     }
 
+    /// All of them at once would be asked again by everybody at once.
     #[test]
     fn answers_are_kept_to_their_limit() {
         let hook = hook(([127, 0, 0, 1], 9).into());
-        for n in 0..=HOOK_ANSWERS_MAX {
+        let key = |number: usize| {
             let mut key = [0; 32];
-            key[..8].copy_from_slice(&n.to_be_bytes());
-            hook.remember(key, Verdict::Yes, NOW);
-            assert!(hook.remembered(&key, NOW).is_some());
+            key[..8].copy_from_slice(&number.to_be_bytes());
+            key
+        };
+        let kept = |hook: &Hook, now| {
+            let is_kept = |number: &usize| hook.remembered(&key(*number), now).is_some();
+            (0..2 * HOOK_ANSWERS_MAX).filter(is_kept).count()
+        };
+        // One more than there is room for, the first a second before the others.
+        let later = NOW + Duration::from_secs(1);
+        for number in 0..=HOOK_ANSWERS_MAX {
+            let asked = if number == 0 { NOW } else { later };
+            hook.remember(key(number), Verdict::Yes, asked);
         }
-        assert_eq!(hook.known.answers().len(), 1);
+        assert_eq!(kept(&hook, later), HOOK_ANSWERS_MAX);
+        assert!(hook.remembered(&key(HOOK_ANSWERS_MAX), later).is_none());
+        // Once the first has ended there is room for one.
+        let end = NOW + hook.config.cache_time;
+        for number in HOOK_ANSWERS_MAX..HOOK_ANSWERS_MAX + 2 {
+            hook.remember(key(number), Verdict::No, end);
+        }
+        assert_eq!(kept(&hook, end), HOOK_ANSWERS_MAX);
+        let last = hook.remembered(&key(HOOK_ANSWERS_MAX), end);
+        assert_eq!(last, Some(Verdict::No));
+        // And once all others have, these go.
+        let end = later + hook.config.cache_time;
+        hook.remember(key(0), Verdict::Yes, end);
+        let answers = hook.known.answers();
+        assert_eq!((answers.by_question.len(), answers.ends.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_question_asked_twice_at_once_has_the_later_answer() {
+        let hook = hook(([127, 0, 0, 1], 9).into());
+        let (key, second) = ([7; 32], Duration::from_secs(1));
+        hook.remember(key, Verdict::Yes, NOW);
+        hook.remember(key, Verdict::No, NOW + second);
+        let end = NOW + hook.config.cache_time;
+        hook.remember([8; 32], Verdict::Yes, end);
+        assert_eq!(hook.remembered(&key, end), Some(Verdict::No));
+        hook.remember([9; 32], Verdict::Yes, end + second);
+        let answers = hook.known.answers();
+        assert_eq!((answers.by_question.len(), answers.ends.len()), (2, 2));
     }
 
     #[test]

@@ -75,16 +75,23 @@ impl Network {
 }
 
 impl Client {
-    /// Whose that request is, which has come from `self`: another's, where `self` is one of these
-    /// proxies and names it. What such a proxy says and nobody can read counts as not said.
+    /// Whose that request is, which has come from `self`, as [`Self::told`] says.
     #[must_use]
     pub fn of(self, request: &Request<'_>, proxies: &[Network]) -> Self {
+        let list = request.forwarded_for.as_deref();
+        self.told(list, request.forwarded_proto.as_deref(), proxies)
+    }
+
+    /// Whose a request is that has come from `self` with these X-Forwarded-For and
+    /// X-Forwarded-Proto, all lines of each as one: another's, where `self` is one of these proxies
+    /// and names it. What such a proxy says and nobody can read counts as not said.
+    #[must_use]
+    pub fn told(self, list: Option<&str>, schemes: Option<&str>, proxies: &[Network]) -> Self {
         let is_proxy = |address: IpAddr| proxies.iter().any(|it| it.contains(address));
         if !is_proxy(self.address) {
             return self;
         }
-        let list = request.forwarded_for.as_deref();
-        let scheme = request.forwarded_proto.as_deref().and_then(last_scheme);
+        let scheme = schemes.and_then(last_scheme);
         Self {
             address: list.map_or(self.address, |list| named(self.address, list, is_proxy)),
             is_encrypted: scheme.unwrap_or(self.is_encrypted),

@@ -78,6 +78,8 @@ pub struct Request<'a> {
     pub uri: &'a str,
     /// Authorization.
     pub authorization: Option<&'a str>,
+    /// Origin: whose page has a browser ask, where that is another site's.
+    pub origin: Option<&'a [u8]>,
     /// X-Forwarded-For, all lines as one; what is not UTF-8 is replaced.
     pub forwarded_for: Option<Cow<'a, str>>,
     /// X-Forwarded-Proto, likewise.
@@ -191,6 +193,7 @@ impl<'a> Request<'a> {
             if_unmodified_since: fields.if_unmodified_since,
             uri,
             authorization: fields.authorization,
+            origin: fields.origin,
             forwarded_for: fields.forwarded_for,
             forwarded_proto: fields.forwarded_proto,
             referer: fields.referer,
@@ -262,6 +265,7 @@ struct Fields<'a> {
     if_modified_since: Option<&'a str>,
     if_unmodified_since: Option<&'a str>,
     authorization: Option<&'a str>,
+    origin: Option<&'a [u8]>,
     forwarded_for: Option<Cow<'a, str>>,
     forwarded_proto: Option<Cow<'a, str>>,
     referer: &'a [u8],
@@ -277,6 +281,10 @@ impl<'a> Fields<'a> {
             4 if is("Host") => single(&mut self.host, text()?),
             5 if is("Range") => single(&mut self.range, text()?),
             6 if is("Expect") => list(&mut self.expect, text()?),
+            6 if is("Origin") => {
+                self.origin = Some(header.value);
+                Ok(())
+            }
             7 if is("Referer") => {
                 self.referer = header.value;
                 Ok(())

@@ -96,7 +96,7 @@ function tellHls(status, all, by) {
   const a_second = (name) => by.grown((it) => it.hls?.[name] ?? 0).toFixed(1);
   figures(of("hls-figures"), hls ? [
     ["channels", String(hls.channels)], ["in memory", bytes(hls.kept_bytes)],
-    ["on disk", bytes(hls.stored_bytes ?? 0)],
+    ["on disk", bytes(hls.stored_bytes ?? 0)], ["sent from memory", bytes(hls.sent_bytes ?? 0)],
     ["segments that could not be stored", String(hls.stores_failed ?? 0)],
     ["playlists and manifests a second", a_second("playlists")],
     ["segments and parts a second", a_second("media")],
@@ -156,7 +156,7 @@ function told(status, by) {
 
 // What downloads count, in words; what has none is told by its name.
 const COUNTS = {
-  active: "transfers now", bytes: "sent", full: "transfers that found no room to send",
+  active: "transfers now", bytes: "sent of files", full: "transfers that found no room to send",
   steps: "steps of transfers", cold: "steps that waited for a disk",
   segments_kept_bytes: "segments kept",
 };

@@ -65,7 +65,7 @@ export function rates(before, now) {
     lateness,
     late_ns: quantile([...joined].sort(([a], [b]) => (a ?? Infinity) - (b ?? Infinity)), 0.999),
     rtp_bps: 8 * grown(engines((it) => it.bytes)),
-    http_bps: 8 * grown((it) => it.downloads?.bytes ?? 0),
+    http_bps: 8 * grown((it) => (it.downloads?.bytes ?? 0) + (it.hls?.sent_bytes ?? 0)),
     channels_bps: 8 * grown((it) => sum(it.channels.map((of) => of.sent.bytes))),
     grown,
   };

@@ -65,6 +65,7 @@ impl Connection<'_> {
             peer: self.peer,
             is_encrypted: self.socket.is_encrypted(),
             is_behind_proxy: false,
+            is_of_page: false,
             action: Action::Download,
             path,
             method: "",

@@ -294,6 +294,7 @@ impl Responder {
             peer: self.client.address,
             is_encrypted: self.client.is_encrypted,
             is_behind_proxy: self.client.is_behind_proxy,
+            is_of_page: request.origin.is_some(),
             action,
             path,
             method: request.line.split(' ').next().unwrap_or_default(),

@@ -47,7 +47,7 @@ impl Rules {
         };
         // Charged before it is looked at, which is done one at a time: of many that come at once
         // all would else wait, and hold up those of others.
-        let mut charge = self.attempts.charge(asked.peer, now);
+        let mut charge = self.attempts_of(asked).charge(asked.peer, now);
         let turn = self.passwords.turn().await;
         // From here on it costs: whoever leaves before the answer is charged.
         charge.stays = turn.is_some();

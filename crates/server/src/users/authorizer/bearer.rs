@@ -23,7 +23,7 @@ impl Rules {
         let tokens = self.tokens.as_ref();
         // One that was right is no guess, whatever else comes from its address.
         if !tokens.is_some_and(|it| it.remembers(token)) {
-            self.check_attempts(&self.token_attempts, asked.peer)?;
+            self.check_attempts(&self.apart_attempts, asked.peer)?;
         }
         let now = self.started.elapsed();
         let claims = match tokens {
@@ -45,7 +45,7 @@ impl Rules {
             Err(TokenError::Forged) => {
                 count(&self.stats.wrong);
                 // Nobody guesses a signature, but to look at one takes its time.
-                self.token_attempts.failed(asked.peer, now);
+                self.apart_attempts.failed(asked.peer, now);
                 let (peer, protocol, error) =
                     (asked.peer, asked.protocol.as_str(), JwtError::Signature);
                 info!("{peer}: {error}, by {protocol}, for {:?}", asked.path);

@@ -30,6 +30,7 @@ const ASKED: Asked<'_> = Asked {
     peer: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
     is_encrypted: false,
     is_behind_proxy: false,
+    is_of_page: false,
     action: Action::Play,
     path: "film.ts",
     method: "DESCRIBE",
@@ -718,6 +719,37 @@ fn tokens_lock_no_password_out() {
     );
     let new = bearer(&token(&claims.replace('4', "6")));
     assert_eq!(ask(&authorizer, &with(&new, peer)), Ok(()));
+}
+
+/// Any page can have a browser send these, too: what it asks before is answered whoever asks.
+#[test]
+fn passwords_of_pages_lock_no_others_out() {
+    let (address, _came) = serve(None, |_| answer("401 Unauthorized", ""));
+    let (of_file, _folder) = authorizer(|_| {});
+    let (of_hook, _folder) = authorizer(|config| {
+        config.hook = Some(HookConfig::new(format!("http://{address}/")));
+    });
+    for (rules, user, is_of_page) in [
+        (&of_file, "bert", true),
+        (&of_hook, "x", true),
+        (&of_hook, "y", false),
+    ] {
+        // Each from an address of its own.
+        let peer = [127, 0, 0, user.as_bytes()[0]];
+        let (wrong, right) = (basic(user, "wrong"), basic("anna", "secret"));
+        let come = |header: &str, is_of_page| {
+            let asked = Asked {
+                is_of_page,
+                ..with(header, peer)
+            };
+            ask(rules, &asked)
+        };
+        // The machine may be slow, and forgive some meanwhile.
+        let is_slowed = (0..4 * WRONG_PASSWORDS_MAX)
+            .any(|_| matches!(come(&wrong, is_of_page), Err(Refusal::Slowed { .. })));
+        assert!(is_slowed, "{user}");
+        assert_eq!(come(&right, !is_of_page), Ok(()), "{user}");
+    }
 }
 
 /// As FTP has them, for as long as a client stays connected.

@@ -52,7 +52,12 @@ fn a_request_is_understood() {
     );
     assert_eq!(request.if_none_match.as_deref(), Some("\"a\",\"b\""));
     assert!(!request.keeps_alive);
-    assert_eq!(request.content, Content::None);
+    assert_eq!((request.content, request.origin), (Content::None, None));
+    let head = with("origin: http://pages.example\r\n");
+    assert_eq!(
+        parse(&head).unwrap().origin,
+        Some(&b"http://pages.example"[..])
+    );
 }
 
 #[test]
