@@ -17,6 +17,8 @@ pub(crate) struct HlsStats {
     pub(crate) stored_bytes: AtomicU64,
     pub(crate) stores: AtomicU64,
     pub(crate) stores_failed: AtomicU64,
+    /// Bytes that were sent out of memory, also of films: no transfer counts these.
+    pub(crate) sent_bytes: AtomicU64,
     /// Requests for playlists, and for segments and parts.
     pub(crate) playlists: AtomicU64,
     pub(crate) media: AtomicU64,

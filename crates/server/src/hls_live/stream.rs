@@ -95,8 +95,9 @@ pub(crate) enum SegmentBytes {
 /// it: with seconds since 1970 a page stood still for 40 s.
 const BREAKS_BEGIN_BELOW: u64 = 1 << 16;
 
-/// Texts of a channel that are kept. There are 21 at the most: its main playlist and those of two
-/// renditions, each whole and as a delta, and its manifest; all of them plain and in two codings.
+/// Texts of a channel that are kept. There are 28 at the most: its main playlist and those of two
+/// renditions, each whole and as a delta, and its manifest; all of them plain, in two codings, and
+/// as what those with credentials get is made from.
 pub const LIVE_TEXTS_MAX: usize = 32;
 
 /// The right to wait for what comes next. Dropping it gives it back.

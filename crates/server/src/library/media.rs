@@ -98,7 +98,7 @@ struct State {
     known: Known,
     plans: plans::Plans,
     /// The same cut into segments, once somebody has asked for them.
-    segments: Option<segments::Cut>,
+    segments: Option<segments::LastCut>,
     /// Sources of what is played of it at other scales.
     tricks: Tricks,
     /// Parts of the file that are others by now, and what happened to them.

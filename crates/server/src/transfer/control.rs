@@ -28,7 +28,8 @@ impl Control {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self, bytes: u64) {
+    /// Counts bytes that the kernel has taken.
+    pub(crate) fn count(&self, bytes: u64) {
         self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

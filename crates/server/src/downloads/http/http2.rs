@@ -23,6 +23,7 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request as Incoming;
+use http::request::Parts;
 use onrush_wire::http::{Access, Answer, Context, HEAD_BYTES_MAX, Refusal, Request, Status};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -182,13 +183,14 @@ async fn answer(
         *shared.active.borrow_mut() = Instant::now();
         return;
     }
+    let unread = why_unread(&parts, place.is_some());
     let is_awaited = parsed.as_ref().is_ok_and(|it| it.expects_continue);
-    if is_awaited && place.is_some() && !content.is_end_stream() {
+    if is_awaited && unread.is_none() && !content.is_end_stream() {
         // Who has taken the request back hears nothing.
         drop(tell_to_go_on(&mut respond));
     }
     let time_max = site.settings.limits.download_head_time_max;
-    let received = read_past((content, meter), place.is_some(), time_max).await;
+    let received = read_past((content, meter), unread, time_max).await;
     let decided = decide(responder, (parsed.as_ref(), received), &mut respond);
     let Some((answer, body)) = decided.await else {
         return;
@@ -318,15 +320,25 @@ async fn decide(
     }
 }
 
-/// Reads past what the request carries, if it has a place; else it is answered unread.
+/// Why a request is answered before what it carries is read: there is no place for it, or it says
+/// itself that it is too long.
+fn why_unread(parts: &Parts, has_place: bool) -> Option<Refusal> {
+    if !has_place {
+        return Some(NO_FILES);
+    }
+    let bytes = message::content_bytes(parts)?;
+    (bytes > CONTENT_BYTES_MAX).then_some(TOO_LARGE)
+}
+
+/// Reads past what the request carries, if there is no reason to leave it unread.
 async fn read_past(
     (content, meter): (RecvStream, Rc<Meter>),
-    has_place: bool,
+    unread: Option<Refusal>,
     time_max: Duration,
 ) -> Result<(), Refusal> {
-    if !has_place {
+    if let Some(refusal) = unread {
         drop(Http2Content::new(content, meter, None));
-        return Err(NO_FILES);
+        return Err(refusal);
     }
     discard(content, time_max).await
 }

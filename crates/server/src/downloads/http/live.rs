@@ -6,39 +6,34 @@
 //! address.
 
 mod segments;
+mod texts;
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::hls::live::{BadReload, Found, Reload, date_time};
 use onrush_wire::hls::{self, Resource as Asked};
-use onrush_wire::http::{ASSETS, Coding, Codings, ListedChannel, PAGE_POLICY, Status, assets_from};
+use onrush_wire::http::{ASSETS, Codings, ListedChannel, PAGE_POLICY, Status, assets_from};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::Format;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use self::segments::{number_at, segment};
-use super::film::{MANIFEST, crowded};
-use super::made::{
-    ASK_AGAIN, COMPRESSED_BYTES_MIN, COMPRESSED_HERE_BYTES_MAX, Made, compressed, of_texts, tagged,
-};
+use self::texts::{Written, written};
+use super::film::MANIFEST;
+use super::made::{ASK_AGAIN, Made};
 use crate::downloads::Site;
 use crate::downloads::admission::{Share, of_address};
 use crate::downloads::clock::Clock;
-use crate::downloads::memory::{Memory, Reserved};
-use crate::hls_live::{LiveStream, NotCut, SentText, add};
-use crate::library::blocking;
+use crate::downloads::memory::Memory;
+use crate::hls_live::{LiveStream, NotCut, add};
 
 /// How long the first playlist of a channel is waited for: until a segment is whole.
 pub const FIRST_SEGMENT_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// What comes next is waited for so many target durations (RFC 8216bis, section 6.2.5.2).
 const TARGETS_WAITED: u64 = 3;
-
-/// Bytes of what a playlist says of each URL, and of the URL but for what it ends in; about.
-const URL_BYTES: usize = 64;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
@@ -135,9 +130,6 @@ struct By<'a> {
     codings: Codings,
     memory: &'a Memory,
 }
-
-/// A text as it is sent: compressed so, and its room in memory until it is counted.
-type Written = (SentText, Option<Coding>, Option<Reserved>);
 
 async fn make(
     site: &Site,
@@ -282,17 +274,16 @@ async fn playlist_text(
         Err(error) => Some(Err(bad(error))),
     })
     .await?;
-    let write = || {
+    let write = |end: &str| {
         let window = stream.window();
         let text = match rendition {
-            None => window.main_playlist(carried, reload.skips),
-            Some(of) => window.media_playlist(of, carried, reload.skips),
+            None => window.main_playlist(end, reload.skips),
+            Some(of) => window.media_playlist(of, end, reload.skips),
         };
         text.map(String::into_bytes).ok_or_else(no_track)
     };
     let key = (rendition.unwrap_or_default(), reload.skips);
-    let urls = || stream.window().playlist_urls(rendition, reload.skips);
-    written(&stream, key, (carried, urls), by, write).await
+    written(&stream, key, carried, by, write).await
 }
 
 fn bad(reload: BadReload) -> Refusal {
@@ -308,86 +299,19 @@ async fn manifest(
 ) -> Result<Made, Refusal> {
     let carried = carried(site, name, by.query)?;
     wait_for_first(stream).await?;
-    let write = || {
-        let text = stream.window().manifest(&carried).map(String::into_bytes);
+    let write = |end: &str| {
+        let text = stream.window().manifest(end).map(String::into_bytes);
         let note = "channels of transport streams have no manifest, as DASH players take none; \
                     there is hls/index.m3u8";
         text.ok_or_else(|| (Status::NotFound, note.to_owned()))
     };
     // No rendition is called that.
     let key = ("manifest.mpd", false);
-    let urls = || stream.window().manifest_urls();
-    let (text, coding, reserved) = written(&stream, key, (&carried, urls), by, write).await?;
+    // As it stands in XML, of which credentials have nothing else.
+    let end = carried.replace('&', "&amp;");
+    let (text, coding, reserved) = written(&stream, key, &end, by, write).await?;
     let made = Made::live_text(text, coding, MANIFEST, ASK_AGAIN.into(), now_s(site));
     Ok(made.that_has_room(reserved))
-}
-
-/// A text as it is sent, with so many URLs at the most, each of which ends in `carried`.
-async fn written(
-    stream: &LiveStream,
-    (name, skips): (&str, bool),
-    (carried, urls): (&str, impl FnOnce() -> usize),
-    By {
-        codings, memory, ..
-    }: By<'_>,
-    write: impl FnOnce() -> Result<Vec<u8>, Refusal>,
-) -> Result<Written, Refusal> {
-    // Known before anything is written: what is compressed is of the same changes.
-    let changes = stream.change_count();
-    let is_for_all = carried.is_empty();
-    // What is for all is written once, and kept anyway.
-    let reserved = match is_for_all {
-        true => None,
-        false => {
-            let bytes = urls() * (URL_BYTES + carried.len());
-            Some(memory.reserve(bytes).ok_or_else(crowded)?)
-        }
-    };
-    let shared = Shared {
-        stream,
-        changes,
-        is_for_all,
-    };
-    let plain = async { write().map(tagged) };
-    let plain = shared.text((name, skips, None), plain).await?;
-    let coding = of_texts(codings).filter(|_| plain.bytes.len() >= COMPRESSED_BYTES_MIN);
-    let Some(coding) = coding else {
-        return Ok((plain, None, reserved));
-    };
-    let shorter = shorter(Arc::clone(&plain.bytes), coding);
-    let shorter = shared.text((name, skips, Some(coding)), shorter).await?;
-    Ok((shorter, Some(coding), reserved))
-}
-
-/// Texts of so many changes or more: the same bytes for all whose URLs carry no credentials.
-struct Shared<'a> {
-    stream: &'a LiveStream,
-    changes: u64,
-    is_for_all: bool,
-}
-
-impl Shared<'_> {
-    async fn text(
-        &self,
-        key: (&str, bool, Option<Coding>),
-        make: impl Future<Output = Result<SentText, Refusal>>,
-    ) -> Result<SentText, Refusal> {
-        match self.is_for_all {
-            true => self.stream.text(self.changes, key, make).await,
-            false => make.await,
-        }
-    }
-}
-
-/// A text compressed, on another thread if it is long.
-async fn shorter(text: Arc<[u8]>, coding: Coding) -> Result<SentText, Refusal> {
-    let shorter = match text.len() > COMPRESSED_HERE_BYTES_MAX {
-        true => blocking(move || compressed(&text, coding)).await,
-        false => compressed(&text, coding),
-    };
-    let note = "the server is short of something";
-    let shorter = shorter.map_err(|_| (Status::ServiceUnavailable, note.to_owned()));
-    shorter.map(tagged)
 }
 
 async fn wait_for_first(stream: Awaited<'_>) -> Result<(), Refusal> {
@@ -489,8 +413,12 @@ fn now_s(site: &Site) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::film::crowded;
     use super::*;
     use crate::downloads::memory::{CONNECTION_MADE_BYTES_MAX, MADE_BYTES_MAX, MadeBytes};
+    use crate::hls_live::SentText;
 
     /// A text without a query, but for what its URLs end in, for who has that memory.
     async fn written(
@@ -542,7 +470,7 @@ mod tests {
         assert_eq!(stream.texts_kept(), 2);
     }
 
-    /// What is for all is written once, whoever asks; what has somebody's token, for each.
+    /// What is for all is kept once, whoever asks; what has somebody's token, for each.
     #[tokio::test]
     async fn a_text_for_one_alone_has_its_room_before_it_is_written() {
         let (stream, memory) = (LiveStream::with_segment(), memory());

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flate2::Compression;
@@ -39,6 +40,9 @@ pub(super) const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// As quick as gzip's fastest, and smaller.
 const ZSTD_LEVEL: i32 = 3;
+
+/// Of texts that are compressed anew for each client: what they repeat becomes short so, too.
+const ZSTD_LEVEL_FOR_ONE: i32 = 1;
 
 /// Texts that are longer are compressed on another thread.
 pub(super) const COMPRESSED_HERE_BYTES_MAX: usize = 32 << 10;
@@ -75,6 +79,15 @@ pub(super) struct Way<'a> {
     pub(super) policy: &'a Policy,
     pub(super) control: &'a Control,
     pub(super) stall_time_max: Duration,
+}
+
+impl Way<'_> {
+    /// Counts what was sent out of memory, which is no transfer.
+    fn count_made(&self, bytes: u64) {
+        let counter = &self.site.statistics.hls.sent_bytes;
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        self.control.count(bytes);
+    }
 }
 
 impl Made {
@@ -359,6 +372,7 @@ impl Made {
         let follows = more || !pieces.is_empty();
         let sent = way.to.send(head, follows, way.stall_time_max).await;
         sent.map_err(TransferError::Peer)?;
+        way.count_made(head.len() as u64);
         if pieces.is_empty() {
             return Ok(());
         }
@@ -398,8 +412,8 @@ impl Made {
         let Way {
             to, stall_time_max, ..
         } = *way;
+        let body_bytes = part.end.saturating_sub(part.start);
         if !self.is_text && !self.shared.is_empty() {
-            let body_bytes = part.end.saturating_sub(part.start);
             let asked = to.ask_kernel(body_bytes, stall_time_max).await;
             if let Err(error) = asked {
                 return Some(Err(error));
@@ -410,14 +424,15 @@ impl Made {
                 to.send(head, true, stall_time_max).await?;
                 to.send_file(&file, part.clone(), stall_time_max).await
             };
-            return Some(sent.await);
+            return Some(sent.await.inspect(|()| way.count_made(body_bytes)));
         }
         let [bytes] = &self.shared[..] else {
             return None;
         };
         let at = |at: u64| usize::try_from(at).ok();
         let body = bytes.get(at(part.start)?..at(part.end)?)?;
-        Some(to.send_both(head, body, stall_time_max).await)
+        let sent = to.send_both(head, body, stall_time_max).await;
+        Some(sent.inspect(|()| way.count_made(body_bytes)))
     }
 
     /// The file that has what is shared, if many ask for it on connections like this one.
@@ -446,6 +461,7 @@ impl Made {
                 let follows = more || to < part.end;
                 let sent = way.to.send(piece, follows, way.stall_time_max).await;
                 sent.map_err(TransferError::Peer)?;
+                way.count_made(to - from);
             }
             start = end;
         }
@@ -487,6 +503,14 @@ pub(super) fn of_texts(codings: Codings) -> Option<Coding> {
 pub(super) fn compressed(text: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
     match coding {
         Coding::Zstd => zstd::bulk::compress(text, ZSTD_LEVEL),
+        _ => gzip(text),
+    }
+}
+
+/// The same for one client alone: as quickly as can be.
+pub(super) fn compressed_for_one(text: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
+    match coding {
+        Coding::Zstd => zstd::bulk::compress(text, ZSTD_LEVEL_FOR_ONE),
         _ => gzip(text),
     }
 }

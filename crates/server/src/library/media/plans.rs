@@ -14,6 +14,7 @@ use onrush_wire::media::{CUTS_MAX, Cut, Plan};
 use tokio::sync::Semaphore;
 use tracing::error;
 
+use super::segments::LastCut;
 use super::{Known, Media, State};
 
 /// Plans that are made at once for whoever waits for them: each takes all of a processor.
@@ -112,11 +113,12 @@ impl Media {
             }
         }
         let mut state = self.state();
+        let grows = known.grows;
         // What is let go of is dropped when nobody waits any more.
         let before = (
             mem::replace(&mut state.known, known),
             mem::replace(&mut state.plans, plans),
-            state.segments.take(),
+            LastCut::retire(&mut state.segments, grows),
         );
         self.film_keys.retire();
         for (sources, plans) in self.sources.iter().zip(&state.plans) {

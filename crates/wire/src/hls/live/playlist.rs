@@ -42,47 +42,6 @@ impl Window {
             .then(|| self.media_text(kept, "", query, skips))
     }
 
-    /// How many URLs the playlist of a rendition has at the most, about; `None` is the one that
-    /// names all others.
-    #[must_use]
-    pub fn playlist_urls(&self, rendition: Option<&str>, skips: bool) -> usize {
-        let of = match (rendition, &self.renditions[..]) {
-            (None, [only]) if only.of.format == Format::Ts => Some(only),
-            (None, renditions) => return renditions.len(),
-            (Some(name), _) => self.kept(name),
-        };
-        let of = of.map(|kept| self.media_urls(kept, skips));
-        of.unwrap_or(0)
-    }
-
-    fn media_urls(&self, kept: &Kept, skips: bool) -> usize {
-        let (listed, target_us) = (listed(kept), self.target_us());
-        let told = listed.iter().skip(skipped(&listed, skips, target_us));
-        let urls = told.map(|(it, behind_us)| match has_parts(*behind_us, target_us) {
-            true => 1 + it.parts.len(),
-            false => 1,
-        });
-        // What describes it, what comes next, and where the others are.
-        urls.sum::<usize>() + 2 + self.renditions.len()
-    }
-
-    /// The same of the manifest, where each line counts as one.
-    #[must_use]
-    pub fn manifest_urls(&self) -> usize {
-        let of = |kept: &Kept| {
-            let listed = kept.listed();
-            let pairs = listed.clone().zip(listed.clone().skip(1));
-            let ends = pairs.filter(|(it, next)| (it.breaks, it.cut) != (next.breaks, next.cut));
-            (listed.count(), ends.count() + 1)
-        };
-        let of_all: Vec<(usize, usize)> = self.renditions.iter().map(of).collect();
-        let most = of_all.iter().map(|it| it.0).max();
-        // With each there may be a period, and one more where it goes on alone.
-        let periods = 2 * of_all.iter().map(|it| it.1).sum::<usize>();
-        // Of each period what describes it, and where its segments are.
-        self.renditions.len() * (most.unwrap_or(0) + 2 * periods) + 1
-    }
-
     fn multivariant(&self, query: &str) -> String {
         let mut out = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
         let has = |medium| {

@@ -182,8 +182,9 @@ impl Window {
     /// The number of the first file that has something of it.
     #[must_use]
     pub fn first_file(&self) -> Option<u64> {
-        let segments = self.renditions.iter().flat_map(|it| &it.segments);
-        segments.filter_map(|it| it.stored.map(|it| it.file)).min()
+        // The oldest leave memory first, and each file is newer than those before.
+        let first = |kept: &Kept| kept.segments.iter().find_map(|it| Some(it.stored?.file));
+        self.renditions.iter().filter_map(first).min()
     }
 
     /// The segment that is to leave memory next: the oldest there, of the rendition that has most
@@ -235,12 +236,9 @@ impl Window {
     pub fn could_not_store(&mut self) -> bool {
         let before = self.stored_bytes();
         for kept in &mut self.renditions {
-            let stored = kept
-                .segments
-                .iter()
-                .filter(|it| it.stored.is_some())
-                .count();
-            self.bytes -= kept.drop_first(stored.div_ceil(4));
+            let stored = kept.segments.iter().filter(|it| it.stored.is_some());
+            let count = stored.count();
+            self.bytes -= kept.drop_first(count.div_ceil(4));
         }
         self.stored_bytes() != before
     }
@@ -255,7 +253,8 @@ impl Window {
     /// have none while another has three.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let complete = |kept: &Kept| kept.segments.iter().filter(|it| it.is_complete).count();
+        // None is looked at: each request asks, and a window may have thousands.
+        let complete = |kept: &Kept| kept.segments.len() - usize::from(kept.is_open());
         let most = self.renditions.iter().map(complete).max().unwrap_or(0);
         let is_ready = |kept: &Kept| kept.has_whole() || most >= 3;
         self.target_s.is_some() && most > 0 && self.renditions.iter().all(is_ready)
@@ -424,8 +423,7 @@ impl Kept {
     /// Takes a part: the bytes that are more in memory.
     fn push(&mut self, part: PartOf) -> usize {
         let mut bytes = part.bytes.len();
-        let is_open = self.segments.back().is_some_and(|it| !it.is_complete);
-        if !is_open {
+        if !self.is_open() {
             let new_breaks = self.take_breaks();
             if new_breaks > 0 || self.next_number == self.first_number {
                 self.break_unix_ns = part.starts_unix_ns;
@@ -528,6 +526,11 @@ impl Kept {
         self.stored_bytes -= stored;
         self.unlisted = self.unlisted.saturating_sub(count);
         bytes
+    }
+
+    /// Whether its newest segment is written still. All before it are whole.
+    fn is_open(&self) -> bool {
+        self.segments.back().is_some_and(|it| !it.is_complete)
     }
 
     /// Whether a segment of it is whole; what has none is in no playlist yet.

@@ -61,19 +61,17 @@ pub(super) fn segmented(
     let is_complete = is_whole || index.format == "MP4" && !index.is_partial;
     let target_ns = target_ns(index.duration_ns());
     let mut all = tracks.iter().map(|it| &it.track);
-    let cuts_ns = match all.find(|it| it.codec.medium == Medium::Video) {
-        Some(pictures) => {
-            let firsts = cut_pictures(pictures, target_ns)?;
-            let times = firsts.iter().map(|&first| shown_ns(pictures, first));
-            times.collect()
-        }
-        None => Vec::new(),
-    };
+    let (mut of_pictures, mut cuts_ns) = (Vec::new(), Vec::new());
+    if let Some(pictures) = all.find(|it| it.codec.medium == Medium::Video) {
+        of_pictures = cut_pictures(pictures, target_ns)?;
+        cuts_ns.extend(of_pictures.iter().map(|&first| shown_ns(pictures, first)));
+    }
     let mut renditions = Vec::new();
     for samples in tracks {
         let medium = samples.track.codec.medium;
         let firsts = match medium {
-            Medium::Video => cut_pictures(&samples.track, target_ns)?,
+            // There is one track of them.
+            Medium::Video => std::mem::take(&mut of_pictures),
             _ => cut_sound(&samples.track, &cuts_ns, target_ns, is_complete),
         };
         let name = name(medium, &renditions);
@@ -336,16 +334,15 @@ impl Samples {
     /// and without making any.
     pub(super) fn picture_bytes(&self, pictures: &[Picture]) -> Vec<u64> {
         let samples = &self.track.samples;
-        let syncs = || {
-            let walk = samples.walk(0..samples.len());
-            walk.map(|(sample, _)| sample).filter(|it| it.is_sync)
-        };
-        let nexts = syncs().skip(1).map(|next| next.decode_ticks);
-        let ends = nexts.chain([samples.end_ticks()]);
+        let walk = samples.walk(0..samples.len());
+        let syncs = walk.map(|(sample, _)| sample).filter(|it| it.is_sync);
+        let (mut syncs, mut numbers) = (syncs.peekable(), 1_u64..);
         let mut pictures = pictures.iter().map(|it| it.number).peekable();
         let mut all = Vec::with_capacity(pictures.len());
-        for (number, (sync, end)) in (1_u64..).zip(syncs().zip(ends)) {
+        while let (Some(sync), Some(number)) = (syncs.next(), numbers.next()) {
+            let next = syncs.peek().map(|next| next.decode_ticks);
             if pictures.next_if_eq(&number).is_some() {
+                let end = next.unwrap_or_else(|| samples.end_ticks());
                 let mut shape = Shape::default();
                 shape.push(&sync, end - sync.decode_ticks);
                 all.push(shape.bytes());

@@ -38,6 +38,12 @@ pub(super) fn head(parts: &Parts) -> Vec<u8> {
     head
 }
 
+/// How long a request says that what it carries is.
+pub(super) fn content_bytes(parts: &Parts) -> Option<u64> {
+    let length = parts.headers.get("content-length")?;
+    length.to_str().ok()?.parse().ok()
+}
+
 /// What the log says of a request.
 pub(super) fn line(parts: &Parts) -> String {
     format!("{} {} HTTP/2.0", parts.method, target(parts))
@@ -92,6 +98,7 @@ mod tests {
                         range: bytes=0-1\r\nexpect: 100-continue\r\n\r\n";
         assert_eq!(String::from_utf8(head(&parts)).unwrap(), expected);
         assert_eq!(line(&parts), "GET /x%20y?a=b HTTP/2.0");
+        assert_eq!(content_bytes(&parts), Some(3));
     }
 
     #[test]

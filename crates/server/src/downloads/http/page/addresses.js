@@ -35,22 +35,30 @@ async function copy(code) {
 // The command that fetches a file which lies beside the page at `page`. Behind a proxy the server,
 // which wrote it, may know neither the scheme of that page nor its whole path.
 export function fetching(command, page) {
-  return command.replace(/'.*\/([^/']+)'$/, (_, name) => `'${new URL(name, page).href}'`);
+  const url = (name) => quotable(new URL(name, page).href);
+  return command.replace(/'.*\/([^/']+)'$/, (_, name) => `'${url(name)}'`);
 }
 
-// Of the film whose page is at `page`: what each player is given. A channel is not downloaded.
-export function addresses(page, isChannel) {
+// The same URL, without what would end a shell's quotes: a path may have it.
+function quotable(url) {
+  return url.replaceAll("'", "%27");
+}
+
+// Of the film whose page is at `page`: what each player is given. A channel is not downloaded, nor
+// is a film of several files, which is a folder or a list of them.
+export function addresses(page, { isChannel, hasManifest }) {
   const { search } = new URL(page);
-  const of = (path) => `${new URL(path, page).href}${search}`;
+  const of = (path) => quotable(`${new URL(path, page).href}${search}`);
   const hls = of("index.m3u8");
-  const film = page.replace(/[?#].*$/, "").replace(/\/hls\/[^/]*$/, "");
-  const all = [["VLC", `vlc '${hls}'`], ["ffplay", `ffplay '${hls}'`], ["HLS", hls],
-    ["DASH", of("../dash/manifest.mpd")], ["Download", `${film}${search}`]];
-  return isChannel ? all.slice(0, 3) : all;
+  const film = quotable(page).replace(/[?#].*$/, "").replace(/\/hls\/[^/]*$/, "");
+  const isOneFile = !/\.film(\.json)?$/.test(film);
+  return [["VLC", `vlc '${hls}'`], ["ffplay", `ffplay '${hls}'`], ["HLS", hls],
+    ...(hasManifest ? [["DASH", of("../dash/manifest.mpd")]] : []),
+    ...(isOneFile && !isChannel ? [["Download", `${film}${search}`]] : [])];
 }
 
-export function offerAddresses(list, page, isChannel = false) {
-  for (const [name, text] of addresses(page, isChannel)) {
+export function offerAddresses(list, page, has) {
+  for (const [name, text] of addresses(page, has)) {
     const line = document.createElement("li");
     const label = document.createElement("span");
     label.textContent = name;

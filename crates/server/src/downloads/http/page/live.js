@@ -320,7 +320,13 @@ export class LiveChannel {
   // how many seconds what is shown is old.
   constructor(film, url, fails, shows) {
     Object.assign(this, { film, url, fails, shows, isPaused: film.paused });
-    film.addEventListener("play", () => { this.isPaused = false; });
+    film.addEventListener("play", () => {
+      // Who plays it for the first time has chosen nothing by having waited; to go back is a choice.
+      if (!this.hasPlayed && this.player?.hasBegun && this.player.isFollowing) {
+        this.toEdge();
+      }
+      [this.hasPlayed, this.isPaused] = [true, false];
+    });
     // A browser that has lost what it plays may pause that by itself.
     film.addEventListener("pause", () => { this.isPaused ||= !film.error; });
   }

@@ -10,6 +10,10 @@ import { get, isElsewhere } from "./track.js";
 
 const PLAYLIST = "application/vnd.apple.mpegurl";
 
+// What who sees no film, or no channel, can do.
+const DOWNLOAD = "download the film";
+const OTHER_PLAYER = "take another player";
+
 // A film of another server of a cluster that waits so long is had from here.
 const WAIT_MS = 4000;
 // Who has watched until then has not paused it.
@@ -64,7 +68,19 @@ function offer(id, options, choose) {
   document.getElementById(`${id}-label`).hidden = options.length < 2;
 }
 
-function unplayable() {
+function undecoded(main, remedy) {
+  const codecs = main.variants.map((it) => it.codecs).join("; ");
+  return `this browser does not decode ${codecs}; ${remedy}`;
+}
+
+// Of a codec that it lacks a browser tells what helps its makers alone. It is asked itself, because
+// iPhones have no Media Source.
+function unplayable(main, remedy) {
+  const decodes = (it) => !it.codecs
+    || film.canPlayType(`video/mp4; codecs="${it.codecs}"`) !== "";
+  if (main.variants.length > 0 && !main.variants.some(decodes)) {
+    return undecoded(main, remedy);
+  }
   return film.error?.message || "this film does not play";
 }
 
@@ -241,11 +257,14 @@ async function offerSubtitles(main, url) {
   });
 }
 
-// Whether more follows and what was goes: then it is a channel, and no film.
-async function isOfChannel(text, main, url) {
+// Where more follows and what was goes it is a channel, and no film. A manifest there is of films
+// that are known to their end, but not of transport streams, whose playlists tell no codec.
+async function kindOf(text, main, url) {
   const [first] = main.variants;
   const media = first ? await (await get(new URL(first.uri, url).href)).text() : text;
-  return isLive(media);
+  const hasManifest = main.variants.every((it) => it.codecs)
+    && mediaPlaylist(media, url).isComplete;
+  return { isChannel: isLive(media), hasManifest };
 }
 
 // By Media Source where that can be: it is nearer to the newest than the browser's own.
@@ -268,9 +287,9 @@ async function playLive(main, url, by) {
     return;
   }
   if (film.canPlayType(PLAYLIST) === "") {
-    throw new Error("this browser does not play this channel; take another player");
+    throw new Error(`this browser does not play this channel; ${OTHER_PLAYER}`);
   }
-  film.addEventListener("error", () => fails(new Error(unplayable())));
+  film.addEventListener("error", () => fails(new Error(unplayable(main, OTHER_PLAYER))));
   edge.addEventListener("click", toEnd);
   film.src = url;
 }
@@ -309,14 +328,15 @@ async function play() {
   const { url } = answer;
   const text = await answer.text();
   const main = multivariant(text);
-  const isChannel = await isOfChannel(text, main, url);
-  offerAddresses(document.getElementById("urls"), page.href, isChannel);
-  if (isChannel) {
+  const kind = await kindOf(text, main, url);
+  offerAddresses(document.getElementById("urls"), page.href, kind);
+  if (kind.isChannel) {
     await playLive(main, url, by);
     return;
   }
   const choices = new Choices(main, url, here);
-  film.addEventListener("error", () => choices.breaks(new Error(unplayable())));
+  film.addEventListener("error", () =>
+    choices.breaks(new Error(unplayable(choices.main, DOWNLOAD))));
   choices.watch();
   if (playable(main).length > 0) {
     choices.offer();
@@ -330,15 +350,14 @@ async function play() {
     return;
   }
   if (!("MediaSource" in window)) {
-    throw new Error("this browser plays neither HLS nor Media Source; download the film");
+    throw new Error(`this browser plays neither HLS nor Media Source; ${DOWNLOAD}`);
   }
   // Of these playlists tell no codec.
   if (main.variants.every((it) => !it.codecs)) {
-    throw new Error("this browser does not play transport streams; download the film");
+    throw new Error(`this browser does not play transport streams; ${DOWNLOAD}`);
   }
   if (playable(main).length === 0) {
-    const codecs = main.variants.map((it) => it.codecs).join("; ");
-    throw new Error(`this browser does not decode ${codecs}`);
+    throw new Error(undecoded(main, DOWNLOAD));
   }
   await choices.start(false);
 }
