@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onrush_testkit::process::{Process, Signal};
+use onrush_testkit::receiver::Capture;
 use onrush_testkit::rtsp_client::Client;
 use onrush_testkit::testbed::{Mode, RCV_IPV4, SND_IPV4};
 use onrush_testkit::{http_client, require_programs, require_root};
@@ -260,6 +261,26 @@ fn a_successor_takes_over_and_nobody_is_lost() {
     });
     let log = site.server.log();
     assert!(!log.contains("panicked"), "{log}");
+}
+
+// SPECIFICATION.md: 61
+#[test]
+fn who_is_left_when_the_time_is_over_hears_goodbye() {
+    require_root!();
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), clip(24.0)).unwrap();
+    let site = Site::serve(testbed, media, &["--drain-time-max=3s"]);
+    let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
+    viewer.play(None);
+    let asked = Instant::now();
+    site.server.signal(Signal::USR2).unwrap();
+    let successor = Successor::of(&site);
+    let has_bye = viewer.receiver.wait_until(LONG, Capture::has_bye);
+    assert!(has_bye, "{}", site.server.log_tail());
+    assert!(asked.elapsed() >= Duration::from_secs(3), "before its time");
+    let over = site.server.wait_for_line("--drain-time-max is over", LONG);
+    assert!(over.is_some(), "{}", site.server.log_tail());
+    assert!(successor.is_running());
 }
 
 #[test]

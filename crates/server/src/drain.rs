@@ -18,14 +18,17 @@ use tracing::info;
 use crate::peer_log::log_trace;
 use crate::random::random;
 
+/// Longer than films: what an upgrade promises viewers holds for so long, and then the server ends.
+const TIME_MAX_DEFAULT: Duration = Duration::from_secs(6 * 3600);
+
 /// Where clients are sent on to when a server drains, and how long those may stay that do not go.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DrainConfig {
     /// Another server: by default nobody is sent on. Who comes is answered 302 or 307, each session
     /// of RTSP gets a REDIRECT.
     pub to: Option<RedirectTarget>,
-    /// How long sessions that were sent on may play on here: an hour by default. Most players do
-    /// not understand REDIRECT; then their sessions end.
+    /// How long sessions that were sent on, or whose server was replaced, may play on here: six
+    /// hours by default. Most players do not understand REDIRECT; then their sessions end.
     pub time_max: Duration,
 }
 
@@ -33,7 +36,7 @@ impl Default for DrainConfig {
     fn default() -> Self {
         Self {
             to: None,
-            time_max: Duration::from_secs(3600),
+            time_max: TIME_MAX_DEFAULT,
         }
     }
 }
@@ -178,6 +181,12 @@ mod tests {
         }
         assert!(drain.end() && !drain.end());
         assert!(drain.redirection().is_none());
+    }
+
+    #[test]
+    fn a_film_ends_before_the_server_that_was_replaced() {
+        let longest = Duration::from_secs(4 * 3600);
+        assert!(DrainConfig::default().time_max > longest);
     }
 
     #[test]
