@@ -523,12 +523,11 @@ fn sessions_have_their_bounds() {
     assert_eq!(second.reply().0, 421);
     assert!(second.is_closed());
     drop(raw);
-    let site = Site::plain(&["--download-idle-time-max=2s", "--download-head-time-max=2s"]);
-    let mut silent = log_in(&site);
+    let site = Site::plain(&["--download-idle-time-max=4s", "--download-head-time-max=4s"]);
+    let [mut silent, mut begun] = [(); 2].map(|()| log_in(&site));
+    begun.send("NO");
     assert_eq!(silent.reply().0, 421);
     assert!(silent.is_closed());
-    let mut begun = log_in(&site);
-    begun.send("NO");
     assert_eq!(begun.reply().0, 421);
     let mut long = log_in(&site);
     assert_eq!(long.command(&format!("RETR {}", "x".repeat(5000))), 500);

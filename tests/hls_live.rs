@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +15,7 @@ use onrush_sys::fs::advise_done;
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::disk::FailingDisk;
 use onrush_testkit::media::age;
+use onrush_testkit::ports::free_udp_port;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::{require_programs, require_root, skip};
 
@@ -34,9 +35,7 @@ const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/browser"
 const NOBODY: u32 = 65_534;
 
 fn live(options: &[&str]) -> Live {
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_udp_port();
     let channel = format!("--channel=ts=127.0.0.1:{port}");
     let options = [&[&*channel], options].concat();
     let site = Site::new(&options, |root| {
@@ -140,9 +139,7 @@ fn ffmpeg_plays_channels_by_hls() {
 #[test]
 fn what_ffmpeg_sends_if_nobody_tells_it_otherwise_plays() {
     require_programs!("ffmpeg");
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_udp_port();
     let site = Site::new(&[&*format!("--channel=ts=127.0.0.1:{port}")], |_| {});
     let _sender = send(&[], "mpegts", &format!("udp://127.0.0.1:{port}"));
     playlist(&site, "/live/ts/hls/index.m3u8");
@@ -316,7 +313,7 @@ fn aac_that_gstreamer_publishes_is_heard() {
 #[test]
 fn what_many_ask_for_of_a_channel_is_not_copied() {
     require_programs!("ffmpeg", "strace");
-    let site = Site::new(&[], |_| {});
+    let site = Site::new(&["--metrics=127.0.0.1:0"], |_| {});
     let large = ["-tune", "zerolatency", "-qp", "2"];
     let published = format!("rtsp://{}/live/large", site.rtsp);
     let _sender = send(&large, "rtsp", &published);
@@ -332,6 +329,8 @@ fn what_many_ask_for_of_a_channel_is_not_copied() {
     );
     let ask = |raw: &mut Raw| raw.request("GET", &target, "").body == first.body;
     assert!((0..8).all(|_| ask(&mut raw)));
+    let sent = || metric(&site, "onrush_hls_sent_bytes_total");
+    let before = sent();
     let calls = site.server.count_system_calls_while(|| {
         assert!((0..100).all(|_| ask(&mut raw)));
         for _ in 0..100 {
@@ -347,6 +346,8 @@ fn what_many_ask_for_of_a_channel_is_not_copied() {
     // A head for each segment and a playlist with its head; the rest is that of other threads.
     let sends = of("sendto") + of("sendmsg");
     assert!((200..250).contains(&sends), "{sends}: {calls:?}");
+    let (sent, segment) = (sent() - before, first.body.len() as u64);
+    assert!((100 * segment..200 * segment).contains(&sent), "{sent}");
     let mut part = |range: &str| {
         let lines = format!("Range: bytes={range}\r\n");
         raw.request("GET", &target, &lines).body
@@ -654,10 +655,13 @@ fn who_leaves_while_it_waits_gives_its_place_back() {
     live.senders
         .iter()
         .for_each(|it| it.signal(Signal::STOP).unwrap());
-    // What was sent before is cut.
-    let mut before = 0;
-    while std::mem::replace(&mut before, newest(&get(site, path))) != before {
-        thread::sleep(Duration::from_millis(300));
+    // What was sent before is cut, however late a thread is.
+    let (mut before, mut looks) = (0, 0);
+    while looks < 3 {
+        thread::sleep(Duration::from_millis(500));
+        let now = newest(&get(site, path));
+        looks = if now == before { looks + 1 } else { 1 };
+        before = now;
     }
     let next = format!("{path}?_HLS_msn={}", before + 1);
     let https = site
@@ -738,9 +742,7 @@ fn a_window_goes_on_on_a_disk_until_it_is_full() {
     require_root!();
     require_programs!("ffmpeg", "mount");
     let disk = SmallDisk::new("4M");
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_udp_port();
     let store = format!("--hls-store={}", disk.0.path().display());
     let channel = format!("--channel=ts=127.0.0.1:{port}");
     let options = [
@@ -805,9 +807,7 @@ fn a_store_that_cannot_be_read_cuts_off_nothing_else() {
     require_root!();
     require_programs!("ffmpeg", "mount", "losetup", "mkfs.ext4");
     let disk = StoreDisk::new();
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_udp_port();
     let store = format!("--hls-store={}", disk.mounted.path().display());
     let channel = format!("--channel=ts=127.0.0.1:{port}");
     let options = ["--hls-max=8MiB", "--hls-window=1h", "--metrics=127.0.0.1:0"];

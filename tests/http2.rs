@@ -573,9 +573,10 @@ fn uploads(folder: &Path, options: &[&str]) -> (Site, Vec<u8>) {
 /// Some wait for it without an end (RFC 9110, section 10.1.1).
 #[test]
 fn a_client_that_waits_for_it_is_told_to_go_on() {
-    // ":status: 100" and ":status: 401" (RFC 7541, section 6.2.1 and appendix B).
+    // ":status: 100", "401" and "413" (RFC 7541, section 6.2.1 and appendix B).
     const CONTINUE: [u8; 4] = [0x48, 0x82, 0x08, 0x01];
     const UNAUTHORIZED: [u8; 4] = [0x48, 0x82, 0x68, 0x01];
+    const TOO_LARGE: [u8; 5] = [0x48, 0x83, 0x68, 0x2c, 0xff];
     let folder = tempfile::tempdir().unwrap();
     let (site, of_ulla) = uploads(folder.path(), &[]);
     let expects = literal("expect", "100-continue");
@@ -602,6 +603,11 @@ fn a_client_that_waits_for_it_is_told_to_go_on() {
     assert_eq!(client.head(1), CONTINUE);
     client.send(DATA, END_STREAM, 1, &content);
     client.head(1);
+    // What says itself that it is too long is not asked for.
+    let mut client = connect(plain.http);
+    let length = literal("content-length", "100000");
+    client.put_with(1, "/new", &[&expects[..], &length].concat());
+    assert!(client.head(1).starts_with(&TOO_LARGE));
 }
 
 /// One that is taken back, and one whose connection ends.
@@ -627,8 +633,8 @@ fn uploads_that_end_early_are_logged() {
 #[test]
 fn a_silent_connection_is_closed() {
     let (site, _) = site(&[
-        "--download-idle-time-max=300ms",
-        "--download-stall-time-max=300ms",
+        "--download-idle-time-max=2s",
+        "--download-stall-time-max=2s",
     ]);
     let mut client = Raw::connect(site.http);
     client.send(SETTINGS, 0, 0, &[]);

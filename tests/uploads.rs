@@ -851,8 +851,8 @@ fn uploads_have_their_bounds() {
     let options = [
         "--upload-max=1000B",
         "--upload-files-max=1",
-        "--download-stall-time-max=3s",
-        "--upload-kept-time-max=10s",
+        "--download-stall-time-max=10s",
+        "--upload-kept-time-max=20s",
     ];
     let site = uploads(&options);
     assert_eq!(site.put("a", "", &bytes(1000)).status, 201);
@@ -867,11 +867,12 @@ fn uploads_have_their_bounds() {
     let mut raw = site.log_in("ulla");
     assert_eq!(store(&mut raw, "STOR b", &bytes(1000)), 226);
     assert_eq!(store(&mut raw, "STOR d", &bytes(1001)), 552);
-    // One at a time; and one that sends nothing is let go.
+    // One at a time; and one that sends nothing is let go. Passwords take their time before.
+    let mut uwe = site.log_in("uwe");
     let _data = passive(&mut raw);
     assert_eq!(raw.command("STOR e"), 150);
     assert_eq!(site.put("f", "", b"x").status, 503);
-    assert_eq!(site.log_in("uwe").command("STOR f"), 450);
+    assert_eq!(uwe.command("STOR f"), 450);
     assert_eq!(raw.reply().0, 426);
     let mut slow = site.connect();
     slow.send(format!(

@@ -82,10 +82,11 @@ function status(count, second) {
       chunks_read: 9000, chunks_built: 700, full: 0, bytes_read: 5e9 },
     channels: [1, 2, 3].map(channel),
     downloads: { http_connections: 40, ftp_connections: 1, refused: 2, active: 12,
-      http_answers: [0, 90 * second, 5, 1, 0], transfers: 800, bytes: second * 3e7 },
+      http_answers: [0, 90 * second, 5, 1, 0], transfers: 800, bytes: second * 2e7 },
     users: { allowed: 5, challenged: 4, stale: 3, wrong: 2, slowed: 1, forbidden: 0 },
     tls: { refused: 6, failed: 7 },
     hls: { channels: 2, kept_bytes: 64_200_000, stored_bytes: 7.2e9, stores_failed: 1,
+      sent_bytes: second * 1e7,
       playlists: 30 * second, media: 60 * second, waiting: 8192 + count, waits: 9000 * second,
       waits_refused: 17, waits_late: 3, waits_left: 12 },
     process: { resident_bytes: 2e9, started_s: 1 }, cluster: { name: "films" },
@@ -268,6 +269,8 @@ async function many(context) {
         "live/a channel with a long name | 14400 s | 7200 | 42 | 57.2 MiB | 6.7 GiB | 8192 | 17"
         && cells[6] === String(waiting);
     }, count);
+    await until(page, "what HTTP sends is told, of files and of channels", () =>
+      /by HTTP and FTP\s*240 Mbit\/s/.test(document.querySelector("#figures").textContent));
     await until(page, "films of the cache are shown", () =>
       document.querySelectorAll("#film-rows tr").length === 22);
     const films = await page.$$eval("#film-rows tr", (all) => all.map((row) => [

@@ -121,7 +121,6 @@ async function glassToGlass(context, count, [url]) {
       { timeout: WAIT_MS });
     await page.evaluate(() => { document.querySelector("#film").muted = true; });
     await page.click("#play");
-    await page.click("#edge");
     const samples = await page.evaluate(read, count, BITS);
     await page.close();
     return samples.map((ms) => ({ ms }));

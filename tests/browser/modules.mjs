@@ -18,8 +18,8 @@ function load(name) {
 }
 
 const { Throughput, choose, first } = await load("adapt.js");
-const { fetching } = await load("addresses.js");
-const { LivePlayer, LiveTrack } = await load("live.js");
+const { addresses, fetching } = await load("addresses.js");
+const { LiveChannel, LivePlayer, LiveTrack } = await load("live.js");
 const { mediaPlaylist, multivariant, segmentAt } = await load("playlist.js");
 const { Track } = await load("track.js");
 
@@ -32,6 +32,27 @@ test("a file is fetched from beside its page", () => {
   ]) {
     assert.equal(fetching(command, page), expected);
   }
+});
+
+test("no name ends the quotes of a command", () => {
+  const page = "http://films.example/in/a';b;'.mp4/hls/index.html?token=c'd";
+  for (const [name, text] of addresses(page, { hasManifest: true })) {
+    const quotes = ["VLC", "ffplay"].includes(name) ? 2 : 0;
+    assert.equal(text.split("'").length - 1, quotes, text);
+    assert.ok(text.includes("/in/a%27;b;%27.mp4"), text);
+  }
+  assert.equal(fetching("curl -O 'http://films.example/in/b.ts'", "http://films.example/it's/"),
+    "curl -O 'http://films.example/it%27s/b.ts'");
+});
+
+test("only addresses that there are are offered", () => {
+  const names = (name, has) =>
+    addresses(`http://h/in/${name}/hls/index.html?token=x`, has).map(([kind]) => kind).slice(3);
+  assert.deepEqual(names("a.mp4", { hasManifest: true }), ["DASH", "Download"]);
+  assert.deepEqual(names("a.ts", { hasManifest: false }), ["Download"]);
+  assert.deepEqual(names("a%20b.film", { hasManifest: true }), ["DASH"]);
+  assert.deepEqual(names("a.film.json", { hasManifest: true }), ["DASH"]);
+  assert.deepEqual(names("live/cam", { isChannel: true, hasManifest: false }), []);
 });
 
 const RATES = [4_000_000, 1_000_000, 2_000_000];
@@ -182,6 +203,56 @@ test("a channel begins at its newest picture, not at the first that comes", () =
     player.follow();
     assert.deepEqual([film.currentTime, film.playbackRate], [19, rate], `at ${rate}`);
   }
+});
+
+// A channel that is opened and not yet played, and what its viewer does.
+class Opened {
+  constructor() {
+    this.end = 10;
+    const range = { length: 1, start: () => 0, end: () => this.end };
+    const still = { paused: true, currentTime: 0, readyState: 4, defaultPlaybackRate: 1 };
+    this.film = Object.assign(new EventTarget(), still, { buffered: range });
+    this.channel = new LiveChannel(this.film, "", assert.fail, () => {});
+    this.player = new LivePlayer(this.film, {}, "", assert.fail, () => {});
+    this.player.tracks = [{ start: () => 0, end: () => this.end, hasCaughtUp: true }];
+    this.player.source = {};
+    this.channel.player = this.player;
+    // As it does once it has a source.
+    ["seeking", "play"].forEach((it) => this.film.addEventListener(it, this.player.places));
+    this.player.follow();
+  }
+
+  goTo(time) {
+    this.film.currentTime = time;
+    this.film.dispatchEvent(new Event("seeking"));
+  }
+
+  // So many seconds come meanwhile; then it is played.
+  playAfter(seconds) {
+    this.end += seconds;
+    this.player.follow();
+    this.film.paused = false;
+    this.film.dispatchEvent(new Event("play"));
+    this.player.follow();
+    return [this.film.currentTime, this.player.isFollowing];
+  }
+
+  pause() {
+    this.film.paused = true;
+    this.film.dispatchEvent(new Event("pause"));
+  }
+}
+
+test("who plays a channel late is at its newest, and who paused is not", () => {
+  const opened = new Opened();
+  assert.equal(opened.film.currentTime, 9);
+  assert.deepEqual(opened.playAfter(20), [29, true]);
+  opened.pause();
+  assert.deepEqual(opened.playAfter(20), [29, false]);
+  // To go back before it plays is a choice, too.
+  const gone = new Opened();
+  gone.goTo(2);
+  assert.deepEqual(gone.playAfter(20), [2, false]);
 });
 
 // A clock on which waits pass at once, for as long as `check` takes. `tick` does what is due now
@@ -931,10 +1002,10 @@ function beDocument(film) {
 
 let pages = 0;
 
-// The page of a film, by Media Source.
-async function openPage(film) {
+// The page of a film, by Media Source where the browser plays no playlist itself.
+async function openPage(film, canPlayType = () => "") {
   beBrowser();
-  Object.assign(film, { canPlayType: () => "", append: () => {}, seekable: { length: 0 } });
+  Object.assign(film, { canPlayType, append: () => {}, seekable: { length: 0 } });
   const of = beDocument(film);
   pages += 1;
   await import(`${source("player.js")}#${pages}`);
@@ -970,6 +1041,25 @@ test("a film whose segments have other names goes on under these", () =>
     ["waiting", "playing", "seeked"].forEach((it) => film.dispatchEvent(new Event(it)));
     assert.equal(state.textContent, "404 Not Found: it has changed");
     assert.ok(film.currentTime > 70 && film.currentTime < 119, `${film.currentTime}`);
+  }));
+
+test("what a browser does not decode by its own HLS is told by its codecs", () =>
+  withClock(async () => {
+    for (const [codec, told] of [
+      ["hvc1", "this browser does not decode hvc1; download the film"],
+      ["avc1", "DEMUXER_ERROR"],
+    ]) {
+      const film = new FakeFilm();
+      Object.defineProperties(film, {
+        src: { value: "", writable: true }, error: { value: { message: "DEMUXER_ERROR" } },
+      });
+      serve((path) => (path.endsWith("/index.m3u8") ? SOUNDLESS.replace("avc1", codec) :
+        span("video", [0, 12])));
+      const state = await openPage(film, (type) => (/mpegurl|avc1/.test(type) ? "maybe" : ""));
+      await until(film, () => film.src !== "");
+      film.dispatchEvent(new Event("error"));
+      assert.equal(state.textContent, told);
+    }
   }));
 
 test("of a channel one goes to what is held of it, at its speed", async () => {

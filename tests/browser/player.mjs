@@ -135,6 +135,19 @@ async function addresses(context) {
   await until(page, "the button says so", () =>
     document.querySelector("#urls button").textContent === "Copied");
   await close(page);
+  // Of a transport stream there is no manifest, and of several files none to download.
+  for (const name of ["counting.ts", "ladder.film"]) {
+    const page = await open(context, `/${name}/hls/index.html`);
+    await ready(page);
+    const told = await page.$$eval("#urls code", (all) => all.map((it) => it.textContent));
+    assert(told.length === 4, told.join());
+    for (const url of told.slice(2)) {
+      const head = async (it) => (await fetch(it, { method: "HEAD", redirect: "error" })).status;
+      const status = await page.evaluate(head, url);
+      assert(status === 200, `${url}: ${status}`);
+    }
+    await close(page);
+  }
 }
 
 const width = (page, wide) => until(page, `it is ${wide} wide`, (to) =>

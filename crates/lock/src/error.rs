@@ -291,3 +291,21 @@ fn mappings_max() -> usize {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     text.trim().parse().unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel counts all of a huge page, whatever part of it is pinned.
+    #[test]
+    fn a_limit_that_huge_pages_use_up_is_explained() {
+        let error = LockError::Limit {
+            bytes: 4096,
+            limit_bytes: 3 << 20,
+        };
+        let told = error.to_string();
+        for said in ["a huge page counts as all of it", "MADV_NOHUGEPAGE"] {
+            assert!(told.contains(said), "{told}");
+        }
+    }
+}

@@ -204,7 +204,8 @@ impl Area {
         });
     }
 
-    /// Whether at least nine tenths of what is ready are transparent huge pages.
+    /// Whether at least nine tenths of what is ready are transparent huge pages. Nobody else's are
+    /// counted: see [`map_aligned`].
     fn is_transparent(&self) -> bool {
         let huge_kib = smaps_kib(self.base.as_ptr().addr(), "AnonHugePages:").unwrap_or(0);
         huge_kib >= (self.ready_bytes() / 10 * 9 / 1024) as u64
@@ -430,11 +431,14 @@ fn map_anonymous(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
 }
 
 /// A mapping that starts on a multiple of `alignment`: more is mapped, and both ends are given
-/// back.
+/// back. Each is a page at least, so that no two of them touch: the kernel would make one mapping
+/// of them, and tell what both have together.
 fn map_aligned(bytes: usize, alignment: usize) -> io::Result<NonNull<u8>> {
-    let slack = alignment - page_bytes();
+    // Miri gives no part of a mapping back.
+    let gap = if cfg!(miri) { 0 } else { page_bytes() };
+    let slack = alignment - page_bytes() + 2 * gap;
     let wide = map_anonymous(bytes + slack, 0)?;
-    let head = wide.as_ptr().align_offset(alignment);
+    let head = gap + wide.as_ptr().wrapping_add(gap).align_offset(alignment);
     // SAFETY: `head` is at most `slack`, so the result lies within the mapping.
     let base = unsafe { wide.add(head) };
     let unmap = |start: *mut u8, length: usize| {
@@ -511,6 +515,16 @@ mod tests {
         assert_eq!(buffer[2 * page_bytes() - 1], 7);
         let kib = smaps_kib(buffer.as_ptr().addr(), "Locked:").expect("smaps has the mapping");
         assert_eq!(kib * 1024, buffer.len() as u64);
+    }
+
+    #[test]
+    fn areas_are_mappings_of_their_own() {
+        let areas = [(); 8].map(|()| Area::map_base(1).expect("a page can be mapped"));
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("they can be read");
+        let mappings: Vec<_> = maps.lines().filter_map(mapping_bounds).collect();
+        for bytes in areas.each_ref().map(Area::bytes) {
+            assert!(mappings.contains(&(bytes.start, bytes.end)), "{maps}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -115,27 +116,9 @@ impl Memory {
     #[must_use]
     pub fn huge_bytes(&self) -> Option<u64> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
-        let (start, end) = (
-            self.mapping.base.addr().get(),
-            self.mapping.base.addr().get() + self.mapping.bytes,
-        );
-        let mut is_ours = false;
-        let mut huge_kib = 0;
-        for line in smaps.lines() {
-            let first = line.split([' ', '-']).next().unwrap_or_default();
-            if let Ok(at) = usize::from_str_radix(first, 16)
-                && line.contains('-')
-            {
-                is_ours = (start..end).contains(&at);
-            } else if is_ours && let Some(kib) = line.strip_prefix("AnonHugePages:") {
-                huge_kib += kib
-                    .trim()
-                    .trim_end_matches(" kB")
-                    .parse::<u64>()
-                    .unwrap_or(0);
-            }
-        }
-        Some(huge_kib << 10)
+        let start = self.mapping.base.addr().get();
+        let ours = start..start + self.mapping.bytes;
+        Some(huge_bytes_in(&smaps, &ours))
     }
 
     /// Its bytes.
@@ -277,6 +260,26 @@ unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference it is only read.
 unsafe impl Sync for Mapping {}
 
+/// How much of `ours` lies on huge pages, by proc_pid_smaps(5). The kernel may have made one
+/// mapping of it and what lies beside it: of that no more counts than is ours.
+fn huge_bytes_in(smaps: &str, ours: &Range<usize>) -> u64 {
+    let (mut our_bytes, mut huge_bytes) = (0, 0);
+    for line in smaps.lines() {
+        let first = line.split(' ').next().unwrap_or_default();
+        if let Some((start, end)) = first.split_once('-') {
+            let address = |hex: &str| {
+                let address = usize::from_str_radix(hex, 16).unwrap_or(0);
+                address.clamp(ours.start, ours.end)
+            };
+            our_bytes = address(end).saturating_sub(address(start)) as u64;
+        } else if let Some(kib) = line.strip_prefix("AnonHugePages:") {
+            let kib = kib.trim().trim_end_matches(" kB").parse::<u64>();
+            huge_bytes += our_bytes.min(kib.unwrap_or(0) << 10);
+        }
+    }
+    huge_bytes
+}
+
 /// Page faults of the calling thread so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Faults {
@@ -327,6 +330,22 @@ mod tests {
         assert!((0..20).any(|_| touch(&mut memory) < pages / 2));
         memory.release().unwrap();
         assert!(memory.words().iter().all(|&word| word == 0));
+    }
+
+    #[test]
+    fn huge_pages_of_a_mapping_with_a_neighbour_are_counted() {
+        // One that begins below ours and has three huge pages, and one that is another's.
+        let smaps = "400000-c00000 rw-p 00000000 00:00 0 \n\
+                     AnonHugePages:      6144 kB\nVmFlags: rd wr mr mw me ac hg \n\
+                     c00000-e00000 rw-p 00000000 00:00 0 \nAnonHugePages:      2048 kB\n";
+        let huge_pages = |start: usize, end: usize| {
+            let bytes = huge_bytes_in(smaps, &(start..end));
+            bytes / HUGE_PAGE_BYTES as u64
+        };
+        assert_eq!(huge_pages(0x80_0000, 0xc0_0000), 2);
+        assert_eq!(huge_pages(0x40_0000, 0xc0_0000), 3);
+        assert_eq!(huge_pages(0x80_0000, 0xe0_0000), 3);
+        assert_eq!(huge_pages(0xe0_0000, 0x100_0000), 0);
     }
 
     #[test]

@@ -284,10 +284,10 @@ fn a_program_goes_though_a_packet_is_lost() {
         "and not for ever"
     );
     assert_eq!(ingress.tables.controls.read(0).leaving, AT_ONCE);
-    // Once is enough.
+    // Once is enough: who waits, waits at least so long.
     let begin = Instant::now();
     ingress.detach();
-    assert!(begin.elapsed() < LEAVE_TIME);
+    assert!(begin.elapsed() < 2 * LEAVE_TIME);
 }
 
 /// What a busy machine keeps from its way is not lost: the next program is not let past it.

@@ -463,46 +463,6 @@ fn a_forbidden_cut_of_mappings_is_named() {
     assert_eq!(areas(&memory).len(), held.len());
 }
 
-/// The kernel counts the huge page, whatever part of it is pinned.
-#[test]
-fn pages_of_huge_pages_are_refused_with_the_reason() {
-    const HUGE_PAGES: usize = (2 << 20) / PAGE;
-    if !alone_without_rights() {
-        return;
-    }
-    set_memlock(3 << 20);
-    let memory = Memory::anonymous(3 * HUGE_PAGES);
-    // SAFETY: the range is our own mapping; the advice changes no contents.
-    unsafe {
-        libc::madvise(
-            pointer(&memory.0).cast(),
-            memory.0.len(),
-            libc::MADV_HUGEPAGE,
-        )
-    };
-    let aligned = memory.0.start.next_multiple_of(HUGE_PAGES * PAGE);
-    let first = (aligned - memory.0.start) / PAGE;
-    let second = first + HUGE_PAGES;
-    memory.write(first, 1);
-    memory.write(second, 1);
-    let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let huge = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("AnonHugePages:"));
-    let huge = huge.and_then(|kib| kib.trim().strip_suffix(" kB"));
-    if huge
-        .and_then(|kib| kib.parse().ok())
-        .is_none_or(|kib: usize| kib < 4096)
-    {
-        return onrush_testkit::skip::record("needs two transparent huge pages");
-    }
-    let pin = |page: usize| manager().lock(memory.pages(page..page + 1), Kind::Pinned);
-    let _area = pin(first).unwrap();
-    let error = pin(second).unwrap_err();
-    assert!(matches!(error, LockError::Limit { .. }), "{error}");
-    assert!(error.to_string().contains("MADV_NOHUGEPAGE"), "{error}");
-}
-
 #[test]
 fn without_rights_locks_work_up_to_the_limit() {
     if !alone_without_rights() {

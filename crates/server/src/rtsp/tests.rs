@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use onrush_sys::clock::monotonic_ns;
 use onrush_testkit::rtsp_client::{Ports, rtcp_types};
 use onrush_wire::media::Scale;
 use onrush_wire::media::ts::synth::constant_rate;
@@ -15,8 +16,8 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::client::Client;
 use super::connection_slot::ConnectionSlot;
-use super::moment::Moment;
 use super::presentation::{OnGroup, Presentation};
+use super::report_clock::ReportClock;
 use super::session::Start;
 use super::track_session::TrackSession;
 use super::*;
@@ -139,7 +140,8 @@ fn reports_tell_one_line_of_time_also_after_the_end() {
         let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
         let track = session.tracks()[0].clone();
         let lags = || control.sum(|engine| &engine.lags);
-        let timestamp = |moment| track.sending(moment, "").unwrap().timestamp;
+        let of = |at_ns| track.sending(ReportClock::default(), at_ns, "");
+        let timestamp = |at_ns| of(at_ns).unwrap().timestamp;
         let is_told = async || {
             let start = session
                 .prepare(None, (Scale::NORMAL, Speed::NORMAL))
@@ -150,12 +152,9 @@ fn reports_tell_one_line_of_time_also_after_the_end() {
                 panic!("it is a file");
             };
             let first = tracks[0].position.timestamp;
-            let (lagged, before) = (lags(), Moment::now());
+            let (lagged, before) = (lags(), monotonic_ns());
             session.start(start);
-            let after = Moment {
-                monotonic_ns: before.monotonic_ns + 7_000_000_000,
-                ..before
-            };
+            let after = before + 7_000_000_000;
             let last = [before, after].map(timestamp);
             let is_before = last[0].wrapping_sub(first) > u32::MAX / 2;
             assert!(is_before || last[0] == first, "{last:?} {first}");
@@ -189,9 +188,11 @@ fn no_timestamp_is_told_before_the_first_packet() {
         let rtp_port = ports.rtp.local_addr().unwrap().port();
         let session = set_up_of(&control, presentation, rtp_port);
         let track = session.tracks()[0].clone();
-        assert!(track.sending(Moment::now(), "").is_none());
-        track.report().unwrap();
-        track.say_goodbye("nothing has come");
+        let clock = ReportClock::default();
+        let sending = || track.sending(clock, monotonic_ns(), "");
+        assert!(sending().is_none());
+        track.report(clock).unwrap();
+        track.say_goodbye(clock, "nothing has come");
         let said = [(); 2].map(|()| ports.rtcp(|_| true).unwrap());
         assert_eq!(rtcp_types(&said[0]), [201, 202]);
         assert_eq!(rtcp_types(&said[1]), [201, 202, 203]);
@@ -205,7 +206,7 @@ fn no_timestamp_is_told_before_the_first_packet() {
         lease.frame(0, false, header.to_bytes().to_vec());
         let started = Instant::now();
         let timestamp = loop {
-            if let Some(sending) = track.sending(Moment::now(), "") {
+            if let Some(sending) = sending() {
                 break sending.timestamp;
             }
             assert!(started.elapsed() < Duration::from_secs(20), "it has come");
@@ -213,7 +214,7 @@ fn no_timestamp_is_told_before_the_first_packet() {
         };
         let since = timestamp.wrapping_sub(header.timestamp);
         assert!(since < 60 * 90_000, "{since}");
-        track.report().unwrap();
+        track.report(clock).unwrap();
         let said = ports.rtcp(|_| true).unwrap();
         assert_eq!(rtcp_types(&said), [200, 202]);
         stop(&session).await;
@@ -290,6 +291,28 @@ fn an_address_has_no_more_sessions_than_it_may_have() {
         control.sessions_by_address.borrow_mut().insert(network, 2);
         assert!(control.full(within).is_some());
         assert_eq!(control.full(beside), None);
+    }));
+}
+
+/// A channel that comes here other nodes can have from nowhere else.
+#[test]
+fn a_drain_refuses_viewers_and_not_nodes() {
+    let (control, _root) = control_with(&constant_rate(665, 0, 40_608), |config| {
+        config.limits.sessions_per_address_max = 1;
+    });
+    block_on(LocalSet::new().run_until(async {
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(control.refuses(peer, false), None);
+        control.statistics.drain.begin(None);
+        let why = control.refuses(peer, false).expect("it drains");
+        assert!(why.contains("no session more"), "{why}");
+        assert_eq!(control.refuses(peer, true), None);
+        // All other bounds are about nodes, too.
+        let only = set_up(&control, 30_014).await;
+        assert!(control.refuses(peer, true).is_some());
+        stop(&only).await;
+        control.statistics.drain.end();
+        assert_eq!(control.refuses(peer, false), None);
     }));
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
+use onrush_testkit::ports::free_tcp_port;
 use onrush_testkit::process::Process;
 use rustix::param::clock_ticks_per_second;
 
@@ -65,9 +66,8 @@ impl Running {
         if contestant == Contestant::SendfileLoop {
             return Ok(Self::start_loop(files).map_err(system("listen on loopback"))?);
         }
-        let address = free_address().map_err(system("listen on loopback"))?;
-        let tls_address = identity.map(|_| free_address()).transpose();
-        let tls_address = tls_address.map_err(system("listen on loopback"))?;
+        let address = free_address();
+        let tls_address = identity.map(|_| free_address());
         let folder = tempfile::tempdir().map_err(system("make a folder"))?;
         let serving = Serving {
             files,
@@ -264,8 +264,8 @@ pub(super) fn nginx_program() -> PathBuf {
     }
 }
 
-fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+fn free_address() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()))
 }
 
 const START_TIME_MAX: Duration = Duration::from_secs(20);

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard, wake_up_at};
 use rustix::net::RecvFlags;
@@ -12,6 +13,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
 
 use crate::tls_peer;
 
@@ -39,9 +41,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the first of these addresses that answers, and shakes hands.
-    pub(super) async fn open(addresses: &[SocketAddr], tls: Option<&TlsTo>) -> io::Result<Self> {
-        let socket = TcpStream::connect(addresses).await?;
+    /// Connects to the first of these addresses that answers ([`connect`]), and shakes hands.
+    pub(super) async fn open(
+        addresses: &[SocketAddr],
+        tls: Option<&TlsTo>,
+        connect_time_max: Duration,
+    ) -> io::Result<Self> {
+        let socket = connect(addresses, connect_time_max).await?;
         socket.set_nodelay(true)?;
         let session = tls.map(|tls| {
             let made = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());
@@ -149,9 +155,55 @@ impl Connection {
     }
 }
 
+/// Connects to the first of these addresses that answers. Each has an equal part of what is left of
+/// the time: where a firewall drops what is sent, nobody says no.
+pub(super) async fn connect(addresses: &[SocketAddr], time_max: Duration) -> io::Result<TcpStream> {
+    let until = Instant::now() + time_max;
+    let mut last: io::Error = io::ErrorKind::AddrNotAvailable.into();
+    for (&address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        let part = until.saturating_duration_since(Instant::now()) / left;
+        last = match timeout(part, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+    }
+    Err(last)
+}
+
 fn is_wait(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+    use std::net::{TcpListener, TcpStream as Plain};
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_does_not_answer_is_passed_over() {
+        let [silent, listener] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [nobody, there] = [&silent, &listener].map(|it| it.local_addr().unwrap());
+        // The kernel drops who comes to a full queue that nobody takes from.
+        rustix::net::listen(&silent, 0).unwrap();
+        let fill = || Plain::connect_timeout(&nobody, Duration::from_millis(500)).ok();
+        let _queue: Vec<_> = iter::from_fn(fill).collect();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let connected = |addresses: &[SocketAddr], time_max| {
+            let stream = runtime.block_on(connect(addresses, time_max));
+            stream.map(|stream| stream.peer_addr().unwrap())
+        };
+        let reached = connected(&[nobody, there], Duration::from_secs(2));
+        assert_eq!(reached.unwrap(), there);
+        let none = connected(&[nobody], Duration::from_millis(100));
+        assert_eq!(none.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
 }

@@ -13,10 +13,10 @@ use rustix::net::RecvFlags;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use url::Url;
 
 use super::LoadError;
+use super::connection::connect;
 use super::shared::resolve;
 
 /// Why a download ended.
@@ -78,11 +78,11 @@ impl Target {
 
     /// Connects to the first of its addresses that answers.
     pub(super) async fn connect(&self) -> Result<TcpStream, FetchError> {
-        let connecting = TcpStream::connect(self.addresses.as_slice());
-        let connected = timeout(SILENCE_MAX, connecting).await;
-        connected
-            .map_err(|_| FetchError::Silent)?
-            .map_err(FetchError::Connect)
+        let connected = connect(&self.addresses, SILENCE_MAX).await;
+        connected.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => FetchError::Silent,
+            _ => FetchError::Connect(error),
+        })
     }
 
     /// Whether the URL is at that server.

@@ -142,11 +142,15 @@ impl Viewer {
         url: &str,
         user: Option<&(String, String)>,
     ) -> Result<Self, ViewerError> {
-        let opening = Connection::open(&server.addresses, server.tls.as_ref());
-        let connection = timeout(ANSWER_TIME_MAX, opening).await;
-        let connection = connection
-            .map_err(|_| ViewerError::Silent("connect"))?
-            .map_err(ViewerError::Connect)?;
+        let tls = server.tls.as_ref();
+        let opening = Connection::open(&server.addresses, tls, ANSWER_TIME_MAX);
+        let connection = match timeout(ANSWER_TIME_MAX, opening).await {
+            Ok(Err(error)) if error.kind() != std::io::ErrorKind::TimedOut => {
+                return Err(ViewerError::Connect(error));
+            }
+            Ok(Ok(connection)) => connection,
+            _ => return Err(ViewerError::Silent("connect")),
+        };
         let answering = user.map(|(name, password)| Box::new(Answering::new(name, password)));
         Ok(Self {
             connection,
