@@ -232,14 +232,12 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
     check_histograms(&page, engine.core);
 }
 
-/// Counts packets and bytes until it is over and nothing is left: read all the time, no buffer
-/// overflows.
 /// A page of anybody's may have a name that is made to mean this machine.
 #[test]
 fn nothing_is_told_by_a_strangers_name() {
     let (_site, metrics) = site();
-    let mut raw = Raw::connect(metrics);
-    let mut code = |target: &str, host: &str| {
+    let code = |target: &str, host: &str| {
+        let mut raw = Raw::connect(metrics);
         raw.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         raw.response(false).status
     };
@@ -258,6 +256,8 @@ fn nothing_is_told_by_a_strangers_name() {
     assert_eq!(code("/health", "pages.example:9554"), 200);
 }
 
+/// Counts packets and bytes until it is over and nothing is left: read all the time, no buffer
+/// overflows.
 fn receive(socket: UdpSocket, is_over: Arc<AtomicBool>) -> JoinHandle<(u64, u64)> {
     socket
         .set_read_timeout(Some(Duration::from_millis(100)))

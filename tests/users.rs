@@ -1014,8 +1014,11 @@ fn wrong_passwords_count_for_who_is_behind_a_proxy() {
     for _ in 0..100 {
         ask("192.0.2.1", &over_tls(wrong));
     }
-    // One is forgiven in three seconds.
-    assert!((0..10).any(|_| ask("192.0.2.1:4711", &over_tls(ANNA)) == 429));
+    // One is forgiven in three seconds: a wrong one takes that up.
+    assert!((0..10).any(|_| {
+        ask("192.0.2.1", &over_tls(wrong));
+        ask("192.0.2.1:4711", &over_tls(ANNA)) == 429
+    }));
     assert_eq!(ask("192.0.2.2", &over_tls(ANNA)), 200);
     assert_eq!(ask("2001:db8::1", &over_tls(ANNA)), 200);
     // Nobody is on this machine because its proxy is.
@@ -1375,22 +1378,26 @@ fn the_dashboard_knows_who_is_behind_a_proxy() {
     let users = staff(folder.path());
     let proxies = "--trusted-proxies=127.0.0.0/8";
     let (_site, metrics) = site_of(&[&users, "--metrics=127.0.0.1:0", proxies]);
-    let mut raw = Raw::connect(metrics);
-    let mut ask = |client: &str, scheme: &str, lines: &str| {
+    // Each by a connection of its own: one does not live as long as slow hashes may take.
+    let ask = |client: &str, scheme: &str, lines: &str| {
         let lines = format!("{lines}X-Forwarded-For: {client}\r\nX-Forwarded-Proto: {scheme}\r\n");
-        raw.request("GET", "/admin", &lines)
+        Raw::connect(metrics).request("GET", "/admin", &lines)
     };
     let wrong = "Authorization: Basic YW5uYTp3cm9uZw==\r\n";
     for _ in 0..100 {
         ask("192.0.2.1", "https", wrong);
     }
-    // One is forgiven in three seconds.
-    assert!((0..10).any(|_| ask("192.0.2.1", "https", TOM).status == 429));
+    // One is forgiven in three seconds: a wrong one takes that up.
+    assert!((0..10).any(|_| {
+        ask("192.0.2.1", "https", wrong);
+        ask("192.0.2.1", "https", TOM).status == 429
+    }));
     assert_eq!(ask("192.0.2.2", "https", TOM).status, 200);
     // Nobody is on this machine because its proxy is.
     let refused = ask("192.0.2.3", "http", TOM);
     assert_eq!(refused.status, 401);
     assert!(!challenges(&refused).any(|it| it.starts_with("Basic")));
+    let mut raw = Raw::connect(metrics);
     assert_eq!(raw.request("GET", "/admin", TOM).status, 200);
 }
 

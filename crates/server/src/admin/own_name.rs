@@ -42,8 +42,24 @@ pub(super) fn is_misnamed(peer: IpAddr, headers: &HeaderMap) -> bool {
     let Some(name) = host_of(headers) else {
         return true;
     };
-    let read = |file| fs::read_to_string(file).unwrap_or_default();
-    name.contains('.') && !is_address(name) && !is_known(name, &read(HOST_NAME), &read(HOST_TABLE))
+    // A dot at the end says that nothing follows.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if !name.contains('.') || is_address(name) || is_reserved(name) {
+        return false;
+    }
+    // A comment there may be in any letters.
+    let [host_name, table] = [HOST_NAME, HOST_TABLE].map(|file| fs::read(file).unwrap_or_default());
+    let text = String::from_utf8_lossy;
+    !is_known(name, &text(&host_name), &text(&table))
+}
+
+/// Whether a name is below one that is given to nobody: `localhost` (RFC 6761, section 6.3), and
+/// `internal`, which is kept for networks of one's own, as containers ask their host by it.
+fn is_reserved(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    ["localhost", "internal"]
+        .iter()
+        .any(|it| it.eq_ignore_ascii_case(last))
 }
 
 /// What a request calls this host, without a port; if it does, and in letters.
@@ -91,6 +107,7 @@ mod tests {
             "pages.example:9554",
             "127.0.0.1.pages.example",
             "h.localhost.example",
+            "pages.example.",
         ] {
             assert!(is_misnamed(LOCAL.into(), &headers(host)), "{host}");
             let far = [192, 0, 2, 1].into();
@@ -103,6 +120,10 @@ mod tests {
             "[::1]",
             "localhost:1",
             "films:9554",
+            "films.",
+            "localhost.",
+            "onrush.localhost:9554",
+            "host.docker.internal:9554",
             "",
         ] {
             assert!(!is_misnamed(LOCAL.into(), &headers(host)), "{host}");
